@@ -1,0 +1,151 @@
+"""Every option of the plugin and its default, once.
+
+The paper's symbols ("Attention Is All You Need", arXiv:1706.03762) and the options that hold them:
+
+===============  ==========================================  =========================
+paper            option                                      where the paper says it
+===============  ==========================================  =========================
+N                ``encoder_layers``, ``decoder_layers``      3.1, Table 3
+d_model          ``encoder_embed_dim`` = ``decoder_embed_dim``  3.1, 3.4, Table 3
+d_ff             ``encoder_/decoder_ffn_embed_dim``          3.3, Table 3
+h                ``encoder_/decoder_attention_heads``        3.2.2, Table 3
+d_k              ``head_key_dim`` (default d_model / h)      3.2.2, Table 3 row B
+d_v              ``head_value_dim`` (default d_model / h)    3.2.2, Table 3
+P_drop           ``dropout``                                 5.4, Table 3 row D
+ε_ls             ``label_smoothing``                         5.4, Table 3 row D
+warmup_steps     ``warmup_updates``                          5.3
+===============  ==========================================  =========================
+
+Field types are written ``Optional[int]``: fairseq's argument maker does not understand ``int | None``.
+Boolean options default to False: fairseq turns a True default into a flag that switches it off.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, List, Optional
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from omegaconf import II
+
+from .attention import ATTENTION_IMPLEMENTATIONS
+from .embedding import SINUSOID_LAYOUTS
+from .precision import PRECISIONS
+
+
+class ConfigError(ValueError):
+    """An option, or a combination of options, that cannot work; one sentence naming the option."""
+
+
+def option(default: Any, help: str) -> Any:
+    """A dataclass field with its default and fairseq's help metadata."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class VaswaniTransformerConfig(FairseqDataclass):
+    """The base model (Table 3, first row). The other presets state only what differs."""
+
+    encoder_layers: int = option(6, "N, encoder layers (3.1)")
+    encoder_embed_dim: int = option(512, "d_model, must equal --decoder-embed-dim (3.1)")
+    encoder_ffn_embed_dim: int = option(2048, "d_ff of the encoder (3.3)")
+    encoder_attention_heads: int = option(8, "h of the encoder (3.2.2)")
+    encoder_learned_pos: bool = option(
+        False, "learned positions on the source side (3.5, Table 3 row E)"
+    )
+    decoder_layers: int = option(6, "N, decoder layers (3.1)")
+    decoder_embed_dim: int = option(512, "d_model, must equal --encoder-embed-dim (3.1)")
+    decoder_ffn_embed_dim: int = option(2048, "d_ff of the decoder (3.3)")
+    decoder_attention_heads: int = option(8, "h of the decoder (3.2.2)")
+    decoder_learned_pos: bool = option(
+        False, "learned positions on the target side (3.5, Table 3 row E)"
+    )
+    head_key_dim: Optional[int] = option(
+        None, "d_k, width of each head's queries and keys; default d_model / h (Table 3 row B)"
+    )
+    head_value_dim: Optional[int] = option(
+        None, "d_v, width of each head's values; default d_model / h (3.2.2)"
+    )
+    dropout: float = option(
+        0.1, "P_drop, on each sub-layer's output and on embeddings plus positions (5.4)"
+    )
+    attention_dropout: float = option(0.0, "dropout on attention weights (not in the paper)")
+    activation_dropout: float = option(
+        0.0, "dropout after the feed-forward ReLU (not in the paper)"
+    )
+    share_all_embeddings: bool = option(
+        False, "accepted for --arch transformer's sake; already the default here (3.4)"
+    )
+    untie_embeddings: bool = option(
+        False, "three separate matrices for source, target and output instead of one (3.4)"
+    )
+    sinusoid_layout: ChoiceEnum(SINUSOID_LAYOUTS) = option(  # type: ignore[valid-type]
+        "paper",
+        "sinusoidal positions as in the paper (interleaved), in tensor2tensor or in fairseq (3.5)",
+    )
+    layer_norm_eps: float = option(
+        1e-6, "epsilon of LayerNorm (tensor2tensor's; the paper gives none, fairseq has 1e-5)"
+    )
+    attention_impl: ChoiceEnum(ATTENTION_IMPLEMENTATIONS) = option(  # type: ignore[valid-type]
+        "auto", "scaled dot-product attention as the formula reads, or torch's fused kernel"
+    )
+    precision: ChoiceEnum(PRECISIONS) = option(  # type: ignore[valid-type]
+        "fp32", "bf16: products under autocast, with fp32 weights, softmax, norms and loss"
+    )
+    max_source_positions: int = II("task.max_source_positions")
+    max_target_positions: int = II("task.max_target_positions")
+
+
+@dataclass
+class VaswaniTransformerBigConfig(VaswaniTransformerConfig):
+    """The big model (Table 3, last row)."""
+
+    encoder_embed_dim: int = 1024
+    encoder_ffn_embed_dim: int = 4096
+    encoder_attention_heads: int = 16
+    decoder_embed_dim: int = 1024
+    decoder_ffn_embed_dim: int = 4096
+    decoder_attention_heads: int = 16
+    dropout: float = 0.3
+
+
+@dataclass
+class VaswaniTransformerBigEnFrConfig(VaswaniTransformerBigConfig):
+    """The big model as trained on English-French (section 6.1)."""
+
+    dropout: float = 0.1
+
+
+@dataclass
+class VaswaniTransformerTinyConfig(VaswaniTransformerConfig):
+    """A small model for small corpora; not in the paper."""
+
+    encoder_layers: int = 4
+    encoder_embed_dim: int = 128
+    encoder_ffn_embed_dim: int = 256
+    encoder_attention_heads: int = 4
+    decoder_layers: int = 4
+    decoder_embed_dim: int = 128
+    decoder_ffn_embed_dim: int = 256
+    decoder_attention_heads: int = 4
+    dropout: float = 0.3
+
+
+@dataclass
+class VaswaniLabelSmoothedCrossEntropyConfig(FairseqDataclass):
+    """Label smoothing (section 5.4)."""
+
+    label_smoothing: float = option(
+        0.1, "epsilon_ls, the probability mass spread over the other V - 1 classes (5.4)"
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
+
+
+@dataclass
+class VaswaniInverseSqrtConfig(FairseqDataclass):
+    """The learning-rate schedule (section 5.3, equation 3)."""
+
+    warmup_updates: int = option(4000, "warmup_steps, updates of linear increase (5.3)")
+    lr_factor: float = option(1.0, "multiplies the whole schedule (1.0 in the paper)")
+    d_model: Optional[int] = option(
+        None, "d_model of equation 3; taken from the model if not given"
+    )
+    lr: List[float] = II("optimization.lr")
