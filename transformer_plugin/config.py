@@ -149,3 +149,51 @@ class VaswaniInverseSqrtConfig(FairseqDataclass):
         None, "d_model of equation 3; taken from the model if not given"
     )
     lr: List[float] = II("optimization.lr")
+
+
+def check_model_config(cfg: VaswaniTransformerConfig) -> None:
+    """Raises ConfigError, naming the option, where the model's options cannot work together."""
+    for side in ("encoder", "decoder"):
+        for size in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
+            name = f"{side}_{size}"
+            if getattr(cfg, name) < 1:
+                raise ConfigError(f"{flag(name)} must be at least 1, not {getattr(cfg, name)}")
+    for name in ("head_key_dim", "head_value_dim"):
+        width = getattr(cfg, name)
+        if width is not None and width < 1:
+            raise ConfigError(f"{flag(name)} must be at least 1, not {width}")
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        if not 0 <= getattr(cfg, name) < 1:
+            raise ConfigError(f"{flag(name)} must be in [0, 1), not {getattr(cfg, name)}")
+    if cfg.layer_norm_eps <= 0:
+        raise ConfigError(f"--layer-norm-eps must be above 0, not {cfg.layer_norm_eps}")
+    if cfg.encoder_embed_dim != cfg.decoder_embed_dim:
+        raise ConfigError(
+            f"--encoder-embed-dim {cfg.encoder_embed_dim} and --decoder-embed-dim "
+            f"{cfg.decoder_embed_dim} must be equal: the paper has one d_model"
+        )
+    for side in ("encoder", "decoder"):
+        check_side(cfg, side)
+    if cfg.share_all_embeddings and cfg.untie_embeddings:
+        raise ConfigError("--share-all-embeddings and --untie-embeddings exclude each other")
+
+
+def check_side(cfg: VaswaniTransformerConfig, side: str) -> None:
+    """Raises ConfigError where ``encoder`` or ``decoder`` has a width that cannot be split."""
+    width, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
+    given = cfg.head_key_dim is not None and cfg.head_value_dim is not None
+    if width % heads and not given:
+        raise ConfigError(
+            f"--{side}-embed-dim {width} is not divisible by --{side}-attention-heads {heads}; "
+            "change one, or give --head-key-dim and --head-value-dim"
+        )
+    if width % 2 and not getattr(cfg, f"{side}_learned_pos"):
+        raise ConfigError(
+            f"--{side}-embed-dim {width} is odd, but sinusoidal positions come in pairs; "
+            f"make it even, or give --{side}-learned-pos"
+        )
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a field's name."""
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,16 @@
+"""The Transformer of "Attention Is All You Need" for fairseq: load with ``--user-dir``.
+
+Importing this package registers its parts with fairseq and makes fairseq's loading safe; see each
+file for one part:
+
+    fairseq-train → task → model.py → embedding.py → encoder.py → decoder.py
+                               (layers.py, attention.py)
+                  → criterion.py (loss) → Adam with lr_schedule.py → checkpoints
+    config.py     every option, its default, and the paper's symbol for it
+    precision.py  --precision bf16
+    compat.py     every workaround for a version of fairseq, torch or numpy
+"""
+
+from . import compat, criterion, lr_schedule, model  # noqa: F401  (each registers its part)
+
+compat.apply()

@@ -1,0 +1,223 @@
+"""Scaled dot-product attention and multi-head attention (section 3.2), with key/value caches.
+
+Shape letters: B batch, T queries (target), S keys (source), H heads, D model width,
+K per-head width of queries and keys (d_k), V per-head width of values (d_v).
+
+Masks are **additive**: 0 where a query may look, -inf where it may not, of any shape that
+broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers.
+"""
+
+from typing import Dict, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
+
+Cache = Dict[str, Tensor]
+"""Keys and values of earlier decoding steps: ``{"key": [B, H, S, K], "value": [B, H, S, V]}``."""
+
+
+def readable_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, dropout: float = 0.0
+) -> Tuple[Tensor, Tensor]:
+    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V (equation 1).
+
+    Args:
+        query: [B, H, T, K]
+        key: [B, H, S, K]
+        value: [B, H, S, V]
+        mask: additive, broadcastable to [B, H, T, S]
+        dropout: probability with which a weight is set to zero
+
+    Returns:
+        The attended values [B, H, T, V] and the weights before dropout [B, H, T, S].
+    """
+    scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5  # [B, H, T, S]
+    if mask is not None:
+        scores = scores + mask
+    weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    weights = weights.to(value.dtype)
+    return F.dropout(weights, dropout) @ value, weights
+
+
+def fast_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, dropout: float = 0.0
+) -> Tensor:
+    """The same function by torch's fused kernels, which never store the weights.
+
+    Arguments as in :func:`readable_attention`; returns the attended values [B, H, T, V].
+    """
+    if mask is not None:
+        mask = mask.to(query.dtype)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+
+
+def causal_mask(length: int, like: Tensor) -> Tensor:
+    """The mask that keeps position i from looking at positions after i (section 3.2.3).
+
+    Returns:
+        [length, length], 0 on and below the diagonal, -inf above, dtype and device of ``like``.
+    """
+    blocked = torch.full((length, length), float("-inf"), dtype=like.dtype, device=like.device)
+    return blocked.triu(1)
+
+
+def padding_mask(is_padding: Tensor, like: Tensor) -> Tensor:
+    """The mask that hides padded keys.
+
+    Args:
+        is_padding: bool [B, S], True at padding
+        like: gives dtype and device
+
+    Returns:
+        [B, 1, 1, S], 0 at tokens and -inf at padding.
+    """
+    mask = torch.zeros(is_padding.shape, dtype=like.dtype, device=like.device)
+    return mask.masked_fill(is_padding, float("-inf"))[:, None, None, :]
+
+
+class MultiHeadAttention(nn.Module):
+    """What self-attention and cross-attention share (section 3.2.2).
+
+    MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O. Each head has its own slice of every
+    projection, so h small products are one large one. d_k and d_v are free (Table 3 row B).
+
+    The projections have biases, as in tensor2tensor at the paper's release; the paper's equations
+    show none.
+
+    Args:
+        embed_dim: D, d_model
+        num_heads: H, h
+        key_dim: K, d_k; default D / H
+        value_dim: V, d_v; default D / H
+        dropout: on the attention weights (0 in the paper)
+        implementation: ``readable``, ``fast``, or ``auto`` (fast unless weights are asked for)
+
+    Raises:
+        ValueError: D is not divisible by H and d_k or d_v is not given.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        key_dim: Optional[int] = None,
+        value_dim: Optional[int] = None,
+        dropout: float = 0.0,
+        implementation: str = "auto",
+    ) -> None:
+        super().__init__()
+        if embed_dim % num_heads and not (key_dim and value_dim):
+            raise ValueError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}")
+        self.num_heads = num_heads
+        self.key_dim = key_dim or embed_dim // num_heads
+        self.value_dim = value_dim or embed_dim // num_heads
+        self.dropout = dropout
+        self.implementation = implementation
+        self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim)  # W^O
+
+    def split_heads(self, projected: Tensor) -> Tensor:
+        """[B, L, H·K] → [B, H, L, K]."""
+        batch, length, width = projected.shape
+        heads = projected.view(batch, length, self.num_heads, width // self.num_heads)
+        return heads.transpose(1, 2)
+
+    def attend(
+        self, query: Tensor, cache: Cache, mask: Optional[Tensor], need_weights: bool
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attention per head, heads joined, then W^O.
+
+        Args:
+            query: [B, H, T, K]
+            cache: keys [B, H, S, K] and values [B, H, S, V]
+            mask: additive, broadcastable to [B, H, T, S]
+            need_weights: also return the weights (takes the readable path)
+
+        Returns:
+            [B, T, D], and the weights [B, H, T, S] or None.
+        """
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights or self.implementation == "readable":
+            heads, weights = readable_attention(query, cache["key"], cache["value"], mask, dropout)
+        else:
+            heads = fast_attention(query, cache["key"], cache["value"], mask, dropout)
+        joined = heads.transpose(1, 2).flatten(2)  # [B, T, H·V]
+        return self.out_proj(joined), weights if need_weights else None
+
+
+class SelfAttention(MultiHeadAttention):
+    """Queries, keys and values from one sequence; W^Q, W^K and W^V are one matrix.
+
+    One matrix is one product instead of three, and its Glorot initialisation is that of
+    tensor2tensor at the paper's release, which fused them too.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *args: object, **kwargs: object) -> None:
+        super().__init__(embed_dim, num_heads, *args, **kwargs)  # type: ignore[arg-type]
+        self.sections = [num_heads * d for d in (self.key_dim, self.key_dim, self.value_dim)]
+        self.qkv_proj = nn.Linear(embed_dim, sum(self.sections))
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Optional[Tensor] = None,
+        cache: Optional[Cache] = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Args:
+            x: [B, T, D]
+            mask: additive, broadcastable to [B, H, T, S]
+            cache: in incremental decoding, keys and values of the earlier steps; those of ``x``
+                are appended to it
+            need_weights: also return the weights
+
+        Returns:
+            [B, T, D], and the weights [B, H, T, S] or None.
+        """
+        query, key, value = map(self.split_heads, self.qkv_proj(x).split(self.sections, dim=-1))
+        if cache is None:
+            cache = {}
+        elif cache:
+            key = torch.cat([cache["key"], key], dim=2)
+            value = torch.cat([cache["value"], value], dim=2)
+        cache.update(key=key, value=value)
+        return self.attend(query, cache, mask, need_weights)
+
+
+class CrossAttention(MultiHeadAttention):
+    """Queries from the decoder, keys and values from the encoder's output (section 3.2.3)."""
+
+    def __init__(self, embed_dim: int, num_heads: int, *args: object, **kwargs: object) -> None:
+        super().__init__(embed_dim, num_heads, *args, **kwargs)  # type: ignore[arg-type]
+        self.sections = [num_heads * d for d in (self.key_dim, self.value_dim)]
+        self.q_proj = nn.Linear(embed_dim, num_heads * self.key_dim)
+        self.kv_proj = nn.Linear(embed_dim, sum(self.sections))
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Optional[Tensor] = None,
+        cache: Optional[Cache] = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Args:
+            x: [B, T, D], from the decoder
+            memory: [B, S, D], the encoder's output
+            mask: additive, broadcastable to [B, H, T, S]
+            cache: in incremental decoding, filled at the first step and used at all others, so
+                that keys and values are computed once per sentence
+            need_weights: also return the weights
+
+        Returns:
+            [B, T, D], and the weights [B, H, T, S] or None.
+        """
+        if cache is None:
+            cache = {}
+        if not cache:
+            key, value = self.kv_proj(memory).split(self.sections, dim=-1)
+            cache.update(key=self.split_heads(key), value=self.split_heads(value))
+        return self.attend(self.split_heads(self.q_proj(x)), cache, mask, need_weights)

@@ -1,0 +1,157 @@
+"""The decoder (section 3.1) behind fairseq's interface: causal mask, caches, output projection.
+
+Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary.
+Everything is batch-first.
+"""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from fairseq.models import FairseqIncrementalDecoder
+from torch import Tensor, nn
+
+from .attention import CrossAttention, SelfAttention, causal_mask
+from .config import VaswaniTransformerConfig
+from .embedding import InputEmbedding, LearnedPositions
+from .encoder import UNLIMITED, EncoderOut
+from .layers import AddAndNorm, DecoderLayer, FeedForward, LayerCache
+from .precision import autocast
+
+CACHE = "vaswani_cache"
+"""Where in fairseq's incremental state the layers' caches are: a list of ``LayerCache``."""
+
+
+class VaswaniDecoder(FairseqIncrementalDecoder):
+    """A stack of N layers without a final norm, and the pre-softmax matrix without a bias.
+
+    The target has to be padded on the right: then the causal mask alone hides every pad from
+    every real token.
+
+    Args:
+        cfg: the model's configuration
+        dictionary: the target dictionary
+        embedding: of target tokens and positions
+        output_projection: D → V
+    """
+
+    def __init__(
+        self,
+        cfg: VaswaniTransformerConfig,
+        dictionary: object,
+        embedding: InputEmbedding,
+        output_projection: nn.Linear,
+    ) -> None:
+        super().__init__(dictionary)
+        self.precision = str(cfg.precision)
+        self.embedding = embedding
+        self.layers = nn.ModuleList(self.build_layer(cfg) for _ in range(cfg.decoder_layers))
+        self.output_projection = output_projection
+
+    def build_layer(self, cfg: VaswaniTransformerConfig) -> DecoderLayer:
+        """One layer of the sizes in ``cfg``; override to vary it."""
+        dim = cfg.decoder_embed_dim
+        sizes: Dict[str, Any] = {
+            "key_dim": cfg.head_key_dim,
+            "value_dim": cfg.head_value_dim,
+            "dropout": cfg.attention_dropout,
+            "implementation": str(cfg.attention_impl),
+        }
+        return DecoderLayer(
+            SelfAttention(dim, cfg.decoder_attention_heads, **sizes),
+            CrossAttention(dim, cfg.decoder_attention_heads, **sizes),
+            FeedForward(dim, cfg.decoder_ffn_embed_dim, cfg.activation_dropout),
+            lambda: AddAndNorm(dim, cfg.dropout, cfg.layer_norm_eps),
+        )
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: Optional[Dict[str, Any]] = None,
+        features_only: bool = False,
+        need_head_weights: bool = False,
+        **unused: object,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """Args:
+            prev_output_tokens: [B, T], the target shifted right, padded on the right
+            encoder_out: what the encoder returned
+            incremental_state: in incremental decoding, where the caches are kept; then only
+                the positions not seen before are computed
+            features_only: leave out the output projection
+            need_head_weights: also return every layer's attention weights per head
+
+        Returns:
+            Logits [B, T', V] (or features [B, T', D]), where T' is T, or the number of new
+            positions in incremental decoding; and a dictionary: ``attn``, a list with the last
+            layer's cross-attention averaged over its heads [B, T', S] (None in training), and
+            on request ``decoder_attention`` and ``cross_attention``, per layer
+            [B, H, T', T] and [B, H, T', S].
+        """
+        with autocast(self.precision, prev_output_tokens.device):
+            features, extra = self.extract_features(
+                prev_output_tokens, encoder_out, incremental_state, need_head_weights
+            )
+            return (features if features_only else self.output_layer(features)), extra
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: Optional[Dict[str, Any]] = None,
+        need_head_weights: bool = False,
+        **unused: object,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """As :meth:`forward`, without the output projection."""
+        caches = self.layer_caches(incremental_state)
+        seen = caches[0]["self"]["key"].size(2) if caches and caches[0] else 0
+        x = self.embedding(prev_output_tokens, skip=seen)
+        causal = None
+        if x.size(1) > 1:
+            causal = causal_mask(prev_output_tokens.size(1), like=x)[seen:]
+        memory = encoder_out["encoder_out"][0]
+        memory_mask = encoder_out["encoder_mask"][0] if encoder_out["encoder_mask"] else None
+
+        self_weights, cross_weights = [], []
+        for index, layer in enumerate(self.layers):
+            is_last = index == len(self.layers) - 1
+            need_alignment = is_last and not self.training
+            x, self_attn, cross_attn = layer(
+                x,
+                causal,
+                memory,
+                memory_mask,
+                cache=caches[index] if caches else None,
+                need_weights=(need_head_weights, need_head_weights or need_alignment),
+            )
+            self_weights.append(self_attn)
+            cross_weights.append(cross_attn)
+        alignment = cross_weights[-1]
+        extra: Dict[str, Any] = {"attn": [None if alignment is None else alignment.mean(dim=1)]}
+        if need_head_weights:
+            extra.update(decoder_attention=self_weights, cross_attention=cross_weights)
+        return x, extra
+
+    def output_layer(self, features: Tensor, **unused: object) -> Tensor:
+        """[B, T, D] → logits [B, T, V]."""
+        return self.output_projection(features)
+
+    def layer_caches(
+        self, incremental_state: Optional[Dict[str, Any]]
+    ) -> Optional[List[LayerCache]]:
+        """This decoder's caches in ``incremental_state``, one a layer, empty at the first step."""
+        if incremental_state is None:
+            return None
+        return incremental_state.setdefault(CACHE, [{} for _ in self.layers])
+
+    def reorder_incremental_state(
+        self, incremental_state: Dict[str, Any], new_order: Tensor
+    ) -> None:
+        """Put the caches' batch in ``new_order`` [B'], as beam search asks at every step."""
+        for layer_cache in incremental_state.get(CACHE, []):
+            for cache in layer_cache.values():
+                for name, tensor in cache.items():
+                    cache[name] = tensor.index_select(0, new_order)
+
+    def max_positions(self) -> int:
+        """The longest target in tokens; sinusoids have no limit of their own."""
+        positions = self.embedding.positions
+        return positions.num_embeddings if isinstance(positions, LearnedPositions) else UNLIMITED

@@ -1,0 +1,150 @@
+"""The sub-layers and layers of encoder and decoder (sections 3.1 and 3.3).
+
+Shape letters: B batch, S source, T target, L either of them, D model width, H heads.
+Every layer maps [B, L, D] to [B, L, D]. Widths come as numbers, never as a configuration.
+"""
+
+from typing import Callable, Dict, Optional, Tuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .attention import Cache, CrossAttention, SelfAttention
+
+LayerCache = Dict[str, Cache]
+"""One decoder layer's caches: ``{"self": …, "cross": …}``, empty before the first step."""
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 at every position (equation 2).
+
+    Args:
+        embed_dim: D, d_model
+        ffn_embed_dim: d_ff
+        activation_dropout: after the ReLU (0 in the paper)
+    """
+
+    def __init__(self, embed_dim: int, ffn_embed_dim: int, activation_dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(embed_dim, ffn_embed_dim)
+        self.dropout = nn.Dropout(activation_dropout)
+        self.fc2 = nn.Linear(ffn_embed_dim, embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, L, D] → [B, L, D]."""
+        return self.fc2(self.dropout(F.relu(self.fc1(x))))
+
+
+class AddAndNorm(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))): the norm comes **after** the sum (3.1, 5.4).
+
+    Args:
+        embed_dim: D
+        dropout: P_drop
+        eps: of the norm; 1e-6 in tensor2tensor, not given in the paper
+    """
+
+    def __init__(self, embed_dim: int, dropout: float, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(embed_dim, eps=eps)
+
+    def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
+        """[B, L, D] and [B, L, D] → [B, L, D]."""
+        return self.norm(x + self.dropout(sublayer_output))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward (3.1).
+
+    Args:
+        self_attention: over the source
+        feed_forward: position-wise
+        add_and_norm: makes the residual connection and norm around one sub-layer
+    """
+
+    def __init__(
+        self,
+        self_attention: SelfAttention,
+        feed_forward: FeedForward,
+        add_and_norm: Callable[[], AddAndNorm],
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.after_self_attention = add_and_norm()
+        self.feed_forward = feed_forward
+        self.after_feed_forward = add_and_norm()
+
+    def forward(
+        self, x: Tensor, mask: Optional[Tensor], need_weights: bool = False
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Args:
+            x: [B, S, D]
+            mask: additive, hides padding: [B, 1, 1, S]
+            need_weights: also return the attention weights
+
+        Returns:
+            [B, S, D], and the weights [B, H, S, S] or None.
+        """
+        attended, weights = self.self_attention(x, mask, need_weights=need_weights)
+        x = self.after_self_attention(x, attended)
+        x = self.after_feed_forward(x, self.feed_forward(x))
+        return x, weights
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, then feed-forward (3.1).
+
+    Args:
+        self_attention: over the target so far
+        cross_attention: over the encoder's output
+        feed_forward: position-wise
+        add_and_norm: makes the residual connection and norm around one sub-layer
+    """
+
+    def __init__(
+        self,
+        self_attention: SelfAttention,
+        cross_attention: CrossAttention,
+        feed_forward: FeedForward,
+        add_and_norm: Callable[[], AddAndNorm],
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.after_self_attention = add_and_norm()
+        self.cross_attention = cross_attention
+        self.after_cross_attention = add_and_norm()
+        self.feed_forward = feed_forward
+        self.after_feed_forward = add_and_norm()
+
+    def forward(
+        self,
+        x: Tensor,
+        causal: Optional[Tensor],
+        memory: Tensor,
+        memory_mask: Optional[Tensor],
+        cache: Optional[LayerCache] = None,
+        need_weights: Tuple[bool, bool] = (False, False),
+    ) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
+        """Args:
+            x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
+            causal: additive, hides later positions: [T, T]; None in incremental decoding
+            memory: the encoder's output [B, S, D]
+            memory_mask: additive, hides padding: [B, 1, 1, S]
+            cache: in incremental decoding, this layer's keys and values; extended in place
+            need_weights: whether to return the weights of self- and of cross-attention
+
+        Returns:
+            [B, T, D], the self-attention weights [B, H, T, T] or None, and the cross-attention
+            weights [B, H, T, S] or None.
+        """
+        self_cache = None if cache is None else cache.setdefault("self", {})
+        cross_cache = None if cache is None else cache.setdefault("cross", {})
+        attended, self_weights = self.self_attention(x, causal, self_cache, need_weights[0])
+        x = self.after_self_attention(x, attended)
+        attended, cross_weights = self.cross_attention(
+            x, memory, memory_mask, cross_cache, need_weights[1]
+        )
+        x = self.after_cross_attention(x, attended)
+        x = self.after_feed_forward(x, self.feed_forward(x))
+        return x, self_weights, cross_weights

@@ -1,0 +1,122 @@
+"""The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
+
+from typing import Any
+
+from fairseq.models import FairseqEncoderDecoderModel, register_model
+from torch import nn
+
+from .config import (
+    ConfigError,
+    VaswaniTransformerBigConfig,
+    VaswaniTransformerBigEnFrConfig,
+    VaswaniTransformerConfig,
+    VaswaniTransformerTinyConfig,
+    check_model_config,
+)
+from .decoder import VaswaniDecoder
+from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
+from .encoder import VaswaniEncoder
+
+
+@register_model("vaswani_transformer", dataclass=VaswaniTransformerConfig)
+class VaswaniTransformerModel(FairseqEncoderDecoderModel):
+    """The base model of "Attention Is All You Need" (Table 3, first row)."""
+
+    def __init__(
+        self, cfg: VaswaniTransformerConfig, encoder: VaswaniEncoder, decoder: VaswaniDecoder
+    ) -> None:
+        super().__init__(encoder, decoder)
+        self.cfg = cfg
+
+    @classmethod
+    def build_model(cls, cfg: VaswaniTransformerConfig, task: Any) -> "VaswaniTransformerModel":
+        """The model for a task with source and target dictionaries; called before data is read.
+
+        Raises:
+            ConfigError: options that cannot work, or dictionaries that cannot share a matrix.
+        """
+        check_model_config(cfg)
+        check_task(cfg, task)
+        source, target = task.source_dictionary, task.target_dictionary
+        source_tokens = embedding_table(len(source), cfg.encoder_embed_dim, source.pad())
+        output_projection = nn.Linear(cfg.decoder_embed_dim, len(target), bias=False)
+        if cfg.untie_embeddings:
+            target_tokens = embedding_table(len(target), cfg.decoder_embed_dim, target.pad())
+        else:
+            target_tokens = source_tokens
+            output_projection.weight = source_tokens.weight
+        encoder = VaswaniEncoder(cfg, source, input_embedding(cfg, source_tokens, "encoder"))
+        decoder = VaswaniDecoder(
+            cfg, target, input_embedding(cfg, target_tokens, "decoder"), output_projection
+        )
+        model = cls(cfg, encoder, decoder)
+        initialise(model)
+        return model
+
+
+@register_model("vaswani_transformer_big", dataclass=VaswaniTransformerBigConfig)
+class VaswaniTransformerBigModel(VaswaniTransformerModel):
+    """The big model (Table 3, last row)."""
+
+
+@register_model("vaswani_transformer_big_en_fr", dataclass=VaswaniTransformerBigEnFrConfig)
+class VaswaniTransformerBigEnFrModel(VaswaniTransformerModel):
+    """The big model with P_drop 0.1, as trained on English-French (section 6.1)."""
+
+
+@register_model("vaswani_transformer_tiny", dataclass=VaswaniTransformerTinyConfig)
+class VaswaniTransformerTinyModel(VaswaniTransformerModel):
+    """A small model for small corpora; not in the paper."""
+
+
+def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
+    """Raises ConfigError where the task's data cannot feed this model."""
+    if not cfg.untie_embeddings and task.source_dictionary != task.target_dictionary:
+        raise ConfigError(
+            f"the source dictionary ({len(task.source_dictionary)} types) and the target "
+            f"dictionary ({len(task.target_dictionary)} types) differ, but the model shares one "
+            "embedding matrix between them: run fairseq-preprocess with --joined-dictionary, or "
+            "give --untie-embeddings"
+        )
+    if getattr(task.cfg, "left_pad_target", False):
+        raise ConfigError(
+            "--left-pad-target is not supported: the causal mask hides padding on the right only"
+        )
+
+
+def embedding_table(rows: int, dim: int, padding_idx: int) -> nn.Embedding:
+    """A table [rows, dim] whose padding row stays zero in the input."""
+    return nn.Embedding(rows, dim, padding_idx=padding_idx)
+
+
+def input_embedding(
+    cfg: VaswaniTransformerConfig, tokens: nn.Embedding, side: str
+) -> InputEmbedding:
+    """Tokens and positions of one side, ``encoder`` or ``decoder``."""
+    positions: nn.Module
+    if getattr(cfg, f"{side}_learned_pos"):
+        rows = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
+        positions = LearnedPositions(rows, tokens.embedding_dim)
+    else:
+        positions = SinusoidalPositions(tokens.embedding_dim, str(cfg.sinusoid_layout))
+    return InputEmbedding(tokens, positions, cfg.dropout)
+
+
+def initialise(model: nn.Module) -> None:
+    """Initialise as tensor2tensor did at the paper's release; the paper does not say.
+
+    Glorot uniform for every matrix (fused projections as one), zero biases; embeddings, learned
+    positions and the output matrix N(0, 1/√d_model), the padding row zero.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    decoder: Any = model.decoder
+    nn.init.normal_(decoder.output_projection.weight, std=decoder.output_projection.in_features**-0.5)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+            if module.padding_idx is not None:
+                nn.init.zeros_(module.weight[module.padding_idx])

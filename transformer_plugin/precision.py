@@ -1,0 +1,42 @@
+"""``--precision bf16``: matrix products in bfloat16 under autocast, weights and sums in fp32.
+
+fairseq's own ``--bf16`` cannot be used: on the command line it switches to TPU mode.
+"""
+
+import contextlib
+import logging
+from functools import lru_cache
+from typing import ContextManager
+
+import torch
+
+PRECISIONS = ["fp32", "bf16"]
+
+logger = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=None)
+def has_bf16_units(device_type: str) -> bool:
+    """Whether the device multiplies bfloat16 in hardware; a lack of it is said once."""
+    if device_type == "cuda":
+        present = torch.cuda.is_bf16_supported()
+    elif device_type == "cpu":
+        # Emulated bf16 is slower than fp32, so that the switch would cost time instead of saving it.
+        name = "_is_avx512_bf16_supported"
+        present = bool(getattr(torch.cpu, name, lambda: False)())
+    else:
+        present = False
+    if not present:
+        logger.warning("--precision bf16: this %s has no bf16 units; using fp32", device_type)
+    return present
+
+
+def autocast(precision: str, device: torch.device) -> ContextManager[object]:
+    """The context in which encoder and decoder run.
+
+    Softmax, norm statistics and the loss stay in fp32: autocast keeps them there, and the
+    criterion widens the logits itself.
+    """
+    if precision == "bf16" and has_bf16_units(device.type):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
