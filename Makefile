@@ -1,0 +1,41 @@
+# Two commands: `make demo` and `make test`. Each sets up first whatever is missing.
+#   PYTHON=python3.12   the Python to use (default: the first supported one that runs)
+#   VENV=.venv          where the environment lies
+#   PAIR=en-fr          the demo's languages (default en-de)
+#   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
+PYTHON ?=
+VENV ?= .venv
+PAIR ?= en-de
+MULTI30K ?=
+
+export PYTHON VENV
+BIN := $(abspath $(VENV))/bin
+RUN := PATH="$(BIN):$$PATH"
+PACKAGES := transformer_plugin vaswani
+
+.PHONY: setup demo test test-all check multi30k clean
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@$(RUN) scripts/demo.sh $(PAIR)
+
+test: setup
+	@$(RUN) python -m pytest
+
+test-all: setup
+	@$(RUN) python -m pytest -m "slow or not slow"
+
+check: setup
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy $(PACKAGES)
+	@$(RUN) shellcheck -x scripts/*.sh .ci/run
+	@$(RUN) python -m pytest -q tests/unit/test_imports.py
+
+multi30k: setup
+	@$(RUN) scripts/multi30k.sh $(MULTI30K)
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .nox

