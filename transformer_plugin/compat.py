@@ -1,0 +1,199 @@
+"""Every workaround for a version of fairseq, torch or numpy: what breaks, since when, until when.
+
+"Official" is fairseq 0.12.2 (torch 2.2, numpy 1.23), "modern" is fairseq-fixed 0.12.3.1 (torch 2.6
+and later, numpy 2). ``apply`` sets all of them once; nothing here imports a model.
+"""
+
+import functools
+import os
+import shutil
+import sys
+import types
+import warnings
+from pathlib import Path
+from typing import IO, Any, Callable, Dict, Sequence
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, models
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.logging import metrics
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+from .checkpoints import TORCH_RESTRICTS_ITSELF, CheckpointError, read_checkpoint
+
+_applied = False
+
+
+def apply() -> None:
+    """Set every workaround, once per process; a second call changes nothing."""
+    global _applied
+    refuse_bf16(sys.argv)
+    if _applied:
+        return
+    _applied = True
+    _load_safely()
+    _share_state_between_ranks()
+    _copy_atomically()
+    _save_plain_meters()
+    _name_unknown_models()
+    _keep_off_fast_path()
+
+
+class _TorchWithOtherLoad(types.ModuleType):
+    """``torch`` as one module of fairseq sees it: the real one, but for ``load``."""
+
+    def __init__(self, load: Callable) -> None:
+        super().__init__("torch")
+        self.load = load
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def _load(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
+    """Stands for ``torch.load(stream, map_location)`` in fairseq.checkpoint_utils (always CPU)."""
+    return read_checkpoint(stream, getattr(stream, "name", "the checkpoint"))
+
+
+def _load_safely() -> None:
+    """fairseq reads checkpoints through ``read_checkpoint``.
+
+    Official: ``torch.load`` runs whatever a pickle names. Modern: ``torch.load`` refuses what
+    fairseq itself saves (argparse.Namespace, numpy arrays). Both: a damaged file is accepted, or
+    fails without its name. Until fairseq does it (it is no longer developed).
+    """
+    checkpoint_utils.torch = _TorchWithOtherLoad(_load)
+
+
+def _share_state_between_ranks() -> None:
+    """Processes of rank > 0 can resume.
+
+    Since torch 2.6 they fail in ``broadcast_object``, which sends a class of its own and the
+    configuration as pickled bytes. Those bytes come from rank 0 of the same run, which has read
+    the file with all restrictions, so they are loaded without. Until fairseq says so itself.
+    """
+    if TORCH_RESTRICTS_ITSELF:
+        load = functools.partial(torch.load, weights_only=False)
+        distributed_utils.torch = _TorchWithOtherLoad(load)
+
+
+def _copy_atomically() -> None:
+    """checkpoint_best.pt and checkpoint_last.pt are replaced in one step.
+
+    All versions copy onto the old file, so that a kill or a full disk in that moment leaves
+    neither the old nor the new one.
+    """
+    original = PathManager.copy
+
+    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+        if PathManager.path_requires_pathmanager(dst_path):
+            return original(src_path, dst_path, overwrite)  # not a file of this machine
+        aside = f"{dst_path}.tmp"
+        try:
+            shutil.copyfile(src_path, aside)
+            with open(aside, "rb+") as stream:
+                os.fsync(stream.fileno())
+            os.replace(aside, dst_path)
+        finally:
+            Path(aside).unlink(missing_ok=True)
+        return dst_path
+
+    PathManager.copy = staticmethod(copy)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with numpy numbers as Python numbers and numpy arrays as tensors, at any depth."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return type(value)((key, _plain(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(item) for item in value)
+    return value
+
+
+def _save_plain_meters() -> None:
+    """Checkpoints hold no numpy object, so that any numpy and plain ``torch.load`` can read them.
+
+    All versions keep the arrays of ``--eval-bleu`` in their meters; numpy 2 writes them as
+    ``numpy._core``, which numpy 1 cannot read, and torch from 2.6 on refuses them.
+    """
+    original = metrics.state_dict
+
+    @functools.wraps(original)
+    def state_dict() -> Any:
+        return _plain(original())
+
+    metrics.state_dict = state_dict
+
+
+def _name_unknown_models() -> None:
+    """A model that is not registered is named in one sentence.
+
+    All versions: "Replacement index 1 out of range", from the formatting of the message.
+    """
+    original = models.build_model
+
+    @functools.wraps(original)
+    def build_model(cfg: Any, task: Any, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        if name and name not in models.ARCH_MODEL_REGISTRY and name not in models.MODEL_REGISTRY:
+            raise CheckpointError(
+                f"No model {name!r} is registered; correct model._name (--arch), or, for a "
+                "checkpoint of another plug-in, add the --user-dir that it was trained with."
+            )
+        return original(cfg, task, *args, **kwargs)
+
+    models.build_model = build_model
+
+
+def _keep_off_fast_path() -> None:
+    """fairseq's own ``transformer`` can decode, to be compared with.
+
+    Official fairseq with torch 2: "Mask Type should be defined", from a fused encoder layer that
+    it calls with the arguments of torch 1.13. Modern fairseq has no such path.
+    """
+    never = property(lambda layer: False, lambda layer, value: None)
+    TransformerEncoderLayerBase.can_use_fastpath = never
+
+
+def refuse_bf16(argv: Sequence[str]) -> None:
+    """Stop a command of fairseq that is given ``--bf16``, naming the switch that works.
+
+    All versions turn it into TPU mode before any model is built, and then fail for want of
+    torch_xla. Other programs' arguments are left alone. Raises SystemExit with the sentence.
+    """
+    command = Path(argv[0]).name if argv else ""
+    if not command.startswith("fairseq-") and Path(argv[0] if argv else "").parent.name not in (
+        "fairseq_cli",
+    ):
+        return
+    asked = {"--bf16", "--memory-efficient-bf16"} & set(argv[1:])
+    asked |= {a for a in argv[1:] if a.lower() in _HYDRA_BF16}
+    if asked:
+        raise SystemExit(
+            f"{command}: {min(asked)} means TPU mode in fairseq; "
+            "for bfloat16 with this plugin's models use --precision bf16 (model.precision=bf16)."
+        )
+
+
+_HYDRA_BF16 = {f"common.{key}=true" for key in ("bf16", "memory_efficient_bf16")}
+
+
+# What fairseq's own code sets off in newer libraries, which no user of this plugin can mend:
+# (beginning of the message as a regular expression, the kind, the module it is blamed on).
+_STALE = [
+    (r"`torch\.cuda\.amp\..* is deprecated", FutureWarning, ""),
+    (r"'pin_memory' argument is set as true but no accelerator", UserWarning, r"torch\.utils"),
+    (r"Support for mismatched key_padding_mask and attn_mask", UserWarning, ""),
+]
+
+
+def quiet() -> None:
+    """Leave out known stale warnings, and only those, from the output of our own commands."""
+    for message, category, module in _STALE:
+        warnings.filterwarnings("ignore", message=message, category=category, module=module)
