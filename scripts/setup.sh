@@ -3,7 +3,9 @@
 # stack of that Python, the plugin in editable mode. Does nothing when nothing has changed; completes
 # or re-makes an environment that was interrupted, moved or damaged.
 #
-#   PYTHON=python3.12 VENV=.venv scripts/setup.sh
+#   scripts/setup.sh                    the first supported Python found, environment in .venv
+#   PYTHON=3.12 VENV=DIR scripts/setup.sh     that Python (a version or a path), environment in DIR
+#   scripts/setup.sh --find [VERSION]   prints the Python it would take; exit 1 if there is none
 #
 # pip's own settings (pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, ...) apply.
 set -euo pipefail
@@ -13,12 +15,12 @@ cd "$ROOT" # constraints are named relative to it: pip splits PIP_CONSTRAINT at 
 VENV=${VENV:-.venv}
 case $VENV in /*) ;; *) VENV=$ROOT/$VENV ;; esac
 STAMP=$VENV/setup.stamp
-LOG=$VENV/setup.log
+LOG=$VENV/setup.log # the errors of the last step; also the mark of an environment made here
 NETWORK_ERRORS='NewConnectionError|ConnectionError|[Tt]imeout|name resolution|Connection refused|ProxyError|SSLError|No matching distribution'
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() {
-    printf 'setup: %s\n' "$*" >&2
+    say "$*"
     exit 1
 }
 
@@ -52,11 +54,11 @@ candidates() {
 
 has_compiler() { command -v "${CC:-cc}" >/dev/null && command -v "${CXX:-c++}" >/dev/null; }
 
-# Sets VERSION, HEADERS and BASE to the first Python that will do; one that can install fairseq
-# without a hitch goes before one that lacks a compiler or headers.
+# Sets VERSION, HEADERS and BASE to the first Python of the versions $@ that will do; one that can
+# install fairseq without a hitch goes before one that lacks a compiler or headers.
 pick_python() {
     local version candidate found first=""
-    for version in 3.11 3.12 3.10; do
+    for version in "$@"; do
         while IFS= read -r candidate; do
             found=$(probe "$candidate") || continue
             [ "${found%% *}" = "$version" ] || continue
@@ -65,34 +67,42 @@ pick_python() {
             if can_build; then return; fi
         done < <(candidates "$version")
     done
-    [ -n "$first" ] || die "no Python 3.10, 3.11 or 3.12 that runs (with its venv module) was found;" \
+    [ -n "$first" ] || die "no Python that runs, with its venv module, was found (looked for: $*);" \
         "install one (Debian, Ubuntu: apt install python3-venv python3-dev) or name it:" \
         "make setup PYTHON=/path/to/python3.11"
     read -r VERSION HEADERS BASE <<<"$first"
 }
 
-# The Python the user named.
-given_python() {
+# The Python the user asked for: nothing, a version, or a command.
+choose_python() {
     local found
-    found=$(probe "$PYTHON") || die "PYTHON=$PYTHON does not run, or lacks its venv module;" \
-        "name a Python 3.10, 3.11 or 3.12 that does, or leave PYTHON out."
-    read -r VERSION HEADERS BASE <<<"$found"
+    case ${PYTHON:-} in
+    "") pick_python 3.11 3.12 3.10 ;;
+    3.10 | 3.11 | 3.12) pick_python "$PYTHON" ;;
+    *)
+        found=$(probe "$PYTHON") || die "PYTHON=$PYTHON does not run, or lacks its venv module;" \
+            "name a Python 3.10, 3.11 or 3.12 that does, or leave PYTHON out."
+        read -r VERSION HEADERS BASE <<<"$found"
+        ;;
+    esac
     case $VERSION in
     3.10 | 3.11 | 3.12) ;;
-    *) die "PYTHON=$PYTHON is Python $VERSION; fairseq runs on 3.10, 3.11 and 3.12, so name one of these." ;;
+    *) die "PYTHON=$PYTHON is Python $VERSION; fairseq runs on 3.10, 3.11 and 3.12: name one of these." ;;
     esac
 }
 
-# fairseq has a wheel for 3.12 only; elsewhere it is compiled.
-can_build() { [ "$VERSION" = 3.12 ] || { has_compiler && [ "$HEADERS" = headers ]; }; }
+# fairseq-fixed has a wheel for Python 3.12 on Linux; elsewhere fairseq is compiled.
+has_wheel() { [ "$VERSION $(uname -sm)" = "3.12 Linux x86_64" ]; }
+
+can_build() { has_wheel || { has_compiler && [ "$HEADERS" = headers ]; }; }
 
 check_compiler() {
     if can_build; then return; fi
     has_compiler || die "fairseq is compiled on Python $VERSION and no C++ compiler is on PATH;" \
         "install one (Debian, Ubuntu: apt install g++; macOS: xcode-select --install)" \
-        "or use Python 3.12, which needs none."
+        "or, on Linux, use Python 3.12, which needs none."
     die "fairseq is compiled on Python $VERSION and $BASE has no header Python.h;" \
-        "install it (Debian, Ubuntu: apt install python$VERSION-dev) or use Python 3.12, which needs none."
+        "install it (Debian, Ubuntu: apt install python$VERSION-dev) or, on Linux, use Python 3.12, which needs none."
 }
 
 stack_of() { if [ "$1" = 3.10 ]; then echo official; else echo modern; fi; }
@@ -112,7 +122,10 @@ up_to_date() {
     version=$("$VENV/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 1
     [ "$(cat "$STAMP")" = "$(fingerprint "$version")" ] || return 1
     # A PYTHON that was named must be the one the environment has.
-    [ -z "${PYTHON:-}" ] || [ "$(probe "$PYTHON" | cut -d' ' -f1)" = "$version" ]
+    case ${PYTHON:-} in
+    "" | "$version") ;;
+    *) [ "$(probe "$PYTHON" | cut -d' ' -f1)" = "$version" ] ;;
+    esac
 }
 
 # Whether the environment is a sound one of this Python at this place, so that it can be completed.
@@ -155,7 +168,7 @@ install_stack() {
         say "2/3 compiling fairseq takes about a minute on Python $VERSION"
         pip_install fairseq "$(pins fairseq)"
     else
-        [ "$VERSION" = 3.12 ] || say "2/3 compiling fairseq takes about three minutes on Python $VERSION"
+        has_wheel || say "2/3 compiling fairseq takes about three minutes on Python $VERSION"
         # Apart, it would download a second torch to build against.
         pip_install fairseq-fixed --no-build-isolation "$(pins fairseq-fixed)"
     fi
@@ -170,33 +183,50 @@ import matplotlib, num2words, pytest, sacrebleu, sacremoses, subword_nmt, torch
 import fairseq.data.data_utils_fast, fairseq.data.token_block_utils_fast, fairseq.tasks' >>"$LOG" 2>&1
 }
 
+# Removes an environment, but never a folder that this script did not make.
+discard() {
+    if [ -e "$VENV" ] && [ ! -e "$LOG" ] && [ -n "$(ls -A "$VENV")" ]; then
+        die "VENV=$VENV exists and is not an environment made by make setup; name another folder or remove it."
+    fi
+    rm -rf "$VENV"
+}
+
 build() {
     if ! usable; then
-        rm -rf "$VENV"
+        check_compiler
+        discard
         say "making $VENV with $BASE (Python $VERSION, $STACK stack)"
-        "$BASE" -m venv "$VENV" || die "$BASE could not make an environment in $VENV;" \
-            "see its message above, or choose another place: make setup VENV=..."
+        { mkdir -p "$VENV" && : >"$LOG"; } || die "cannot write to $VENV; name another place: make setup VENV=..."
+        "$BASE" -m venv "$VENV" || die "$BASE could not make an environment in $VENV, as it says above;" \
+            "mend that or name another Python: make setup PYTHON=..."
+    elif [ ! -x "$VENV/bin/fairseq-train" ]; then
+        check_compiler
     fi
-    [ -x "$VENV/bin/fairseq-train" ] || check_compiler
     install_stack
 }
 
 main() {
     local VERSION HEADERS BASE STACK CONSTRAINTS
+    if [ "${1:-}" = --find ]; then
+        PYTHON=${2:-}
+        choose_python
+        echo "$VERSION $BASE"
+        return
+    fi
     if up_to_date; then return; fi
-    mkdir -p "$(dirname "$VENV")" || die "cannot write beside $VENV; choose another place: make setup VENV=..."
     if command -v flock >/dev/null; then # two at once: the second waits, then finds all done
+        mkdir -p "$(dirname "$VENV")" || die "cannot write beside $VENV; name another place: make setup VENV=..."
         exec 9<"$(dirname "$VENV")"
         flock -n 9 || { say "another set-up is at work here; waiting for it" && flock 9; }
         if up_to_date; then return; fi
     fi
-    if [ -n "${PYTHON:-}" ]; then given_python; else pick_python; fi
+    choose_python
     STACK=$(stack_of "$VERSION")
     rm -f "$STAMP"
     build
     if ! works; then
         say "the environment is damaged; making it anew"
-        rm -rf "$VENV"
+        discard
         build
         works || die "the installed stack does not import; the reason is at the end of $LOG."
     fi
