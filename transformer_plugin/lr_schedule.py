@@ -1,0 +1,109 @@
+"""The learning-rate schedule (5.3, equation 3): a pure function, and its registered shell."""
+
+import logging
+from typing import Any, Dict, List
+
+from fairseq.dataclass.configs import OptimizationConfig
+from fairseq.optim import FairseqOptimizer
+from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
+from omegaconf import DictConfig
+
+from .config import ConfigError, VaswaniInverseSqrtConfig
+
+logger = logging.getLogger(__name__)
+
+
+def learning_rate(step: int, d_model: int, warmup_updates: int, factor: float = 1.0) -> float:
+    """factor · d_model^-0.5 · min(step^-0.5, step · warmup_updates^-1.5)   (equation 3).
+
+    Linear growth for ``warmup_updates`` steps up to factor · (d_model · warmup_updates)^-0.5, then
+    decay with the inverse square root. ``step`` counts from 1, the first update.
+    """
+    return factor * d_model**-0.5 * min(step**-0.5, step * warmup_updates**-1.5)
+
+
+def model_width(cfg: DictConfig) -> int:
+    """d_model of the model that stands beside the schedule in fairseq's configuration.
+
+    ``cfg`` is the schedule's section. An interpolation, ``II("model.encoder_embed_dim")``, would
+    be the usual way up to the root, but fairseq resolves it where ``--arch transformer`` has no
+    model section yet, and stops. When the schedule is built, the model exists, and its section has
+    its sizes, as a DictConfig or (fairseq's own architectures by ``--arch``) as a Namespace.
+
+    Raises:
+        ConfigError: no width there, or two different ones.
+    """
+    root = cfg._get_root() if isinstance(cfg, DictConfig) else None
+    model = getattr(root, "model", None)
+    names = ("encoder_embed_dim", "decoder_embed_dim")
+    found = {name: getattr(model, name, None) for name in names}
+    widths = {width for width in found.values() if width is not None}
+    if len(widths) != 1:
+        seen = " and ".join(f"{name} {width}" for name, width in found.items() if width is not None)
+        raise ConfigError(
+            "vaswani_inverse_sqrt needs one d_model, but the model has "
+            f"{seen or 'neither encoder_embed_dim nor decoder_embed_dim'}: give --d-model"
+        )
+    return int(widths.pop())
+
+
+@register_lr_scheduler("vaswani_inverse_sqrt", dataclass=VaswaniInverseSqrtConfig)
+class VaswaniInverseSqrt(FairseqLRScheduler):
+    """Equation 3, with n = 1 at the first update (fairseq's ``inverse_sqrt`` is one behind).
+
+    Raises:
+        ConfigError: no d_model, a value out of range, or a ``--lr`` that would be ignored.
+    """
+
+    def __init__(self, cfg: DictConfig, optimizer: FairseqOptimizer) -> None:
+        super().__init__(cfg, optimizer)
+        if cfg.warmup_updates < 1:
+            raise ConfigError(f"--warmup-updates must be at least 1, not {cfg.warmup_updates}")
+        if cfg.lr_factor <= 0:
+            raise ConfigError(f"--lr-factor must be above 0, not {cfg.lr_factor}")
+        if cfg.d_model is not None and cfg.d_model < 1:
+            raise ConfigError(f"--d-model must be at least 1, not {cfg.d_model}")
+        d_model = model_width(cfg) if cfg.d_model is None else cfg.d_model
+        self.settings = {
+            "d_model": d_model,
+            "warmup_updates": cfg.warmup_updates,
+            "lr_factor": cfg.lr_factor,
+        }
+        refuse_ignored_lr(list(cfg.lr), d_model, cfg.warmup_updates)
+        self.step_update(0)
+
+    def step_update(self, num_updates: int) -> float:
+        """Set and return the rate of the next update, number ``num_updates`` + 1."""
+        s = self.settings
+        lr = learning_rate(num_updates + 1, s["d_model"], s["warmup_updates"], s["lr_factor"])
+        self.optimizer.set_lr(lr)
+        return lr
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What a checkpoint keeps of the schedule; the update number is kept by fairseq."""
+        return {**super().state_dict(), **self.settings}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Go on from a checkpoint; as ever in fairseq, options given now win over saved ones."""
+        super().load_state_dict(state_dict)
+        for name, now in self.settings.items():
+            saved = state_dict.get(name, now)
+            if saved != now:
+                option = "--" + name.replace("_", "-")
+                logger.warning(
+                    f"resuming with {option} {now}, where the run so far had {saved}: "
+                    f"give {option} {saved} to continue it unchanged"
+                )
+
+
+def refuse_ignored_lr(lr: List[float], d_model: int, warmup_updates: int) -> None:
+    """Raise ConfigError if ``--lr`` was given: equation 3 has no such term.
+
+    fairseq's default cannot be told from the same value given by hand, which therefore passes.
+    """
+    if lr != OptimizationConfig().lr:
+        factor = max(lr) * (d_model * warmup_updates) ** 0.5
+        raise ConfigError(
+            f"--lr {', '.join(map(str, lr))} would be ignored by vaswani_inverse_sqrt: leave it "
+            f"out, or give --lr-factor {factor:.6g} for the same peak"
+        )
