@@ -1,0 +1,113 @@
+"""The way in: ``vaswani VERB …``. One table, one loop; each verb lives in the file of its name.
+
+A verb's module offers ``add_arguments(parser)`` and ``run(args) -> int``, and imports torch and
+fairseq only inside its functions, so that ``--help`` answers at once.
+
+Exit codes: 0 done (warnings included), 1 the user's problem (one sentence on stderr),
+2 usage, 130 interrupted.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import sys
+from typing import Dict, List, Optional, Tuple
+
+from vaswani.errors import UserError
+from vaswani.experiment import nearest
+
+VERBS: Dict[str, Tuple[str, str]] = {
+    "plugin-dir": ("vaswani.plugin_dir", "print the folder for fairseq's --user-dir"),
+    "prepare": ("vaswani.prepare", "text → tokens → BPE → data-bin"),
+    "train": ("vaswani.train", "train one experiment; continues where it stopped"),
+    "average": ("vaswani.average", "average the last checkpoints of a run into one"),
+    "generate": ("vaswani.generate", "translate a test set with beam search"),
+    "score": ("vaswani.score", "BLEU and chrF of translations, with their signatures"),
+    "demo-report": (
+        "vaswani.demo_report",
+        "what the demo's model learned",
+    ),
+}
+
+
+def version() -> str:
+    """The installed version of the distribution."""
+    try:
+        return importlib.metadata.version("vaswani-transformer")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed: running from the source tree)"
+
+
+def top_parser() -> argparse.ArgumentParser:
+    """The parser of everything before a verb's own arguments."""
+    verbs = "\n".join(f"  {verb:<13}{help}" for verb, (_, help) in VERBS.items())
+    parser = argparse.ArgumentParser(
+        prog="vaswani",
+        usage="vaswani [--help] [--version] VERB …",
+        description="Train, decode and score the Transformer of 'Attention Is All You Need'.",
+        epilog=f"verbs:\n{verbs}\n\n'vaswani VERB --help' explains one verb.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"vaswani {version()}")
+    parser.add_argument("verb", metavar="VERB", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def is_users_problem(error: BaseException) -> bool:
+    """Whether the message is written for the user: ours, the plugin's, or a file's own trouble.
+
+    The plugin's error classes are looked up only where a verb has already imported the plugin.
+    """
+    if isinstance(error, UserError):
+        return True
+    for module, name in (("config", "ConfigError"), ("compat", "CheckpointError")):
+        plugin = sys.modules.get(f"transformer_plugin.{module}")
+        if plugin is not None and isinstance(error, getattr(plugin, name, ())):
+            return True
+    return False
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run one command line and return its exit code."""
+    parser = top_parser()
+    args = parser.parse_args(argv)
+    if args.verb is None:
+        parser.print_help()
+        return 0
+    if args.verb not in VERBS:
+        parser.error(
+            f"there is no verb '{args.verb}'{nearest(args.verb, list(VERBS))}; "
+            f"verbs are {', '.join(VERBS)}"
+        )
+    module = importlib.import_module(VERBS[args.verb][0])
+    verb_parser = argparse.ArgumentParser(
+        prog=f"vaswani {args.verb}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(verb_parser)
+    verb_args = verb_parser.parse_args(args.rest)
+    try:
+        return int(module.run(verb_args))
+    except KeyboardInterrupt:
+        print(f"\nvaswani {args.verb}: interrupted; the same command continues.", file=sys.stderr)
+        return 130
+    except ImportError as error:
+        if not error.name or error.name.split(".")[0] in ("vaswani", "transformer_plugin"):
+            raise
+        problem = f"the package '{error.name}' is missing: run 'make setup', or pip install it"
+    except OSError as error:
+        if error.filename is None:
+            raise
+        problem = f"{error.filename}: {error.strerror}"
+    except Exception as error:
+        if not is_users_problem(error):
+            raise
+        problem = str(error)
+    print(f"vaswani {args.verb}: {' '.join(problem.split())}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Where experiments, recipes and runs lie, and how their YAML is read.
+
+An experiment is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads it
+too); a recipe for its data is ``configs/data/NAME.yaml``, since several experiments may share
+one; a run is a folder ``runs/NAME``. Names are spelt with - or _ alike.
+"""
+
+import difflib
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from vaswani.errors import UserError
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """`` (did you mean 'x'?)`` for the known word nearest to ``word``, or nothing."""
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" (did you mean '{found[0]}'?)" if found else ""
+
+
+def spelt(name: str) -> str:
+    """``wmt14-en-de-base`` as its file is called: ``wmt14_en_de_base``."""
+    return name.replace("-", "_")
+
+
+def config_folders(kind: str = "") -> List[Path]:
+    """The folders searched, first to last: ./configs, then the repository's; ``kind`` below."""
+    return [folder / kind for folder in (Path("configs"), CONFIGS)]
+
+
+def find_config(name: str, kind: str = "") -> Path:
+    """The YAML file of an experiment (``kind`` empty) or of a data recipe (``kind`` "data").
+
+    ``name`` is a path, or a name in one of ``config_folders``.
+
+    Raises:
+        UserError: no such file; names what is near.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    stem = spelt(path.name[: -len(path.suffix)] if path.suffix in (".yaml", ".yml") else path.name)
+    known: List[str] = []
+    if path.parent == Path("."):
+        for folder in config_folders(kind):
+            if (folder / f"{stem}.yaml").is_file():
+                return folder / f"{stem}.yaml"
+            known += [found.stem for found in sorted(folder.glob("*.yaml"))]
+    known = list(dict.fromkeys(known))
+    what = "data recipe" if kind == "data" else "experiment"
+    offer = f"; known: {', '.join(known)}" if known else ""
+    raise UserError(f"there is no {what} '{name}'{nearest(stem, known)}{offer}")
+
+
+def read_yaml(path: Path) -> Dict[str, Any]:
+    """A YAML file whose top level is a table.
+
+    Raises:
+        UserError: not readable as YAML (with the line), or not a table.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: not valid YAML: {error.problem or error.context}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: not valid YAML in UTF-8: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected sections such as 'task:' and 'model:', found none")
+    return content
+
+
+def find_run(name: str) -> Path:
+    """The folder of a run: a path, or a name under ./runs.
+
+    Raises:
+        UserError: no such folder, or nothing was trained in it.
+    """
+    known = sorted(found.parent.name for found in Path("runs").glob("*/config.yaml"))
+    for folder in (Path(name), Path("runs") / name, Path("runs") / spelt(name)):
+        if (folder / "config.yaml").is_file():
+            return folder
+    offer = f"; known: {', '.join(known)}" if known else "; train one with 'vaswani train CONFIG'"
+    raise UserError(f"there is no run '{name}'{nearest(name, known)}{offer}")
