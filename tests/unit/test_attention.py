@@ -1,0 +1,112 @@
+"""Section 3.2: scaled dot-product attention and multi-head attention."""
+
+import math
+
+import pytest
+import torch
+
+from transformer_plugin.attention import (
+    CrossAttention,
+    SelfAttention,
+    causal_mask,
+    fast_attention,
+    padding_mask,
+    readable_attention,
+)
+
+
+def random_heads(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_equation_1_by_hand() -> None:
+    """softmax(q·k / √d_k) v with d_k = 4, one query, two keys: scores 2/2 and 0."""
+    query = torch.tensor([[[[1.0, 1.0, 0.0, 0.0]]]])
+    key = torch.tensor([[[[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]]])
+    value = torch.tensor([[[[1.0], [0.0]]]])
+    attended, weights = readable_attention(query, key, value)
+    expected = math.e / (math.e + 1)
+    assert attended.item() == pytest.approx(expected, abs=1e-6)
+    assert weights.flatten().tolist() == pytest.approx([expected, 1 - expected], abs=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 5, 130])
+@pytest.mark.parametrize("masked", ["none", "padding", "causal"])
+@pytest.mark.parametrize("value_dim", [8, 4])
+def test_fast_equals_readable(length: int, masked: str, value_dim: int) -> None:
+    """Values and gradients; d_v may differ from d_k."""
+    inputs = [random_heads(2, 3, length, d, seed=d) for d in (8, 8, value_dim)]
+    mask = None
+    if masked == "padding":
+        is_padding = torch.zeros(2, length, dtype=torch.bool)
+        is_padding[1, : length // 2] = True
+        mask = padding_mask(is_padding, like=inputs[0])
+    elif masked == "causal":
+        mask = causal_mask(length, like=inputs[0])
+    results = []
+    for function in (lambda *a: readable_attention(*a)[0], fast_attention):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        out = function(*leaves, mask)
+        out.square().sum().backward()
+        results.append([out.detach(), *(x.grad for x in leaves)])
+    for readable, fast in zip(*results):
+        torch.testing.assert_close(fast, readable, rtol=0, atol=1e-10)
+
+
+def test_masked_keys_have_no_weight() -> None:
+    """Section 3.2.3: illegal connections are set to -inf before the softmax."""
+    heads = random_heads(1, 1, 4, 8)
+    _, weights = readable_attention(heads, heads, heads, causal_mask(4, like=heads))
+    assert torch.equal(weights[0, 0].triu(1), torch.zeros(4, 4, dtype=torch.float64))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
+
+
+def test_multi_head_is_concatenated_heads_times_w_o() -> None:
+    """Section 3.2.2, head by head with plain products, and d_k ≠ d_v ≠ D / H (Table 3 row B)."""
+    torch.manual_seed(0)
+    heads, key_dim, value_dim = 2, 3, 5
+    attention = SelfAttention(8, heads, key_dim=key_dim, value_dim=value_dim).double()
+    x = random_heads(2, 4, 8)
+    weights = attention.qkv_proj.weight.split([heads * key_dim] * 2 + [heads * value_dim])
+    biases = attention.qkv_proj.bias.split([heads * key_dim] * 2 + [heads * value_dim])
+    joined = []
+    for h in range(heads):
+        q, k, v = (
+            x @ w[h * d : (h + 1) * d].T + b[h * d : (h + 1) * d]
+            for w, b, d in zip(weights, biases, (key_dim, key_dim, value_dim))
+        )
+        joined.append(torch.softmax(q @ k.transpose(1, 2) / key_dim**0.5, dim=-1) @ v)
+    expected = torch.cat(joined, dim=-1) @ attention.out_proj.weight.T + attention.out_proj.bias
+    torch.testing.assert_close(attention(x)[0], expected, rtol=0, atol=1e-12)
+
+
+def test_cross_attention_computes_keys_and_values_once() -> None:
+    """With a filled cache the encoder's output is not looked at again."""
+    torch.manual_seed(0)
+    attention = CrossAttention(8, 2).double()
+    memory, cache = random_heads(2, 5, 8), {}
+    first, _ = attention(random_heads(2, 1, 8, seed=1), memory, cache=cache)
+    again, _ = attention(random_heads(2, 1, 8, seed=1), torch.full_like(memory, 9.0), cache=cache)
+    assert torch.equal(first, again)
+
+
+def test_attention_dropout_only_in_training() -> None:
+    torch.manual_seed(0)
+    attention = SelfAttention(8, 2, dropout=0.5)
+    x = torch.randn(1, 6, 8)
+    attention.eval()
+    assert torch.equal(attention(x)[0], attention(x)[0])
+    attention.train()
+    assert not torch.equal(attention(x)[0], attention(x)[0])
+
+
+def test_weights_are_returned_on_request_alone() -> None:
+    x = torch.randn(1, 6, 8)
+    attention = SelfAttention(8, 2)
+    assert attention(x)[1] is None
+    assert attention(x, need_weights=True)[1].shape == (1, 2, 6, 6)
+
+
+def test_width_not_divisible_by_heads() -> None:
+    with pytest.raises(ValueError, match="not divisible"):
+        SelfAttention(10, 4)

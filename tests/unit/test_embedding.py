@@ -1,0 +1,101 @@
+"""Sections 3.4 and 3.5: scaled embeddings, sinusoidal and learned positions."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_plugin.embedding import (
+    InputEmbedding,
+    LearnedPositions,
+    SinusoidalPositions,
+    sinusoids,
+    token_positions,
+)
+
+
+def test_paper_sinusoids_are_the_formula() -> None:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D))."""
+    dim, table = 12, sinusoids(40, 12)
+    for pos in range(40):
+        for i in range(dim // 2):
+            angle = pos / 10000 ** (2 * i / dim)
+            assert table[pos, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-12)
+            assert table[pos, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-12)
+
+
+def test_t2t_sinusoids_are_halves_with_geometric_timescales() -> None:
+    """tensor2tensor: [sin | cos], timescales 1 to 10,000 over D/2 - 1 intervals, from 0."""
+    dim, table = 8, sinusoids(5, 8, "t2t")
+    for pos in range(5):
+        for i in range(4):
+            angle = pos / 10000 ** (i / 3)
+            assert table[pos, i].item() == pytest.approx(math.sin(angle), abs=1e-12)
+            assert table[pos, 4 + i].item() == pytest.approx(math.cos(angle), abs=1e-12)
+    assert table.shape == (5, dim)
+
+
+def test_fairseq_sinusoids_are_fairseqs() -> None:
+    """The first token stands at padding_idx + 1 = 2 in fairseq's table."""
+    fairseq = pytest.importorskip("fairseq.modules.sinusoidal_positional_embedding")
+    table = fairseq.SinusoidalPositionalEmbedding.get_embedding(32, 10, padding_idx=1)
+    torch.testing.assert_close(
+        sinusoids(30, 10, "fairseq").float(), table[2:], rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("dim,layout,message", [(7, "paper", "even"), (8, "other", "other")])
+def test_impossible_sinusoids(dim: int, layout: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sinusoids(3, dim, layout)
+
+
+def test_positions_count_real_tokens_on_either_side_of_padding() -> None:
+    tokens = torch.tensor([[1, 1, 7, 8, 9], [7, 8, 9, 1, 1], [5, 6, 7, 8, 9]])
+    expected = [[0, 0, 0, 1, 2], [0, 1, 2, 0, 0], [0, 1, 2, 3, 4]]
+    assert token_positions(tokens, padding_idx=1).tolist() == expected
+
+
+def test_no_length_limit() -> None:
+    """A sentence longer than any before it makes the table grow; short ones stay the same."""
+    positions = SinusoidalPositions(6)
+    like = torch.zeros(1, dtype=torch.float64)
+    longest = torch.arange(5000)[None]
+    torch.testing.assert_close(positions(longest, 5000, like)[0], sinusoids(5000, 6))
+    torch.testing.assert_close(positions(longest[:, :3], 3, like)[0], sinusoids(3, 6))
+
+
+def test_positions_take_the_embeddings_precision() -> None:
+    positions = SinusoidalPositions(6)
+    index = torch.tensor([[0, 3]])
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        assert positions(index, 4, torch.zeros(1, dtype=dtype)).dtype == dtype
+
+
+def test_sinusoids_are_no_parameters() -> None:
+    assert not SinusoidalPositions(6).state_dict()
+
+
+def test_learned_positions_have_an_end() -> None:
+    positions = LearnedPositions(4, 6)
+    like = torch.zeros(1)
+    assert positions(torch.tensor([[0, 3]]), 4, like).shape == (1, 2, 6)
+    with pytest.raises(ValueError, match="5 tokens .* 4 learned positions"):
+        positions(torch.tensor([[4]]), 5, like)
+
+
+def test_embeddings_are_scaled_and_positions_added() -> None:
+    """Section 3.4: the embedding layers multiply the weights by √d_model."""
+    tokens = nn.Embedding(9, 16, padding_idx=1)
+    embed = InputEmbedding(tokens, SinusoidalPositions(16), dropout=0.0)
+    result = embed(torch.tensor([[1, 5, 6]]))
+    expected = tokens.weight[6] * 4 + sinusoids(2, 16)[1].float()
+    torch.testing.assert_close(result[0, 2], expected)
+
+
+def test_skipped_tokens_keep_their_count() -> None:
+    """Incremental decoding embeds the last token alone, at the position it has in the whole."""
+    embed = InputEmbedding(nn.Embedding(9, 16, padding_idx=1), SinusoidalPositions(16), 0.0)
+    tokens = torch.tensor([[2, 5, 6, 7]])
+    assert torch.equal(embed(tokens, skip=3), embed(tokens)[:, 3:])
