@@ -1,4 +1,4 @@
-"""The distribution ``vaswani-transformer``: the plugin, the command ``vaswani``, and their extras."""
+"""The distribution ``vaswani-transformer``: the plugin, the command ``vaswani``, the extras."""
 
 from setuptools import setup
 

@@ -1,0 +1,301 @@
+"""scripts/setup.sh: which Python it takes, when it works, what it says. No downloads: the Pythons,
+the compilers and pip are small stand-ins on a PATH of their own."""
+
+import re
+import runpy
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import setuptools
+
+ROOT = Path(__file__).resolve().parents[2]
+BASH = shutil.which("bash")
+TOOLS = ("bash", "cat", "chmod", "cksum", "cut", "dirname", "flock", "grep", "ls", "mkdir")
+TOOLS += ("mv", "rm", "sed", "sleep")
+
+# Answers what setup.sh asks of a Python; `-m venv` copies it, `-m pip` notes what it was told.
+FAKE_PYTHON = r"""#!{bash}
+if [ "$1" = -c ]; then
+    case $2 in
+    *ensurepip*) echo "{version} {headers} {path}" ;;
+    *) echo {version} ;;
+    esac
+elif [ "$2" = venv ]; then
+    mkdir -p "$3/bin" && cat "$0" >"$3/bin/python" && echo "#!$3/bin/python" >"$3/bin/pip"
+    chmod +x "$3/bin/python"
+elif [ "$2" = pip ]; then
+    shift 3
+    echo "$*" >>"{calls}"
+    case "$*" in *"${{KILLED_AT:-nothing}}"*) kill -9 $PPID && exit 9 ;; esac
+    sleep "${{PIP_TAKES:-0}}"
+    if [ -n "${{PIP_SAYS:-}}" ]; then echo "$PIP_SAYS" >&2 && exit 1; fi
+    bin=$(dirname "$0")
+    case "$*" in *fairseq*==*) echo >"$bin/fairseq-train" && chmod +x "$bin/fairseq-train" ;; esac
+    case "$*" in *-e*) echo >"$bin/vaswani" && chmod +x "$bin/vaswani" ;; esac
+else # does the stack import? Not if somebody marked it damaged.
+    [ ! -e "$(dirname "$0")/damaged" ]
+fi
+"""
+
+
+class Machine:
+    """A checkout and a PATH that hold only what a test puts there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.checkout = folder / "check out"  # a space, since folders have them
+        self.bin = folder / "bin"
+        self.calls_file = folder / "pip-calls"
+        self.bin.mkdir()
+        for tool in TOOLS:
+            path = shutil.which(tool)
+            if path:
+                (self.bin / tool).symlink_to(path)
+        for tool in ("cc", "c++"):
+            self.script(self.bin / tool, "true")
+        self.script(self.bin / "uname", "echo Linux x86_64")
+        (self.checkout / "scripts").mkdir(parents=True)
+        shutil.copytree(ROOT / "constraints", self.checkout / "constraints")
+        shutil.copy(ROOT / "setup.py", self.checkout)
+        shutil.copy(ROOT / "scripts/setup.sh", self.checkout / "scripts")
+
+    def script(self, path: Path, body: str) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(body if body.startswith("#!") else f"#!{BASH}\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    def python(self, version: str, name: str = "", headers: str = "headers") -> Path:
+        path = self.bin / (name or f"python{version}")
+        body = FAKE_PYTHON.format(
+            bash=BASH, version=version, headers=headers, path=path, calls=self.calls_file
+        )
+        return self.script(path, body)
+
+    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+        environment = {"PATH": str(self.bin), "HOME": str(self.folder), **variables}
+        command = [str(self.checkout / "scripts/setup.sh"), *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environment, text=True, stdout=pipe, stderr=pipe)
+
+    def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*arguments, **variables)
+        out, err = process.communicate(timeout=30)
+        return subprocess.CompletedProcess([], process.returncode, out, err)
+
+    def calls(self) -> List[str]:
+        """What pip was told since the last time somebody asked."""
+        lines = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
+        self.calls_file.write_text("")
+        return lines
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def refusal(result: Any) -> str:
+    """The sentence a failed run ends with; nothing may follow it."""
+    assert result.returncode == 1, result
+    lines = result.stderr.strip().splitlines()
+    assert lines[-1].startswith("setup: ")
+    return lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [("3.10 3.11 3.12", "3.11"), ("3.10 3.12", "3.12"), ("3.10 3.13", "3.10")],
+)
+def test_prefers_the_modern_stack(machine: Machine, there: str, taken: str) -> None:
+    for version in there.split():
+        machine.python(version)
+    assert machine.run("--find").stdout.split()[0] == taken
+
+
+def test_a_shim_that_exists_and_fails_is_passed_over(machine: Machine) -> None:
+    machine.script(machine.bin / "python3.11", "echo 'python3.11: command not found' >&2; exit 127")
+    own = machine.python("3.11", "../.pyenv/versions/3.11.7/bin/python")
+    assert machine.run("--find").stdout.split() == ["3.11", str(own)]
+
+
+def test_a_python3_of_a_supported_version_will_do(machine: Machine) -> None:
+    found = machine.python("3.12", "python3")
+    assert machine.run("--find").stdout.split() == ["3.12", str(found)]
+
+
+def test_no_supported_python(machine: Machine) -> None:
+    machine.python("3.13", "python3")
+    message = refusal(machine.run())
+    assert "no Python" in message and "3.11 3.12 3.10" in message and "PYTHON=" in message
+    assert not (machine.checkout / ".venv").exists()
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.13"])
+def test_an_unsupported_python_that_was_named(machine: Machine, version: str) -> None:
+    named = machine.python(version)
+    message = refusal(machine.run(PYTHON=str(named)))
+    assert f"is Python {version}" in message and "3.10, 3.11 and 3.12" in message
+
+
+def test_a_named_python_that_does_not_run(machine: Machine) -> None:
+    machine.python("3.11")
+    assert "PYTHON=/nowhere/python does not run" in refusal(machine.run(PYTHON="/nowhere/python"))
+
+
+def test_no_compiler(machine: Machine) -> None:
+    machine.python("3.11")
+    (machine.bin / "c++").unlink()
+    message = refusal(machine.run())
+    assert "no C++ compiler" in message and "apt install g++" in message
+    assert machine.calls() == []  # said before anything is downloaded
+
+
+def test_no_headers(machine: Machine) -> None:
+    machine.python("3.11", headers="bare")
+    message = refusal(machine.run())
+    assert "Python.h" in message and "python3.11-dev" in message
+
+
+def test_python_312_needs_no_compiler(machine: Machine) -> None:
+    machine.python("3.11")
+    machine.python("3.12")
+    (machine.bin / "cc").unlink()
+    assert machine.run("--find").stdout.split()[0] == "3.12"
+    assert machine.run().returncode == 0
+
+
+def test_no_network(machine: Machine) -> None:
+    machine.python("3.11")
+    says = "WARNING: Retrying: NewConnectionError\nERROR: No matching distribution found for torch"
+    message = refusal(machine.run(PIP_SAYS=says))
+    assert "check the network" in message and "PIP_INDEX_URL" in message
+    assert machine.run().returncode == 0  # and when the network is back it goes on
+
+
+def test_another_error_of_pip_is_named(machine: Machine) -> None:
+    machine.python("3.11")
+    says = "ERROR: Could not install packages due to an OSError: No space left on device"
+    assert "No space left on device" in refusal(machine.run(PIP_SAYS=says))
+
+
+def test_modern_and_official_are_installed_differently(machine: Machine) -> None:
+    machine.python("3.11")
+    machine.python("3.10")
+    assert machine.run().returncode == 0
+    fairseq = [call for call in machine.calls() if "fairseq" in call]
+    assert fairseq == ["--no-build-isolation fairseq-fixed==0.12.3.1"]
+    assert machine.run(PYTHON="3.10", VENV="other").returncode == 0
+    calls = machine.calls()
+    assert calls[0] == "pip<24.1"
+    assert [call for call in calls if "fairseq" in call] == ["fairseq==0.12.2"]
+    assert calls[-1].endswith(".[official,text,plots,dev]")
+
+
+def test_nothing_changed_nothing_done(machine: Machine) -> None:
+    machine.python("3.11")
+    assert machine.run().returncode == 0
+    assert machine.calls()
+    began = time.monotonic()
+    result = machine.run()
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert machine.calls() == []
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("name", ["constraints/modern.txt", "setup.py"])
+def test_a_change_of_what_is_installed_is_installed(machine: Machine, name: str) -> None:
+    machine.python("3.11")
+    machine.run()
+    machine.calls()
+    with open(machine.checkout / name, "a") as stream:
+        stream.write("# changed\n")
+    assert machine.run().returncode == 0
+    assert machine.calls()
+
+
+@pytest.mark.parametrize("step", ["torch==", "fairseq-fixed==", "-e"])
+def test_killed_and_run_again(machine: Machine, step: str) -> None:
+    machine.python("3.11")
+    assert machine.run(KILLED_AT=step).returncode == -9
+    result = machine.run()
+    assert result.returncode == 0 and "ready" in result.stderr
+    assert (machine.checkout / ".venv/bin/vaswani").exists()
+
+
+@pytest.mark.parametrize("part", ["bin", "bin/python", "bin/fairseq-train"])
+def test_what_was_deleted_comes_back(machine: Machine, part: str) -> None:
+    machine.python("3.11")
+    machine.run()
+    path = machine.checkout / ".venv" / part
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert machine.run().returncode == 0
+    assert path.exists()
+
+
+def test_a_moved_checkout_gets_a_new_environment(machine: Machine) -> None:
+    machine.python("3.11")
+    machine.run()
+    moved = machine.folder / "moved"
+    machine.checkout.rename(moved)
+    machine.checkout = moved
+    assert machine.run().returncode == 0
+    assert (moved / ".venv/bin/pip").read_text() == f"#!{moved}/.venv/bin/python\n"
+
+
+def test_a_damaged_environment_is_made_anew(machine: Machine) -> None:
+    machine.python("3.11")
+    machine.run()
+    damaged = machine.checkout / ".venv/bin/damaged"
+    damaged.touch()
+    (machine.checkout / ".venv/setup.stamp").unlink()  # as an interrupted run leaves it
+    result = machine.run()
+    assert result.returncode == 0 and "making it anew" in result.stderr
+    assert not damaged.exists()
+
+
+def test_a_folder_of_the_users_is_never_removed(machine: Machine) -> None:
+    machine.python("3.11")
+    thesis = machine.folder / "work/thesis.tex"
+    thesis.parent.mkdir()
+    thesis.write_text("years")
+    assert "is not an environment" in refusal(machine.run(VENV=str(thesis.parent)))
+    assert thesis.read_text() == "years"
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="the lock needs flock")
+def test_two_at_once_install_once(machine: Machine) -> None:
+    machine.python("3.11")
+    both = [machine.start(PIP_TAKES="0.2") for _ in range(2)]
+    for process in both:
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+    assert len([call for call in machine.calls() if "fairseq-fixed==" in call]) == 1
+
+
+@pytest.mark.parametrize("stack", ["modern", "official"])
+def test_every_version_is_pinned(stack: str) -> None:
+    lines = (ROOT / f"constraints/{stack}.txt").read_text().splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9.]*", line)] == []
+    assert len({pin.split("==")[0].lower() for pin in pins}) == len(pins)
+
+
+def test_installing_the_plugin_never_brings_a_fairseq(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: Dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", given.update)
+    runpy.run_path(str(ROOT / "setup.py"))
+    assert given["install_requires"] == []
+    assert {"modern", "official", "text", "plots", "dev"} <= set(given["extras_require"])
+
+
+def test_demo_and_test_set_up_first() -> None:
+    for target in ("demo", "test"):
+        planned = subprocess.run(
+            ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert "scripts/setup.sh" in planned.stdout.splitlines()[0]
