@@ -222,26 +222,41 @@ def _differing_option(saved: Mapping[str, Any], model: Mapping[str, Any]) -> Opt
     return None
 
 
+def _untied(saved: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    """Whether matrices that the model shares (one place in memory) differ in the checkpoint."""
+    first: Dict[int, str] = {}
+    for name in sorted(set(saved) & set(model)):
+        other = first.setdefault(model[name].data_ptr(), name)
+        if other != name and not torch.equal(saved[other], saved[name]):
+            return True
+    return False
+
+
 def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, Any]) -> str:
     """One sentence on why parameters do not fit a model, naming the option that differs.
 
-    Both map parameter names to tensors. Returns "" if every name and every shape agrees.
+    Both map parameter names to tensors. Returns "" if they fit: every name and shape agrees, and
+    what the model shares is shared in the checkpoint.
     """
-    only_there = sorted(set(saved_state) - set(model_state))
-    only_here = sorted(set(model_state) - set(saved_state))
-    shared = set(saved_state) & set(model_state)
-    resized = sorted(n for n in shared if saved_state[n].shape != model_state[n].shape)
-    if not (only_there or only_here or resized):
-        return ""
+    other = "The checkpoint was trained with other options; "
+    kinds = [
+        {re.sub(r"\d+", "*", n) for n in s if ".layers." in n} for s in (saved_state, model_state)
+    ]
+    if kinds[0] != kinds[1]:
+        odd = sorted(kinds[0] - kinds[1]) or sorted(kinds[1] - kinds[0])
+        return (
+            f"The checkpoint is of another architecture ({odd[0]} is only on one side); "
+            "use the --arch that it was trained with."
+        )
     option = _differing_option(saved_state, model_state)
     if option:
-        return f"The checkpoint was trained with other options; {option}."
-    if resized:
-        name = resized[0]
-        sizes = f"{tuple(saved_state[name].shape)} there, {tuple(model_state[name].shape)} here"
-        return f"The checkpoint was trained with other options; {name} is {sizes}."
-    odd = f"has {only_there[0]!r}" if only_there else f"lacks {only_here[0]!r}"
-    return (
-        f"The checkpoint is of another architecture: it {odd}, unlike this model; "
-        "use the --arch that it was trained with."
-    )
+        return f"{other}{option}."
+    for name in sorted(set(saved_state) ^ set(model_state)):
+        return f"{other}{name} is only {'there' if name in saved_state else 'here'}."
+    for name in sorted(saved_state):
+        there, here = tuple(saved_state[name].shape), tuple(model_state[name].shape)
+        if there != here:
+            return f"{other}{name} is {there} there, {here} here."
+    if _untied(saved_state, model_state):
+        return f"{other}--untie-embeddings: True there, False here."
+    return ""

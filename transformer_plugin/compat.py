@@ -16,6 +16,7 @@ from typing import IO, Any, Callable, Dict, Sequence
 import numpy as np
 import torch
 from fairseq import checkpoint_utils, models
+from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
@@ -39,6 +40,7 @@ def apply() -> None:
     _save_plain_meters()
     _name_unknown_models()
     _keep_off_fast_path()
+    _keep_last_batch()
 
 
 class _TorchWithOtherLoad(types.ModuleType):
@@ -161,39 +163,63 @@ def _keep_off_fast_path() -> None:
     TransformerEncoderLayerBase.can_use_fastpath = never
 
 
+_BF16 = {"--bf16", "--memory-efficient-bf16"}
+_BF16_HYDRA = {"common.bf16=true", "common.memory_efficient_bf16=true"}
+
+
 def refuse_bf16(argv: Sequence[str]) -> None:
     """Stop a command of fairseq that is given ``--bf16``, naming the switch that works.
 
-    All versions turn it into TPU mode before any model is built, and then fail for want of
-    torch_xla. Other programs' arguments are left alone. Raises SystemExit with the sentence.
+    All versions turn it into TPU mode before any model is built, and fail for want of torch_xla.
+    ``argv`` is a command with its arguments; those of other programs are left alone. Raises
+    SystemExit (status 1) with one sentence.
     """
-    command = Path(argv[0]).name if argv else ""
-    if not command.startswith("fairseq-") and Path(argv[0] if argv else "").parent.name not in (
-        "fairseq_cli",
-    ):
+    command = Path(argv[0] if argv else "")
+    if not command.name.startswith("fairseq-") and command.parent.name != "fairseq_cli":
         return
-    asked = {"--bf16", "--memory-efficient-bf16"} & set(argv[1:])
-    asked |= {a for a in argv[1:] if a.lower() in _HYDRA_BF16}
+    asked = [a for a in argv[1:] if a in _BF16 or a.lower() in _BF16_HYDRA]
     if asked:
         raise SystemExit(
-            f"{command}: {min(asked)} means TPU mode in fairseq; "
-            "for bfloat16 with this plugin's models use --precision bf16 (model.precision=bf16)."
+            f"{asked[0]} means TPU mode in fairseq; for bfloat16 use this plugin's "
+            "--precision bf16 (model.precision=bf16)."
         )
 
 
-_HYDRA_BF16 = {f"common.{key}=true" for key in ("bf16", "memory_efficient_bf16")}
+def _keep_last_batch() -> None:
+    """No sentence is lost because the data do not divide by 8.
+
+    Modern fairseq drops the last batch (the longest sentences of a training epoch, and up to seven
+    of a test set, in silence) unless its size is a multiple of ``--required-batch-size-multiple``;
+    the official one keeps it, as the option's own description says.
+    """
+    original = data_utils.batch_by_size
+
+    @functools.wraps(original)
+    def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
+        batches = original(indices, *args, **kwargs)
+        kept = sum(len(batch) for batch in batches)
+        if kept < len(indices):  # batches are consecutive pieces of `indices`
+            batches = [*batches, np.asarray(indices, dtype=np.int64)[kept:]]
+        return batches
+
+    data_utils.batch_by_size = batch_by_size
 
 
-# What fairseq's own code sets off in newer libraries, which no user of this plugin can mend:
-# (beginning of the message as a regular expression, the kind, the module it is blamed on).
+# What fairseq sets off in newer libraries, and no user of this plugin can mend: a regular
+# expression that the message begins with, and its kind. All were seen with the pinned stacks.
 _STALE = [
-    (r"`torch\.cuda\.amp\..* is deprecated", FutureWarning, ""),
-    (r"'pin_memory' argument is set as true but no accelerator", UserWarning, r"torch\.utils"),
-    (r"Support for mismatched key_padding_mask and attn_mask", UserWarning, ""),
+    (r"hydra\.experimental\.\w+\(\) is no longer experimental", UserWarning),
+    (r"\s*The version_base parameter is not specified", UserWarning),
+    (r"In '.*': Usage of deprecated keyword in package header", UserWarning),
+    (r"\s*'config' is validated against ConfigStore schema", UserWarning),
+    (r"\s*The strict flag in the compose API is deprecated", UserWarning),
+    (r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated", FutureWarning),
+    (r"'pin_memory' argument is set as true but no accelerator", UserWarning),
+    (r"Support for mismatched key_padding_mask and attn_mask", UserWarning),
 ]
 
 
 def quiet() -> None:
     """Leave out known stale warnings, and only those, from the output of our own commands."""
-    for message, category, module in _STALE:
-        warnings.filterwarnings("ignore", message=message, category=category, module=module)
+    for message, category in _STALE:
+        warnings.filterwarnings("ignore", message=message, category=category)

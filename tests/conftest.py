@@ -1,0 +1,66 @@
+"""What several tests share: where the plugin is, and a little binarised data."""
+
+import random
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+import transformer_plugin
+
+SYMBOLS = "0123456789"
+
+
+@pytest.fixture(scope="session")
+def plugin_dir() -> Path:
+    """The folder for ``--user-dir``."""
+    return Path(transformer_plugin.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers() -> Iterator[None]:
+    """Every test starts from the same random state, in whatever order they run."""
+    import numpy
+    import torch
+
+    random.seed(1)
+    numpy.random.seed(1)
+    torch.manual_seed(1)
+    yield
+
+
+def write_digit_pairs(folder: Path, name: str, count: int, seed: int) -> None:
+    """Write ``name.en`` (3 to 8 digits a line) and ``name.de`` (the same, reversed)."""
+    numbers = random.Random(seed)
+    rows = [numbers.choices(SYMBOLS, k=numbers.randint(3, 8)) for _ in range(count)]
+    for language, step in (("en", 1), ("de", -1)):
+        text = "".join(" ".join(row[::step]) + "\n" for row in rows)
+        (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+
+
+def preprocess(text: Path, destination: Path, *extra: str) -> Path:
+    """Binarise train, valid and test of ``text`` with fairseq-preprocess, in this process."""
+    from fairseq import options
+    from fairseq_cli import preprocess as command
+
+    arguments = ["--source-lang", "en", "--target-lang", "de", "--destdir", str(destination)]
+    for part in ("train", "valid", "test"):
+        arguments += [f"--{part}pref", str(text / part)]
+    command.main(options.get_preprocessing_parser().parse_args([*arguments, *extra]))
+    return destination
+
+
+@pytest.fixture(scope="session")
+def tiny_text(tmp_path_factory) -> Path:
+    """Digits and the same digits reversed: 200 pairs to train, 20 to validate, 20 to test."""
+    folder = tmp_path_factory.mktemp("text")
+    for seed, (name, count) in enumerate([("train", 200), ("valid", 20), ("test", 20)]):
+        write_digit_pairs(folder, name, count, seed)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_data_bin(tiny_text, tmp_path_factory) -> Path:
+    """``tiny_text`` binarised, English to German, with one dictionary for both languages."""
+    destination = tmp_path_factory.mktemp("data-bin")
+    return preprocess(tiny_text, destination, "--joined-dictionary")
