@@ -70,8 +70,12 @@ def batch(seed: int = 0, vocabulary: int = 24) -> Tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     source, previous, target = (torch.full((3, n), 1) for n in (6, 7, 7))
     for row, (source_length, target_length) in enumerate([(6, 5), (3, 7), (4, 2)]):
-        words = torch.randint(4, vocabulary, (source_length + target_length - 2,), generator=generator)
-        source[row, 6 - source_length :] = torch.cat([words[: source_length - 1], torch.tensor([2])])
+        words = torch.randint(
+            4, vocabulary, (source_length + target_length - 2,), generator=generator
+        )
+        source[row, 6 - source_length :] = torch.cat(
+            [words[: source_length - 1], torch.tensor([2])]
+        )
         end = torch.cat([words[source_length - 1 :], torch.tensor([2])])
         target[row, :target_length] = end
         previous[row, :target_length] = end.roll(1)

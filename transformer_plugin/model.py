@@ -114,7 +114,9 @@ def initialise(model: nn.Module) -> None:
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
     decoder: Any = model.decoder
-    nn.init.normal_(decoder.output_projection.weight, std=decoder.output_projection.in_features**-0.5)
+    nn.init.normal_(
+        decoder.output_projection.weight, std=decoder.output_projection.in_features**-0.5
+    )
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)

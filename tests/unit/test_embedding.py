@@ -40,9 +40,7 @@ def test_fairseq_sinusoids_are_fairseqs() -> None:
     """The first token stands at padding_idx + 1 = 2 in fairseq's table."""
     fairseq = pytest.importorskip("fairseq.modules.sinusoidal_positional_embedding")
     table = fairseq.SinusoidalPositionalEmbedding.get_embedding(32, 10, padding_idx=1)
-    torch.testing.assert_close(
-        sinusoids(30, 10, "fairseq").float(), table[2:], rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close(sinusoids(30, 10, "fairseq").float(), table[2:], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dim,layout,message", [(7, "paper", "even"), (8, "other", "other")])
