@@ -69,8 +69,8 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     ) -> Tuple[Tensor, int, LoggingOutput]:
         """The summed loss of a batch, the number to divide its gradient by, and what to log.
 
-        The model normalises its own output: that is right for an adaptive softmax too, and
-        fairseq's log-softmax gives float32 whatever the type of the logits.
+        The model normalises its own output: not every model's is a vector of logits. fairseq's
+        log-softmax gives float32 whatever the type of the logits.
         """
         net_output = model(**sample["net_input"])
         log_probs = model.get_normalized_probs(net_output, log_probs=True)  # [B, T, V]
