@@ -16,7 +16,7 @@ P_drop           ``dropout``                                 5.4, Table 3 row D
 warmup_steps     ``warmup_updates``                          5.3
 ===============  ==========================================  =========================
 
-Field types are written ``Optional[int]``: fairseq's argument maker does not understand ``int | None``.
+Field types are written ``Optional[int]``: fairseq's argument maker does not know ``int | None``.
 Boolean options default to False: fairseq turns a True default into a flag that switches it off.
 """
 

@@ -1,10 +1,11 @@
 """The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
 
-from typing import Any
+from typing import Any, Mapping
 
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
+from .checkpoints import CheckpointError, explain_mismatch
 from .config import (
     ConfigError,
     VaswaniTransformerBigConfig,
@@ -52,6 +53,19 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         model = cls(cfg, encoder, decoder)
         initialise(model)
         return model
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, **kwargs: Any
+    ) -> Any:
+        """As torch's, but a misfit is explained by the option that differs.
+
+        Raises:
+            CheckpointError: ``strict``, and the parameters are not those of this model.
+        """
+        reason = explain_mismatch(state_dict, self.state_dict()) if strict else ""
+        if reason:
+            raise CheckpointError(reason)
+        return super().load_state_dict(state_dict, strict=strict, **kwargs)
 
 
 @register_model("vaswani_transformer_big", dataclass=VaswaniTransformerBigConfig)

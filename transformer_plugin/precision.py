@@ -21,7 +21,7 @@ def has_bf16_units(device_type: str) -> bool:
     if device_type == "cuda":
         present = torch.cuda.is_bf16_supported()
     elif device_type == "cpu":
-        # Emulated bf16 is slower than fp32, so that the switch would cost time instead of saving it.
+        # Emulated bf16 is slower than fp32: the switch would cost time instead of saving it.
         name = "_is_avx512_bf16_supported"
         present = bool(getattr(torch.cpu, name, lambda: False)())
     else:

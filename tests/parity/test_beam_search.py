@@ -74,7 +74,7 @@ def test_generator_equals_slow_search(seed: int, beam: int, lenpen: float) -> No
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(PAD).sum(1)}}
     with torch.no_grad():
         results = generator.generate([model], sample)
-        for sentence, hypotheses in zip(source, results):
+        for sentence, hypotheses in zip(source, results, strict=True):
             words = sentence[sentence.ne(PAD)]
             max_len = source.size(1) + 4  # fairseq counts the padded source
             expected = slow_beam_search(model, words, beam, lenpen, max_len)

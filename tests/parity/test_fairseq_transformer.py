@@ -43,10 +43,10 @@ def reference(ours: VaswaniTransformerModel, keep_positions: bool) -> Transforme
         theirs.decoder.embed_positions = PositionTable()
     with torch.no_grad():
         theirs.encoder.embed_tokens.weight.copy_(ours.encoder.embedding.tokens.weight)
-        for layer, other in zip(ours.encoder.layers, theirs.encoder.layers):
+        for layer, other in zip(ours.encoder.layers, theirs.encoder.layers, strict=True):
             copy_layer(layer, other)
             other.final_layer_norm.load_state_dict(layer.after_feed_forward.norm.state_dict())
-        for layer, other in zip(ours.decoder.layers, theirs.decoder.layers):
+        for layer, other in zip(ours.decoder.layers, theirs.decoder.layers, strict=True):
             copy_layer(layer, other)
             cross, to = layer.cross_attention, other.encoder_attn
             copy_linear(cross.q_proj.weight, cross.q_proj.bias, to.q_proj)
@@ -114,11 +114,11 @@ def compare(
         torch.testing.assert_close(ours_grad, theirs_grad, rtol=0, atol=atol)
 
     same(ours.encoder.embedding.tokens.weight.grad, theirs.encoder.embed_tokens.weight.grad)
-    for layer, other in zip(ours.encoder.layers, theirs.encoder.layers):
+    for layer, other in zip(ours.encoder.layers, theirs.encoder.layers, strict=True):
         parts = (other.self_attn.q_proj, other.self_attn.k_proj, other.self_attn.v_proj)
         same(layer.self_attention.qkv_proj.weight.grad, torch.cat([p.weight.grad for p in parts]))
         same(layer.feed_forward.fc1.weight.grad, other.fc1.weight.grad)
-    for layer, other in zip(ours.decoder.layers, theirs.decoder.layers):
+    for layer, other in zip(ours.decoder.layers, theirs.decoder.layers, strict=True):
         parts = (other.encoder_attn.k_proj, other.encoder_attn.v_proj)
         same(layer.cross_attention.kv_proj.weight.grad, torch.cat([p.weight.grad for p in parts]))
         same(layer.cross_attention.q_proj.weight.grad, other.encoder_attn.q_proj.weight.grad)

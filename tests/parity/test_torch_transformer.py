@@ -25,12 +25,12 @@ def reference(ours: VaswaniTransformerModel) -> nn.Transformer:
     )
     theirs.encoder.norm = theirs.decoder.norm = None
     with torch.no_grad():
-        for layer, other in zip(ours.encoder.layers, theirs.encoder.layers):
+        for layer, other in zip(ours.encoder.layers, theirs.encoder.layers, strict=True):
             copy_self_attention(layer.self_attention, other.self_attn)
             copy_common(layer, other)
             other.norm1.load_state_dict(layer.after_self_attention.norm.state_dict())
             other.norm2.load_state_dict(layer.after_feed_forward.norm.state_dict())
-        for layer, other in zip(ours.decoder.layers, theirs.decoder.layers):
+        for layer, other in zip(ours.decoder.layers, theirs.decoder.layers, strict=True):
             copy_self_attention(layer.self_attention, other.self_attn)
             cross, to = layer.cross_attention, other.multihead_attn
             to.in_proj_weight.copy_(torch.cat([cross.q_proj.weight, cross.kv_proj.weight]))
@@ -103,13 +103,13 @@ def test_equal_to_nn_transformer(dtype: torch.dtype, atol: float, implementation
     real = target.ne(1)
     torch.testing.assert_close(logits[real], expected[real], rtol=0, atol=atol)
     torch.testing.assert_close(loss, expected_loss, rtol=0, atol=atol)
-    for layer, other in zip(ours.encoder.layers, theirs.encoder.layers):
+    for layer, other in zip(ours.encoder.layers, theirs.encoder.layers, strict=True):
         compare_gradients(
             layer.self_attention.qkv_proj.weight, other.self_attn.in_proj_weight, atol
         )
         compare_gradients(layer.feed_forward.fc1.weight, other.linear1.weight, atol)
         compare_gradients(layer.after_feed_forward.norm.weight, other.norm2.weight, atol)
-    for layer, other in zip(ours.decoder.layers, theirs.decoder.layers):
+    for layer, other in zip(ours.decoder.layers, theirs.decoder.layers, strict=True):
         cross = layer.cross_attention
         fused = other.multihead_attn.in_proj_weight
         compare_gradients(cross.q_proj.weight, fused, atol, rows=slice(0, 16))

@@ -49,7 +49,7 @@ def test_fast_equals_readable(length: int, masked: str, value_dim: int) -> None:
         out = function(*leaves, mask)
         out.square().sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
-    for readable, fast in zip(*results):
+    for readable, fast in zip(*results, strict=True):
         torch.testing.assert_close(fast, readable, rtol=0, atol=1e-10)
 
 
@@ -73,7 +73,7 @@ def test_multi_head_is_concatenated_heads_times_w_o() -> None:
     for h in range(heads):
         q, k, v = (
             x @ w[h * d : (h + 1) * d].T + b[h * d : (h + 1) * d]
-            for w, b, d in zip(weights, biases, (key_dim, key_dim, value_dim))
+            for w, b, d in zip(weights, biases, (key_dim, key_dim, value_dim), strict=True)
         )
         joined.append(torch.softmax(q @ k.transpose(1, 2) / key_dim**0.5, dim=-1) @ v)
     expected = torch.cat(joined, dim=-1) @ attention.out_proj.weight.T + attention.out_proj.bias

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from tests.models import SMALL, batch, config, dictionary, small_model, task
+from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import VaswaniTransformerBigConfig, VaswaniTransformerConfig
 from transformer_plugin.model import VaswaniTransformerModel
 
@@ -251,6 +252,17 @@ def test_bf16_is_near_fp32() -> None:
     half = small_model(precision="bf16")(source, None, previous)[0][real]
     error = (half.float() - full).abs().max() / full.abs().max()
     assert error < 0.05
+
+
+def test_misfitting_parameters_are_explained_by_the_option() -> None:
+    with pytest.raises(CheckpointError, match="--encoder-layers: 3 there, 2 here"):
+        small_model().load_state_dict(small_model(encoder_layers=3).state_dict())
+    other = small_model(seed=1)
+    other.load_state_dict(small_model().state_dict())
+    assert torch.equal(
+        other.encoder.layers[0].feed_forward.fc1.weight,
+        small_model().encoder.layers[0].feed_forward.fc1.weight,
+    )
 
 
 def test_configuration_is_kept_as_given() -> None:
