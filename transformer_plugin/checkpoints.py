@@ -158,7 +158,7 @@ def read_checkpoint(stream: IO[bytes], name: str) -> Dict[str, Any]:
     except MemoryError:
         raise
     except Exception as error:  # bytes that are no pickle raise almost anything
-        refused = re.search(r"(?:GLOBAL|function) ([\w.]+)", str(error))
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and refused:
             raise CheckpointError(
                 f"{name} was refused, and nothing in it was run, because it asks for "

@@ -213,6 +213,7 @@ _STALE = [
     (r"In '.*': Usage of deprecated keyword in package header", UserWarning),
     (r"\s*'config' is validated against ConfigStore schema", UserWarning),
     (r"\s*The strict flag in the compose API is deprecated", UserWarning),
+    (r"Future Hydra versions will no longer change working directory", UserWarning),
     (r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated", FutureWarning),
     (r"'pin_memory' argument is set as true but no accelerator", UserWarning),
     (r"Support for mismatched key_padding_mask and attn_mask", UserWarning),

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import os
 import shutil
 import warnings
@@ -11,9 +12,11 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, models
 from fairseq.data import data_utils
+from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
 from fairseq.models.transformer import TransformerModel, base_architecture
+from omegaconf import OmegaConf
 
 from tests.models import small_model, task
 from transformer_plugin import compat
@@ -111,6 +114,21 @@ def test_meters_are_saved_without_numpy_and_go_on_after_loading():
         metrics.log_scalar("_bleu_counts", np.array([1, 1, 1, 1]))
     assert metrics.get_meter("valid", "_bleu_counts").sum.tolist() == [4, 3, 2, 1]
     metrics.reset()
+
+
+# --- several processes -------------------------------------------------------------------------
+
+
+def test_a_rank_reads_what_rank_0_sends():
+    """A placeholder for a tensor and a configuration, as ``broadcast_object`` packs them."""
+    sent = {
+        "model": distributed_utils._TensorPlaceholder(index=0),
+        "cfg": OmegaConf.create({"model": {"_name": "vaswani_transformer"}}),
+    }
+    buffer = io.BytesIO()
+    torch.save(sent, buffer)
+    buffer.seek(0)
+    assert distributed_utils.torch.load(buffer, map_location="cpu") == sent
 
 
 # --- models ------------------------------------------------------------------------------------

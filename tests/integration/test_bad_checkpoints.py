@@ -1,0 +1,268 @@
+"""Checkpoints: fairseq's own are read on every stack; anything else is refused in one sentence."""
+
+import io
+import os
+import pickle
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+
+from transformer_plugin import checkpoints
+from transformer_plugin.checkpoints import CheckpointError, load_checkpoint, restricted_pickle
+
+SIZES = [
+    f"--{side}-{size}"
+    for side in ("encoder", "decoder")
+    for size in ("layers=1", "embed-dim=16", "ffn-embed-dim=16", "attention-heads=2")
+]
+
+
+def train(data: Path, save_dir: Path, arch: str, *more: str) -> None:
+    """fairseq-train in this process, scored with --eval-bleu: what its checkpoints hold."""
+    from fairseq_cli import train as command
+
+    arguments = [str(data), "--arch", arch, "--save-dir", str(save_dir), "--cpu", *SIZES]
+    arguments += ["--optimizer", "adam", "--lr", "0.001", "--max-tokens", "400"]
+    arguments += ["--criterion", "label_smoothed_cross_entropy", "--num-workers", "0"]
+    arguments += ["--eval-bleu", "--eval-bleu-args", '{"max_len_b": 4}', *more]
+    parser = options.get_training_parser()
+    metrics.reset()
+    if hasattr(checkpoint_utils.save_checkpoint, "best"):
+        del checkpoint_utils.save_checkpoint.best
+    command.main(convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments)))
+
+
+@pytest.fixture(scope="module", params=["vaswani_transformer_tiny", "transformer"])
+def run(request, tiny_data_bin, tmp_path_factory) -> Path:
+    """checkpoint_last.pt after 3 updates, of our model and of fairseq's."""
+    folder = tmp_path_factory.mktemp(request.param)
+    train(tiny_data_bin, folder, request.param, "--max-update", "3")
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Path:
+    """A small file with the parts that fairseq looks for."""
+    path = tmp_path_factory.mktemp("good") / "checkpoint.pt"
+    state = {
+        "model": {"encoder.weight": torch.arange(4000.0)},
+        "cfg": {"model": {"_name": "vaswani_transformer"}},
+        "optimizer_history": [{"optimizer_name": "FairseqAdam", "num_updates": 1}],
+    }
+    torch.save(state, path)
+    return path
+
+
+def rewrite_pickle(source: Path, destination: Path, old: bytes, new: bytes) -> None:
+    """Copy a checkpoint with ``old`` replaced in its pickle, and the checksums made right."""
+    with zipfile.ZipFile(source) as before, zipfile.ZipFile(destination, "w") as after:
+        for name in before.namelist():
+            content = before.read(name)
+            if name.endswith("data.pkl"):
+                assert old in content
+                content = content.replace(old, new)
+            after.writestr(name, content)
+
+
+# --- what has to be read -----------------------------------------------------------------------
+
+
+def test_a_run_is_read_by_us_and_by_fairseq(run):
+    state = load_checkpoint(run)
+    assert state["optimizer_history"][-1]["num_updates"] == 3
+    (model,), cfg, _ = checkpoint_utils.load_model_ensemble_and_task([str(run)])
+    loaded = model.state_dict()
+    names = [name for name in state["model"] if name.startswith("decoder.")]
+    assert names  # not the encoder's: official fairseq fills further copies in there as it loads
+    assert all(torch.equal(loaded[name], state["model"][name]) for name in names)
+
+
+def test_a_run_holds_no_numpy_and_the_restricted_unpickler_reads_it_alike(run):
+    with zipfile.ZipFile(run) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith("data.pkl")]
+        assert b"numpy" not in archive.read(name)
+    other = {"pickle_module": restricted_pickle}
+    if checkpoints.TORCH_RESTRICTS_ITSELF:
+        other["weights_only"] = False  # the way of older torch, tried on a newer one
+    plain = torch.load(run, map_location="cpu", **other)
+    state = load_checkpoint(run)
+    assert plain["cfg"] == state["cfg"]
+    assert all(torch.equal(plain["model"][key], value) for key, value in state["model"].items())
+
+
+def test_a_run_goes_on_in_the_middle_of_an_epoch(run, tiny_data_bin, tmp_path):
+    shutil.copy(run, tmp_path / "checkpoint_last.pt")
+    arch = run.parent.name.rstrip("0123456789")
+    train(tiny_data_bin, tmp_path, arch, "--max-update", "4")
+    assert (
+        load_checkpoint(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+        == 4
+    )
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+@pytest.mark.parametrize("spelling", [b"numpy.core.multiarray", b"numpy._core.multiarray"])
+def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelling, restricted):
+    import numpy as np
+
+    state = torch.load(good)
+    state["extra_state"] = {"sum": np.array([3, 2, 1]), "len": np.float64(7.5), "n": np.int64(4)}
+    torch.save(state, tmp_path / "here.pt")
+    here = np.zeros(1).__reduce__()[0].__module__.encode()  # as the numpy of this stack writes it
+    rewrite_pickle(tmp_path / "here.pt", tmp_path / "there.pt", here, spelling)
+    if restricted:
+        other = {"weights_only": False} if checkpoints.TORCH_RESTRICTS_ITSELF else {}
+        read = torch.load(tmp_path / "there.pt", pickle_module=restricted_pickle, **other)
+    else:
+        read = load_checkpoint(tmp_path / "there.pt")
+    assert read["extra_state"]["sum"].tolist() == [3, 2, 1]
+    assert (read["extra_state"]["len"], read["extra_state"]["n"]) == (7.5, 4)
+
+
+def test_a_file_of_the_format_before_zip_is_read(good, tmp_path):
+    state = torch.load(good)
+    torch.save(state, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    read = load_checkpoint(tmp_path / "old.pt")
+    assert torch.equal(read["model"]["encoder.weight"], state["model"]["encoder.weight"])
+
+
+# --- what has to be refused --------------------------------------------------------------------
+
+
+def flipped(path: Path, marker: bytes, offset: int) -> bytes:
+    """The file's bytes with one bit changed, ``offset`` bytes after the first ``marker``."""
+    content = bytearray(path.read_bytes())
+    content[content.index(marker) + offset] ^= 1
+    return bytes(content)
+
+
+def write_bad(kind: str, good: Path, path: Path) -> None:
+    """Make one kind of bad file at ``path``."""
+    content = good.read_bytes()
+    state = torch.load(good)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "text":
+        path.write_text("hello, this is a log file\n" * 100, encoding="utf-8")
+    elif kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("readme.txt", "nothing")
+    elif kind == "program":
+        torch.jit.script(torch.nn.Linear(2, 2)).save(str(path))
+    elif kind in ("parameters", "list", "no-history"):
+        cut = {key: state[key] for key in ("model", "cfg")}
+        torch.save({"parameters": state["model"], "list": [1], "no-history": cut}[kind], path)
+    elif kind == "old-format-cut":
+        torch.save(state, path, _use_new_zipfile_serialization=False)
+        path.write_bytes(path.read_bytes()[:-2000])
+    elif kind != "missing":
+        number = torch.tensor([1000.0, 1001.0]).numpy().tobytes()
+        path.write_bytes(
+            {
+                "empty": b"",
+                "cut": content[: len(content) // 2],
+                "start": content[:2],
+                "bit-in-a-weight": flipped(good, number, 2),
+                "bit-in-the-pickle": flipped(good, b"encoder.weight", 3),
+            }[kind]
+        )
+
+
+KINDS = {
+    "missing": "does not exist",
+    "folder": "is a folder",
+    "empty": "is empty",
+    "cut": "cut short or damaged",
+    "start": "is no checkpoint",
+    "bit-in-a-weight": "damaged",
+    "bit-in-the-pickle": "damaged",
+    "text": "is no checkpoint",
+    "zip": "zip archive but no checkpoint",
+    "program": "zip archive but no checkpoint",
+    "parameters": "no 'model' inside",
+    "list": "holds a list",
+    "no-history": "no 'optimizer_history' inside",
+    "old-format-cut": "damaged",
+}
+
+
+def assert_one_sentence(error: CheckpointError, path: Path) -> None:
+    text = str(error)
+    assert text.startswith(str(path)) and text.endswith(".")
+    assert "\n" not in text and len(text) < 300 + len(str(path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_file_is_refused_in_one_sentence(kind, good, tmp_path):
+    path = tmp_path / "checkpoint_best.pt"
+    write_bad(kind, good, path)
+    with pytest.raises(CheckpointError, match=KINDS[kind]) as refused:
+        load_checkpoint(path)
+    assert_one_sentence(refused.value, path)
+    if path.is_file():  # what is not there, or a folder, fairseq refuses itself
+        with pytest.raises(CheckpointError, match=KINDS[kind]):
+            checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
+class Payload:
+    """Unpickled without restriction, this calls a function of the author's choice."""
+
+    def __init__(self, *reduced: object) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def payloads(mark: Path) -> dict:
+    """Ways to run code, by name; each leaves the file ``mark``."""
+    run = Payload(exec, (f"open({str(mark)!r}, 'w').close()",))
+    inner = io.BytesIO()  # a checkpoint in the checkpoint, for torch's own unrestricted loader
+    torch.save(run, inner, _use_new_zipfile_serialization=False)
+    return {
+        "system": Payload(os.system, (f"touch {mark}",)),
+        "exec": run,
+        "open": Payload(open, (str(mark), "w")),
+        "nested": Payload(torch.storage._load_from_bytes, (inner.getvalue(),)),
+    }
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+@pytest.mark.parametrize("form", ["zip", "old", "bare"])
+@pytest.mark.parametrize("way", list(payloads(Path("x"))))
+def test_a_pickle_with_code_is_refused_and_nothing_runs(
+    way, form, restricted, good, tmp_path, monkeypatch
+):
+    mark, path = tmp_path / "executed", tmp_path / "checkpoint.pt"
+    state = torch.load(good)
+    state["extra_state"] = payloads(mark)[way]
+    if form == "bare":
+        path.write_bytes(pickle.dumps(state["extra_state"], protocol=2))
+    else:
+        torch.save(state, path, _use_new_zipfile_serialization=form == "zip")
+    if restricted and checkpoints.TORCH_RESTRICTS_ITSELF:  # the way of older torch as well
+        monkeypatch.setattr(checkpoints, "_unpickle", unpickle_as_older_torch)
+    for read in (load_checkpoint, lambda p: checkpoint_utils.load_checkpoint_to_cpu(str(p))):
+        with pytest.raises(CheckpointError) as refused:
+            read(path)
+        assert_one_sentence(refused.value, path)
+        if form == "zip":
+            assert re.search(r"nothing in it was run, because it asks for \w", str(refused.value))
+    assert not mark.exists()
+
+
+def unpickle_as_older_torch(stream):
+    return torch.load(stream, pickle_module=restricted_pickle, weights_only=False)
+
+
+@pytest.mark.parametrize("way", list(payloads(Path("x"))))
+def test_the_payloads_above_do_run_where_nothing_restricts_them(way, tmp_path):
+    pickle.loads(pickle.dumps(payloads(tmp_path / "executed")[way]))
+    assert (tmp_path / "executed").exists()
