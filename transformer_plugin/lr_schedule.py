@@ -1,6 +1,7 @@
 """The learning-rate schedule (5.3, equation 3): a pure function, and its registered shell."""
 
 import logging
+import math
 from typing import Any, Dict, List
 
 from fairseq.dataclass.configs import OptimizationConfig
@@ -59,8 +60,8 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
         super().__init__(cfg, optimizer)
         if cfg.warmup_updates < 1:
             raise ConfigError(f"--warmup-updates must be at least 1, not {cfg.warmup_updates}")
-        if cfg.lr_factor <= 0:
-            raise ConfigError(f"--lr-factor must be above 0, not {cfg.lr_factor}")
+        if not 0 < cfg.lr_factor < math.inf:
+            raise ConfigError(f"--lr-factor must be a number above 0, not {cfg.lr_factor}")
         if cfg.d_model is not None and cfg.d_model < 1:
             raise ConfigError(f"--d-model must be at least 1, not {cfg.d_model}")
         d_model = model_width(cfg) if cfg.d_model is None else cfg.d_model
