@@ -1,12 +1,11 @@
 """What several tests share: where the plugin is, and a little binarised data."""
 
 import random
+import sys
 from pathlib import Path
 from typing import Iterator
 
 import pytest
-
-import transformer_plugin
 
 SYMBOLS = "0123456789"
 
@@ -14,18 +13,21 @@ SYMBOLS = "0123456789"
 @pytest.fixture(scope="session")
 def plugin_dir() -> Path:
     """The folder for ``--user-dir``."""
+    import transformer_plugin  # not above: the tests of the commands do without torch
+
     return Path(transformer_plugin.__file__).parent
 
 
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> Iterator[None]:
     """Every test starts from the same random state, in whatever order they run."""
-    import numpy
-    import torch
-
     random.seed(1)
-    numpy.random.seed(1)
-    torch.manual_seed(1)
+    if "torch" in sys.modules:  # it takes seconds to import, which quick tests do not spend
+        import numpy
+        import torch
+
+        numpy.random.seed(1)
+        torch.manual_seed(1)
     yield
 
 

@@ -1,0 +1,135 @@
+"""The direction of imports and the size of files, read off the source; nothing is imported.
+
+What may import what is stated here once. A new file of the plugin needs a line in ``MAY_IMPORT``.
+"""
+
+import ast
+import sys
+from pathlib import Path
+from typing import Iterator, List, Set, Tuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "transformer_plugin"
+COMMANDS = ROOT / "vaswani"
+
+# file of the plugin → the files of the plugin that it may import, lowest first
+MAY_IMPORT = {
+    "attention": set(),
+    "embedding": set(),
+    "precision": set(),
+    "layers": {"attention", "embedding"},
+    "config": {"attention", "embedding", "precision"},  # only for the names of their choices
+    "encoder": {"attention", "config", "embedding", "layers", "precision"},
+    "decoder": {"attention", "config", "embedding", "encoder", "layers", "precision"},
+    "model": {"checkpoints", "config", "decoder", "embedding", "encoder", "layers"},
+    "criterion": {"config"},
+    "lr_schedule": {"config"},
+    "checkpoints": set(),
+    "compat": {"checkpoints", "config"},
+    "__init__": {"compat", "criterion", "lr_schedule", "model"},
+}
+TORCH_ONLY = ["attention", "embedding", "layers", "precision"]
+SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
+LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 300, 60
+
+plugin_files = sorted(PLUGIN.glob("*.py"))
+command_files = sorted(COMMANDS.rglob("*.py"))
+
+
+def imported_names(node: ast.AST, package: str) -> List[str]:
+    """The dotted names that one statement imports, relative ones made absolute."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        parts = package.split(".")
+        above = parts[: len(parts) - node.level + 1] if node.level else []
+        module = ".".join([*above, *([node.module] if node.module else [])])
+        return [f"{module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def imports(path: Path) -> Set[str]:
+    """Every dotted name that a file imports, wherever in the file."""
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {name for node in nodes for name in imported_names(node, package)}
+
+
+def statements_at_import(body: List[ast.stmt]) -> Iterator[ast.stmt]:
+    """What runs when a file is imported: everything outside functions and type checking."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        for part in ("body", "orelse", "finalbody"):
+            yield from statements_at_import(getattr(node, part, []))
+        for handler in getattr(node, "handlers", []):
+            yield from statements_at_import(handler.body)
+
+
+def own_modules(path: Path) -> Set[str]:
+    """The files of the plugin that a file imports, without their ending."""
+    names = [n.split(".") for n in imports(path) if n.split(".")[0] == PLUGIN.name]
+    files = {p.stem for p in plugin_files}
+    return {n[1] if len(n) > 1 and n[1] in files else "__init__" for n in names}
+
+
+@pytest.mark.parametrize("path", plugin_files, ids=lambda p: p.stem)
+def test_imports_inside_the_plugin_go_down(path: Path) -> None:
+    assert path.stem in MAY_IMPORT, f"say in MAY_IMPORT what {path.name} may import"
+    assert own_modules(path) <= MAY_IMPORT[path.stem]
+
+
+def test_what_may_import_what_has_no_circle() -> None:
+    """The table itself goes one way: files can be taken off it one by one, lowest first."""
+    left = {name: set(below) for name, below in MAY_IMPORT.items()}
+    while left:
+        lowest = {name for name, below in left.items() if not below & set(left)}
+        assert lowest, f"these import each other: {sorted(left)}"
+        left = {name: below for name, below in left.items() if name not in lowest}
+
+
+@pytest.mark.parametrize("path", plugin_files, ids=lambda p: p.stem)
+def test_the_plugin_needs_no_command(path: Path) -> None:
+    assert {n for n in imports(path) if n.split(".")[0] in ("vaswani", "tests")} == set()
+
+
+@pytest.mark.parametrize("name", TORCH_ONLY)
+def test_the_formulas_need_torch_only(name: str) -> None:
+    outside = {n.split(".")[0] for n in imports(PLUGIN / f"{name}.py")} - {PLUGIN.name}
+    assert outside - set(sys.stdlib_module_names) <= {"torch"}
+
+
+@pytest.mark.parametrize("path", command_files, ids=lambda p: str(p.relative_to(ROOT)))
+def test_help_is_not_kept_waiting(path: Path) -> None:
+    """``vaswani --help`` answers in half a second: what takes seconds is imported in functions."""
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    at_import = [
+        n for node in statements_at_import(tree.body) for n in imported_names(node, package)
+    ]
+    assert {n for n in at_import if n.split(".")[0] in SLOW_TO_IMPORT} == set()
+
+
+def test_no_folder_is_scanned_by_fairseq() -> None:
+    """fairseq imports what lies in ``models/`` and ``tasks/``, but only at the first import."""
+    assert not (PLUGIN / "models").exists()
+    assert not (PLUGIN / "tasks").exists()
+
+
+@pytest.mark.parametrize(
+    "path", plugin_files + command_files, ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_sizes(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= LINES_OF_A_FILE
+    functions: List[Tuple[str, int]] = [
+        (node.name, (node.end_lineno or 0) - node.lineno + 1)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    assert [f for f in functions if f[1] > LINES_OF_A_FUNCTION] == []
