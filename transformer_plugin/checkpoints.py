@@ -28,7 +28,6 @@ from fairseq.logging import meters
 
 ZIP_MAGIC = b"PK\x03\x04"  # torch itself tells its two formats apart by these first bytes
 TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 6)
-# what torch calls the storages of tensors is resolved by torch, whatever module a file names
 
 
 class CheckpointError(ValueError):
@@ -66,6 +65,7 @@ ALLOWED_BY_TORCH = {  # what torch from 2.6 on allows of itself, as far as check
     "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
     "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
 }
+# (torch resolves the storages of tensors itself, whatever module a file names for them.)
 # numpy has a class for each kind of number; torch asks for leave to fill instances of it
 NUMBER_TYPES = [type(np.dtype(kind)) for kind in "?bBhHiIlLqQefd"]
 
@@ -111,8 +111,8 @@ def _check_zip(stream: IO[bytes], name: str) -> None:
         with zipfile.ZipFile(stream) as archive:
             damaged = archive.testzip()
             members = [member.rpartition("/")[2] for member in archive.namelist()]
-    except Exception as error:  # zipfile raises half a dozen kinds for damaged bytes
-        raise CheckpointError(f"{name} is cut short or damaged ({error}); {advice}.") from None
+    except Exception:  # zipfile raises half a dozen kinds for damaged bytes
+        raise CheckpointError(f"{name} is cut short or damaged; {advice}.") from None
     if damaged is not None:
         raise CheckpointError(f"{name} is damaged (wrong checksum in {damaged}); {advice}.")
     if "data.pkl" not in members or "constants.pkl" in members:  # the latter: a TorchScript program

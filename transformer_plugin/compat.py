@@ -163,25 +163,22 @@ def _keep_off_fast_path() -> None:
     TransformerEncoderLayerBase.can_use_fastpath = never
 
 
-_BF16 = {"--bf16", "--memory-efficient-bf16"}
-_BF16_HYDRA = {"common.bf16=true", "common.memory_efficient_bf16=true"}
-
-
 def refuse_bf16(argv: Sequence[str]) -> None:
     """Stop a command of fairseq that is given ``--bf16``, naming the switch that works.
 
-    All versions turn it into TPU mode before any model is built, and fail for want of torch_xla.
-    ``argv`` is a command with its arguments; those of other programs are left alone. Raises
-    SystemExit (status 1) with one sentence.
+    All versions turn the flag into TPU mode before any model is built, and fail for want of
+    torch_xla. (``common.bf16`` in YAML does not: fairseq-hydra-train then keeps the weights
+    themselves in bfloat16.) ``argv`` is a command with its arguments; those of other programs are
+    left alone. Raises SystemExit (status 1) with one sentence.
     """
     command = Path(argv[0] if argv else "")
     if not command.name.startswith("fairseq-") and command.parent.name != "fairseq_cli":
         return
-    asked = [a for a in argv[1:] if a in _BF16 or a.lower() in _BF16_HYDRA]
+    asked = [a for a in argv[1:] if a in ("--bf16", "--memory-efficient-bf16")]
     if asked:
         raise SystemExit(
             f"{asked[0]} means TPU mode in fairseq; for bfloat16 use this plugin's "
-            "--precision bf16 (model.precision=bf16)."
+            "--precision bf16 (in YAML: model.precision)."
         )
 
 

