@@ -82,11 +82,11 @@ def count(dice: Dice, part: str, group: str, least: int = 1) -> Filling:
     in_words = number == 1 or (
         number < 10000 and (number < 100 or number % 100 != 1) and dice.chance(50)
     )
-    return _counted(number, noun, in_words)
+    return counted(number, noun, in_words)
 
 
-def _counted(number: int, noun: Noun, in_words: bool) -> Filling:
-    """The phrase of ``count``."""
+def counted(number: int, noun: Noun, in_words: bool) -> Filling:
+    """A number before a noun that agrees with it, in words or digits, in every German case."""
     forms: Dict[str, str] = {}
     surfaces: Dict[str, str] = {}
 

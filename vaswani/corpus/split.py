@@ -77,13 +77,15 @@ def _read_inside(hundredths: int) -> Iterator[int]:
     """Every number in hundredths that can be read inside this one, itself included.
 
     347 is read in 1 347 and in 347 120, 1987 in "deux mille neuf cent quatre-vingt-sept" (2987),
-    234.50 in 1 234,50.
+    234.50 in 1 234,50, and 76.50 in "one hundred and seventy-six euros fifty".
     """
     whole, cents = divmod(hundredths, 100)
     yield hundredths
     for number in (whole, whole // 1000, whole % 1000, 1000 + whole % 1000 if whole > 999 else 0):
         yield 100 * number
-    yield 100 * (whole % 1000) + cents
+    if cents:
+        for units in (whole % 1000, whole % 100, 100 + whole % 100 if whole > 99 else 0):
+            yield 100 * units + cents
 
 
 def number_fits(hundredths: int, part: str) -> bool:
