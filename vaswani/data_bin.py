@@ -1,0 +1,109 @@
+"""What must be true of a data-bin before a training starts: each failure one sentence."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from vaswani.errors import UserError
+from vaswani.files import sha256_of
+
+
+def pairs_in(folder: Path) -> List[Tuple[str, str]]:
+    """The language pairs (source, target) that fairseq-preprocess left in a folder."""
+    names = [path.name.split(".") for path in sorted(folder.glob("*.*-*.*.idx"))]
+    pairs = [tuple(name[1].split("-")) for name in names if name[1].count("-") == 1]
+    return [(source, target) for source, target in dict.fromkeys(pairs)]
+
+
+def check_data(config: Any) -> None:
+    """Fill in the language pair, and check folder, pair, splits and dictionaries.
+
+    Raises:
+        UserError: something is missing, empty or does not fit the model.
+    """
+    task = config.task
+    if not task.get("data"):
+        raise UserError("task.data is missing: the data-bin folder to train on")
+    folder = Path(str(task.data).split(":")[0])
+    if not folder.is_dir():
+        raise UserError(f"there is no data in {folder}: make it with 'vaswani prepare'")
+    pairs = pairs_in(folder)
+    if not pairs:
+        raise UserError(
+            f"{folder} holds no binarised text: make it with 'vaswani prepare' or "
+            "'fairseq-preprocess'"
+        )
+    if not task.get("source_lang") or not task.get("target_lang"):
+        task.source_lang, task.target_lang = pairs[0]
+    source, target = task.source_lang, task.target_lang
+    if (source, target) not in pairs and (target, source) not in pairs:
+        held = ", ".join("-".join(pair) for pair in pairs)
+        raise UserError(f"{folder} holds {held}, but the experiment asks for {source}-{target}")
+    for split in [config.dataset.train_subset, *config.dataset.valid_subset.split(",")]:
+        check_split(folder, split, source, target)
+    check_dictionaries(config, folder)
+
+
+def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
+    """``FOLDER/SPLIT.en-de`` in the direction that was binarised.
+
+    Raises:
+        UserError: there is no such split.
+    """
+    for pair in (f"{source}-{target}", f"{target}-{source}"):
+        if (folder / f"{split}.{pair}.{source}.idx").is_file():
+            return folder / f"{split}.{pair}"
+    there = sorted({path.name.split(".")[0] for path in folder.glob("*.idx")})
+    raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(there)}")
+
+
+def check_split(folder: Path, split: str, source: str, target: str) -> None:
+    """Raises UserError unless both sides are there, as long as each other, and not empty."""
+    prefix = split_prefix(folder, split, source, target)
+    lengths = [sentences(Path(f"{prefix}.{lang}")) for lang in (source, target)]
+    if lengths[0] != lengths[1] or lengths[0] == 0:
+        raise UserError(
+            f"{prefix} has {lengths[0]:,} {source} and {lengths[1]:,} {target} sentences: it "
+            "should have as many of both, and some; prepare it again"
+        )
+
+
+def sentences(path: Path) -> int:
+    """How many sentences a binarised file (named without .idx) holds.
+
+    Raises:
+        UserError: the file is missing or unreadable.
+    """
+    from fairseq.data import data_utils
+
+    try:
+        dataset = data_utils.load_indexed_dataset(str(path), None, None)
+    except Exception:  # fairseq raises struct.error, AssertionError, ValueError … by what is broken
+        dataset = None
+    if dataset is None:
+        raise UserError(f"{path}.idx and .bin are missing or damaged: prepare the data again")
+    return len(dataset)
+
+
+def check_dictionaries(config: Any, folder: Path) -> None:
+    """Raises UserError where a model that shares one matrix meets two dictionaries (3.4)."""
+    model, task = config.model, config.task
+    ours = str(model._name).startswith("vaswani_transformer")
+    shared = not model.get("untie_embeddings") if ours else model.get("share_all_embeddings")
+    paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path} is missing: prepare the data again")
+    if shared and sha256_of(paths[0]) != sha256_of(paths[1]):
+        hint = " or give model.untie_embeddings=true" if ours else ""
+        raise UserError(
+            f"{paths[0]} and {paths[1]} differ, but the model shares one embedding matrix: "
+            f"binarise with fairseq-preprocess --joined-dictionary{hint}"
+        )
+
+
+def fingerprint(config: Any) -> Dict[str, Any]:
+    """What the data is: dictionary and index hashes (an index holds every sentence's length)."""
+    folder = Path(str(config.task.data).split(":")[0])
+    files = sorted([*folder.glob("dict.*.txt"), *folder.glob("*.idx")])
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.glob("*.bin"))}
+    return {"sha256": {path.name: sha256_of(path) for path in files}, "bytes": sizes}

@@ -1,0 +1,169 @@
+"""From an experiment's YAML to the complete configuration that fairseq trains with.
+
+The same steps as ``fairseq-hydra-train`` takes (defaults of every section, then of the model,
+task, criterion, optimizer and schedule named), but unknown names and keys are refused with the
+nearest known one, where hydra prints a stack trace or, for some models, nothing.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from vaswani.errors import UserError
+from vaswani.experiment import nearest, read_yaml
+from vaswani.plugin_dir import plugin_dir
+
+#: sections whose keys depend on the component that ``_name`` chooses
+COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
+
+
+def load_plugin() -> None:
+    """Import the plugin, and with it fairseq and torch, and keep fairseq's chatter away."""
+    import transformer_plugin  # noqa: F401  (everything registers itself)
+    from transformer_plugin import compat
+
+    compat.quiet()
+    fairseq_logs(logging.WARNING)
+
+
+def fairseq_logs(level: int) -> None:
+    """How much fairseq says."""
+    for name in ("fairseq", "fairseq_cli"):
+        logging.getLogger(name).setLevel(level)
+
+
+def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
+    """The complete configuration of an experiment, interpolations resolved.
+
+    ``overrides`` are ``section.key=value``, as on fairseq-hydra-train's command line.
+
+    Raises:
+        UserError: an unknown section, component or key, or a value of the wrong type.
+    """
+    load_plugin()
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    table = read_yaml(path)
+    table.pop("hydra", None)  # hydra's own settings
+    given = OmegaConf.merge(table, OmegaConf.from_dotlist(checked_overrides(overrides)))
+    given = OmegaConf.to_container(given)
+    check_names(given, str(path))
+    try:
+        config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)
+        return completed(config)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None)
+        where = f"{path}: {key}" if key else str(path)
+        raise UserError(f"{where}: {str(error).splitlines()[0]}") from None
+
+
+def completed(config: Any) -> Any:
+    """The configuration with the defaults of its components, resolved, and our machine's facts."""
+    import torch
+    from fairseq.dataclass.initialize import add_defaults
+    from fairseq.dataclass.utils import omegaconf_no_object_check
+    from omegaconf import OmegaConf
+
+    add_defaults(config)
+    fill_in_old_model(config)
+    with omegaconf_no_object_check():
+        config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+    if config.model:
+        OmegaConf.set_struct(config.model, True)  # omegaconf 2.0 answers None, not the default
+    config.common.user_dir = str(plugin_dir())
+    config.common.cpu = config.common.cpu or not torch.cuda.is_available()
+    return config
+
+
+def fill_in_old_model(config: Any) -> None:
+    """Write out the defaults of a model without a dataclass (fairseq's own ``transformer``).
+
+    fairseq does it later, on a DictConfig; but there official fairseq's omegaconf answers None
+    for what is missing, never the default, and training fails on the first of them.
+    """
+    from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    name = config.model.get("_name") if config.get("model") else None
+    if name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
+        options = argparse.Namespace(**config.model)
+        ARCH_CONFIG_REGISTRY[name](options)
+        config.model = vars(options)
+
+
+def checked_overrides(overrides: Sequence[str]) -> List[str]:
+    """The overrides, each ``section.key=value``; raises UserError for anything else."""
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not equals or "." not in key:
+            raise UserError(
+                f"'{override}' is no override: write section.key=value, for example "
+                "optimization.max_update=1000, or run=NAME"
+            )
+    return list(overrides)
+
+
+def check_names(given: Dict[str, Any], where: str) -> None:
+    """Raises UserError for a section, component or key that fairseq does not know."""
+    from fairseq.dataclass.configs import FairseqConfig
+
+    sections = FairseqConfig.__dataclass_fields__
+    for section, keys in given.items():
+        if section not in sections:
+            raise UserError(
+                f"{where}: there is no section '{section}'{nearest(str(section), list(sections))}"
+            )
+        if keys is not None and not isinstance(keys, dict):
+            raise UserError(f"{where}: section '{section}' should hold 'key: value' lines")
+        known: Optional[List[str]] = None
+        if section in COMPONENTS:
+            known = component_keys(section, keys, where)
+        elif isinstance(sections[section].default, type):
+            known = list(sections[section].default.__dataclass_fields__)
+        for key in keys or {}:
+            if known is not None and key not in known:
+                raise UserError(f"{where}: {section} has no key '{key}'{nearest(str(key), known)}")
+    for section in COMPONENTS:
+        if not given.get(section):
+            raise UserError(f"{where}: section '{section}' is missing")
+
+
+def component_keys(section: str, keys: Any, where: str) -> Optional[List[str]]:
+    """The keys of the component that ``_name`` chooses; None where fairseq does not list them.
+
+    Raises:
+        UserError: ``_name`` is missing or not registered.
+    """
+    from fairseq.models import (
+        ARCH_CONFIG_REGISTRY,
+        ARCH_MODEL_REGISTRY,
+        MODEL_DATACLASS_REGISTRY,
+        MODEL_REGISTRY,
+    )
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+
+    if section == "model":
+        registry = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
+        dataclasses = MODEL_DATACLASS_REGISTRY
+    elif section == "task":
+        registry, dataclasses = TASK_REGISTRY, TASK_DATACLASS_REGISTRY
+    else:
+        registry = REGISTRIES[section]["registry"]
+        dataclasses = REGISTRIES[section]["dataclass_registry"]
+    name = (keys or {}).get("_name")
+    if name not in registry:
+        raise UserError(
+            f"{where}: there is no {section} '{name}'{nearest(str(name), list(registry))}"
+        )
+    if dataclasses.get(name) is not None:
+        return ["_name", *dataclasses[name].__dataclass_fields__]
+    if section == "model":
+        # fairseq's older models declare their options on a parser, and a few by a default only
+        parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
+        registry[name].add_args(parser)
+        ARCH_CONFIG_REGISTRY[name](defaults)
+        return ["_name", *(action.dest for action in parser._actions), *vars(defaults)]
+    return None

@@ -1,0 +1,263 @@
+"""Translates a test set by fairseq's beam search; leaves runs/NAME/eval/.
+
+    vaswani generate RUN                     the run's averaged checkpoint, else best, else last
+    vaswani generate CHECKPOINT --subset valid --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50
+
+Options not given are those of the run's ``generation:`` section. Left are, for each subset:
+SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised), SUBSET.log (what
+fairseq-generate prints) and SUBSET.json (options and counts).
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+from vaswani.corpus import bpe, text, tokenise
+from vaswani.corpus.stage import key_of
+from vaswani.errors import UserError
+from vaswani.experiment import find_run, read_yaml
+from vaswani.files import atomic_write, sha256_of
+
+#: the first that exists is decoded
+PREFERRED = ("averaged.pt", "checkpoint_average.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+OPTIONS: Dict[str, Callable[[str], Any]] = {
+    "beam": int,
+    "nbest": int,
+    "lenpen": float,
+    "unkpen": float,
+    "max_len_a": float,
+    "max_len_b": int,
+    "min_len": int,
+    "no_repeat_ngram_size": int,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to decode, with what, and fairseq's search options."""
+    parser.add_argument("model", metavar="RUN|CHECKPOINT")
+    parser.add_argument("--data", metavar="DIR", help="another data-bin than the run's")
+    parser.add_argument("--subset", default="test", help="train, valid or test (test)")
+    parser.add_argument("--out", metavar="DIR", help="where to put the results (RUN/eval)")
+    parser.add_argument("--max-tokens", type=int, default=8000, help="tokens a batch (8000)")
+    for name, kind in OPTIONS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Translate, unless the same translation is there already."""
+    checkpoint, folder = find_checkpoint(args.model)
+    config = generation_config(args, checkpoint, folder)
+    out = Path(args.out) if args.out else folder / "eval"
+    prefix, total = source_of(config, args.subset)
+    options = {name: config.generation[name] for name in OPTIONS}
+    key = key_of([sha256_of(checkpoint), sha256_of(f"{prefix}.idx"), options, args.max_tokens])
+    report_path = out / f"{args.subset}.json"
+    report = read_report(report_path)
+    if report.get("key") == key and (out / f"{args.subset}.hyp").is_file():
+        print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
+        return 0
+    report_path.unlink(missing_ok=True)
+    start = time.monotonic()
+    found = decode(config, out / f"{args.subset}.log", total)
+    lines, left_out = in_order(found, total)
+    text.write_lines(out / f"{args.subset}.hyp.tok", lines)
+    back = tokenise.detokeniser(config.task.target_lang)
+    text.write_lines(out / f"{args.subset}.hyp", map(back, lines))
+    report = {
+        "key": key,
+        "checkpoint": str(checkpoint),
+        "data": str(config.task.data),
+        "options": options,
+        "sentences": total,
+        "not_translated": left_out,
+        "seconds": round(time.monotonic() - start, 1),
+    }
+    with atomic_write(report_path) as stream:
+        json.dump(report, stream, indent=1)
+    tell(report, out / f"{args.subset}.hyp")
+    return 0
+
+
+def tell(report: Dict[str, Any], path: Path) -> None:
+    """Say what was done, and name every sentence that was not translated."""
+    left_out = report["not_translated"]
+    if left_out:
+        named = ", ".join(str(number) for number in left_out[:20])
+        more = f" and {len(left_out) - 20} more" if len(left_out) > 20 else ""
+        print(
+            f"warning: {len(left_out)} sentences are longer than the model's limit and were not "
+            f"translated (their lines in {path} are empty): lines {named}{more}",
+            file=sys.stderr,
+        )
+    print(
+        f"{path}: {report['sentences']:,} sentences by {report['checkpoint']} "
+        f"in {report['seconds']:.0f} s",
+        file=sys.stderr,
+    )
+
+
+def find_checkpoint(name: str) -> Tuple[Path, Path]:
+    """The checkpoint to decode with, and the folder of its run (or its own, if it is in none).
+
+    Raises:
+        UserError: no such run or checkpoint.
+    """
+    path = Path(name)
+    if path.suffix == ".pt":
+        if not path.is_file():
+            raise UserError(f"there is no checkpoint {path}")
+        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+        return path, folder
+    folder = find_run(name)
+    for checkpoint in PREFERRED:
+        for place in (folder / "checkpoints", folder):
+            if (place / checkpoint).is_file():
+                return place / checkpoint, folder
+    raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
+
+
+def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) -> Any:
+    """fairseq's configuration for decoding: task and search as trained, then the arguments.
+
+    Raises:
+        UserError: an option that cannot be.
+        CheckpointError: the file is no usable checkpoint.
+    """
+    from vaswani.fairseq_config import completed, load_plugin
+
+    load_plugin()
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+
+    if (folder / "config.yaml").is_file():
+        trained = read_yaml(folder / "config.yaml")
+    else:
+        trained = configuration_inside(checkpoint)
+    search = {key: value for key, value in trained["generation"].items() if key in OPTIONS}
+    search.update({k: getattr(args, k) for k in OPTIONS if getattr(args, k) is not None})
+    for name in ("beam", "nbest"):
+        if search.get(name, 1) < 1:
+            raise UserError(f"--{name} is {search[name]}, but must be at least 1")
+    config = OmegaConf.merge(
+        OmegaConf.structured(FairseqConfig),
+        {
+            "task": {**trained["task"], "eval_bleu": False},
+            "generation": search,
+            "scoring": {"_name": "bleu"},
+            "model": {},
+            "common_eval": {"path": str(checkpoint), "post_process": bpe.MARK},
+            "dataset": {
+                "gen_subset": args.subset,
+                "max_tokens": args.max_tokens,
+                "num_workers": 0,
+                "skip_invalid_size_inputs_valid_test": True,
+            },
+            "common": {"log_format": "none", "cpu": bool(trained["common"].get("cpu"))},
+        },
+    )
+    if args.data:
+        config.task.data = args.data
+    return completed(config)
+
+
+def configuration_inside(checkpoint: Path) -> Dict[str, Any]:
+    """The sections a checkpoint of no run was trained with.
+
+    Raises:
+        UserError: it was written by a fairseq too old to have them.
+    """
+    from omegaconf import OmegaConf
+
+    from transformer_plugin.compat import load_checkpoint
+
+    config = load_checkpoint(checkpoint).get("cfg")
+    if config is None:
+        raise UserError(
+            f"{checkpoint} holds no configuration (fairseq before 0.11): it cannot be used"
+        )
+    sections = OmegaConf.to_container(config) if OmegaConf.is_config(config) else config
+    return {name: dict(sections.get(name) or {}) for name in ("task", "generation", "common")}
+
+
+def source_of(config: Any, subset: str) -> Tuple[Path, int]:
+    """The binarised source (without .idx) and its number of sentences.
+
+    Raises:
+        UserError: no such data or subset.
+    """
+    from vaswani import data_bin
+
+    folder = Path(str(config.task.data).split(":")[0])
+    if not folder.is_dir():
+        raise UserError(f"there is no data in {folder}: name the data-bin with --data")
+    source, target = config.task.source_lang, config.task.target_lang
+    prefix = data_bin.split_prefix(folder, subset, source, target)
+    prefix = Path(f"{prefix}.{source}")
+    return prefix, data_bin.sentences(prefix)
+
+
+class CountingOutput:
+    """A text stream for fairseq's generator that reports each hypothesis to a progress bar."""
+
+    def __init__(self, stream: Any, progress: Callable[[int], Any]) -> None:
+        self.stream = stream
+        self.progress = progress
+        self.lines: List[str] = []
+
+    def write(self, piece: str) -> int:
+        """Pass on what fairseq prints; keep the source and hypothesis lines."""
+        if piece.startswith(("S-", "H-")):
+            self.lines.append(piece)
+            self.progress(piece.startswith("S-"))
+        return int(self.stream.write(piece))
+
+    def flush(self) -> None:
+        """Pass on."""
+        self.stream.flush()
+
+
+def decode(config: Any, log: Path, total: int) -> List[str]:
+    """Run fairseq's generation; return its ``S-`` (source) and ``H-`` (hypothesis) lines."""
+    import fairseq_cli.generate
+    from tqdm import tqdm
+
+    with (
+        atomic_write(log) as stream,
+        tqdm(total=total, desc="translate", unit=" sentences", disable=None) as bar,
+    ):
+        output = CountingOutput(stream, bar.update)
+        fairseq_cli.generate._main(config, output)
+    return output.lines
+
+
+def in_order(found: List[str], total: int) -> Tuple[List[str], List[int]]:
+    """One best hypothesis per source line, and the numbers (from 1) of those not translated.
+
+    An empty source line has an empty translation, whatever the model says of it.
+    """
+    lines = [""] * total
+    blank, seen = set(), set()
+    for line in found:
+        head, *rest = line.rstrip("\n").split("\t")
+        number = int(head[2:])
+        if head[0] == "S":
+            if not "".join(rest).strip():
+                blank.add(number)
+        elif number not in seen:  # the first of n-best
+            seen.add(number)
+            lines[number] = bpe.undo(rest[1])
+    for number in blank:
+        lines[number] = ""
+    return lines, [number + 1 for number in range(total) if number not in seen]
+
+
+def read_report(path: Path) -> Dict[str, Any]:
+    """The report of an earlier translation, or an empty table."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return report if isinstance(report, dict) else {}

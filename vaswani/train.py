@@ -1,0 +1,192 @@
+"""Trains one experiment; leaves runs/NAME/{checkpoints/,config.yaml,env.json,train.jsonl,train.log}
+
+    vaswani train demo_en_de
+    vaswani train multi30k_en_de optimization.max_update=2000 run=short
+
+The configuration, the training loop and the result are fairseq's own. A run that was stopped
+continues; a run that is finished is left alone unless its stopping conditions change.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from vaswani.corpus.stage import key_of
+from vaswani.errors import UserError
+from vaswani.experiment import find_config, read_yaml, spelt
+from vaswani.files import atomic_write
+
+FINISHED = "finished.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """An experiment and what to change in it."""
+    parser.add_argument("config", metavar="CONFIG", help="a name in configs/, or a YAML file")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="section.key=value changes the experiment; run=NAME the folder runs/NAME",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check everything that can be checked first, then train."""
+    path = find_config(args.config)
+    name, overrides = split_run(args.overrides)
+
+    from vaswani import data_bin
+    from vaswani.fairseq_config import experiment_config
+
+    config = experiment_config(path, overrides)
+    folder = run_folder(config, name, path)
+    config.checkpoint.save_dir = str(folder / "checkpoints")
+    data_bin.check_data(config)
+    data = data_bin.fingerprint(config)
+    refuse_another_model(config, data, folder)
+    finished = read_json(folder / FINISHED)
+    if finished.get("stop") == stop_key(config) and last_checkpoint(folder).is_file():
+        print(f"{folder}: already trained, {finished['num_updates']:,} updates", file=sys.stderr)
+        return 0
+    record(config, data, folder)
+    train(config, folder)
+    print(f"{folder}: trained; next: vaswani average {folder}", file=sys.stderr)
+    return 0
+
+
+def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
+    """``run=NAME`` apart from the overrides of the configuration."""
+    names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
+    if "" in names:
+        raise UserError("run= is empty: give a name, for example run=second")
+    return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
+
+
+def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
+    """``run=NAME``, or the folder above ``checkpoint.save_dir``, or runs/ and the config's name."""
+    if name is not None:
+        return Path(name) if "/" in name else Path("runs") / name
+    save_dir = Path(str(config.checkpoint.save_dir))
+    return (
+        save_dir.parent
+        if save_dir.name == "checkpoints" and save_dir.parent.name
+        else (Path("runs") / spelt(path.stem))
+    )
+
+
+def last_checkpoint(folder: Path) -> Path:
+    """Where a run's newest state lies."""
+    return folder / "checkpoints" / "checkpoint_last.pt"
+
+
+def read_json(path: Path) -> Dict[str, Any]:
+    """A JSON table, or an empty one if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def stop_key(config: Any) -> str:
+    """A hash of what decides when a training ends."""
+    from omegaconf import OmegaConf
+
+    return key_of([OmegaConf.to_container(config.optimization), config.checkpoint.patience])
+
+
+def refuse_another_model(config: Any, data: Dict[str, Any], folder: Path) -> None:
+    """A run keeps its model, its languages and its dictionary.
+
+    Raises:
+        UserError: the folder holds a training of something else; names the first difference.
+    """
+    if not last_checkpoint(folder).is_file() or not (folder / "config.yaml").is_file():
+        return
+    from omegaconf import OmegaConf
+
+    advice = "give the other training a folder of its own with run=NAME"
+    before, now = read_yaml(folder / "config.yaml"), OmegaConf.to_container(config)
+    assert isinstance(now, dict)
+    keys = [("model", key) for key in {**before["model"], **now["model"]}]
+    keys += [("task", "source_lang"), ("task", "target_lang"), ("optimizer", "_name")]
+    for section, key in keys:
+        old, new = before[section].get(key), now[section].get(key)
+        if old != new:
+            raise UserError(f"{folder} was trained with {section}.{key}={old}, not {new}: {advice}")
+    trained_on = read_json(folder / "env.json").get("data", {}).get("sha256", {})
+    for name, digest in data["sha256"].items():
+        if name.startswith("dict.") and trained_on.get(name, digest) != digest:
+            raise UserError(f"{folder} was trained with another {name} than there is now: {advice}")
+
+
+def record(config: Any, data: Dict[str, Any], folder: Path) -> None:
+    """Leave config.yaml (complete, as trained) and env.json; earlier starts stay in the latter."""
+    from omegaconf import OmegaConf
+
+    from vaswani.environment import environment
+
+    with atomic_write(folder / "config.yaml") as stream:
+        stream.write(OmegaConf.to_yaml(config))
+    before = read_json(folder / "env.json")
+    earlier = before.pop("earlier_starts", []) + ([before] if before else [])
+    with atomic_write(folder / "env.json") as stream:
+        json.dump({**environment(), "data": data, "earlier_starts": earlier}, stream, indent=1)
+
+
+def train(config: Any, folder: Path) -> None:
+    """fairseq's training loop, one process per GPU if there are several."""
+    from fairseq.distributed import utils as distributed_utils
+    from omegaconf import OmegaConf
+
+    config.common.log_format = "json"
+    OmegaConf.set_struct(config, True)
+    distributed_utils.call_main(config, train_process, folder=str(folder))
+
+
+def train_process(config: Any, folder: str) -> None:
+    """One process of the training; the first one keeps the logs.
+
+    Raises:
+        UserError: the training diverged.
+    """
+    from vaswani.fairseq_config import fairseq_logs, load_plugin
+    from vaswani.progress import TrainingProgress
+
+    load_plugin()
+    handlers: List[logging.Handler] = [logging.NullHandler()]
+    progress = None
+    if not config.distributed_training.distributed_rank:
+        progress = TrainingProgress(Path(folder) / "train.jsonl", config.optimization.max_update)
+        handlers = [log_file(Path(folder) / "train.log"), progress]
+    root = logging.getLogger()
+    before, level = root.handlers, root.level
+    root.handlers, root.level = handlers, logging.INFO  # whatever a library set up stays quiet
+    fairseq_logs(logging.INFO)
+    logging.captureWarnings(True)
+    try:
+        # only now: importing it sets up logging to the terminal unless there are handlers already
+        from fairseq_cli.train import main
+
+        main(config)
+    except FloatingPointError as error:
+        raise UserError(f"the training diverged ({error}): lower the learning rate") from None
+    finally:
+        logging.captureWarnings(False)
+        root.handlers, root.level = before, level
+        fairseq_logs(logging.WARNING)
+        for handler in handlers:
+            handler.close()
+    if progress is not None:
+        with atomic_write(Path(folder) / FINISHED) as stream:
+            json.dump({"num_updates": progress.last_update, "stop": stop_key(config)}, stream)
+
+
+def log_file(path: Path) -> logging.Handler:
+    """A handler that appends fairseq's own messages to a file."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
+    return handler
