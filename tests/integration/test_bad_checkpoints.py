@@ -13,6 +13,7 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
+from fairseq.logging.meters import AverageMeter
 
 from transformer_plugin import checkpoints
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint, restricted_pickle
@@ -131,6 +132,16 @@ def test_a_file_of_the_format_before_zip_is_read(good, tmp_path):
     torch.save(state, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     read = load_checkpoint(tmp_path / "old.pt")
     assert torch.equal(read["model"]["encoder.weight"], state["model"]["encoder.weight"])
+
+
+@pytest.mark.parametrize("module", [b"fairseq.meters", b"fairseq.logging.meters"])
+def test_a_checkpoint_with_whole_meters_is_read(module, good, tmp_path):
+    """fairseq before 0.9 saved the meters themselves, not their values."""
+    meter = AverageMeter()
+    meter.update(2.0, 3)
+    torch.save({**torch.load(good), "extra_state": {"train_loss": meter}}, tmp_path / "now.pt")
+    rewrite_pickle(tmp_path / "now.pt", tmp_path / "then.pt", b"fairseq.logging.meters", module)
+    assert load_checkpoint(tmp_path / "then.pt")["extra_state"]["train_loss"].avg == 2.0
 
 
 # --- what has to be refused --------------------------------------------------------------------
