@@ -136,8 +136,8 @@ usable() {
 
 # ---- installing ---------------------------------------------------------------------------------
 
-# pip with our pins, also inside the isolated builds it starts. Its progress is shown, its errors
-# go to the log: what the user reads is one sentence.
+# pip_install WHAT ARGUMENTS...: pip with our pins, also inside the isolated builds it starts. Its
+# progress is shown, its errors go to the log: what the user reads is one sentence.
 pip_install() {
     local what=$1 reason
     shift
@@ -149,11 +149,10 @@ pip_install() {
         die "pip reaches no package index that has $what; check the network, or name a mirror" \
             "(PIP_INDEX_URL=...), and run it again: it goes on where it stopped (log: $LOG)."
     fi
-    reason=$(grep -m1 -E '(ERROR|error): ' "$LOG" | sed -E 's/^.*(ERROR|error): //') || reason="see the log"
+    reason=$(sed -n '/ERROR: Exception/d; s/^ *ERROR: //p' "$LOG" | sed -n 1p)
+    reason=${reason:-$(sed -n '$p' "$LOG")} # of an exception, the last line says what it was
     die "pip could not install $what ($reason); mend that and run it again (log: $LOG)."
 }
-
-pins() { grep -E "^($1)==" "constraints/$STACK.txt"; }
 
 install_stack() {
     CONSTRAINTS="constraints/$STACK.txt${PIP_CONSTRAINT:+ $PIP_CONSTRAINT}"
@@ -161,16 +160,16 @@ install_stack() {
         pip_install pip 'pip<24.1' # newer ones refuse omegaconf 2.0.6's metadata
     fi
     say "1/3 torch and numpy (where pip finds no CPU build, torch is a download of about 2.5 GB)"
-    # shellcheck disable=SC2046 # one argument a pin
-    pip_install torch $(pins 'torch|torchaudio|numpy|Cython|wheel|setuptools|ninja')
+    pip_install torch torch torchaudio numpy wheel setuptools
     if [ "$STACK" = official ]; then
         # With torch in sight its setup wants sources that were never published: build it apart.
         say "2/3 compiling fairseq takes about a minute on Python $VERSION"
-        pip_install fairseq "$(pins fairseq)"
+        pip_install fairseq fairseq
     else
         has_wheel || say "2/3 compiling fairseq takes about three minutes on Python $VERSION"
         # Apart, it would download a second torch to build against.
-        pip_install fairseq-fixed --no-build-isolation "$(pins fairseq-fixed)"
+        pip_install cython cython ninja
+        pip_install fairseq-fixed --no-build-isolation fairseq-fixed
     fi
     say "3/3 the plugin and its tools"
     pip_install "the plugin" --no-build-isolation -e ".[$STACK,text,plots,dev]"

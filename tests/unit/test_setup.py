@@ -35,7 +35,7 @@ elif [ "$2" = pip ]; then
     sleep "${{PIP_TAKES:-0}}"
     if [ -n "${{PIP_SAYS:-}}" ]; then echo "$PIP_SAYS" >&2 && exit 1; fi
     bin=$(dirname "$0")
-    case "$*" in *fairseq*==*) echo >"$bin/fairseq-train" && chmod +x "$bin/fairseq-train" ;; esac
+    case "$*" in *fairseq*) echo >"$bin/fairseq-train" && chmod +x "$bin/fairseq-train" ;; esac
     case "$*" in *-e*) echo >"$bin/vaswani" && chmod +x "$bin/vaswani" ;; esac
 else # does the stack import? Not if somebody marked it damaged.
     [ ! -e "$(dirname "$0")/damaged" ]
@@ -162,24 +162,29 @@ def test_no_headers(machine: Machine) -> None:
 
 
 def test_python_312_needs_no_compiler(machine: Machine) -> None:
-    machine.python("3.11")
-    machine.python("3.12")
+    for version in ("3.11", "3.12"):
+        machine.python(version)
     (machine.bin / "cc").unlink()
+    assert "ready" in machine.run().stderr
     assert machine.run("--find").stdout.split()[0] == "3.12"
-    assert machine.run().returncode == 0
 
 
 def test_no_network(machine: Machine) -> None:
     machine.python("3.11")
     says = "WARNING: Retrying: NewConnectionError\nERROR: No matching distribution found for torch"
-    message = refusal(machine.run(PIP_SAYS=says))
-    assert "check the network" in message and "PIP_INDEX_URL" in message
-    assert machine.run().returncode == 0  # and when the network is back it goes on
+    assert "check the network, or name a mirror" in refusal(machine.run(PIP_SAYS=says))
+    assert "ready" in machine.run().stderr  # and when the network is back it goes on
 
 
-def test_another_error_of_pip_is_named(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    "says",
+    [
+        "ERROR: Could not install packages due to an OSError: No space left on device",
+        "ERROR: Exception:\nTraceback (most recent call last):\nOSError: No space left on device",
+    ],
+)
+def test_another_error_of_pip_is_named(machine: Machine, says: str) -> None:
     machine.python("3.11")
-    says = "ERROR: Could not install packages due to an OSError: No space left on device"
     assert "No space left on device" in refusal(machine.run(PIP_SAYS=says))
 
 
@@ -188,11 +193,11 @@ def test_modern_and_official_are_installed_differently(machine: Machine) -> None
     machine.python("3.10")
     assert machine.run().returncode == 0
     fairseq = [call for call in machine.calls() if "fairseq" in call]
-    assert fairseq == ["--no-build-isolation fairseq-fixed==0.12.3.1"]
+    assert fairseq == ["--no-build-isolation fairseq-fixed"]
     assert machine.run(PYTHON="3.10", VENV="other").returncode == 0
     calls = machine.calls()
     assert calls[0] == "pip<24.1"
-    assert [call for call in calls if "fairseq" in call] == ["fairseq==0.12.2"]
+    assert [call for call in calls if "fairseq" in call] == ["fairseq"]
     assert calls[-1].endswith(".[official,text,plots,dev]")
 
 
@@ -200,8 +205,7 @@ def test_nothing_changed_nothing_done(machine: Machine) -> None:
     machine.python("3.11")
     assert machine.run().returncode == 0
     assert machine.calls()
-    began = time.monotonic()
-    result = machine.run()
+    began, result = time.monotonic(), machine.run()
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert machine.calls() == []
     assert time.monotonic() - began < 2
@@ -214,11 +218,10 @@ def test_a_change_of_what_is_installed_is_installed(machine: Machine, name: str)
     machine.calls()
     with open(machine.checkout / name, "a") as stream:
         stream.write("# changed\n")
-    assert machine.run().returncode == 0
-    assert machine.calls()
+    assert "ready" in machine.run().stderr and machine.calls()
 
 
-@pytest.mark.parametrize("step", ["torch==", "fairseq-fixed==", "-e"])
+@pytest.mark.parametrize("step", ["torchaudio", "fairseq-fixed", "-e"])
 def test_killed_and_run_again(machine: Machine, step: str) -> None:
     machine.python("3.11")
     assert machine.run(KILLED_AT=step).returncode == -9
@@ -239,9 +242,7 @@ def test_what_was_deleted_comes_back(machine: Machine, part: str) -> None:
 def test_a_moved_checkout_gets_a_new_environment(machine: Machine) -> None:
     machine.python("3.11")
     machine.run()
-    moved = machine.folder / "moved"
-    machine.checkout.rename(moved)
-    machine.checkout = moved
+    moved = machine.checkout = machine.checkout.rename(machine.folder / "moved")
     assert machine.run().returncode == 0
     assert (moved / ".venv/bin/pip").read_text() == f"#!{moved}/.venv/bin/python\n"
 
@@ -252,8 +253,7 @@ def test_a_damaged_environment_is_made_anew(machine: Machine) -> None:
     damaged = machine.checkout / ".venv/bin/damaged"
     damaged.touch()
     (machine.checkout / ".venv/setup.stamp").unlink()  # as an interrupted run leaves it
-    result = machine.run()
-    assert result.returncode == 0 and "making it anew" in result.stderr
+    assert "making it anew" in machine.run().stderr
     assert not damaged.exists()
 
 
@@ -273,7 +273,7 @@ def test_two_at_once_install_once(machine: Machine) -> None:
     for process in both:
         process.communicate(timeout=30)
         assert process.returncode == 0
-    assert len([call for call in machine.calls() if "fairseq-fixed==" in call]) == 1
+    assert len([call for call in machine.calls() if "fairseq-fixed" in call]) == 1
 
 
 @pytest.mark.parametrize("stack", ["modern", "official"])
