@@ -5,7 +5,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import IO, Any, Iterator, Union
+from typing import IO, Any, Dict, Iterator, Union
 
 PathLike = Union[str, Path]
 
@@ -20,7 +20,7 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    text: Dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(descriptor, mode, **text) as stream:
