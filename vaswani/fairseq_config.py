@@ -71,26 +71,44 @@ def completed(config: Any) -> Any:
     fill_in_old_model(config)
     with omegaconf_no_object_check():
         config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-    if config.model:
-        OmegaConf.set_struct(config.model, True)  # omegaconf 2.0 answers None, not the default
     config.common.user_dir = str(plugin_dir())
     config.common.cpu = config.common.cpu or not torch.cuda.is_available()
     return config
 
 
-def fill_in_old_model(config: Any) -> None:
-    """Write out the defaults of a model without a dataclass (fairseq's own ``transformer``).
-
-    fairseq does it later, on a DictConfig; but there official fairseq's omegaconf answers None
-    for what is missing, never the default, and training fails on the first of them.
-    """
+def is_old(model: Any) -> bool:
+    """Whether a model section names a model without a dataclass (fairseq's ``transformer``)."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-    name = config.model.get("_name") if config.get("model") else None
-    if name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY:
+    name = model.get("_name") if model else None
+    return name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY
+
+
+def fill_in_old_model(config: Any) -> None:
+    """Write out the defaults of an old model, so that the configuration is complete."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    if is_old(config.model):
         options = argparse.Namespace(**config.model)
-        ARCH_CONFIG_REGISTRY[name](options)
+        ARCH_CONFIG_REGISTRY[options._name](options)
         config.model = vars(options)
+
+
+def hand_over(config: Any) -> Any:
+    """The configuration in the form fairseq's training takes it: an old model's as a Namespace.
+
+    So fairseq's command line makes it. As a DictConfig, official fairseq's omegaconf answers None
+    for what is missing, never the default, and the model comes out with other sizes.
+    """
+    from fairseq.dataclass.utils import omegaconf_no_object_check
+    from omegaconf import OmegaConf
+
+    if is_old(config.model):
+        options = argparse.Namespace(**OmegaConf.to_container(config.model))
+        with omegaconf_no_object_check():
+            config.model = options
+    OmegaConf.set_struct(config, True)
+    return config
 
 
 def checked_overrides(overrides: Sequence[str]) -> List[str]:

@@ -140,10 +140,8 @@ def record(config: Any, data: Dict[str, Any], folder: Path) -> None:
 def train(config: Any, folder: Path) -> None:
     """fairseq's training loop, one process per GPU if there are several."""
     from fairseq.distributed import utils as distributed_utils
-    from omegaconf import OmegaConf
 
     config.common.log_format = "json"
-    OmegaConf.set_struct(config, True)
     distributed_utils.call_main(config, train_process, folder=str(folder))
 
 
@@ -153,7 +151,7 @@ def train_process(config: Any, folder: str) -> None:
     Raises:
         UserError: the training diverged.
     """
-    from vaswani.fairseq_config import fairseq_logs, load_plugin
+    from vaswani.fairseq_config import fairseq_logs, hand_over, load_plugin
     from vaswani.progress import TrainingProgress
 
     load_plugin()
@@ -171,7 +169,7 @@ def train_process(config: Any, folder: str) -> None:
         # only now: importing it sets up logging to the terminal unless there are handlers already
         from fairseq_cli.train import main
 
-        main(config)
+        main(hand_over(config))
     except FloatingPointError as error:
         raise UserError(f"the training diverged ({error}): lower the learning rate") from None
     finally:
