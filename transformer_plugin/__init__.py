@@ -8,6 +8,7 @@ file for one part:
                   → criterion.py (loss) → Adam with lr_schedule.py → checkpoints
     config.py     every option, its default, and the paper's symbol for it
     precision.py  --precision bf16
+    checkpoints.py  reading checkpoints without trusting them
     compat.py     every workaround for a version of fairseq, torch or numpy
 """
 
