@@ -1,0 +1,314 @@
+"""Section 6.1: which checkpoints are averaged, and that their mean is the mean."""
+
+import argparse
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import pytest
+import torch
+
+from vaswani import average
+from vaswani.average import Checkpoint, average_models, check_one_run, select_last, select_named
+from vaswani.errors import UserError
+
+
+def invoke(*arguments: Any) -> int:
+    """``vaswani average ARGUMENTS``."""
+    parser = argparse.ArgumentParser()
+    average.add_arguments(parser)
+    return average.run(parser.parse_args([str(argument) for argument in arguments]))
+
+
+def save(
+    path: Path, updates: Optional[int], value: float = 0.0, model: Any = None, **changed: Any
+) -> Path:
+    """A checkpoint as fairseq writes it, with one parameter of four equal values."""
+    options = {"_name": "vaswani_transformer", "dropout": 0.1, "encoder_layers": 6}
+    cfg = {
+        "common": {"seed": changed.pop("seed", 1)},
+        "task": {"source_lang": "en", "target_lang": "de", "data": "data-bin"},
+        "checkpoint": {"save_dir": changed.pop("save_dir", "checkpoints")},
+        "model": {**options, **changed},
+    }
+    state = {
+        "args": None,
+        "cfg": cfg,
+        "model": model or {"weight": torch.full((4,), float(value))},
+        "criterion": None,
+        "optimizer_history": [{} if updates is None else {"num_updates": updates}],
+        "task_state": {},
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        "last_optimizer_state": {"state": {0: {"exp_avg": torch.zeros(4)}}},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(state, path)
+    return path
+
+
+def load(path: Path) -> Dict[str, Any]:
+    from transformer_plugin.checkpoints import load_checkpoint
+
+    return load_checkpoint(path)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """Updates 100 to 600 with the parameter at updates / 100, as fairseq names its files."""
+    folder = tmp_path / "runs" / "demo" / "checkpoints"
+    names = {100: "checkpoint1", 200: "checkpoint_2_200", 300: "checkpoint2"}
+    names.update({400: "checkpoint_3_400", 500: "checkpoint3", 600: "checkpoint_last"})
+    for updates, name in names.items():
+        save(folder / f"{name}.pt", updates, updates / 100)
+    save(folder / "checkpoint_best.pt", 500, 5)
+    return folder.parent
+
+
+# ---- choosing -------------------------------------------------------------------------------
+
+
+def found(*names_and_updates: Any) -> List[Checkpoint]:
+    pairs = zip(names_and_updates[::2], names_and_updates[1::2], strict=True)
+    return [Checkpoint(Path(name), updates, {}) for name, updates in pairs]
+
+
+def names(checkpoints: List[Checkpoint]) -> List[str]:
+    return [str(checkpoint.path) for checkpoint in checkpoints]
+
+
+def test_last_by_updates_not_by_name_or_order() -> None:
+    files = found("c10", 30, "c9", 20, "a", 40, "z", 10)
+    assert names(select_last(files, 3, "run")) == ["c9", "c10", "a"]
+
+
+def test_the_same_update_counts_once() -> None:
+    """checkpoint_last.pt and checkpoint_best.pt are copies."""
+    files = found("c1", 10, "c2", 20, "c3", 30, "c_best", 20, "c_last", 30)
+    assert names(select_last(files, 3, "run")) == ["c1", "c2", "c3"]
+    with pytest.raises(UserError, match=r"4 .*asked for, but run has 3 \(updates: 10, 20, 30\)"):
+        select_last(files, 4, "run")
+
+
+def test_best_alone_counts() -> None:
+    """Where the file of its epoch was not kept."""
+    files = found("c2", 20, "c3", 30, "c_best", 10)
+    assert names(select_last(files, 3, "run")) == ["c_best", "c2", "c3"]
+
+
+@pytest.mark.parametrize(
+    "files, count, message",
+    [
+        ([], 5, "5 checkpoints were asked for, but run has 0: train longer"),
+        (["c", 10], 2, r"2 .*asked for, but run has 1 \(updates: 10\): train longer"),
+        (["c", 10, "d", 20], 3, "give --last 2, or train longer"),
+        (["c", 10, "d", 20], 1, "--last must be at least 2, not 1"),
+        (["c", 10, "d", 20], 0, "--last must be at least 2, not 0"),
+    ],
+)
+def test_too_few(files: List[Any], count: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        select_last(found(*files), count, "run")
+
+
+def test_named_files() -> None:
+    assert names(select_named(found("b", 20, "a", 10))) == ["a", "b"]
+    with pytest.raises(UserError, match="a is a single checkpoint"):
+        select_named(found("a", 10))
+    with pytest.raises(UserError, match=r"a and b are of the same update \(10\)"):
+        select_named(found("a", 10, "c", 20, "b", 10))
+    with pytest.raises(UserError, match="mean is an average itself"):
+        select_named([*found("a", 10), Checkpoint(Path("mean"), 20, {}, is_average=True)])
+
+
+# ---- averaging ------------------------------------------------------------------------------
+
+
+def labelled(*models: Dict[str, torch.Tensor]) -> Any:
+    return ((f"model {number}", model) for number, model in enumerate(models, start=1))
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+def test_mean(dtype: torch.dtype, tolerance: float) -> None:
+    stack = torch.randn(20, 3, 5, dtype=torch.float64)
+    mean = average_models(labelled(*({"w": layer.to(dtype)} for layer in stack)))["w"]
+    assert mean.dtype == dtype
+    torch.testing.assert_close(mean.double(), stack.mean(0), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_rounded_once(dtype: torch.dtype) -> None:
+    """A running mean kept in half precision would lose these small steps one by one."""
+    values = torch.tensor([1.0, *[1 + 2**-7] * 40]).to(dtype)
+    mean = average_models(labelled(*({"w": value.reshape(1)} for value in values)))["w"]
+    assert mean.dtype == dtype
+    assert mean.item() == values.double().mean().to(dtype).item()
+
+
+def test_equal_checkpoints_have_themselves_as_mean() -> None:
+    weight = torch.randn(1000)
+    mean = average_models(labelled(*({"w": weight.clone()} for _ in range(7))))["w"]
+    assert torch.equal(mean, weight)
+
+
+def test_integers_are_the_last_ones() -> None:
+    models = [{"steps": torch.tensor([n]), "w": torch.tensor([float(n)])} for n in (1, 2, 6)]
+    mean = average_models(labelled(*models))
+    assert mean["steps"].tolist() == [6]
+    assert mean["w"].tolist() == [3.0]
+
+
+def test_tied_matrices_stay_one() -> None:
+    def tied(value: float) -> Dict[str, torch.Tensor]:
+        table = torch.full((2, 2), value)
+        return {"embedding": table, "output": table, "other": table.clone()}
+
+    mean = average_models(labelled(tied(1.0), tied(4.0)))
+    assert mean["embedding"].data_ptr() == mean["output"].data_ptr() != mean["other"].data_ptr()
+    assert mean["output"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
+    copied = {name: tensor.clone() for name, tensor in tied(4.0).items()}
+    assert average_models(labelled(tied(1.0), copied))["output"].tolist() == [[2.5] * 2] * 2
+    copied["output"] += 1
+    with pytest.raises(UserError, match="model 2: output and embedding differ"):
+        average_models(labelled(tied(1.0), copied))
+
+
+def test_inputs_are_left_alone() -> None:
+    models = [{"w": torch.tensor([1.0])}, {"w": torch.tensor([2.0])}]
+    average_models(labelled(*models))
+    assert [model["w"].item() for model in models] == [1.0, 2.0]
+
+
+def test_other_shapes_and_names() -> None:
+    one = {"w": torch.zeros(2)}
+    with pytest.raises(UserError, match=r"model 2: w is \(3,\), but \(2,\) in the checkpoints"):
+        average_models(labelled(one, {"w": torch.zeros(3)}))
+    with pytest.raises(UserError, match="model 2 lacks w"):
+        average_models(labelled(one, {}))
+    with pytest.raises(UserError, match="model 2 has v"):
+        average_models(labelled(one, {"w": torch.zeros(2), "v": torch.zeros(2)}))
+
+
+# ---- the command ----------------------------------------------------------------------------
+
+
+def test_run(run_folder: Path, capsys) -> None:
+    """The last five updates: 200 to 600, so the mean of 2, 3, 4, 5, 6."""
+    assert invoke(run_folder) == 0
+    written = run_folder / "checkpoints" / "checkpoint_average_last5.pt"
+    state = load(written)
+    assert state["model"]["weight"].tolist() == [4.0] * 4
+    assert "last_optimizer_state" not in state
+    assert state["cfg"]["model"]["_name"] == "vaswani_transformer"
+    assert state["optimizer_history"][-1]["num_updates"] == 600
+    assert "updates 200, 300, 400, 500, 600" in capsys.readouterr().out
+
+
+def test_an_average_is_never_an_input(run_folder: Path) -> None:
+    """A second and a third average are those of the same files; the older is replaced."""
+    invoke(run_folder, "--last", "2")
+    invoke(run_folder, "--last", "2")
+    written = run_folder / "checkpoints" / "checkpoint_average_last2.pt"
+    assert load(written)["model"]["weight"].tolist() == [5.5] * 4
+    invoke(run_folder / "checkpoints", "--last", "6")
+    assert load(written.with_name("checkpoint_average_last6.pt"))["model"]["weight"][0] == 3.5
+
+
+def test_run_by_its_name(run_folder: Path, monkeypatch) -> None:
+    monkeypatch.chdir(run_folder.parent.parent)
+    assert invoke("demo", "--output", "mean.pt") == 0
+    assert load(Path("mean.pt"))["model"]["weight"].tolist() == [4.0] * 4
+
+
+def test_checkpoints_by_name(run_folder: Path) -> None:
+    folder = run_folder / "checkpoints"
+    assert invoke(folder / "checkpoint3.pt", folder / "checkpoint1.pt") == 0
+    assert load(folder / "checkpoint_average_of2.pt")["model"]["weight"].tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("name", ["checkpoint3.pt", "checkpoint_best.pt", "notes.txt"])
+def test_replaces_nothing_but_an_average(run_folder: Path, name: str) -> None:
+    output = run_folder / "checkpoints" / name
+    if not output.exists():
+        output.write_text("mine")
+    before = output.read_bytes()
+    with pytest.raises(UserError, match="exists and is no average: choose another --output"):
+        invoke(run_folder, "--output", output)
+    assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"dropout": 0.3}, r"different runs \(dropout is 0.1 and 0.3\)"),
+        ({"seed": 2}, r"different runs \(seed is 1 and 2\)"),
+        (
+            {"_name": "vaswani_transformer_big"},
+            r"\(architecture is vaswani_transformer and vaswani_transformer_big\)",
+        ),
+        ({"model": {"weight": torch.zeros(5)}}, r"weight is \(5,\), but \(4,\)"),
+    ],
+)
+def test_different_runs(tmp_path: Path, changed: Dict[str, Any], message: str) -> None:
+    """One sentence, and nothing written."""
+    inputs = [save(tmp_path / "a.pt", 10), save(tmp_path / "b.pt", 20, **changed)]
+    with pytest.raises(UserError, match=message):
+        invoke(*inputs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt"]
+
+
+def test_a_resumed_run_is_one_run(tmp_path: Path) -> None:
+    """Moved folders and another way to compute attention do not make another run."""
+    inputs = [
+        save(tmp_path / "a.pt", 10, attention_impl="auto"),
+        save(tmp_path / "b.pt", 20, attention_impl="readable", save_dir="elsewhere"),
+    ]
+    assert invoke(*inputs) == 0
+
+
+def test_run_of_fairseqs_own_architecture() -> None:
+    """There the model's section is a Namespace of every option of the command line."""
+
+    def options(**changed: Any) -> Dict[str, Any]:
+        model = Namespace(_name="transformer", arch="transformer", dropout=0.1, max_update=10)
+        vars(model).update(changed)
+        cfg = {"optimization": {"max_update": model.max_update}, "common": {"seed": 1}}
+        return average.run_options({"cfg": {**cfg, "model": model}})
+
+    def check(**changed: Any) -> None:
+        first = Checkpoint(Path("a"), 1, options())
+        check_one_run([first, Checkpoint(Path("b"), 2, options(**changed))])
+
+    check(max_update=20)
+    with pytest.raises(UserError, match="dropout is 0.1 and 0.2"):
+        check(dropout=0.2)
+
+
+def test_bad_inputs(tmp_path: Path, run_folder: Path) -> None:
+    from transformer_plugin.checkpoints import CheckpointError
+
+    good = run_folder / "checkpoints" / "checkpoint1.pt"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    cases: List[Any] = [
+        ([empty], UserError, "asked for, but .*empty has 0"),
+        ([tmp_path / "nowhere"], UserError, "there is no checkpoint or run '.*nowhere'"),
+        ([good, tmp_path / "nowhere.pt"], UserError, "there is no checkpoint or run '.*nowhere"),
+        ([good], UserError, "checkpoint1.pt is a single checkpoint"),
+        ([good, run_folder], UserError, "demo is a folder: give one run, or checkpoint files"),
+        ([run_folder, "--last", 7], UserError, "7 .*asked for, but .*has 6 .*: give --last 6"),
+        ([good, good, "--last", 2], UserError, "--last chooses within one run"),
+        ([good, save(tmp_path / "x.pt", None)], UserError, "x.pt does not tell after how many"),
+    ]
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(good.read_bytes()[:-200])
+    cases.append(([good, cut], CheckpointError, "cut.pt is cut short or damaged"))
+    for arguments, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            invoke(*arguments)
+
+
+def test_only_one_checkpoint_in_a_run(tmp_path: Path) -> None:
+    save(tmp_path / "checkpoint1.pt", 10)
+    save(tmp_path / "checkpoint_last.pt", 10)
+    with pytest.raises(UserError, match=r"has 1 \(updates: 10\): train longer"):
+        invoke(tmp_path, "--last", 2)
