@@ -171,7 +171,7 @@ def configuration_inside(checkpoint: Path) -> Dict[str, Any]:
     """
     from omegaconf import OmegaConf
 
-    from transformer_plugin.compat import load_checkpoint
+    from transformer_plugin.checkpoints import load_checkpoint
 
     config = load_checkpoint(checkpoint).get("cfg")
     if config is None:
