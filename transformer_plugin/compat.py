@@ -4,6 +4,7 @@
 and later, numpy 2). ``apply`` sets all of them once; nothing here imports a model.
 """
 
+import copy
 import functools
 import os
 import shutil
@@ -11,16 +12,17 @@ import sys
 import types
 import warnings
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Sequence
+from typing import IO, Any, Callable, Dict, Optional, Sequence
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, models
+from fairseq import checkpoint_utils, models, utils
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.tasks import FairseqTask
 
 from .checkpoints import TORCH_RESTRICTS_ITSELF, CheckpointError, read_checkpoint
 
@@ -41,6 +43,7 @@ def apply() -> None:
     _name_unknown_models()
     _keep_off_fast_path()
     _keep_last_batch()
+    _replace_unknown_words()
 
 
 class _TorchWithOtherLoad(types.ModuleType):
@@ -200,6 +203,50 @@ def _keep_last_batch() -> None:
         return batches
 
     data_utils.batch_by_size = batch_by_size
+
+
+def _replace_unknown_words() -> None:
+    """``--replace-unk`` copies the source word that an unknown word attends to most.
+
+    All versions stop at the first unknown word: the generator aligns only for
+    ``--print-alignment``, its pairs are read as single numbers, and the flag without a file opens
+    one called "@@ ".
+    """
+    read_table, build_generator = utils.load_align_dict, FairseqTask.build_generator
+
+    def load_align_dict(replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
+        return {} if replace_unk == "@@ " else read_table(replace_unk)
+
+    def replace_unk(
+        hypo_str: str, src_str: str, alignment: Any, align_dict: Dict[str, str], unk: str
+    ) -> str:
+        words, source = hypo_str.split(), src_str.split()
+        for number, origin in _origins(alignment).items():
+            if number < len(words) and words[number] == unk and origin < len(source):
+                words[number] = align_dict.get(source[origin], source[origin])
+        return " ".join(words)
+
+    def aligning(task: Any, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        asked = getattr(args, "replace_unk", None) is not None
+        if asked and not getattr(args, "print_alignment", None):
+            args = copy.deepcopy(args)  # the command itself goes on without printing it
+            args.print_alignment = "hard"
+        return build_generator(task, models, args, *rest, **kwargs)
+
+    utils.load_align_dict, utils.replace_unk = load_align_dict, replace_unk
+    FairseqTask.build_generator = aligning
+
+
+def _origins(alignment: Any) -> Dict[int, int]:
+    """Number of a target word → that of its source word, both from 0.
+
+    ``alignment`` is fairseq's: hard, pairs (source, target); or soft, for each target word its
+    weights as text, the last one for the end of the sentence.
+    """
+    if len(alignment) and isinstance(alignment[0][0], str):
+        rows = [[float(weight) for weight in row[:-1]] for row in alignment]
+        return {number: row.index(max(row)) for number, row in enumerate(rows) if row}
+    return {int(target): int(source) for source, target in alignment}
 
 
 # What fairseq sets off in newer libraries, and no user of this plugin can mend: a regular
