@@ -17,7 +17,7 @@ setup(
     extras_require={
         "modern": [FAIRSEQ["modern"], "torch>=2.6", "numpy"],
         "official": [FAIRSEQ["official"], "torch<2.3", "numpy<1.24"],
-        "text": ["sacremoses", "subword-nmt", "sacrebleu>=2", "num2words", "tqdm"],
+        "text": ["sacremoses", "subword-nmt", "sacrebleu>=2", "num2words", "tqdm", "requests"],
         "plots": ["matplotlib"],
         "dev": [
             "pytest",
