@@ -21,8 +21,8 @@ from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
 from vaswani.files import atomic_write, sha256_of
 
-#: the first that exists is decoded
-PREFERRED = ("averaged.pt", "checkpoint_average.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+#: an average (the newest), else the first of these that exists is decoded
+PREFERRED = ("checkpoint_best.pt", "checkpoint_last.pt")
 OPTIONS: Dict[str, Callable[[str], Any]] = {
     "beam": int,
     "nbest": int,
@@ -112,10 +112,11 @@ def find_checkpoint(name: str) -> Tuple[Path, Path]:
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
         return path, folder
     folder = find_run(name)
-    for checkpoint in PREFERRED:
-        for place in (folder / "checkpoints", folder):
-            if (place / checkpoint).is_file():
-                return place / checkpoint, folder
+    averages = (folder / "checkpoints").glob("checkpoint_average*.pt")
+    newest = sorted(averages, key=lambda found: found.stat().st_mtime, reverse=True)
+    for checkpoint in [*newest, *(folder / "checkpoints" / found for found in PREFERRED)]:
+        if checkpoint.is_file():
+            return checkpoint, folder
     raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
 
 

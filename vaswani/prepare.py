@@ -181,12 +181,14 @@ def source_files(recipe: Recipe, folder: Optional[Path]) -> Dict[str, Tuple[Path
 
 
 def generator_fingerprint() -> List[str]:
-    """What the generated text depends on: the generator's source and num2words' version."""
+    """What the generated text depends on: the generator's sources and num2words' version."""
     import importlib.metadata
 
-    from vaswani.corpus import phrases
+    from vaswani.corpus import lexicon, numerals, phrases, quantities, split, templates
 
-    return [sha256_of(str(phrases.__file__)), importlib.metadata.version("num2words")]
+    modules = (lexicon, numerals, phrases, quantities, split, templates)
+    sources = [sha256_of(str(module.__file__)) for module in modules]
+    return [*sources, importlib.metadata.version("num2words")]
 
 
 def make_text(recipe: Recipe, sources: Dict[str, Tuple[Path, Path]], out: Path) -> None:

@@ -108,6 +108,10 @@ class TrainingProgress(logging.Handler):
             )
         return " | ".join(parts)
 
+    def seconds(self) -> float:
+        """Since this start of the training (earlier starts of the same run not counted)."""
+        return time.monotonic() - self.begun
+
     def close(self) -> None:
         """End the bar and the file."""
         self.bar.close()

@@ -180,7 +180,14 @@ def train_process(config: Any, folder: str) -> None:
             handler.close()
     if progress is not None:
         with atomic_write(Path(folder) / FINISHED) as stream:
-            json.dump({"num_updates": progress.last_update, "stop": stop_key(config)}, stream)
+            json.dump(
+                {
+                    "num_updates": progress.last_update,
+                    "seconds": round(progress.seconds(), 1),
+                    "stop": stop_key(config),
+                },
+                stream,
+            )
 
 
 def log_file(path: Path) -> logging.Handler:

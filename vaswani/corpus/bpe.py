@@ -47,13 +47,18 @@ def learn(sources: Sequence[Path], codes: Path, merges: int) -> None:
         learn_bpe(dictionary, stream, merges, is_dict=True)
 
 
-def apply(source: Path, target: Path, codes: Path, progress: Callable[[int], Any]) -> None:
-    """Split the words of ``source``; pieces that go on end in ``@@``."""
+def splitter(codes: Path) -> Callable[[str], str]:
+    """A function that splits the words of a line; pieces that go on end in ``@@``."""
     from subword_nmt.apply_bpe import BPE
 
     with open(codes, encoding="utf-8", newline="\n") as stream:
-        bpe = BPE(stream)
-    write_lines(target, map(bpe.process_line, counted(read_lines(source), progress)))
+        bpe: Any = BPE(stream)
+    return lambda line: str(bpe.process_line(line))
+
+
+def apply(source: Path, target: Path, codes: Path, progress: Callable[[int], Any]) -> None:
+    """Split the words of a file line by line; ``progress(1)`` is called for each."""
+    write_lines(target, map(splitter(codes), counted(read_lines(source), progress)))
 
 
 def undo(line: str) -> str:

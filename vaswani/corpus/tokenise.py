@@ -1,5 +1,6 @@
 """Moses tokenisation and its way back, by sacremoses."""
 
+import html
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
@@ -20,6 +21,11 @@ def detokeniser(lang: str) -> Callable[[str], str]:
 
     moses: Any = MosesDetokenizer(lang)
     return lambda line: str(moses.detokenize(line.split(), return_str=True))
+
+
+def unescape(token: str) -> str:
+    """A token as it reads: Moses writes ``'`` as ``&apos;`` and the like."""
+    return html.unescape(token)
 
 
 def tokenise_file(source: Path, target: Path, lang: str, progress: Callable[[int], Any]) -> None:

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The demo: text → training → averaging → translation → scores → report. Stages only; each one
+# continues or skips where its result is there already.
+#
+#   scripts/demo.sh [en-de|en-fr]        data/, runs/ are made in the current folder
+set -euo pipefail
+
+pair=${1:-en-de}
+name=demo_${pair//-/_}
+
+stage() {
+    printf '\n== %s\n' "$*" >&2
+    "$@"
+}
+
+case $pair in
+    en-de | en-fr) ;;
+    *) echo "demo.sh: there is no pair '$pair'; choose en-de or en-fr" >&2; exit 1 ;;
+esac
+command -v vaswani >/dev/null || {
+    echo "demo.sh: the command 'vaswani' is not installed; run 'make demo', which sets it up" >&2
+    exit 1
+}
+SECONDS=0
+stage vaswani prepare "$name"
+stage vaswani train "$name"
+stage vaswani average "$name" --last 5
+stage vaswani generate "$name"
+stage vaswani score "$name"
+stage vaswani demo-report "$name"
+printf '\nThe whole demo took %d min %02d s.\n' $((SECONDS / 60)) $((SECONDS % 60)) >&2

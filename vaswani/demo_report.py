@@ -1,0 +1,189 @@
+"""What the demo's model learned, said plainly: figures, five sentences and one picture.
+
+    vaswani demo-report RUN        after 'vaswani generate RUN' and 'vaswani score RUN'
+
+No number, date or amount of the test occurs in training, so a right number is not a remembered
+one. For comparison: the BLEU of answering with the translation of the nearest training sentence
+(nearest: the largest Dice coefficient of the sets of source words; the first of equals).
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from vaswani.corpus.text import read_lines
+from vaswani.errors import UserError
+from vaswani.experiment import find_run, read_yaml
+from vaswani.files import atomic_write
+
+SHOWN = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A run of a demo experiment."""
+    parser.add_argument("run", metavar="RUN")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the report; leave report.txt, report.json and attention.png in RUN/eval."""
+    folder = find_run(args.run)
+    out = folder / "eval"
+    scores, data, recipe = scored(folder)
+    source, target = recipe["source_lang"], recipe["target_lang"]
+    asked = list(read_lines(data / "text" / f"test.{source}"))
+    wanted = list(read_lines(data / "text" / f"test.{target}"))
+    said = list(read_lines(out / "test.hyp"))
+    train = [list(read_lines(data / "text" / f"train.{lang}")) for lang in (source, target)]
+    numbers = number_rows(data / "text" / "test.values.tsv")
+    report = {
+        "bleu": scores["bleu"],
+        "exact_match": share(hyp == ref for hyp, ref in zip(said, wanted, strict=True)),
+        "numbers_right": numbers_right(numbers, said),
+        "nearest_training_sentence_bleu": nearest_bleu(asked, wanted, train[0], train[1]),
+        "training": read_training(folder),
+        "generation_seconds": scores["translation"]["seconds"],
+    }
+    picture = draw_attention(folder, scores["translation"]["checkpoint"], data, recipe)
+    lines = summary(report) + examples(asked, wanted, said) + places(folder, data, picture)
+    with atomic_write(out / "report.json") as stream:
+        json.dump(report, stream, indent=1)
+    with atomic_write(out / "report.txt") as stream:
+        stream.write("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    return 0
+
+
+def scored(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
+    """The scores of a run, the folder of its data, and the data's recipe.
+
+    Raises:
+        UserError: not scored yet, or its text was not generated.
+    """
+    path = folder / "eval" / "test.score.json"
+    if not path.is_file():
+        raise UserError(f"{folder} has no scores yet: run 'vaswani generate' and 'vaswani score'")
+    scores = json.loads(path.read_text(encoding="utf-8"))
+    data = Path(scores["translation"]["data"]).parent
+    recipe = read_yaml(data / "recipe.yaml")
+    if recipe.get("generate") != "phrases":
+        raise UserError(f"{folder} was not trained on the demo's text: there is nothing to report")
+    return scores, data, recipe
+
+
+def share(truths: Any) -> float:
+    """The share of true values, in percent with one decimal."""
+    found = list(truths)
+    return round(100.0 * sum(found) / len(found), 1)
+
+
+def number_rows(path: Path) -> List[Tuple[int, str]]:
+    """(sentence from 0, the number as the target must have it) of every number in the test."""
+    rows = [line.split("\t") for line in list(read_lines(path))[1:]]
+    return [(int(row[0]) - 1, row[2]) for row in rows]
+
+
+def numbers_right(rows: List[Tuple[int, str]], said: List[str]) -> float:
+    """The share of the test's numbers that the translations contain, in percent."""
+    from vaswani.corpus.phrases import has_number
+
+    return share(has_number(number, said[sentence]) for sentence, number in rows)
+
+
+def nearest(asked: List[str], known: List[str]) -> List[int]:
+    """For each sentence, the known one with the largest Dice coefficient of their word sets.
+
+    Word sets are bit masks: 500 × 20,000 comparisons in seconds. Words that no known sentence
+    has count in the asked sentence's size alone.
+    """
+    bits: Dict[str, int] = {}
+    for line in known:
+        for word in line.split():
+            bits.setdefault(word, 1 << len(bits))
+    masks = [mask(line, bits) for line in known]
+    sizes = [len(set(line.split())) for line in known]
+    found = []
+    for line in asked:
+        wanted, size = mask(line, bits), len(set(line.split()))
+        dice = (
+            2 * (wanted & other).bit_count() / (size + count)
+            for other, count in zip(masks, sizes, strict=True)
+        )
+        found.append(max(enumerate(dice), key=lambda pair: pair[1])[0])
+    return found
+
+
+def mask(line: str, bits: Dict[str, int]) -> int:
+    """The set of a sentence's known words, as a bit mask."""
+    result = 0
+    for word in line.split():
+        result |= bits.get(word, 0)
+    return result
+
+
+def nearest_bleu(
+    asked: List[str], wanted: List[str], sources: List[str], targets: List[str]
+) -> float:
+    """BLEU of answering each sentence with the translation of the nearest training sentence."""
+    from sacrebleu.metrics import BLEU
+
+    copied = [targets[index] for index in nearest(asked, sources)]
+    return round(BLEU().corpus_score(copied, [wanted]).score, 2)
+
+
+def read_training(folder: Path) -> Dict[str, Any]:
+    """Updates and seconds of a finished training."""
+    finished = json.loads((folder / "finished.json").read_text(encoding="utf-8"))
+    return {"updates": finished["num_updates"], "seconds": finished.get("seconds")}
+
+
+def draw_attention(folder: Path, checkpoint: str, data: Path, recipe: Dict[str, Any]) -> Path:
+    """Draw the attention of the first test sentence over the model's own translation."""
+    from vaswani import attention_picture, generate
+    from vaswani.corpus import bpe, tokenise
+
+    parser = argparse.ArgumentParser()
+    generate.add_arguments(parser)
+    config = generate.generation_config(parser.parse_args([str(folder)]), Path(checkpoint), folder)
+    split = bpe.splitter(data / "codes")
+    source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
+    target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))
+    weights, pieces = attention_picture.cross_attention(Path(checkpoint), config, source, target)
+    path = folder / "eval" / "attention.png"
+    back = tokenise.unescape
+    attention_picture.draw(path, weights, ([*map(back, pieces[0])], [*map(back, pieces[1])]))
+    return path
+
+
+def summary(report: Dict[str, Any]) -> List[str]:
+    """The figures."""
+    training, copied = report["training"], report["nearest_training_sentence_bleu"]
+    return [
+        f"BLEU                       {report['bleu']['score']:.2f}   {report['bleu']['signature']}",
+        f"sentences exactly right    {report['exact_match']:.1f} %",
+        f"numbers right              {report['numbers_right']:.1f} %   (none occurs in training)",
+        f"copying the nearest training sentence instead: BLEU {copied:.2f}",
+        f"training {training['updates']:,} updates in {training['seconds']:.0f} s, "
+        f"translation {report['generation_seconds']:.0f} s",
+        "",
+    ]
+
+
+def examples(asked: List[str], wanted: List[str], said: List[str]) -> List[str]:
+    """Five test sentences at even distances, right or wrong."""
+    lines = []
+    for index in range(0, len(asked), max(1, len(asked) // SHOWN))[:SHOWN]:
+        lines += [f"  source       {asked[index]}", f"  translation  {said[index]}"]
+        right = said[index] == wanted[index]
+        lines += ["  (as the reference)" if right else f"  reference    {wanted[index]}", ""]
+    return lines
+
+
+def places(folder: Path, data: Path, picture: Path) -> List[str]:
+    """Where everything lies."""
+    return [
+        f"text, tokens, BPE, binary   {data}",
+        f"checkpoints, logs           {folder}",
+        f"translations, scores        {folder / 'eval'}",
+        f"attention                   {picture}",
+    ]
