@@ -1,0 +1,35 @@
+"""Runs that several integration tests look at: made once, read only."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import stock
+
+
+@pytest.fixture(scope="session")
+def trained(tiny_data_bin, tmp_path_factory) -> Path:
+    """The last checkpoint of a small model after 60 updates on ``tiny_data_bin``."""
+    folder = tmp_path_factory.mktemp("trained")
+    stock.train(tiny_data_bin, folder, "--max-update", "60", "--no-epoch-checkpoints")
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
+def another(tiny_data_bin, tmp_path_factory) -> Path:
+    """As ``trained``, from another seed and for fewer updates."""
+    folder = tmp_path_factory.mktemp("another")
+    stock.train(tiny_data_bin, folder, "--max-update", "20", "--no-epoch-checkpoints", "--seed=2")
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
+def raw_data(tiny_data_bin, tmp_path_factory) -> Path:
+    """Text for ``--dataset-impl raw`` with words that no dictionary knows, and an empty line."""
+    folder = tmp_path_factory.mktemp("raw")
+    for language in ("en", "de"):
+        shutil.copy(tiny_data_bin / f"dict.{language}.txt", folder)
+    (folder / "test.en-de.en").write_text("1 2 one 4\ntwo 3 4 5 6\n\n7 8 9\n", encoding="utf-8")
+    (folder / "test.en-de.de").write_text("x 2 1\ny 5 4 3\n9 8\n9 8 7\n", encoding="utf-8")
+    return folder

@@ -1,0 +1,218 @@
+"""fairseq-generate's options do with our model what they do with fairseq's own."""
+
+import math
+from pathlib import Path
+from typing import Dict, List
+
+import pytest
+import torch
+
+from tests import stock
+from tests.conftest import SYMBOLS
+
+PREFIX = ["--prefix-size", "1"]
+
+
+def hypotheses(lines: List[str]) -> Dict[int, List[str]]:
+    """Sentence number → the words of its best hypothesis."""
+    return {number: columns[1].split() for number, columns in stock.results(lines, "H").items()}
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_data_bin, trained) -> List[str]:
+    """What fairseq-generate prints without any option."""
+    return stock.generate(tiny_data_bin, trained)
+
+
+def test_every_sentence_has_its_lines(plain):
+    for letter in "STHDP":
+        assert sorted(stock.results(plain, letter)) == list(range(20))
+    assert plain[-1].startswith("Generate test with beam=4: BLEU4 = ")
+
+
+def test_scores_add_up(plain):
+    """A hypothesis' score is the mean of its tokens' log-probabilities, its end included."""
+    words = hypotheses(plain)
+    for number, (column,) in stock.results(plain, "P").items():
+        tokens = [float(score) for score in column.split()]
+        assert len(tokens) == len(words[number]) + 1
+        score = float(stock.results(plain, "H")[number][0])
+        assert score == pytest.approx(sum(tokens) / len(tokens), abs=2e-4)  # printed to 4 places
+
+
+def test_the_model_is_rebuilt_from_the_checkpoint_alone(tiny_data_bin, trained):
+    """No flag of the model is needed, and loss and schedule are named in the file."""
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+    (model,), cfg, _ = load_model_ensemble_and_task([str(trained)])
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 2)
+    assert model.decoder.output_projection.weight.shape == (16, 32)  # 10 digits, 4 special, 2 fill
+    assert model.encoder.layers[0].self_attention.num_heads == 4
+    assert cfg.criterion._name == "vaswani_label_smoothed_cross_entropy"
+    assert cfg.lr_scheduler._name == "vaswani_inverse_sqrt"
+    assert cfg.lr_scheduler.warmup_updates == 50
+
+
+def test_interactive_says_the_same(tiny_data_bin, trained, plain):
+    """One sentence at a time, from standard input, without padding or neighbours."""
+    sources = stock.results(plain, "S")
+    text = "".join(sources[number][0] + "\n" for number in range(20))
+    lines = stock.interactive(tiny_data_bin, trained, text)
+    assert hypotheses(lines) == hypotheses(plain)
+    for number, columns in stock.results(lines, "H").items():
+        expected = float(stock.results(plain, "H")[number][0])
+        assert float(columns[0]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_hard_alignment_points_at_words_of_the_source(tiny_data_bin, trained):
+    lines = stock.generate(tiny_data_bin, trained, "--print-alignment")
+    words, sources = hypotheses(lines), stock.results(lines, "S")
+    for number, (column,) in stock.results(lines, "A").items():
+        pairs = [tuple(map(int, pair.split("-"))) for pair in column.split()]
+        assert [target for _, target in pairs] == list(range(len(words[number])))
+        assert all(0 <= source < len(sources[number][0].split()) for source, _ in pairs)
+
+
+def test_soft_alignment_is_a_distribution_over_the_source(tiny_data_bin, trained):
+    """Each target token's weights, the source's end included, sum to 1 (printed to 6 places)."""
+    lines = stock.generate(tiny_data_bin, trained, "--print-alignment", "soft")
+    words, sources = hypotheses(lines), stock.results(lines, "S")
+    for number, (column,) in stock.results(lines, "A").items():
+        rows = [[float(weight) for weight in row.split(",")] for row in column.split()]
+        assert len(rows) == len(words[number]) + 1
+        for row in rows:
+            assert len(row) == len(sources[number][0].split()) + 1
+            assert min(row) >= 0 and sum(row) == pytest.approx(1, abs=1e-5)
+
+
+def test_hard_alignment_is_the_largest_soft_one(tiny_data_bin, trained):
+    hard = stock.results(stock.generate(tiny_data_bin, trained, "--print-alignment"), "A")
+    soft = stock.results(stock.generate(tiny_data_bin, trained, "--print-alignment", "soft"), "A")
+    for number, (column,) in hard.items():
+        rows = [[float(w) for w in row.split(",")][:-1] for row in soft[number][0].split()]
+        for pair in column.split():
+            source, target = map(int, pair.split("-"))
+            assert rows[target][source] == max(rows[target])
+
+
+@pytest.mark.parametrize("way", [[], ["--print-alignment"], ["--print-alignment", "soft"]])
+def test_an_unknown_word_is_replaced_by_the_source_word_it_attends_to(raw_data, trained, way):
+    """The prefix makes two hypotheses begin with an unknown word."""
+    common = ["--dataset-impl", "raw", *PREFIX, "--max-len-b", "6"]
+    before = hypotheses(stock.generate(raw_data, trained, *common))
+    aligned = stock.results(stock.generate(raw_data, trained, "--print-alignment", *common), "A")
+    lines = stock.generate(raw_data, trained, *common, *way, "--replace-unk")
+    after, sources = hypotheses(lines), stock.results(lines, "S")
+    assert [before[number][0] for number in range(4)] == ["<unk>", "<unk>", "9", "9"]
+    for number in range(4):
+        expected = list(before[number])
+        for pair in aligned[number][0].split():
+            source, target = map(int, pair.split("-"))
+            if expected[target] == "<unk>":
+                expected[target] = sources[number][0].split()[source]
+        assert after[number] == expected
+        assert "<unk>" not in after[number]
+
+
+def test_an_unknown_word_is_translated_by_a_table(raw_data, trained, tmp_path):
+    """``--replace-unk FILE``: lines of a source word and its translation."""
+    common = ["--dataset-impl", "raw", *PREFIX, "--max-len-b", "6"]
+    copied = hypotheses(stock.generate(raw_data, trained, *common, "--replace-unk"))
+    word = copied[0][0]
+    (tmp_path / "table").write_text(f"{word} translated\n", encoding="utf-8")
+    option = ["--replace-unk", str(tmp_path / "table")]
+    lines = stock.generate(raw_data, trained, *common, *option)
+    assert hypotheses(lines)[0] == ["translated", *copied[0][1:]]
+
+
+def test_a_prefix_is_kept(tiny_data_bin, trained):
+    lines = stock.generate(tiny_data_bin, trained, *PREFIX)
+    for number, words in hypotheses(lines).items():
+        assert words[0] == stock.results(lines, "T")[number][0].split()[0]
+
+
+def test_an_ensemble_averages_probabilities(tiny_data_bin, trained, another):
+    """Of two models, p = (p_1 + p_2) / 2 for each token of the reference."""
+    paths = [str(trained), str(another), f"{trained}:{another}"]
+    scores = []
+    for path in paths:
+        lines = stock.generate(tiny_data_bin, path, "--score-reference")
+        columns = stock.results(lines, "P")
+        tokens = [float(t) for number in range(20) for t in columns[number][0].split()]
+        scores.append(torch.tensor(tokens, dtype=torch.float64))
+    mean = ((2 ** scores[0] + 2 ** scores[1]) / 2).log2()
+    assert (scores[2] - mean).abs().max() < 2e-4  # printed to 4 places
+    assert sorted(hypotheses(stock.generate(tiny_data_bin, paths[2]))) == list(range(20))
+
+
+def test_scored_references_have_the_loss_of_validation(tiny_data_bin, trained):
+    """fairseq-validate's nll_loss is the mean of what ``--score-reference`` gives each token."""
+    lines = stock.generate(tiny_data_bin, trained, "--score-reference")
+    assert {n: c[1] for n, c in stock.results(lines, "H").items()} == {
+        n: c[0] for n, c in stock.results(lines, "T").items()
+    }
+    columns = stock.results(lines, "P").values()
+    tokens = [float(t) for (column,) in columns for t in column.split()]
+    logged = stock.validate(tiny_data_bin, trained)[-1]
+    values = dict(part.split() for part in logged.split(" | ")[1:])
+    nll = -sum(tokens) / len(tokens)
+    assert float(values["nll_loss"]) == pytest.approx(nll, abs=1e-3)  # printed to 3 places
+    assert float(values["ppl"]) == pytest.approx(2**nll, abs=1e-2)
+    assert 0 < float(values["accuracy"]) <= 100
+
+
+def test_nbest_is_sorted(tiny_data_bin, trained):
+    lines = stock.generate(tiny_data_bin, trained, "--nbest", "4")
+    for columns in stock.results(lines, "H").values():
+        scores, texts = [float(c) for c in columns[::2]], columns[1::2]
+        assert len(set(texts)) == 4
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_sampling_follows_the_seed(tiny_data_bin, trained):
+    options = ["--sampling", "--nbest", "4"]
+    one, same, other = (
+        stock.generate(tiny_data_bin, trained, *options, "--seed", seed) for seed in "112"
+    )
+    assert hypotheses(one) == hypotheses(same) != hypotheses(other)
+    assert all(math.isfinite(float(c[0])) for c in stock.results(one, "H").values())
+
+
+def test_sampling_only_the_best_token_is_greedy_search(tiny_data_bin, trained):
+    one = ["--beam", "1"]
+    sampled = stock.generate(tiny_data_bin, trained, *one, "--sampling", "--sampling-topk", "1")
+    assert hypotheses(sampled) == hypotheses(stock.generate(tiny_data_bin, trained, *one))
+
+
+def test_diverse_beam_groups_begin_differently(tiny_data_bin, trained):
+    """Groups of one, strongly kept apart, choose four different first words.
+
+    By fairseq-interactive: fairseq-generate mixes up the sentences' numbers in data sets and in
+    batches here, and stops with any model unless one batch holds all sentences.
+    """
+    options = ["--diverse-beam-groups", "4", "--diverse-beam-strength", "1000", "--nbest", "4"]
+    options += ["--min-len", "3", "--max-len-b", "3", "--buffer-size", "8"]
+    lines = stock.interactive(tiny_data_bin, trained, "1 2 3\n4 5\n6 7 8 9\n", *options)
+    for columns in stock.results(lines, "H").values():
+        assert len({text.split()[0] for text in columns[1::2]}) == 4
+
+
+def test_constraints_are_met(tiny_data_bin, trained):
+    text = "".join(f"1 2 3 4\t{symbol}\n" for symbol in SYMBOLS)
+    lines = stock.interactive(tiny_data_bin, trained, text, "--constraints", "--max-len-b", "10")
+    for number, words in hypotheses(lines).items():
+        assert SYMBOLS[number] in words
+
+
+def test_an_empty_line_is_translated_too(tiny_data_bin, trained):
+    """Not dropped: line n of the output still belongs to line n of the input."""
+    lines = stock.interactive(tiny_data_bin, trained, "1 2 3\n\n4 5\n", "--buffer-size", "3")
+    assert sorted(stock.results(lines, "H")) == [0, 1, 2]
+    alone = stock.interactive(tiny_data_bin, trained, "4 5\n")
+    assert hypotheses(lines)[2] == hypotheses(alone)[0]
+
+
+def test_a_checkpoint_is_decoded_by_another_implementation(tiny_data_bin, trained: Path, plain):
+    """``--model-overrides`` reaches the model: the readable attention gives the same words."""
+    override = ["--model-overrides", "{'attention_impl': 'readable'}"]
+    assert hypotheses(stock.generate(tiny_data_bin, trained, *override)) == hypotheses(plain)

@@ -1,0 +1,199 @@
+"""fairseq's commands in the process of the tests (starting one anew costs seconds each time).
+
+fairseq keeps state between commands that a fresh process would not have: logging handlers, meters,
+the best score so far. ``fresh_process`` clears it before a command and restores it after.
+"""
+
+import argparse
+import contextlib
+import copy
+import io
+import logging
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import DictConfig, OmegaConf
+
+import transformer_plugin
+
+PLUGIN = str(Path(transformer_plugin.__file__).parent)
+OURS = [
+    *("--criterion", "vaswani_label_smoothed_cross_entropy"),
+    *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9"),
+    *("--lr-scheduler", "vaswani_inverse_sqrt"),
+]
+"""The paper's loss, optimizer and schedule, as flags."""
+
+SMALL = ["--arch", "vaswani_transformer_tiny"]
+for _side in ("encoder", "decoder"):
+    SMALL += [f"--{_side}-layers", "2", f"--{_side}-embed-dim", "32"]
+    SMALL += [f"--{_side}-ffn-embed-dim", "64", f"--{_side}-attention-heads", "4"]
+"""Our tiny preset made smaller still, as flags."""
+
+_first: Optional[DictConfig] = None  # see configuration()
+
+ON_CPU = ["--user-dir", PLUGIN, "--cpu", "--num-workers", "0", "--no-progress-bar"]
+
+
+@contextlib.contextmanager
+def fresh_process() -> Iterator[None]:
+    """What fairseq remembers in a process is forgotten, and logging is left as it was."""
+    from fairseq import checkpoint_utils
+    from fairseq.logging import metrics, progress_bar
+    from fairseq_cli import train
+
+    metrics.reset()
+    train.should_stop_early.__dict__.clear()  # the best score and the patience so far
+    checkpoint_utils.save_checkpoint.__dict__.clear()  # the best score so far
+    if progress_bar._tensorboard_writers:
+        progress_bar._tensorboard_writers.clear()
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        root.handlers, root.level = handlers, level
+        metrics.reset()
+
+
+def train(data: Path, save_dir: Path, *extra: str, model: Sequence[str] = SMALL) -> List[str]:
+    """fairseq-train with our loss and schedule; returns what it logged, line by line.
+
+    Flags in ``extra`` win over those given here.
+    """
+    from fairseq import options
+    from fairseq_cli import train as command
+
+    arguments = [str(data), *ON_CPU, *OURS, *model, "--max-tokens", "500"]
+    arguments += ["--save-dir", str(save_dir), "--warmup-updates", "50", *extra]
+    parser = options.get_training_parser()
+    with fresh_process(), logged() as lines:
+        args = options.parse_args_and_arch(parser, input_args=arguments)
+        command.main(convert_namespace_to_omegaconf(args))
+    return lines
+
+
+def generate(data: Path, path: str, *extra: str) -> List[str]:
+    """fairseq-generate; returns the lines of its standard output."""
+    from fairseq import options
+    from fairseq_cli import generate as command
+
+    arguments = [str(data), *ON_CPU, "--path", str(path), "--beam", "4", *extra]
+    args = options.parse_args_and_arch(options.get_generation_parser(), input_args=arguments)
+    return printed_by(command.main, configuration(args))
+
+
+def interactive(data: Path, path: str, text: str, *extra: str) -> List[str]:
+    """fairseq-interactive with ``text`` on its standard input; returns its output's lines."""
+    from fairseq import options
+    from fairseq_cli import interactive as command
+
+    arguments = [str(data), *ON_CPU, "--path", str(path), "--beam", "4", *extra]
+    parser = options.get_interactive_generation_parser()
+    args = options.parse_args_and_arch(parser, input_args=arguments)
+    before, sys.stdin = sys.stdin, io.StringIO(text)
+    try:
+        return printed_by(command.main, configuration(args))
+    finally:
+        sys.stdin = before
+
+
+def validate(data: Path, path: str, *extra: str) -> List[str]:
+    """fairseq-validate on the test set; returns what it logged, line by line.
+
+    Unlike the other commands it knows no task unless it is given one.
+    """
+    from fairseq import options
+    from fairseq_cli import validate as command
+
+    arguments = [str(data), *ON_CPU, "--task", "translation", "--path", str(path)]
+    arguments += ["--valid-subset", "test", "--max-tokens", "500", *extra]
+    parser = options.get_validation_parser()
+    with fresh_process(), logged() as lines:
+        args = options.parse_args_and_arch(parser, input_args=arguments)
+        override = options.parse_args_and_arch(
+            options.get_validation_parser(), input_args=arguments, suppress_defaults=True
+        )
+        command.main(convert_namespace_to_omegaconf(args), override_args=override)
+    return lines
+
+
+def configuration(args: argparse.Namespace) -> DictConfig:
+    """As ``convert_namespace_to_omegaconf`` for decoding, without its seconds in hydra each time.
+
+    The first one is made by it; the others are copies with the values of ``args`` put in.
+    """
+    global _first
+    if _first is None:
+        _first = convert_namespace_to_omegaconf(args)
+    cfg = copy.deepcopy(_first)
+    OmegaConf.set_struct(cfg, False)
+    for section in cfg.values():
+        for name in section if isinstance(section, DictConfig) else []:
+            if hasattr(args, name):
+                section[name] = getattr(args, name)
+    return cfg
+
+
+def printed_by(command: Any, *args: Any) -> List[str]:
+    """The lines that a command prints to its standard output."""
+    output = io.StringIO()
+    with fresh_process(), contextlib.redirect_stdout(output):
+        command(*args)
+    return output.getvalue().splitlines()
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[List[str]]:
+    """The messages of fairseq's loggers, in a list that grows while they come."""
+    lines: List[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.extend(record.getMessage().splitlines())
+
+    loggers = [logging.getLogger(n) for n in ("fairseq", "fairseq_cli", "train", "valid", "test")]
+    loggers.append(logging.getLogger("transformer_plugin"))
+    listener = Listener()
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(listener)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    try:
+        yield lines
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(listener)
+            logger.setLevel(level)
+            logger.propagate = True
+
+
+def results(lines: Sequence[str], letter: str) -> Dict[int, List[str]]:
+    """Result lines such as ``H-7 <tab> score <tab> text``: sentence number → its other columns.
+
+    Of several hypotheses (``--nbest``) all columns follow one another.
+    """
+    found: Dict[int, List[str]] = {}
+    for line in lines:
+        name, _, rest = line.partition("\t")
+        if name.startswith(f"{letter}-"):
+            found.setdefault(int(name[2:]), []).extend(rest.split("\t"))
+    return found
+
+
+def parameters(checkpoint: Path) -> Dict[str, torch.Tensor]:
+    """The parameters that a checkpoint holds."""
+    from transformer_plugin.checkpoints import load_checkpoint
+
+    return load_checkpoint(checkpoint)["model"]
+
+
+def largest_difference(one: Path, other: Path) -> Tuple[float, str]:
+    """The largest absolute difference between two checkpoints' parameters, and where it is."""
+    first, second = parameters(one), parameters(other)
+    assert first.keys() == second.keys()
+    return max(((first[n] - second[n]).abs().max().item(), n) for n in first)
