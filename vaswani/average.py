@@ -213,7 +213,7 @@ def check_output(output: Path) -> None:
 def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
     """One checkpoint with the averaged parameters; the rest is the last one's, for decoding.
 
-    Two models are in memory at a time: the mean so far, and the one being added.
+    In memory at a time: the mean so far, and one checkpoint as it is read.
     """
     from transformer_plugin.checkpoints import load_checkpoint
 
