@@ -1,0 +1,220 @@
+"""The command line: verbs, exit codes, names of experiments, and what is refused before training.
+
+One process for all cases: a start of fairseq costs seconds.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vaswani import cli, experiment
+from vaswani.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*_en_*.yaml"))
+
+
+def refused(capsys, *argv) -> str:
+    """The one line on stderr of a command that exits with 1."""
+    assert cli.main(list(argv)) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_help_names_every_verb_without_importing_torch():
+    code = (
+        "import sys; from vaswani.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: sys.stderr.write(str('torch' in sys.modules or 'fairseq' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and done.stderr == "False"
+    assert all(verb in done.stdout for verb in cli.VERBS)
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_explains_itself(verb, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([verb, "--help"])
+    assert stop.value.code == 0
+    assert f"vaswani {verb}" in capsys.readouterr().out
+
+
+def test_plugin_dir_is_the_folder_fairseq_needs(capsys):
+    assert cli.main(["plugin-dir"]) == 0
+    folder = Path(capsys.readouterr().out.strip())
+    assert folder.is_absolute() and (folder / "__init__.py").is_file()
+    assert folder.name == "transformer_plugin"
+
+
+def test_usage_errors_exit_with_2_and_name_what_is_near(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["trian"])
+    assert stop.value.code == 2
+    assert "did you mean 'train'?" in capsys.readouterr().err
+
+
+def test_an_interruption_is_one_line_and_130(monkeypatch, capsys):
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vaswani.plugin_dir.run", interrupted)
+    assert cli.main(["plugin-dir"]) == 130
+    assert capsys.readouterr().err.strip().count("\n") == 0
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    def broken(args):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("vaswani.plugin_dir.run", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        cli.main(["plugin-dir"])
+
+
+def test_experiments_are_found_by_path_and_by_either_spelling(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    shipped = ROOT / "configs" / "multi30k_en_de.yaml"
+    assert experiment.find_config("multi30k-en-de") == shipped
+    assert experiment.find_config("multi30k_en_de.yaml") == shipped
+    assert experiment.find_config(str(shipped)) == shipped
+    Path("configs").mkdir()
+    Path("configs/multi30k_en_de.yaml").write_text("task: {}", encoding="utf-8")
+    assert experiment.find_config("multi30k-en-de") == Path("configs/multi30k_en_de.yaml")
+
+
+def test_unknown_experiments_name_the_nearest(capsys):
+    assert "did you mean 'multi30k_en_de'?" in refused(capsys, "train", "multi30-en-de")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("task:\n  data: [1, 2\nmodel: x", "line 3"), ("just words", "sections"), ("", "sections")],
+)
+def test_bad_yaml_is_one_sentence(tmp_path, content, said, capsys):
+    path = tmp_path / "bad.yaml"
+    path.write_text(content, encoding="utf-8")
+    assert said in refused(capsys, "train", str(path))
+
+
+@pytest.fixture
+def small(tmp_path, tiny_data_bin, monkeypatch) -> Path:
+    """An experiment on the digits, as a file; commands run in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table["task"]["data"] = str(tiny_data_bin)
+    table["checkpoint"]["save_dir"] = "runs/small/checkpoints"
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(table), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_experiment_is_complete(name):
+    """Each reads without a complaint, with the paper's optimizer (5.3) and loss (5.4)."""
+    from vaswani.fairseq_config import experiment_config
+
+    config = experiment_config(ROOT / "configs" / f"{name}.yaml")
+    assert config.optimizer.adam_betas == "(0.9, 0.98)"
+    assert config.criterion.label_smoothing == 0.1
+    assert config.dataset.update_epoch_batch_itr is True
+    assert config.model.encoder_embed_dim == config.model.decoder_embed_dim == 128
+    assert config.checkpoint.save_dir == f"runs/{name}/checkpoints"
+
+
+def test_both_multi30k_systems_differ_in_the_model_and_its_loss_alone():
+    ours, theirs = (
+        yaml.safe_load((ROOT / "configs" / f"multi30k_en_de{end}.yaml").read_text(encoding="utf-8"))
+        for end in ("", "_fairseq")
+    )
+    for table in (ours, theirs):
+        table["checkpoint"].pop("save_dir")
+        table["criterion"].pop("_name")
+    sizes = theirs.pop("model")
+    assert ours.pop("model") == {"_name": "vaswani_transformer_tiny"}
+    assert ours == theirs
+
+    from transformer_plugin.config import VaswaniTransformerTinyConfig
+
+    same = {
+        key: value for key, value in sizes.items() if key not in ("_name", "share_all_embeddings")
+    }
+    assert same == {key: getattr(VaswaniTransformerTinyConfig(), key) for key in same}
+    assert len(same) == 9
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("optimization.max_updates=3", "did you mean 'max_update'?"),
+        ("optimisation.max_update=3", "did you mean 'optimization'?"),
+        ("model._name=vaswani_transformer_tinny", "did you mean 'vaswani_transformer_tiny'?"),
+        ("model.droput=0.2", "did you mean 'dropout'?"),
+        ("criterion._name=vaswani_cross_entropy", "there is no criterion"),
+        ("lr_scheduler.warmup_update=3", "did you mean 'warmup_updates'?"),
+        ("optimization.max_update=many", "optimization.max_update"),
+        ("max_update=3", "section.key=value"),
+        ("model.encoder_layers=0", "encoder"),
+        ("model.dropout=1.5", "dropout"),
+        ("criterion.label_smoothing=1.5", "label"),
+        ("lr_scheduler.warmup_updates=0", "warmup"),
+        ("task.data=nowhere", "vaswani prepare"),
+        ("task.target_lang=fr", "holds en-de"),
+        ("dataset.valid_subset=valid2", "no part 'valid2'"),
+        ("run=", "run= is empty"),
+    ],
+)
+def test_what_is_refused_before_training(small, override, said, capsys):
+    assert said in refused(capsys, "train", str(small), override)
+
+
+def test_differing_dictionaries_are_refused(small, tmp_path, tiny_data_bin, capsys):
+    import shutil
+
+    other = tmp_path / "not-joined"
+    shutil.copytree(tiny_data_bin, other)
+    with open(other / "dict.de.txt", "a", encoding="utf-8") as stream:
+        stream.write("zehn 1\n")
+    assert "--joined-dictionary" in refused(capsys, "train", str(small), f"task.data={other}")
+
+
+@pytest.mark.parametrize("damage", ["emptied", "cut", "gone", "bin cut"])
+def test_a_damaged_data_bin_is_refused(small, tmp_path, tiny_data_bin, damage, capsys):
+    import shutil
+
+    other = tmp_path / "damaged"
+    shutil.copytree(tiny_data_bin, other)
+    if damage == "emptied":
+        for path in other.iterdir():
+            path.unlink()
+        said = "holds no binarised text"
+    else:
+        path = other / f"train.en-de.de.{'bin' if damage == 'bin cut' else 'idx'}"
+        path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:20])
+        said = "missing or damaged"
+    assert said in refused(capsys, "train", str(small), f"task.data={other}")
+
+
+def test_a_run_keeps_its_model():
+    """A changed model against an existing run names the key and the way out."""
+    from omegaconf import OmegaConf
+
+    from vaswani.train import refuse_another_model
+
+    config = OmegaConf.create(
+        {"model": {"_name": "a", "layers": 4}, "task": {}, "optimizer": {"_name": "adam"}}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vaswani.train.read_yaml", lambda path: OmegaConf.to_container(config))
+        patch.setattr("vaswani.train.read_json", lambda path: {"data": {"sha256": {"dict.x": "1"}}})
+        patch.setattr(Path, "is_file", lambda path: True)
+        refuse_another_model(config, {"sha256": {"dict.x": "1"}}, Path("runs/a"))
+        with pytest.raises(UserError, match=r"another dict.x .* run=NAME"):
+            refuse_another_model(config, {"sha256": {"dict.x": "2"}}, Path("runs/a"))
+        changed = OmegaConf.merge(config, {"model": {"layers": 6}})
+        with pytest.raises(UserError, match=r"model.layers=4, not 6.*run=NAME"):
+            refuse_another_model(changed, {"sha256": {"dict.x": "1"}}, Path("runs/a"))
