@@ -19,14 +19,26 @@ def pairs_in(folder: Path) -> List[Tuple[str, str]]:
 
 
 def check_data(config: Any) -> None:
-    """Fill in the language pair, and check folder, pair, splits and dictionaries.
+    """Check folder, pair, splits and dictionaries before a training; fill in the pair.
 
     Raises:
         UserError: something is missing, empty or does not fit the model.
     """
-    task = config.task
+    folder = check_pair(config.task)
+    source, target = config.task.source_lang, config.task.target_lang
+    for split in [config.dataset.train_subset, *config.dataset.valid_subset.split(",")]:
+        check_split(folder, split, source, target)
+    check_dictionaries(config, folder)
+
+
+def check_pair(task: Any) -> Path:
+    """The (first) data-bin folder of a task; the languages are filled in where not given.
+
+    Raises:
+        UserError: no folder, nothing binarised in it, or another pair.
+    """
     if not task.get("data"):
-        raise UserError("task.data is missing: the data-bin folder to train on")
+        raise UserError("task.data is missing: the data-bin folder")
     folder = Path(str(task.data).split(":")[0])
     if not folder.is_dir():
         raise UserError(f"there is no data in {folder}: make it with 'vaswani prepare'")
@@ -42,9 +54,7 @@ def check_data(config: Any) -> None:
     if (source, target) not in pairs and (target, source) not in pairs:
         held = ", ".join("-".join(pair) for pair in pairs)
         raise UserError(f"{folder} holds {held}, but the experiment asks for {source}-{target}")
-    for split in [config.dataset.train_subset, *config.dataset.valid_subset.split(",")]:
-        check_split(folder, split, source, target)
-    check_dictionaries(config, folder)
+    return folder
 
 
 def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:

@@ -191,9 +191,7 @@ def source_of(config: Any, subset: str) -> Tuple[Path, int]:
     """
     from vaswani import data_bin
 
-    folder = Path(str(config.task.data).split(":")[0])
-    if not folder.is_dir():
-        raise UserError(f"there is no data in {folder}: name the data-bin with --data")
+    folder = data_bin.check_pair(config.task)
     source, target = config.task.source_lang, config.task.target_lang
     prefix = data_bin.split_prefix(folder, subset, source, target)
     prefix = Path(f"{prefix}.{source}")
