@@ -6,6 +6,7 @@ nearest known one, where hydra prints a stack trace or, for some models, nothing
 """
 
 import argparse
+import dataclasses
 import logging
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
@@ -138,8 +139,8 @@ def check_names(given: Dict[str, Any], where: str) -> None:
         known: Optional[List[str]] = None
         if section in COMPONENTS:
             known = component_keys(section, keys, where)
-        elif isinstance(sections[section].default, type):
-            known = list(sections[section].default.__dataclass_fields__)
+        elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
+            known = [item.name for item in dataclasses.fields(sections[section].default)]
         for key in keys or {}:
             if known is not None and key not in known:
                 raise UserError(f"{where}: {section} has no key '{key}'{nearest(str(key), known)}")
@@ -165,19 +166,19 @@ def component_keys(section: str, keys: Any, where: str) -> Optional[List[str]]:
 
     if section == "model":
         registry = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
-        dataclasses = MODEL_DATACLASS_REGISTRY
+        configs = MODEL_DATACLASS_REGISTRY
     elif section == "task":
-        registry, dataclasses = TASK_REGISTRY, TASK_DATACLASS_REGISTRY
+        registry, configs = TASK_REGISTRY, TASK_DATACLASS_REGISTRY
     else:
         registry = REGISTRIES[section]["registry"]
-        dataclasses = REGISTRIES[section]["dataclass_registry"]
+        configs = REGISTRIES[section]["dataclass_registry"]
     name = (keys or {}).get("_name")
     if name not in registry:
         raise UserError(
             f"{where}: there is no {section} '{name}'{nearest(str(name), list(registry))}"
         )
-    if dataclasses.get(name) is not None:
-        return ["_name", *dataclasses[name].__dataclass_fields__]
+    if configs.get(name) is not None:
+        return ["_name", *configs[name].__dataclass_fields__]
     if section == "model":
         # fairseq's older models declare their options on a parser, and a few by a default only
         parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()

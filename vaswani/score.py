@@ -94,7 +94,9 @@ def score_files(hypotheses: Path, references: Path, tokenised: bool) -> Dict[str
         )
     name = "bleu_tokenised" if tokenised else "bleu"
     results: Dict[str, Any] = {}
-    metrics = {name: BLEU(tokenize="none", force=True) if tokenised else BLEU(), "chrf": CHRF()}
+    # no smoothing on tokens: the figure of fairseq-generate and of multi-bleu.perl
+    plain = BLEU(tokenize="none", smooth_method="none", force=True)
+    metrics = {name: plain if tokenised else BLEU(), "chrf": CHRF()}
     for key, metric in metrics.items():
         score = metric.corpus_score(said, [meant])
         results[key] = {

@@ -1,0 +1,163 @@
+"""The verbs connected: train, stop, continue, average, generate and score, on digits reversed.
+
+In this process; fairseq keeps state between trainings, which ``fresh_process`` clears.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import stock
+from vaswani import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in (
+        ("layers", 1),
+        ("embed_dim", 16),
+        ("ffn_embed_dim", 16),
+        ("attention_heads", 2),
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def workplace(tiny_data_bin, tiny_text, tmp_path_factory) -> Path:
+    """A folder with an experiment ``small`` and its data as ``vaswani prepare`` leaves it."""
+    folder = tmp_path_factory.mktemp("work")
+    shutil.copytree(tiny_data_bin, folder / "data" / "digits" / "data-bin")
+    for name in ("text", "tok"):
+        shutil.copytree(tiny_text, folder / "data" / "digits" / name)
+    recipe = {"source_lang": "en", "target_lang": "de", "tokenised": False, "bpe": 1}
+    (folder / "data" / "digits" / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table["task"]["data"] = "data/digits/data-bin"
+    table["model"] = {"_name": "vaswani_transformer_tiny", **SIZES}
+    table["dataset"]["max_tokens"] = 500
+    table["optimization"]["max_update"] = 6
+    table["checkpoint"] = {"save_interval_updates": 2, "no_epoch_checkpoints": True}
+    (folder / "configs").mkdir()
+    (folder / "configs" / "small.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
+    return folder
+
+
+def run(workplace, monkeypatch, *argv) -> int:
+    """One command line in the workplace, as in a process of its own."""
+    monkeypatch.chdir(workplace)
+    with stock.fresh_process():
+        return cli.main(list(argv))
+
+
+@pytest.fixture(scope="module")
+def trained(workplace) -> Path:
+    """The run after 4 updates, then continued to 6."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for updates in (4, 6):
+            override = f"optimization.max_update={updates}"
+            assert run(workplace, monkeypatch, "train", "small", override) == 0
+    return workplace / "runs" / "small"
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_run_leaves_what_it_promises_and_continues(trained):
+    config = yaml.safe_load((trained / "config.yaml").read_text(encoding="utf-8"))
+    assert config["model"]["encoder_embed_dim"] == 16
+    assert config["model"]["decoder_ffn_embed_dim"] == 16
+    environment = json.loads((trained / "env.json").read_text(encoding="utf-8"))
+    assert {"versions", "commit", "cpu", "command", "data"} <= set(environment)
+    assert len(environment["earlier_starts"]) == 1
+    lines = lines_of(trained / "train.jsonl")
+    assert [line["num_updates"] for line in lines if line["tag"] == "resumed"] == [4]
+    assert max(line.get("valid_num_updates", 0) for line in lines) == 6
+    assert (trained / "train.log").read_text(encoding="utf-8").count("done training") == 2
+
+
+def test_a_finished_run_is_left_alone(trained, workplace, monkeypatch, capsys):
+    before = (trained / "train.jsonl").read_bytes()
+    assert run(workplace, monkeypatch, "train", "small") == 0
+    assert "already trained, 6 updates" in capsys.readouterr().err
+    assert (trained / "train.jsonl").read_bytes() == before
+
+
+def test_another_model_is_refused_in_its_folder(trained, workplace, monkeypatch, capsys):
+    assert run(workplace, monkeypatch, "train", "small", "model.encoder_layers=2") == 1
+    assert "model.encoder_layers=1, not 2" in capsys.readouterr().err
+
+
+def test_average_generate_score(trained, workplace, monkeypatch, capsys):
+    assert run(workplace, monkeypatch, "average", "small", "--last", "2") == 0
+    command = ["generate", "small", "--beam", "2", "--max-len-a", "0", "--max-len-b", "6"]
+    assert run(workplace, monkeypatch, *command) == 0
+    report = json.loads((trained / "eval" / "test.json").read_text(encoding="utf-8"))
+    assert report["checkpoint"].endswith("checkpoint_average_last2.pt")
+    assert report["options"]["beam"] == 2 and report["options"]["lenpen"] == 0.6
+    assert len((trained / "eval" / "test.hyp").read_text(encoding="utf-8").splitlines()) == 20
+    capsys.readouterr()
+    assert run(workplace, monkeypatch, *command) == 0
+    assert "already translated" in capsys.readouterr().err
+    assert run(workplace, monkeypatch, "score", "small") == 0
+    scores = json.loads((trained / "eval" / "test.score.json").read_text(encoding="utf-8"))
+    log = (trained / "eval" / "test.log").read_text(encoding="utf-8")
+    tokenised = scores["bleu_tokenised"]
+    precisions = tokenised["text"].split(" (")[0].split()[-1]
+    expected = f"BLEU4 = {tokenised['score']:.2f}, {precisions} (BP="
+    assert expected in log and precisions[0] != "0", "as fairseq-generate says"
+    assert "tok:13a" in scores["bleu"]["signature"]
+
+
+def test_blank_and_overlong_sentences_keep_their_lines(
+    trained, workplace, tiny_text, monkeypatch, capsys, tmp_path
+):
+    """Line 2 is blank, line 3 has 40 tokens where the model takes 30."""
+    from tests.conftest import preprocess
+
+    for part in ("train", "valid", "test"):
+        for lang in ("en", "de"):
+            shutil.copy(tiny_text / f"{part}.{lang}", tmp_path)
+    for lang in ("en", "de"):
+        content = f"1 2 3\n\n{'4 ' * 40}\n5 6\n"
+        (tmp_path / f"test.{lang}").write_text(content, encoding="utf-8")
+    data = preprocess(tmp_path, tmp_path / "data-bin", "--joined-dictionary")
+    config = trained / "config.yaml"
+    original = config.read_text(encoding="utf-8")
+    config.write_text(original.replace("_positions: 1024", "_positions: 30"), encoding="utf-8")
+    try:
+        command = ["generate", "small", "--data", str(data), "--out", str(tmp_path / "eval")]
+        assert run(workplace, monkeypatch, *command, "--max-len-b", "3") == 0
+    finally:
+        config.write_text(original, encoding="utf-8")
+    lines = (tmp_path / "eval" / "test.hyp.tok").read_text(encoding="utf-8").split("\n")[:-1]
+    assert lines[1] == lines[2] == "" and lines[0] and lines[3]
+    said = capsys.readouterr().err
+    assert "1 sentences are longer" in said and "lines 3" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["generate", "nothing"], "no run 'nothing'"),
+        (["generate", "gone.pt"], "no checkpoint gone.pt"),
+        (["generate", "broken.pt", "--data", "data/digits/data-bin"], "broken.pt is"),
+        (["generate", "small", "--subset", "dev"], "no part 'dev'"),
+        (["generate", "small", "--data", "nowhere"], "no data in nowhere"),
+        (["generate", "small", "--beam", "0"], "at least 1"),
+        (["score", "small", "--subset", "valid"], "no translations of 'valid'"),
+        (["demo-report", "small"], "no scores yet"),
+    ],
+)
+def test_what_cannot_be_decoded(trained, workplace, monkeypatch, capsys, command, said):
+    last = (trained / "checkpoints" / "checkpoint_last.pt").read_bytes()
+    (workplace / "broken.pt").write_bytes(last[: len(last) // 2])
+    if command[0] == "demo-report":
+        shutil.rmtree(trained / "eval", ignore_errors=True)
+    assert run(workplace, monkeypatch, *command) == 1
+    error = capsys.readouterr().err
+    assert said in error and error.strip().count("\n") == 0
