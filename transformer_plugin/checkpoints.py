@@ -93,15 +93,16 @@ restricted_pickle = types.SimpleNamespace(
 )
 
 
-def _unpickle(stream: IO[bytes]) -> Any:
+def _unpickle(source: Union[IO[bytes], str], mapped: bool = False) -> Any:
     """torch.load on the CPU, restricted in the way this torch offers."""
+    options: Dict[str, Any] = {"map_location": "cpu", "mmap": mapped}
     if not TORCH_RESTRICTS_ITSELF:
-        return torch.load(stream, map_location="cpu", pickle_module=restricted_pickle)
+        return torch.load(source, pickle_module=restricted_pickle, **options)
     spelled: List[Union[Callable, Tuple[Callable, str]]] = [
         (f, name) for name, f in ALLOWED.items()
     ]
     with torch.serialization.safe_globals(spelled + NUMBER_TYPES):
-        return torch.load(stream, map_location="cpu", weights_only=True)
+        return torch.load(source, weights_only=True, **options)
 
 
 def _check_zip(stream: IO[bytes], name: str) -> None:
@@ -140,8 +141,11 @@ def _check_content(state: Any, name: str) -> Dict[str, Any]:
     return state
 
 
-def read_checkpoint(stream: IO[bytes], name: str) -> Dict[str, Any]:
+def read_checkpoint(stream: IO[bytes], name: str, mapped: bool = False) -> Dict[str, Any]:
     """The checkpoint in an open file, its tensors on the CPU; ``name`` is for messages.
+
+    ``mapped``: tensors are read from the file when they are used, so that those which are not
+    (the optimizer's) take no memory; the file must not be written to meanwhile.
 
     Raises CheckpointError for anything but a whole, unaltered checkpoint that holds data only;
     nothing that a file names is called unless it is on the list.
@@ -154,7 +158,8 @@ def read_checkpoint(stream: IO[bytes], name: str) -> Dict[str, Any]:
         _check_zip(stream, name)
         stream.seek(0)
     try:
-        state = _unpickle(stream)
+        mapped = mapped and start == ZIP_MAGIC  # the old format cannot be
+        state = _unpickle(stream.name if mapped else stream, mapped)
     except MemoryError:
         raise
     except Exception as error:  # bytes that are no pickle raise almost anything
@@ -170,7 +175,7 @@ def read_checkpoint(stream: IO[bytes], name: str) -> Dict[str, Any]:
     return _check_content(state, name)
 
 
-def load_checkpoint(path: Union[str, Path]) -> Dict[str, Any]:
+def load_checkpoint(path: Union[str, Path], mapped: bool = False) -> Dict[str, Any]:
     """Read a checkpoint as it stands in the file, its tensors on the CPU.
 
     Raises CheckpointError if there is no such file, or as ``read_checkpoint`` does.
@@ -180,7 +185,7 @@ def load_checkpoint(path: Union[str, Path]) -> Dict[str, Any]:
         raise CheckpointError(f"{path} is a folder; name a checkpoint in it.")
     try:
         with open(path, "rb") as stream:
-            return read_checkpoint(stream, str(path))
+            return read_checkpoint(stream, str(path), mapped)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the name, or train first.") from None
 

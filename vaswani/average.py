@@ -153,7 +153,7 @@ def describe(path: Path) -> Checkpoint:
     """Read what ``Checkpoint`` tells of a file; CheckpointError or UserError if it cannot be."""
     from transformer_plugin.checkpoints import load_checkpoint
 
-    state = load_checkpoint(path)
+    state = load_checkpoint(path, mapped=True)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
     if updates is None:
         raise UserError(f"{path} does not tell after how many updates it was saved")
@@ -213,7 +213,7 @@ def check_output(output: Path) -> None:
 def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
     """One checkpoint with the averaged parameters; the rest is the last one's, for decoding.
 
-    In memory at a time: the mean so far, and one checkpoint as it is read.
+    Two models are in memory at a time: the mean so far, and the one being added.
     """
     from transformer_plugin.checkpoints import load_checkpoint
 
@@ -221,7 +221,7 @@ def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
 
     def models() -> Iterator[Tuple[str, Mapping[str, Any]]]:
         for checkpoint in checkpoints:
-            state = load_checkpoint(checkpoint.path)
+            state = load_checkpoint(checkpoint.path, mapped=True)
             model = state.pop("model")
             rest.update((key, state[key]) for key in KEPT if key in state)
             del state  # with it, the optimizer's two numbers per parameter

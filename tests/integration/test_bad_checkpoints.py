@@ -269,7 +269,7 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(
     assert not mark.exists()
 
 
-def unpickle_as_older_torch(stream):
+def unpickle_as_older_torch(stream, mapped=False):
     return torch.load(stream, pickle_module=restricted_pickle, weights_only=False)
 
 
