@@ -48,8 +48,6 @@ def fresh_process() -> Iterator[None]:
     metrics.reset()
     train.should_stop_early.__dict__.clear()  # the best score and the patience so far
     checkpoint_utils.save_checkpoint.__dict__.clear()  # the best score so far
-    if progress_bar._tensorboard_writers:
-        progress_bar._tensorboard_writers.clear()
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
@@ -57,6 +55,10 @@ def fresh_process() -> Iterator[None]:
     finally:
         root.handlers, root.level = handlers, level
         metrics.reset()
+        for writer in (progress_bar._tensorboard_writers or {}).values():
+            writer.close()
+        if progress_bar._tensorboard_writers:
+            progress_bar._tensorboard_writers.clear()
 
 
 def train(data: Path, save_dir: Path, *extra: str, model: Sequence[str] = SMALL) -> List[str]:
