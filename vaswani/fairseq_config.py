@@ -25,6 +25,7 @@ def load_plugin() -> None:
     from transformer_plugin import compat
 
     compat.quiet()
+    logging.getLogger().setLevel(logging.WARNING)  # some library sets it lower at import
     fairseq_logs(logging.WARNING)
 
 
