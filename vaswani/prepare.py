@@ -2,105 +2,57 @@
 
     vaswani prepare demo_en_de                       generated text
     vaswani prepare multi30k_en_de --text FOLDER     a corpus you have
+    vaswani prepare wmt14_en_de                      a public corpus (docs/wmt14-data.md)
     vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
 
-Each stage is skipped where its result is there for the same inputs and options.
+Each stage (raw, of archives; text, tok, codes, bpe, data-bin) is skipped where its result is there
+for the same inputs and options. Text is streamed, over --workers processes.
 """
 
 import argparse
-import shutil
+import os
 import sys
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from vaswani.corpus import binarise, bpe, stage, text, tokenise
+from vaswani.corpus import stage, steps, text
+from vaswani.corpus.bar import peak_megabytes
+from vaswani.corpus.clean import Report
+from vaswani.corpus.manifest import choose, read_manifest
+from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
+from vaswani.corpus.steps import Job, Pair
 from vaswani.errors import UserError
-from vaswani.experiment import find_config, nearest, read_yaml
+from vaswani.experiment import nearest
 from vaswani.files import atomic_write, sha256_of
 
 RECIPE_FILE = "recipe.yaml"
-#: from a file to a file, reporting each line to a progress bar
-Worker = Callable[[Path, Path, Callable[[int], Any]], None]
+#: the work that a stage does, by the names one might give it
+ALSO_CALLED = {
+    "download": "raw",
+    "verify": "raw",
+    "extract": "raw",
+    "normalise": "text",
+    "clean": "text",
+    "tokenise": "tok",
+    "learn-bpe": "codes",
+    "apply-bpe": "bpe",
+    "binarise": "data-bin",
+}
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How the data of an experiment is made; the fields are the keys of ``configs/data/*.yaml``."""
+class Stage(NamedTuple):
+    """A folder (or file) of data/NAME, what it depends on besides the one before, its function."""
 
-    source_lang: str
-    target_lang: str
-    #: prefixes of the files, LANG (and .gz) appended; or ``generate`` instead of the three
-    train: Optional[str] = None
-    valid: Optional[str] = None
-    test: Optional[str] = None
-    #: "phrases": the demo's generator
-    generate: Optional[str] = None
-    #: the text comes as tokens already
-    tokenised: bool = False
-    #: merges of the joint BPE (5.1)
-    bpe: int = 10000
-
-    @property
-    def langs(self) -> Tuple[str, str]:
-        """Source, then target."""
-        return self.source_lang, self.target_lang
-
-    @property
-    def splits(self) -> List[str]:
-        """The parts there are; a user's own text may lack a test set."""
-        return [name for name in text.SPLITS if self.generate or getattr(self, name)]
-
-
-def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
-    """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
-
-    Raises:
-        UserError: an unknown or missing key, or a value that cannot be.
-    """
-    known = [item.name for item in fields(Recipe)]
-    for key in table:
-        if key not in known:
-            raise UserError(f"{where}: there is no key '{key}'{nearest(str(key), known)}")
-    given = {key: value for key, value in table.items() if value is not None}
-    for key in ("source_lang", "target_lang"):
-        if not isinstance(given.get(key), str):
-            raise UserError(f"{where}: '{key}' is missing (a code such as 'en'; quote 'no')")
-    if given["source_lang"] == given["target_lang"]:
-        raise UserError(f"{where}: source and target are both '{given['source_lang']}'")
-    if "generate" not in given:
-        for key in ("train", "valid"):
-            if not isinstance(given.get(key), str):
-                raise UserError(f"{where}: '{key}' is missing: the prefix of its two files")
-    merges = given.get("bpe", 10000)
-    if not isinstance(merges, int) or isinstance(merges, bool) or merges < 1:
-        raise UserError(f"{where}: bpe is {merges!r}, but must be a number of merges, at least 1")
-    return Recipe(**given)
-
-
-def find_recipe(name: str) -> Tuple[Recipe, Path]:
-    """The recipe an experiment or recipe name stands for, and the folder it makes.
-
-    An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``.
-    """
-    try:
-        path = find_config(name)
-    except UserError:
-        path = find_config(name, "data")
-    table = read_yaml(path)
-    folder = Path("data") / path.stem
-    if isinstance(table.get("task"), dict):
-        folder = Path(str(table["task"].get("data"))).parent
-        beside = path.parent / "data" / f"{folder.name}.yaml"
-        path = beside if beside.is_file() else find_config(folder.name, "data")
-        table = read_yaml(path)
-    return recipe_from(table, str(path)), folder
+    name: str
+    options: Any
+    make: Callable[[Path], Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A name, or the six options of one's own text."""
+    """A name, or the six options of one's own text; and how to go about it."""
     parser.add_argument("name", nargs="?", help="an experiment or a recipe of configs/data")
     parser.add_argument("--text", metavar="FOLDER", help="where the recipe's text files lie")
     parser.add_argument("--out", metavar="DIR", help="where to put the result (data/NAME)")
@@ -110,12 +62,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{split}", metavar="PREFIX", help=f"your {split} text: PREFIX.LANG")
     parser.add_argument("--tokenised", action="store_true", help="your text is tokens already")
     parser.add_argument("--bpe", type=int, metavar="N", help="merges of the joint BPE")
+    parser.add_argument("--max-words", type=int, metavar="N", help="leave longer pairs out")
+    parser.add_argument("--ratio", type=float, metavar="R", help="longest by shortest side")
+    parser.add_argument("--limit", type=int, metavar="PAIRS", help="a trial with so many pairs")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        default=os.cpu_count() or 1,
+        help="processes (all cores)",
+    )
+    parser.add_argument("--from", dest="start", metavar="STAGE", help="redo from this stage on")
+    parser.add_argument(
+        "--show-dropped", type=int, default=0, metavar="N", help="examples of pairs left out"
+    )
+    parser.add_argument(
+        "--archives", metavar="DIR", default="data/archives", help="downloads (data/archives)"
+    )
+    parser.add_argument("--manifest", metavar="FILE", help="other addresses of the archives")
+    parser.add_argument(
+        "--test-sets", choices=["archives", "sacrebleu"], default="archives", help="where from"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Prepare what the arguments name."""
     own = {item.name: getattr(args, item.name, None) for item in fields(Recipe)}
     own["tokenised"] = args.tokenised or None
+    own["archives"] = None  # of that name there is an option, but it says where they lie
+    if args.workers < 1:
+        raise UserError(f"--workers is {args.workers}, but must be at least 1")
     if args.name is None:
         if not args.out:
             raise UserError("give the name of a recipe, or your own text with --out DIR")
@@ -125,58 +101,111 @@ def run(args: argparse.Namespace) -> int:
         changed = {key: value for key, value in own.items() if value is not None}
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {args.name} with options")
         folder = Path(args.out) if args.out else folder
-    prepare(recipe, folder, Path(args.text) if args.text else None)
+    parts = {}
+    if recipe.archives:
+        manifest = read_manifest(args.manifest or recipe.archives)
+        for split in text.SPLITS:
+            if recipe.parts(split):
+                parts[split] = choose(manifest, recipe.parts(split), f"the recipe's {split} set")
+    sacrebleu = args.test_sets == "sacrebleu"
+    job = Job(recipe, folder, args.workers, parts, Path(args.archives), sacrebleu)
+    prepare(job, Path(args.text) if args.text else None, args.start, args.show_dropped)
     return 0
 
 
-def prepare(recipe: Recipe, folder: Path, text_folder: Optional[Path]) -> None:
-    """Run the stages text → tok → codes → bpe → data-bin, each only where needed.
+def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:
+    """Run the stages, each only where needed; ``start`` and those after it in any case.
 
     Raises:
         UserError: text that is missing, damaged or not parallel.
     """
     if text_folder is not None and not text_folder.is_dir():
         raise UserError(f"there is no folder {text_folder} to take the text from")
-    start = time.monotonic()
-    if recipe.generate:
-        sources, key = {}, stage.key_of([recipe.generate, recipe.langs, generator_fingerprint()])
-    else:
-        sources = source_files(recipe, text_folder)
-        hashes = {s: [sha256_of(path) for path in pair] for s, pair in sources.items()}
-        key = stage.key_of([recipe.langs, hashes])
-    stages: List[Tuple[str, Any, Callable[[Path], None]]] = [
-        ("text", None, lambda out: make_text(recipe, sources, out)),
-        ("tok", recipe.tokenised, lambda out: make_tokens(recipe, folder / "text", out)),
-        ("codes", recipe.bpe, lambda out: make_codes(recipe, folder / "tok", out)),
-        ("bpe", None, lambda out: make_bpe(recipe, folder, out)),
-        ("data-bin", None, lambda out: make_data_bin(recipe, folder / "bpe", out)),
-    ]
+    key, stages = plan_stages(job, text_folder)
+    redo = position(stages, start) if start else len(stages)
+    for left in stages[redo:]:
+        stage.forget(job.folder / left.name)
     ran = False
-    for name, options, make in stages:
-        key = stage.key_of([key, name, options])
-        if stage.run_stage(folder / name, key, make):
+    for step in stages:
+        key = stage.key_of([key, step.name, step.options])
+        output, begun = job.folder / step.name, time.monotonic()
+        if stage.run_stage(output, key, step.make):
             ran = True
-            print(f"{folder / name}: made ({time.monotonic() - start:.0f} s)", file=sys.stderr)
-    with atomic_write(folder / RECIPE_FILE) as stream:
+            tell(job, step.name, stage.marker(output)["report"], time.monotonic() - begun)
+        show_dropped(step.name, stage.marker(output).get("report"), examples)
+    with atomic_write(job.folder / RECIPE_FILE) as stream:
         import yaml
 
-        yaml.safe_dump(asdict(recipe), stream, sort_keys=False)
+        yaml.safe_dump(asdict(job.recipe), stream, sort_keys=False)
     if not ran:
-        print(f"{folder}: already prepared from the same text and options", file=sys.stderr)
+        print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
 
 
-def source_files(recipe: Recipe, folder: Optional[Path]) -> Dict[str, Tuple[Path, Path]]:
-    """The two files of each split."""
+def plan_stages(job: Job, text_folder: Optional[Path]) -> "tuple[str, List[Stage]]":
+    """The stages of a job in order, and the key of what the first one starts from."""
+    recipe, stages = job.recipe, []
+    sources: Dict[str, List[Pair]] = {}
+    if recipe.generate:
+        key = stage.key_of([recipe.generate, recipe.langs, generator_fingerprint()])
+    elif job.parts:
+        named = [part for parts in job.parts.values() for part in parts]
+        known = [[p.name, p.files(recipe.langs), p.sources[0].sha256] for p in named]
+        key = stage.key_of([recipe.langs, known, job.sacrebleu])
+        stages.append(Stage("raw", None, lambda out: steps.make_raw(job, out)))
+        for split, parts in job.parts.items():
+            sources[split] = [job.pair(job.folder / "raw", part.name) for part in parts]
+    else:
+        sources = source_files(recipe, text_folder)
+        hashes = {s: [[sha256_of(p) for p in pair] for pair in own] for s, own in sources.items()}
+        key = stage.key_of([recipe.langs, hashes])
+    at_text = [recipe.normalise, recipe.valid_every, recipe.limit]
+    at_tok = [recipe.tokenised, recipe.split_hyphens, recipe.straight_test_apostrophes]
+    limits = {
+        name: [asdict(found) for split in recipe.splits if (found := recipe.limits(split, name))]
+        for name in ("tok", "bpe")
+    }
+    codes = [recipe.bpe, recipe.bpe_counts]
+    stages += [
+        Stage("text", at_text, lambda out: steps.make_text(job, sources, out)),
+        Stage("tok", [at_tok, limits["tok"]], lambda out: steps.make_tokens(job, out)),
+        Stage("codes", codes, lambda out: steps.make_codes(job, out)),
+        Stage("bpe", limits["bpe"], lambda out: steps.make_bpe(job, out)),
+        Stage("data-bin", recipe.dictionary, lambda out: steps.make_data_bin(job, out)),
+    ]
+    return key, stages
+
+
+def position(stages: List[Stage], name: str) -> int:
+    """Which stage is called so.
+
+    Raises:
+        UserError: none is.
+    """
+    names = [step.name for step in stages]
+    asked = ALSO_CALLED.get(name, name)
+    if asked not in names:
+        known = [*names, *(other for other, one in ALSO_CALLED.items() if one in names)]
+        raise UserError(
+            f"--from: there is no stage '{name}'{nearest(name, known)}; stages are "
+            f"{', '.join(names)}"
+        )
+    return names.index(asked)
+
+
+def source_files(recipe: Recipe, folder: Optional[Path]) -> Dict[str, List[Pair]]:
+    """The two files of each set of one's own text."""
     base = folder or Path()
     found = {}
-    for split in recipe.splits:
-        prefix = base / str(getattr(recipe, split))
-        try:
-            source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
-        except UserError as error:
-            hint = "" if folder or prefix.parent != Path() else "; name their folder with --text"
-            raise UserError(f"{error}{hint}") from None
-        found[split] = (source, target)
+    for split in text.SPLITS:
+        for name in recipe.parts(split):
+            prefix = base / name
+            try:
+                source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
+            except UserError as error:
+                lost = not folder and prefix.parent == Path()
+                hint = "; name their folder with --text" if lost else ""
+                raise UserError(f"{error}{hint}") from None
+            found[split] = [(source, target)]
     return found
 
 
@@ -191,64 +220,29 @@ def generator_fingerprint() -> List[str]:
     return [*sources, importlib.metadata.version("num2words")]
 
 
-def make_text(recipe: Recipe, sources: Dict[str, Tuple[Path, Path]], out: Path) -> None:
-    """Stage 1: the sentences as they are written, safe and parallel."""
-    out.mkdir()
-    if recipe.generate:
-        if recipe.generate != "phrases":
-            raise UserError(f"there is no generator '{recipe.generate}'; known: phrases")
-        from vaswani.corpus import phrases
-
-        phrases.write("-".join(recipe.langs), out)
-        return
-    for split, pair in sources.items():
-        source, target = (out / f"{split}.{lang}" for lang in recipe.langs)
-        dropped = text.copy_pair(pair, (source, target), drop_blank=split == "train")
-        if dropped:
-            print(f"{pair[0]}: {dropped:,} pairs with an empty side left out", file=sys.stderr)
-
-
-def make_tokens(recipe: Recipe, source: Path, out: Path) -> None:
-    """Stage 2: Moses tokens, or a copy where the text is tokens already."""
-    if recipe.tokenised:
-        shutil.copytree(source, out)
-        return
-
-    def worker(lang: str) -> Worker:
-        return lambda source, target, tick: tokenise.tokenise_file(source, target, lang, tick)
-
-    each_file(recipe, source, out, "tokenise", worker)
+def tell(job: Job, name: str, report: Any, seconds: float) -> None:
+    """Say what a stage did: counts by set, beside the expected ones, pairs a second, memory."""
+    counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
+    seen = sum(found.seen for found in counts.values())
+    rate = f", {seen / max(seconds, 1e-3):,.0f} pairs/s" if seen else ""
+    memory = f"largest process {peak_megabytes():,.0f} MB"
+    print(f"{job.folder / name}: made ({seconds:.0f} s{rate}, {memory})", file=sys.stderr)
+    for split, found in counts.items():
+        expected = (job.recipe.expected or {}).get(f"{name}/{split}")
+        beside = ""
+        if expected and job.recipe.limit is None:
+            beside = f" (expected {expected:,})"
+            if abs(found.kept - expected) > expected / 100:
+                beside = f" (expected {expected:,}: more than 1 % off, see docs/wmt14-data.md)"
+        print(f"  {split}: {found.summary()}{beside}", file=sys.stderr)
+    for key, value in (report or {}).items():
+        if not isinstance(value, dict):
+            print(f"  {key}: {value:,}", file=sys.stderr)
 
 
-def make_codes(recipe: Recipe, tokens: Path, out: Path) -> None:
-    """Stage 3: the joint BPE, learned on the training part of both languages."""
-    bpe.learn([tokens / f"train.{lang}" for lang in recipe.langs], out, recipe.bpe)
-
-
-def make_bpe(recipe: Recipe, folder: Path, out: Path) -> None:
-    """Stage 4: the BPE applied."""
-
-    def worker(lang: str) -> Worker:
-        return lambda source, target, tick: bpe.apply(source, target, folder / "codes", tick)
-
-    each_file(recipe, folder / "tok", out, "apply BPE", worker)
-
-
-def make_data_bin(recipe: Recipe, source: Path, out: Path) -> None:
-    """Stage 5: fairseq's binary form."""
-    binarise.binarise(source, out, recipe.langs, recipe.splits)
-
-
-def each_file(
-    recipe: Recipe, source: Path, out: Path, title: str, worker: Callable[[str], Worker]
-) -> None:
-    """Run ``worker(lang)`` over every split of every language, under one progress bar."""
-    from tqdm import tqdm
-
-    out.mkdir()
-    names = [(f"{split}.{lang}", lang) for split in recipe.splits for lang in recipe.langs]
-    total = sum(text.count_lines(source / name) for name, _ in names)
-    with tqdm(total=total, desc=title, unit=" lines", leave=False, disable=None) as bar:
-        for name, lang in names:
-            worker(lang)(source / name, out / name, bar.update)
-            text.check_same_count(source / name, out / name)
+def show_dropped(name: str, report: Any, examples: int) -> None:
+    """Print examples of the pairs a stage left out, ``examples`` of each reason."""
+    for split, found in (report or {}).items():
+        for reason, shown in found["examples"].items() if isinstance(found, dict) else ():
+            for place, source, target in shown[:examples]:
+                print(f"{name}/{split}, {reason}: {place}\n    {source}\n    {target}")

@@ -3,11 +3,14 @@
 import gzip
 import io
 import random
+from functools import partial
 
 import pytest
 
 from vaswani import cli
 from vaswani.corpus import bpe, stage, text, tokenise
+from vaswani.corpus.parallel import chunks, transform
+from vaswani.corpus.sentences import Sentences
 from vaswani.errors import UserError
 
 
@@ -19,11 +22,15 @@ def pair(folder, name, source, target):
 
 
 def copied(tmp_path, prefix, drop_blank):
-    """What copy_pair makes of a pair: both sides' lines, and the number dropped."""
-    sources = tuple(text.find_text(prefix, lang) for lang in ("en", "de"))
-    targets = (tmp_path / "out.en", tmp_path / "out.de")
-    dropped = text.copy_pair(sources, targets, drop_blank)
-    return [path.read_bytes().split(b"\n")[:-1] for path in targets], dropped
+    """What the stage "text" makes of a pair: both sides' lines, and the number dropped."""
+    sources = [text.find_text(prefix, lang) for lang in ("en", "de")]
+    targets = [tmp_path / "out.en", tmp_path / "out.de"]
+    for path in targets:
+        path.unlink(missing_ok=True)
+    make = partial(Sentences, tuple(map(str, sources)), ("en", "de"), drop_blank)
+    report = transform(make, chunks(sources), targets, 1, lambda _: None)
+    kept = [path.read_bytes().split(b"\n")[:-1] for path in targets]
+    return kept, sum(report.dropped.values())
 
 
 @pytest.mark.parametrize(
@@ -178,7 +185,7 @@ def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
     command = ["prepare", *arguments, "--bpe", "10", "--out", "data/own"]
     assert cli.main(command) == 0
     said = capsys.readouterr().err
-    assert "1 pairs with an empty side left out" in said and said.count("made") == 5
+    assert "left out: 1 with an empty side" in said and said.count("made") == 5
     folder = tmp_path / "data" / "own"
     assert pairs_in(folder / "data-bin") == [("en", "de")]
     assert sentences(folder / "data-bin" / "train.en-de.en") == 20

@@ -1,29 +1,110 @@
 """``fairseq-preprocess`` with one dictionary for both languages (section 3.4 shares the matrix)."""
 
 import os
+import signal
+import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import Iterable
+from typing import Any, Callable, Iterable, Optional
 
+from vaswani.corpus.stage import NO_SPACE, no_space
+from vaswani.corpus.text import count_lines
 from vaswani.errors import UserError
 
+#: seconds between looks at how far fairseq is
+LOOK_EVERY = 1.0
 
-def binarise(bpe: Path, target: Path, langs: Iterable[str], splits: Iterable[str]) -> None:
+
+def binarise(
+    bpe: Path,
+    target: Path,
+    langs: Iterable[str],
+    splits: Iterable[str],
+    workers: int = 1,
+    dictionary: Optional[int] = None,
+    progress: Callable[[int], Any] = lambda _: None,
+) -> None:
     """Turn ``bpe/{SPLIT}.{LANG}`` into fairseq's binary files under ``target``.
 
-    A process of its own: fairseq's command sets up logging for the whole process.
+    A process of its own: fairseq's command sets up logging for the whole process. The dictionary
+    keeps the ``dictionary`` most frequent types, or all. ``progress(n)``: n more bytes written.
 
     Raises:
-        UserError: fairseq refused; with its last words.
+        UserError: fairseq refused (with its last words), or lost lines.
     """
     source_lang, target_lang = langs
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary"]
+    splits = list(splits)
+    command = [sys.executable, "-m", "vaswani.corpus.leashed", "fairseq_cli.preprocess"]
+    command += ["--joined-dictionary"]
     command += ["--source-lang", source_lang, "--target-lang", target_lang]
     for split in splits:
         command += [f"--{split}pref", str(bpe / split)]
-    command += ["--destdir", str(target), "--workers", str(min(8, os.cpu_count() or 1))]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
-        raise UserError(f"fairseq-preprocess failed on {bpe}: {said[-1]}")
+    if dictionary:
+        command += ["--nwordssrc", str(dictionary), "--nwordstgt", str(dictionary)]
+    command += ["--destdir", str(target), "--workers", str(workers)]
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # closes with this process: see leashed.py
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            watch(process, target, progress)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        output.seek(0)
+        words = output.read().decode("utf-8", "replace").strip().splitlines() or ["no output"]
+    if process.returncode != 0:
+        if any(os.strerror(code) in words[-1] for code in NO_SPACE):
+            raise UserError(no_space(target.parent / "data-bin"))
+        raise UserError(f"fairseq-preprocess failed on {bpe}: {words[-1]}")
+    for split in splits:
+        for lang in (source_lang, target_lang):
+            lines = count_lines(bpe / f"{split}.{lang}")
+            found = binary_lines(target / f"{split}.{source_lang}-{target_lang}.{lang}.idx")
+            if lines != found:
+                raise UserError(
+                    f"{bpe / split}.{lang} has {lines:,} lines, but fairseq-preprocess left "
+                    f"{found:,}: please report this as a bug"
+                )
+
+
+def watch(process: "subprocess.Popen[bytes]", target: Path, progress: Callable[[int], Any]) -> None:
+    """Wait for fairseq, reporting how the files grow (parts that are joined count twice)."""
+    seen = 0
+    while True:
+        try:
+            process.wait(LOOK_EVERY)
+            return
+        except subprocess.TimeoutExpired:
+            written = written_bytes(target)
+            if written > seen:
+                progress(written - seen)
+                seen = written
+
+
+def written_bytes(folder: Path) -> int:
+    """The sizes of the .bin files in a folder; one that vanishes meanwhile counts nothing."""
+    total = 0
+    for path in folder.glob("*.bin"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def binary_lines(index: Path) -> int:
+    """The number of sentences in one of fairseq's ``.idx`` files.
+
+    Its head is nine letters, a version (8 bytes), a type (1 byte) and the count (8 bytes).
+    """
+    with open(index, "rb") as stream:
+        head = stream.read(26)
+    return int(struct.unpack("<9sQBQ", head)[3])

@@ -9,56 +9,127 @@ import io
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
-from vaswani.corpus.text import read_lines, write_lines
-from vaswani.corpus.tokenise import counted
+from vaswani.corpus.clean import LONGEST_WORD, Limits
+from vaswani.corpus.parallel import Chunk, Outcome, chunks, in_order
+from vaswani.corpus.tokenise import within
 from vaswani.errors import UserError
 from vaswani.files import atomic_write
 
 MARK = "@@ "
+#: different words that codes are learned from; of more, the most frequent (bounds the memory)
+MOST_WORDS = 2_000_000
+#: different words each process remembers the pieces of
+CACHED_WORDS = 300_000
 
 
-def learn(sources: Sequence[Path], codes: Path, merges: int) -> None:
-    """Learn ``merges`` operations on the words of all ``sources`` together.
+def count_words(chunk: Chunk) -> "Counter[str]":
+    """How often each word of a chunk occurs, in order of first occurrence."""
+    words = Counter(chunk.sides[0].decode("utf-8").replace("\n", " ").split(" "))
+    del words[""]
+    return words
 
-    Learned from counted words, which gives the same codes as the running text (ties are broken by
-    first occurrence, and the counter keeps that order) in a fraction of the memory.
+
+def word_counter() -> Callable[[Chunk], "Counter[str]"]:
+    """What a worker process counts with."""
+    return count_words
+
+
+def vocabulary(
+    sources: Sequence[Path], workers: int, progress: Callable[[int], Any]
+) -> "Counter[str]":
+    """The words of all ``sources`` together, with their counts, in order of first occurrence.
+
+    Of more than twice ``MOST_WORDS`` different ones the rarest are let go as they come, and
+    ``MOST_WORDS`` are left at the end: the first to go are words seen once, which decide no merge.
+    """
+    words: "Counter[str]" = Counter()
+    pieces: Iterator[Chunk] = (piece for source in sources for piece in chunks([source]))
+    for counted in in_order(word_counter, pieces, workers):
+        words.update(counted)
+        if len(words) > 2 * MOST_WORDS:
+            words = most_frequent(words, MOST_WORDS)
+        progress(1)
+    return most_frequent(words, MOST_WORDS)
+
+
+def most_frequent(words: "Counter[str]", most: int) -> "Counter[str]":
+    """The ``most`` most frequent words, in the order they had."""
+    if len(words) <= most:
+        return words
+    kept = {word for word, _ in words.most_common(most)}
+    return Counter({word: count for word, count in words.items() if word in kept})
+
+
+def learn(
+    sources: Sequence[Path],
+    codes: Path,
+    size: int,
+    types: bool = False,
+    workers: int = 1,
+    progress: Callable[[int], Any] = lambda _: None,
+) -> None:
+    """Learn codes of ``size`` merges on the words of all ``sources`` together.
+
+    With ``types``, ``size`` counts merges and single characters together, so that it is about the
+    size of the dictionary. Learned from counted words, which gives the same codes as the running
+    text in a fraction of the memory. ``progress(1)`` is called for every chunk read.
 
     Raises:
         UserError: the text has nothing to merge.
     """
     from subword_nmt.learn_bpe import learn_bpe
 
-    words: "Counter[str]" = Counter()
-    for source in sources:
-        for line in read_lines(source):
-            words.update(word for word in line.strip("\r\n ").split(" ") if word)
+    words = vocabulary(sources, workers, progress)
     if not any(len(word) > 1 for word in words):
         raise UserError(f"{sources[0]}: no word has two letters, so there is no BPE to learn")
     dictionary = io.StringIO(
         "".join(f"{word} {count}\n" for word, count in words.items()), newline="\n"
     )
+    del words
     # subword-nmt draws its own bar on stderr: wanted on a terminal, noise in a log
     quiet = contextlib.nullcontext() if sys.stderr.isatty() else io.StringIO()
     with atomic_write(codes) as stream, contextlib.ExitStack() as stack:
         if isinstance(quiet, io.StringIO):
             stack.enter_context(contextlib.redirect_stderr(quiet))
-        learn_bpe(dictionary, stream, merges, is_dict=True)
+        learn_bpe(dictionary, stream, size, is_dict=True, total_symbols=types)
 
 
 def splitter(codes: Path) -> Callable[[str], str]:
-    """A function that splits the words of a line; pieces that go on end in ``@@``."""
+    """A function that splits the words of a line; pieces that go on end in ``@@``.
+
+    Words without an end are split in several steps, since BPE is quadratic in a word.
+    """
     from subword_nmt.apply_bpe import BPE
 
     with open(codes, encoding="utf-8", newline="\n") as stream:
         bpe: Any = BPE(stream)
-    return lambda line: str(bpe.process_line(line))
+
+    def split_word(word: str) -> str:
+        starts = range(0, len(word), LONGEST_WORD)
+        return MARK.join(bpe.process_line(word[start : start + LONGEST_WORD]) for start in starts)
+
+    def split(line: str) -> str:
+        if len(bpe.cache) > CACHED_WORDS:
+            bpe.cache.clear()
+        if len(line) > LONGEST_WORD and max(map(len, line.split(" "))) > LONGEST_WORD:
+            return " ".join(split_word(word) for word in line.split(" ") if word)
+        return str(bpe.process_line(line))
+
+    return split
 
 
-def apply(source: Path, target: Path, codes: Path, progress: Callable[[int], Any]) -> None:
-    """Split the words of a file line by line; ``progress(1)`` is called for each."""
-    write_lines(target, map(splitter(codes), counted(read_lines(source), progress)))
+class Pieces:
+    """Work on chunks of tokens: their pieces, of the pairs within the limits."""
+
+    def __init__(self, name: str, codes: Path, limits: Optional[Limits]) -> None:
+        self.name, self.limits = name, limits
+        self.split = splitter(codes)
+
+    def __call__(self, chunk: Chunk) -> Outcome:
+        """The pieces of a chunk."""
+        return within(self.limits, chunk, self.name, lambda _, line: self.split(line))
 
 
 def undo(line: str) -> str:

@@ -1,16 +1,21 @@
 """A step of preparation that is either done for exactly these inputs and options, or redone.
 
 Each stage writes aside and renames; then its marker under ``.stages/`` records a key (a hash of
-its options and of the stage before it) and what it left. The same key and the same files: skipped.
+its options and of the stage before it), what it left and what it reported. The same key and the
+same files: skipped.
 """
 
+import errno
 import hashlib
 import json
 import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict
 
+from vaswani.errors import UserError
 from vaswani.files import atomic_write
+
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def key_of(options: Any) -> str:
@@ -32,13 +37,19 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def marker(output: Path) -> Dict[str, Any]:
+    """What the marker of an output says; empty if there is none."""
+    try:
+        found = json.loads(marker_of(output).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def is_done(output: Path, key: str) -> bool:
     """Whether ``output`` is whole and was made under this key."""
-    try:
-        marker = json.loads(marker_of(output).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return False
-    return bool(marker == {"key": key, "left": listing(output)} and marker["left"])
+    said = marker(output)
+    return bool(said.get("key") == key and said.get("left") and said["left"] == listing(output))
 
 
 def marker_of(output: Path) -> Path:
@@ -46,23 +57,46 @@ def marker_of(output: Path) -> Path:
     return output.parent / ".stages" / f"{output.name}.json"
 
 
-def run_stage(output: Path, key: str, make: Callable[[Path], None]) -> bool:
+def forget(output: Path) -> None:
+    """Let a stage be redone, whatever its key."""
+    marker_of(output).unlink(missing_ok=True)
+
+
+def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
     """Bring ``output`` about by ``make(path aside)``, unless it is done; return whether it ran.
 
-    A failure or an interruption inside ``make`` leaves nothing under the final name.
+    What ``make`` returns (JSON-able, or None) is kept in the marker as ``report``. A failure or an
+    interruption inside ``make`` leaves nothing under the final name; what a killed run left aside
+    is removed.
+
+    Raises:
+        UserError: the disk is full.
     """
     if is_done(output, key):
         return False
     aside = output.parent / f".{output.name}.part"
-    marker_of(output).unlink(missing_ok=True)
-    remove(aside)
+    forget(output)
     output.parent.mkdir(parents=True, exist_ok=True)
+    for left in [aside, *output.parent.glob(f".{aside.name}.*.part")]:
+        remove(left)  # the second kind: files.atomic_write's own, of an aside that is a file
     try:
-        make(aside)
+        report = make(aside)
         remove(output)
         aside.rename(output)
+        with atomic_write(marker_of(output)) as stream:
+            json.dump({"key": key, "left": listing(output), "report": report}, stream, indent=1)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise UserError(no_space(output)) from None
     finally:
         remove(aside)
-    with atomic_write(marker_of(output)) as stream:
-        json.dump({"key": key, "left": listing(output)}, stream, indent=1)
     return True
+
+
+def no_space(output: Path) -> str:
+    """The sentence about a full disk."""
+    return (
+        f"{output}: there is no space left for it on the disk; free some, or name a folder "
+        "elsewhere with --out, and run the same command again"
+    )

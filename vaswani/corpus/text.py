@@ -5,92 +5,103 @@ characters end a line for one program and not for another (U+2028, U+0085, a lon
 would shift every pair after them; here they become spaces. Counts are taken in bytes.
 """
 
+import contextlib
 import gzip
+import lzma
 import re
 import zlib
 from pathlib import Path
-from typing import Iterable, Iterator, List, Tuple
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Sequence
 
 from vaswani.errors import UserError
 from vaswani.files import PathLike, atomic_write
 
 SPLITS = ("train", "valid", "test")
-_ODD_SPACE = re.compile(r"[^\S \n]")
+#: bytes; what is longer is no sentence, and would have to fit into memory
+LONGEST_LINE = 1 << 20
+#: how packed text is opened, by the end of its name
+PACKED: Dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+_ODD_SPACE = re.compile(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f]")
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 def find_text(prefix: PathLike, lang: str) -> Path:
-    """The file ``PREFIX.LANG`` or ``PREFIX.LANG.gz``.
+    """The file ``PREFIX.LANG``, or the same packed: ``.gz`` or ``.xz``.
 
     Raises:
-        UserError: neither exists, or it is empty.
+        UserError: there is none, or it is empty.
     """
     plain = Path(f"{prefix}.{lang}")
-    for path in (plain, Path(f"{plain}.gz")):
+    for path in (plain, *(Path(f"{plain}{end}") for end in PACKED)):
         if path.is_file():
             if path.stat().st_size == 0:
                 raise UserError(f"{path} is empty: it should hold one sentence per line")
             return path
-    raise UserError(f"there is no file {plain} (nor {plain.name}.gz)")
+    others = ", ".join(plain.name + end for end in PACKED)
+    raise UserError(f"there is no file {plain} (nor {others})")
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The sentences of a text file, plain or .gz: split at ``\\n`` alone, without it.
+@contextlib.contextmanager
+def open_text(paths: Sequence[Path]) -> Iterator[List[IO[bytes]]]:
+    """Open files, packed or not, to read their bytes."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(PACKED.get(p.suffix, open)(p, "rb")) for p in paths]
+
+
+def next_line(stream: IO[bytes], path: Path, number: int) -> bytes:
+    """The next line with its ``\\n`` (added to a last one without), or nothing at the end.
 
     Raises:
-        UserError: not UTF-8 (with the line), or a damaged .gz.
+        UserError: a line over ``LONGEST_LINE``, or a packed file that is damaged.
     """
-    number = 0
-    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rb") as stream:
-            for line in stream:
-                number += 1
-                yield line.rstrip(b"\n").decode("utf-8")
+        line = stream.readline(LONGEST_LINE + 1)
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise UserError(f"{path} is damaged or cut short ({error}): fetch it again") from None
+    if len(line) > LONGEST_LINE:
+        raise UserError(
+            f"{path}, line {number:,}, is longer than {LONGEST_LINE:,} bytes: the file should "
+            "hold one sentence per line, ended by a line feed"
+        )
+    return line + b"\n" if line and not line.endswith(b"\n") else line
+
+
+def decode(line: bytes, path: PathLike, number: int) -> str:
+    """The text of a line.
+
+    Raises:
+        UserError: not UTF-8; with the place.
+    """
+    try:
+        return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}, line {number}: byte {error.start + 1} is not UTF-8; convert the file, for "
             "example with iconv"
         ) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path} is damaged or cut short ({error}): fetch it again") from None
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The sentences of a text file, packed or not: split at ``\\n`` alone, without it.
+
+    Raises:
+        UserError: not UTF-8 (with the line), or a damaged packed file.
+    """
+    number = 1
+    with open_text([path]) as (stream,):
+        while line := next_line(stream, path, number):
+            yield decode(line[:-1], path, number)
+            number += 1
 
 
 def safe_line(line: str) -> str:
-    """The sentence without a line end or byte order mark, every odd kind of space a plain one."""
+    """The sentence without a line end or byte order mark; odd spaces and controls are spaces."""
     return _ODD_SPACE.sub(" ", line.rstrip("\r").lstrip(_BYTE_ORDER_MARK))
 
 
 def is_blank(line: str) -> bool:
     """Whether nothing in the line can be seen (spaces, controls and format characters only)."""
     return not any(char.isprintable() and not char.isspace() for char in line)
-
-
-def copy_pair(sources: Tuple[Path, Path], targets: Tuple[Path, Path], drop_blank: bool) -> int:
-    """Copy two parallel files through ``safe_line``; return how many pairs were dropped.
-
-    ``drop_blank`` leaves out pairs with a blank side (training); without it a blank line is kept
-    empty (validation and test, where every line is answered).
-
-    Raises:
-        UserError: the two files differ in length, or nothing is left.
-    """
-    first, second = (list(read_lines(path)) for path in sources)
-    if len(first) != len(second):
-        raise UserError(
-            f"{sources[0]} has {len(first):,} lines and {sources[1]} has {len(second):,}: line n "
-            "of one must be the translation of line n of the other"
-        )
-    pairs: List[Tuple[str, str]] = []
-    for pair in zip(first, second, strict=True):
-        left, right = ("" if is_blank(line) else safe_line(line) for line in pair)
-        if not drop_blank or (left and right):
-            pairs.append((left, right))
-    if not any(left and right for left, right in pairs):
-        raise UserError(f"{sources[0]} and {sources[1]} have no pair of non-empty sentences")
-    for side, path in enumerate(targets):
-        write_lines(path, (pair[side] for pair in pairs))
-    return len(first) - len(pairs)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -101,15 +112,18 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def count_lines(path: Path) -> int:
-    """The number of ``\\n`` bytes."""
-    with open(path, "rb") as stream:
-        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
+    """The number of lines: of ``\\n`` bytes, and of a last line without one."""
+    lines, last = 0, b"\n"
+    with open_text([path]) as (stream,):
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    return lines + (last != b"\n")
 
 
-def check_same_count(before: Path, after: Path) -> None:
+def check_count(path: Path, expected: int) -> None:
     """Raises UserError where a stage has gained or lost lines, which would shift every pair."""
-    lines, left = count_lines(before), count_lines(after)
-    if lines != left:
+    lines = count_lines(path)
+    if lines != expected:
         raise UserError(
-            f"{after} has {left:,} lines, but {before} has {lines:,}: please report this as a bug"
+            f"{path} has {lines:,} lines instead of {expected:,}: please report this as a bug"
         )

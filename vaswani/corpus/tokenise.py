@@ -1,18 +1,23 @@
 """Moses tokenisation and its way back, by sacremoses."""
 
 import html
-from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, List, Optional, Tuple
 
-from vaswani.corpus.text import read_lines, write_lines
+from vaswani.corpus.clean import Limits, Report
+from vaswani.corpus.parallel import Chunk, Outcome
 
 
-def tokeniser(lang: str) -> Callable[[str], str]:
-    """A function from a sentence to its tokens joined by spaces (Moses rules, escapes included)."""
+def tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
+    """A function from a sentence to its tokens joined by spaces (Moses rules, escapes included).
+
+    ``split_hyphens`` is Moses' ``-a``: "well-known" becomes "well @-@ known".
+    """
     from sacremoses import MosesTokenizer
 
     moses: Any = MosesTokenizer(lang)
-    return lambda line: str(moses.tokenize(line, return_str=True))
+    return lambda line: str(
+        moses.tokenize(line, aggressive_dash_splits=split_hyphens, return_str=True)
+    )
 
 
 def detokeniser(lang: str) -> Callable[[str], str]:
@@ -28,14 +33,54 @@ def unescape(token: str) -> str:
     return html.unescape(token)
 
 
-def tokenise_file(source: Path, target: Path, lang: str, progress: Callable[[int], Any]) -> None:
-    """Tokenise a file line by line; ``progress(1)`` is called for each."""
-    tokenise = tokeniser(lang)
-    write_lines(target, map(tokenise, counted(read_lines(source), progress)))
+class Tokens:
+    """Work on chunks of sentences: their tokens, of the pairs within the limits.
+
+    Args:
+        name: what the set is called in examples.
+        langs: the two languages; None where the text is tokens already.
+        split_hyphens: as in ``tokeniser``.
+        straight_apostrophes: ’ becomes ' first.
+        limits: what pairs must satisfy; None keeps all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        langs: Optional[Tuple[str, str]],
+        split_hyphens: bool,
+        straight_apostrophes: bool,
+        limits: Optional[Limits],
+    ) -> None:
+        self.name, self.limits = name, limits
+        self.straight_apostrophes = straight_apostrophes
+        self.tokenisers = [tokeniser(lang, split_hyphens) for lang in langs] if langs else None
+
+    def tokens(self, side: int, line: str) -> str:
+        """The tokens of one side of a pair."""
+        if self.straight_apostrophes:
+            line = line.replace("’", "'")
+        return self.tokenisers[side](line) if self.tokenisers else line
+
+    def __call__(self, chunk: Chunk) -> Outcome:
+        """The tokens of a chunk."""
+        return within(self.limits, chunk, self.name, self.tokens)
 
 
-def counted(lines: Iterable[str], progress: Callable[[int], Any]) -> Iterator[str]:
-    """The same lines, each reported to a progress bar as it passes."""
-    for line in lines:
-        yield line
-        progress(1)
+def within(
+    limits: Optional[Limits], chunk: Chunk, name: str, change: Callable[[int, str], str]
+) -> Outcome:
+    """``change(side, line)`` of every line of a chunk, the pairs outside the limits left out."""
+    kept: Tuple[List[str], List[str]] = ([], [])
+    report = Report(seen=chunk.lines)
+    rows = zip(*(side.decode("utf-8").split("\n")[:-1] for side in chunk.sides), strict=True)
+    for number, row in enumerate(rows, chunk.first):
+        source, target = (change(side, line) for side, line in enumerate(row))
+        reason = limits.reason(source, target) if limits else None
+        if reason:
+            report.drop(reason, f"{name}, line {number:,}", source, target)
+            continue
+        report.kept += 1
+        kept[0].append(source + "\n")
+        kept[1].append(target + "\n")
+    return Outcome(["".join(lines).encode("utf-8") for lines in kept], [], report)

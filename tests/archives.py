@@ -1,0 +1,163 @@
+"""WMT14 in small: archives of the real names and inner layout, and a server that offers them.
+
+The server is on this machine. It can be told to misbehave: ``server.faults["a.tgz"] = ["cut 500"]``
+spends one entry a request (``cut N``: the connection ends after N bytes; a number: that status).
+"""
+
+import gzip
+import hashlib
+import http.server
+import io
+import random
+import tarfile
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+from urllib.parse import urlsplit
+
+import yaml
+
+from vaswani.corpus.manifest import find_manifest
+
+WORDS = {
+    "en": "house garden cat dog river king letter train book song winter morning bread stone",
+    "de": "Haus Garten Katze Hund Fluss König Brief Zug Buch Lied Winter Morgen Brot Stein",
+    "fr": "maison jardin chat chien fleuve roi lettre train livre chant hiver matin pain pierre",
+}
+SENTENCE = {
+    "en": "The {} sees the {} , isn't it ?",
+    "de": "Das {} sieht das {} , nicht wahr , ja ?",
+    "fr": "Le {} voit le {} , n'est-ce pas , oui ?",
+}
+FOLDER = {
+    "europarl-v7": "training/",
+    "commoncrawl": "",
+    "news-commentary-v9": "training/",
+    "news-commentary-v11": "training-parallel-nc-v11/",
+    "news-commentary-v12": "training/",
+    "un": "un/",
+    "giga-fren": "",
+    "newstest2013": "dev/",
+    "newstest2014": "test-full/",
+}
+
+
+def sentences(lang: str, count: int, seed: int) -> List[str]:
+    """``count`` sentences; the same seed gives translations of each other."""
+    dice = random.Random(seed)
+    words = WORDS[lang].split()
+    rows = [dice.choices(range(len(words)), k=3) for _ in range(count)]
+    return [
+        SENTENCE[lang].format(words[a], words[b] + f" {words[c]}" * (a % 4)) for a, b, c in rows
+    ]
+
+
+def sgml(lines: List[str]) -> bytes:
+    """A test set as WMT publishes it."""
+    segments = "".join(f'<seg id="{n}">{line}</seg>\n' for n, line in enumerate(lines, 1))
+    return f'<srcset setid="t"><doc docid="a">\n<p>\n{segments}</p></doc></srcset>\n'.encode()
+
+
+def content(part: str, name: str, lang: str, count: int) -> bytes:
+    """One file inside an archive."""
+    seed = sum(map(ord, part))
+    if name.endswith(".sgm"):
+        return sgml(sentences(lang, 20, seed))
+    text = "".join(line + "\n" for line in sentences(lang, count, seed)).encode("utf-8")
+    return gzip.compress(text, mtime=0) if name.endswith(".gz") else text
+
+
+def pack(path: Path, files: Dict[str, bytes]) -> None:
+    """Write files as a .tgz, .tar or .zip."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+            for name, data in files.items():
+                packed.writestr(name, data)
+        return
+    with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+
+def offer(www: Path, count: int = 120) -> None:
+    """Write every archive of the project's manifest, in small, as ``www/HOST/PATH``."""
+    table = yaml.safe_load(find_manifest("wmt14").read_text(encoding="utf-8"))
+    for part, entry in table["parts"].items():
+        files = {}
+        for pair, names in entry["members"].items():
+            for lang, name in zip(pair.split("-"), names, strict=True):
+                files[FOLDER[part] + name] = content(part, name, lang, count)
+        for source in entry["sources"]:
+            pack(www / urlsplit(source["url"]).path.lstrip("/"), files)
+
+
+def manifest(www: Path, base: str, target: Path) -> Path:
+    """The project's manifest with the server's addresses, and sizes and sums where it has them."""
+    table = yaml.safe_load(find_manifest("wmt14").read_text(encoding="utf-8"))
+    for entry in table["parts"].values():
+        for source in entry["sources"]:
+            path = urlsplit(source["url"]).path
+            data = (www / path.lstrip("/")).read_bytes()
+            source["url"] = base + path
+            if "sha256" in source:
+                source["sha256"] = hashlib.sha256(data).hexdigest()
+            if "bytes" in source:
+                source["bytes"] = len(data)
+    target.write_text(yaml.safe_dump(table), encoding="utf-8")
+    return target
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Offers a folder; ``asked`` notes each request (name, Range), ``faults`` are spent by it."""
+
+    def __init__(self, www: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.www, self.ranges = www, True
+        self.asked: List[Tuple[str, Optional[str]]] = []
+        self.faults: Dict[str, List[str]] = {}
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """GET of files, whole or from a byte on."""
+
+    server: Server
+
+    def do_GET(self) -> None:  # noqa: N802  (the name is http.server's)
+        name = self.path.rpartition("/")[2]
+        wanted = self.headers.get("Range")
+        self.server.asked.append((name, wanted))
+        faults = self.server.faults.get(name)
+        fault = faults.pop(0) if faults else ""
+        path = self.server.www / self.path.lstrip("/")
+        if fault.isdigit() or not path.is_file():
+            self.send_error(int(fault) if fault.isdigit() else 404)
+            return
+        data = path.read_bytes()
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        if wanted and self.server.ranges and start >= len(data):
+            self.send_error(416)
+            return
+        if wanted and self.server.ranges:
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            data = data[start:]
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if fault.startswith("cut "):
+            data = data[: int(fault.split()[1])]
+            self.close_connection = True
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""

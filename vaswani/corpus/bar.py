@@ -1,0 +1,72 @@
+"""How far a stage is: a bar on a terminal, a line now and then in a log."""
+
+import resource
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Optional, Type
+
+#: seconds between lines where there is no terminal
+LINE_EVERY = 60.0
+_WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+
+
+class Bar:
+    """Counts pairs (or other units) of a stage; use as a context manager."""
+
+    def __init__(self, title: str, total: Optional[int], unit: str = "pairs") -> None:
+        from tqdm import tqdm
+
+        self.title, self.total, self.unit = title, total, unit
+        self.done, self.begun = 0, time.monotonic()
+        self.last_line = self.begun
+        self.bar = tqdm(
+            total=total, desc=title, unit=f" {unit}", leave=False, disable=None, unit_scale=True
+        )
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.bar.close()
+
+    def update(self, count: int) -> None:
+        """So many more are done."""
+        self.done += count
+        self.bar.update(count)
+        if self.bar.disable and time.monotonic() - self.last_line >= LINE_EVERY:
+            self.last_line = time.monotonic()
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        """``tokenise: 12,000 of 40,000 pairs, 3,200 a second, 0:00:08 left``."""
+        seconds = max(time.monotonic() - self.begun, 1e-3)
+        rate = self.done / seconds
+        said = f"{self.title}: {self.done:,}"
+        if self.total:
+            said += f" of {self.total:,}"
+        said += f" {self.unit}, {rate:,.0f} a second"
+        if self.total and rate > 0:
+            said += f", {clock((self.total - self.done) / rate)} left"
+        return said
+
+
+def clock(seconds: float) -> str:
+    """``1:02:09`` for 3,729 seconds."""
+    whole = max(0, round(seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process, or a process it has waited for, ever held."""
+    own, children = (resource.getrusage(who).ru_maxrss for who in _WHO)
+    status = Path("/proc/self/status")
+    if status.is_file():  # Linux: ru_maxrss would count what our parent held when it started us
+        own = int(status.read_text().partition("VmHWM:")[2].split()[0])
+    return max(own, children) / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -1,0 +1,163 @@
+"""What a data recipe says, and where it is found: ``configs/data/NAME.yaml`` or arguments."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+from vaswani.corpus.clean import Limits
+from vaswani.corpus.text import SPLITS
+from vaswani.errors import UserError
+from vaswani.experiment import find_config, nearest, read_yaml
+
+#: what the values of these keys may be
+CHOICES = {
+    "bpe_counts": ("merges", "types"),
+    "normalise": ("none", "train", "all"),
+    "clean_after": ("tok", "bpe"),
+}
+LEAST = {"bpe": 1, "dictionary": 1, "valid_every": 2, "min_words": 0, "max_words": 1, "limit": 1}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the data of an experiment is made; the fields are the keys of ``configs/data/*.yaml``."""
+
+    source_lang: str
+    target_lang: str
+    #: prefixes of the files, LANG (and .gz or .xz) appended; or ``generate`` instead of the three;
+    #: with ``archives``, parts of the manifest, of which ``train`` may list several
+    train: Union[str, List[str], None] = None
+    valid: Optional[str] = None
+    test: Optional[str] = None
+    #: "phrases": the demo's generator
+    generate: Optional[str] = None
+    #: the manifest the parts are in: ``configs/data/archives/NAME.yaml``
+    archives: Optional[str] = None
+    #: every n-th training pair becomes the validation set, instead of ``valid``
+    valid_every: Optional[int] = None
+    #: Moses' punctuation normalisation, and no control characters: of "train" (and what is held
+    #: out of it), "all" or "none"
+    normalise: str = "none"
+    #: the text comes as tokens already
+    tokenised: bool = False
+    #: Moses' ``-a``: "well-known" is well @-@ known
+    split_hyphens: bool = False
+    #: ’ becomes ' in the test set before it is tokenised
+    straight_test_apostrophes: bool = False
+    #: limits of a training pair, in words or pieces of either side: see ``clean_after``
+    min_words: Optional[int] = None
+    max_words: Optional[int] = None
+    #: longest side by shortest side
+    ratio: Optional[float] = None
+    #: where the limits hold: on words ("tok") or on BPE pieces ("bpe")
+    clean_after: str = "tok"
+    #: size of the joint BPE (5.1)
+    bpe: int = 10000
+    #: what ``bpe`` counts: merges, or types (single characters and merges together)
+    bpe_counts: str = "merges"
+    #: the most frequent types the dictionary keeps; all, if not given
+    dictionary: Optional[int] = None
+    #: a trial: the first pairs of each training part, this many together
+    limit: Optional[int] = None
+    #: counts to expect, by ``text/train``, ``tok/train``, …: shown beside ours
+    expected: Optional[Dict[str, int]] = None
+
+    @property
+    def langs(self) -> Tuple[str, str]:
+        """Source, then target."""
+        return self.source_lang, self.target_lang
+
+    @property
+    def splits(self) -> List[str]:
+        """The sets there are; a user's own text may lack a test set."""
+        held_out = ["valid"] if self.valid_every else []
+        return [n for n in SPLITS if self.generate or n in held_out or getattr(self, n)]
+
+    def parts(self, split: str) -> List[str]:
+        """The prefixes or parts a set is made of, in order."""
+        named = getattr(self, split)
+        return [named] if isinstance(named, str) else list(named or [])
+
+    def cleaned(self, split: str) -> bool:
+        """Whether pairs may be left out of a set: training text, and what is held out of it."""
+        return split == "train" or (split == "valid" and bool(self.valid_every))
+
+    def limits(self, split: str, stage: str) -> Optional[Limits]:
+        """What a pair of a set must satisfy after a stage ("tok" or "bpe"), if anything."""
+        if not self.cleaned(split):
+            return None
+        if stage == self.clean_after:
+            return Limits(self.min_words, self.max_words, self.ratio)
+        # words without an end are kept from the BPE in any case
+        return Limits() if stage == "tok" else None
+
+
+def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
+    """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
+
+    Raises:
+        UserError: an unknown or missing key, or a value that cannot be.
+    """
+    known = [item.name for item in fields(Recipe)]
+    for key in table:
+        if key not in known:
+            raise UserError(f"{where}: there is no key '{key}'{nearest(str(key), known)}")
+    given = {key: value for key, value in table.items() if value is not None}
+    for key in ("source_lang", "target_lang"):
+        if not isinstance(given.get(key), str):
+            raise UserError(f"{where}: '{key}' is missing (a code such as 'en'; quote 'no')")
+    if given["source_lang"] == given["target_lang"]:
+        raise UserError(f"{where}: source and target are both '{given['source_lang']}'")
+    check_sets(given, where)
+    check_values(given, where)
+    return Recipe(**given)
+
+
+def check_sets(given: Dict[str, Any], where: str) -> None:
+    """Raises UserError unless training and validation text are named, once."""
+    if "generate" in given:
+        return
+    several = isinstance(given.get("train"), list) and given["train"] and "archives" in given
+    if not several and not isinstance(given.get("train"), str):
+        raise UserError(f"{where}: 'train' is missing: the prefix of its two files")
+    if isinstance(given.get("valid"), str) == ("valid_every" in given):
+        raise UserError(
+            f"{where}: 'valid' is missing: the prefix of its two files (or 'valid_every': hold "
+            "out every n-th training pair; not both)"
+        )
+
+
+def check_values(given: Dict[str, Any], where: str) -> None:
+    """Raises UserError where a number is too small or a word is not one of the choices."""
+    for key, least in LEAST.items():
+        value = given.get(key, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            what = "a number of merges" if key == "bpe" else "a whole number"
+            raise UserError(f"{where}: {key} is {value!r}, but must be {what}, at least {least}")
+    ratio = given.get("ratio", 1.0)
+    if not isinstance(ratio, (int, float)) or isinstance(ratio, bool) or not ratio >= 1:
+        raise UserError(f"{where}: ratio is {ratio!r}, but must be a number, at least 1")
+    if given.get("min_words", 0) > given.get("max_words", float("inf")):
+        raise UserError(f"{where}: min_words is above max_words, so no pair could stay")
+    for key, choices in CHOICES.items():
+        if given.get(key, choices[0]) not in choices:
+            raise UserError(f"{where}: {key} is {given[key]!r}; it may be {', '.join(choices)}")
+
+
+def find_recipe(name: str) -> Tuple[Recipe, Path]:
+    """The recipe an experiment or recipe name stands for, and the folder it makes.
+
+    An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``.
+    """
+    try:
+        path = find_config(name)
+    except UserError:
+        path = find_config(name, "data")
+    table = read_yaml(path)
+    folder = Path("data") / path.stem
+    if isinstance(table.get("task"), dict):
+        folder = Path(str(table["task"].get("data"))).parent
+        beside = path.parent / "data" / f"{folder.name}.yaml"
+        path = beside if beside.is_file() else find_config(folder.name, "data")
+        table = read_yaml(path)
+    return recipe_from(table, str(path)), folder

@@ -1,0 +1,206 @@
+"""The stages of preparation, one function each: raw → text → tok → codes → bpe → data-bin.
+
+Each takes the job and the path aside that it fills, and returns what it reports (JSON-able): for
+every set, the pairs seen, kept, held out and left out by reason.
+"""
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from vaswani.corpus import binarise, bpe, extract, text
+from vaswani.corpus.bar import Bar
+from vaswani.corpus.clean import Report
+from vaswani.corpus.download import fetch
+from vaswani.corpus.manifest import Part
+from vaswani.corpus.parallel import Chunk, Outcome, chunks, transform
+from vaswani.corpus.recipe import Recipe
+from vaswani.corpus.sentences import Sentences
+from vaswani.corpus.tokenise import Tokens
+from vaswani.errors import UserError
+
+Pair = Tuple[Path, Path]
+Maker = Callable[[], Callable[[Chunk], Outcome]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of ``vaswani prepare``."""
+
+    recipe: Recipe
+    #: data/NAME
+    folder: Path
+    #: processes
+    workers: int
+    #: the parts of the manifest, by set; empty without archives
+    parts: Dict[str, List[Part]]
+    #: where archives lie or are put
+    archives: Path
+    #: take the validation and test set from sacreBLEU
+    sacrebleu: bool = False
+
+    def pair(self, folder: Path, split: str) -> Pair:
+        """The two files of a set."""
+        source, target = (folder / f"{split}.{lang}" for lang in self.recipe.langs)
+        return source, target
+
+
+def make_raw(job: Job, out: Path) -> Any:
+    """The archives downloaded, checked, and their texts: ``raw/PART.LANG``."""
+    found = {}
+    for split, parts in job.parts.items():
+        for part in parts:
+            part.files(job.recipe.langs)
+            if split == "train" or not job.sacrebleu:
+                found[part.name] = fetch(part, job.archives)
+    out.mkdir()
+    counts: Dict[str, Any] = {}
+    every = [part for parts in job.parts.values() for part in parts]
+    with Bar("extract", len(every), "parts") as bar:
+        for part in every:
+            extract.write_parts(found, [part], job.recipe.langs, out)
+            lines = [text.count_lines(path) for path in job.pair(out, part.name)]
+            if lines[0] != lines[1] or not lines[0]:
+                raise UserError(
+                    f"{found.get(part.name, part.name)}: {part.name} has {lines[0]:,} and "
+                    f"{lines[1]:,} lines in its two languages, but should have as many of both"
+                )
+            counts[part.name] = asdict(Report(seen=lines[0], kept=lines[0]))
+            bar.update(1)
+    return counts
+
+
+def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
+    """The sentences as they are written: readable, one a line, parallel; normalised if asked."""
+    out.mkdir()
+    recipe = job.recipe
+    if recipe.generate:
+        if recipe.generate != "phrases":
+            raise UserError(f"there is no generator '{recipe.generate}'; known: phrases")
+        from vaswani.corpus import phrases
+
+        phrases.write("-".join(recipe.langs), out)
+        return {}
+    counts: Dict[str, Any] = {}
+    with Bar("text", count_pairs([p for pairs in sources.values() for p in pairs])) as bar:
+        for split, pairs in sources.items():
+            report = Report()
+            held = job.pair(out, "valid") if split == "train" and recipe.valid_every else ()
+            for pair, limit in zip(pairs, shares(recipe, split, len(pairs)), strict=True):
+                make = partial(
+                    Sentences,
+                    names=(str(pair[0]), str(pair[1])),
+                    langs=recipe.langs,
+                    clean_up=recipe.cleaned(split),
+                    lenient=bool(recipe.archives) and split == "train",
+                    normalise=recipe.normalise in ("all", split),
+                    valid_every=recipe.valid_every if split == "train" else None,
+                    before=report.seen,
+                )
+                targets = job.pair(out, split)
+                pieces = chunks(pair, limit)
+                report.add(transform(make, pieces, targets, job.workers, bar.update, held))
+            counts[split] = asdict(report)
+            if held:
+                counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
+    check(job, counts, out, "non-empty sentences")
+    for split in sources:
+        if not recipe.cleaned(split) and not any(all(row) for row in rows(job.pair(out, split))):
+            raise UserError(f"{sources[split][0][0]} and its other side: every pair has a blank")
+    return counts
+
+
+def rows(pair: Pair) -> Any:
+    """The pairs of sentences of two files."""
+    return zip(*(text.read_lines(path) for path in pair), strict=True)
+
+
+def shares(recipe: Recipe, split: str, parts: int) -> List[Optional[int]]:
+    """How many pairs to take of each part: ``limit`` of the training set, evenly."""
+    if recipe.limit is None or split != "train":
+        return [None] * parts
+    return [recipe.limit // parts + (n < recipe.limit % parts) for n in range(parts)]
+
+
+def make_tokens(job: Job, out: Path) -> Any:
+    """Moses tokens (or the text, where it is tokens already), within the limits on words."""
+    recipe = job.recipe
+
+    def make(split: str) -> Maker:
+        return partial(
+            Tokens,
+            split,
+            None if recipe.tokenised else recipe.langs,
+            recipe.split_hyphens,
+            recipe.straight_test_apostrophes and split == "test",
+            recipe.limits(split, "tok"),
+        )
+
+    return each_set(job, job.folder / "text", out, "tokenise", make)
+
+
+def make_codes(job: Job, out: Path) -> Any:
+    """The joint BPE, learned on the training part of both languages."""
+    recipe = job.recipe
+    sources = job.pair(job.folder / "tok", "train")
+    with Bar("learn BPE", None, "chunks") as bar:
+        types = recipe.bpe_counts == "types"
+        bpe.learn(sources, out, recipe.bpe, types, job.workers, bar.update)
+    return {"merges": text.count_lines(out) - 1}
+
+
+def make_bpe(job: Job, out: Path) -> Any:
+    """The BPE applied, within the limits on pieces."""
+
+    def make(split: str) -> Maker:
+        limits = job.recipe.limits(split, "bpe")
+        return partial(bpe.Pieces, split, job.folder / "codes", limits)
+
+    return each_set(job, job.folder / "tok", out, "apply BPE", make)
+
+
+def make_data_bin(job: Job, out: Path) -> Any:
+    """fairseq's binary form, with one dictionary."""
+    recipe, source = job.recipe, job.folder / "bpe"
+    with Bar("binarise", None, "bytes") as bar:
+        binarise.binarise(
+            source,
+            out,
+            recipe.langs,
+            recipe.splits,
+            job.workers,
+            recipe.dictionary,
+            bar.update,
+        )
+    return {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
+
+
+def each_set(
+    job: Job, source: Path, out: Path, title: str, make: Callable[[str], Maker]
+) -> Dict[str, Any]:
+    """Run the work that ``make(set)`` makes over every set, under one bar."""
+    out.mkdir()
+    counts = {}
+    pairs = {split: job.pair(source, split) for split in job.recipe.splits}
+    with Bar(title, count_pairs(list(pairs.values()))) as bar:
+        for split, pair in pairs.items():
+            targets = job.pair(out, split)
+            report = transform(make(split), chunks(pair), targets, job.workers, bar.update)
+            counts[split] = asdict(report)
+    check(job, counts, out, "sentences within the limits")
+    return counts
+
+
+def count_pairs(pairs: Sequence[Pair]) -> int:
+    """The pairs of all files together."""
+    return sum(text.count_lines(pair[0]) for pair in pairs)
+
+
+def check(job: Job, counts: Dict[str, Any], out: Path, what: str) -> None:
+    """Raises UserError where a file has not the lines it should, or a set has no pair left."""
+    for split, report in counts.items():
+        if not report["kept"]:
+            raise UserError(f"the {split} set of {job.folder} has no pair of {what}")
+        for path in job.pair(out, split):
+            text.check_count(path, report["kept"])
