@@ -26,9 +26,9 @@ WORDS = {
     "fr": "maison jardin chat chien fleuve roi lettre train livre chant hiver matin pain pierre",
 }
 SENTENCE = {
-    "en": "The {} sees the {} , isn't it ?",
-    "de": "Das {} sieht das {} , nicht wahr , ja ?",
-    "fr": "Le {} voit le {} , n'est-ce pas , oui ?",
+    "en": "The well-known {} sees the {}, isn’t it?",
+    "de": "Der bekannte {} sieht „den“ {}, nicht wahr?",
+    "fr": "Le célèbre {} voit le {}, n’est-ce pas ?",
 }
 FOLDER = {
     "europarl-v7": "training/",
@@ -119,7 +119,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.www, self.ranges = www, True
         self.asked: List[Tuple[str, Optional[str]]] = []
         self.faults: Dict[str, List[str]] = {}
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def base(self) -> str:

@@ -1,6 +1,7 @@
 """WMT14 from nothing to data-bin, from a server on this machine that offers it in small."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,31 +9,51 @@ from pathlib import Path
 import pytest
 
 from tests import archives
+from vaswani import prepare
+from vaswani.corpus import stage
 from vaswani.corpus.binarise import binary_lines
+from vaswani.corpus.manifest import choose, read_manifest
+from vaswani.corpus.recipe import find_recipe
+from vaswani.corpus.steps import Job
 
 ROOT = Path(__file__).resolve().parents[2]
+#: pairs in each training archive
+COUNT = 280
 
 
 @pytest.fixture(scope="module")
-def www(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("www")
-    archives.offer(folder)
-    return folder
-
-
-@pytest.fixture
-def server(www):
+def server(tmp_path_factory):
+    www = tmp_path_factory.mktemp("www")
+    archives.offer(www, COUNT)
     server = archives.Server(www)
     yield server
     server.shutdown()
     server.server_close()
 
 
-@pytest.fixture
-def manifest(www, server, tmp_path, monkeypatch) -> str:
-    """The manifest of the server; the test runs in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return str(archives.manifest(www, server.base, tmp_path / "manifest.yaml"))
+@pytest.fixture(scope="module")
+def manifest(server, tmp_path_factory) -> str:
+    """The manifest with the server's addresses."""
+    path = tmp_path_factory.mktemp("manifest") / "manifest.yaml"
+    return str(archives.manifest(server.www, server.base, path))
+
+
+@pytest.fixture(scope="module")
+def english_german(server, manifest, tmp_path_factory) -> Path:
+    """Where the script has prepared English-German from nothing."""
+    folder = tmp_path_factory.mktemp("en-de")
+    done = script(folder, "en-de", "--manifest", manifest, "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def english_french(server, manifest, tmp_path_factory) -> Path:
+    """The same of English-French."""
+    folder = tmp_path_factory.mktemp("en-fr")
+    done = script(folder, "en-fr", "--manifest", manifest, "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 def script(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -61,34 +82,144 @@ def lines(path: Path):
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-@pytest.mark.parametrize(("pair", "train"), [("en-de", 360), ("en-fr", 600)])
-def test_a_pair_from_nothing_to_data_bin(tmp_path, server, manifest, pair, train):
-    """Every archive fetched once, every pair in its place; the second run does nothing."""
-    command = [pair, "--manifest", manifest, "--workers", "1"]
-    done = script(tmp_path, *command)
-    assert done.returncode == 0, done.stderr
-    target = pair[-2:]
-    folder = tmp_path / "data" / f"wmt14_en_{target}"
-    seeds = {"test": "newstest2014", "valid": "newstest2013"}
-    for split, part in seeds.items():
-        for lang in ("en", target):
+def all_but_binary(name: str, manifest: str, out: Path) -> Path:
+    """Run every stage of a recipe but the last, which takes seconds, in this process."""
+    recipe, _ = find_recipe(name)
+    named = {split: recipe.parts(split) for split in ("train", "valid", "test")}
+    known = read_manifest(manifest)
+    parts = {split: choose(known, names, name) for split, names in named.items() if names}
+    job = Job(recipe, out, 1, parts, out.parent / "archives")
+    key, stages = prepare.plan_stages(job, None)
+    for step in stages[:-1]:
+        key = stage.key_of([key, step.name, step.options])
+        assert stage.run_stage(out / step.name, key, step.make)
+    return out
+
+
+@pytest.mark.parametrize(("pair", "parts"), [("en-de", 3), ("en-fr", 5)])
+def test_a_pair_from_nothing_to_data_bin(request, server, manifest, pair, parts):
+    """Every archive fetched, every pair in its place; a second run does nothing."""
+    root = request.getfixturevalue("english_german" if pair == "en-de" else "english_french")
+    source, target = pair.split("-")
+    folder = root / "data" / f"wmt14_en_{target}"
+    for split, part in (("test", "newstest2014"), ("valid", "newstest2013")):
+        for lang in (source, target):
             expected = archives.sentences(lang, 20, sum(map(ord, part)))
             assert lines(folder / "text" / f"{split}.{lang}") == expected, "raw, as written"
-    english, other = lines(folder / "text" / "train.en"), lines(folder / "text" / f"train.{target}")
-    assert len(english) == len(other) == train
-    assert english[:120] == archives.sentences("en", 120, sum(map(ord, "europarl-v7")))
-    assert other[:120] == archives.sentences(target, 120, sum(map(ord, "europarl-v7")))
-    assert "isn &apos;t" in lines(folder / "tok" / "train.en")[0], "Moses' tokens"
-    for split, count in (("train", train), ("valid", 20), ("test", 20)):
-        for lang in ("en", target):
-            index = folder / "data-bin" / f"{split}.{pair}.{lang}.idx"
-            assert binary_lines(index) == count
-    dictionaries = [(folder / "data-bin" / f"dict.{x}.txt").read_bytes() for x in ("en", target)]
+    for lang in (source, target):
+        found = lines(folder / "text" / f"train.{lang}")
+        assert len(found) == parts * COUNT
+        assert found[:COUNT] == archives.sentences(lang, COUNT, sum(map(ord, "europarl-v7")))
+        for split, count in (("train", parts * COUNT), ("valid", 20), ("test", 20)):
+            assert binary_lines(folder / "data-bin" / f"{split}.{pair}.{lang}.idx") == count
+    assert ", isn ’ t it ?" in lines(folder / "tok" / "train.en")[0], "Moses' tokens"
+    dictionaries = [(folder / "data-bin" / f"dict.{x}.txt").read_bytes() for x in (source, target)]
     assert dictionaries[0] == dictionaries[1], "joint (3.4)"
-    assert all(wanted is None for _, wanted in server.asked)
-    asked = [name for name, _ in server.asked]
-    assert len(asked) == len(set(asked)) == (5 if pair == "en-de" else 7)
+    assert len(list((root / "data" / "archives").glob("*.t*"))) == parts + 2
     server.asked.clear()
-    again = script(tmp_path, *command)
-    assert again.returncode == 0 and "already prepared" in again.stderr and not server.asked
-    assert "made" not in again.stderr
+    again = script(root, pair, "--manifest", manifest, "--workers", "1")
+    assert again.returncode == 0 and "already prepared" in again.stderr
+    assert "made" not in again.stderr and not server.asked
+
+
+@pytest.mark.parametrize(("lang", "train"), [("de", 3 * COUNT), ("fr", 5 * COUNT)])
+def test_the_recipe_of_fairseqs_script(tmp_path, manifest, lang, train):
+    """Dev out of train, hyphens split, train normalised and test not, cleaned after the BPE."""
+    out = all_but_binary(f"wmt14_en_{lang}_fairseq", manifest, tmp_path / "out")
+    every = 100 if lang == "de" else 1333
+    held = train // every
+    source = [
+        line
+        for part in find_recipe(f"wmt14_en_{lang}_fairseq")[0].parts("train")
+        for line in archives.sentences("en", COUNT, sum(map(ord, part)))
+    ]
+    dev = [line.replace("’", "'") for line in source[every - 1 :: every]]
+    assert held and lines(out / "text" / "valid.en") == dev
+    assert len(lines(out / "text" / "train.en")) == train - held
+    assert "’" not in (out / "text" / "train.en").read_text(encoding="utf-8"), "normalised"
+    assert "’" in (out / "text" / "test.en").read_text(encoding="utf-8"), "as written"
+    assert "isn &apos;t" in lines(out / "tok" / "test.en")[0], "its apostrophes are straight"
+    assert "well @-@ known" in lines(out / "tok" / "test.en")[0]
+    cleaned = stage.marker(out / "bpe")["report"]["train"]
+    assert len(lines(out / "tok" / "train.en")) == cleaned["seen"] == train - held
+    for left in zip(*(lines(out / "bpe" / f"train.{x}") for x in ("en", lang)), strict=True):
+        short, long = sorted(len(side.split()) for side in left)
+        assert short >= 1 and long <= 1.5 * short
+    assert len(lines(out / "bpe" / "test.en")) == 20, "of a test set nothing is left out"
+
+
+def test_the_recipe_of_the_authors_code(tmp_path, manifest, server):
+    """News commentary v11, and hyphens left alone."""
+    server.asked.clear()
+    out = all_but_binary("wmt14_en_de_t2t", manifest, tmp_path / "out")
+    assert "training-parallel-nc-v11.tgz" in [name for name, _ in server.asked]
+    assert len(lines(out / "bpe" / "train.en")) == 3 * COUNT
+    assert "well-known" in lines(out / "tok" / "train.en")[0]
+
+
+KILLED = """
+import os, signal, sys
+from vaswani import cli
+from vaswani.corpus import binarise, stage, steps
+
+name, where, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
+functions = {"raw": "raw", "text": "text", "tok": "tokens", "codes": "codes", "bpe": "bpe"}
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def half_written(make):
+    def run(*arguments):
+        make(*arguments)
+        out = arguments[-1]
+        for path in [out] if out.is_file() else out.iterdir():
+            os.truncate(path, path.stat().st_size // 2)
+        die()
+    return run
+
+def without_marker(path, *rest):
+    return die() if path.name == name + ".json" else atomic_write(path, *rest)
+
+if name == "data-bin":
+    binarise.LOOK_EVERY = 0.5
+    binarise.written_bytes = die
+elif where == "half written":
+    function = "make_" + functions[name]
+    setattr(steps, function, half_written(getattr(steps, function)))
+else:
+    atomic_write = stage.atomic_write
+    stage.atomic_write = without_marker
+sys.exit(cli.main(arguments))
+"""
+
+
+def files_of(folder: Path):
+    """Every file below a folder but markers, with its bytes."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    named = {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    return {name: data for name, data in named.items() if not name.startswith(".stages")}
+
+
+def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(tmp_path, manifest, english_german):
+    """SIGKILL half-way, and between the result and its marker; then the same command to the end."""
+    command = ["prepare", "wmt14_en_de", "--manifest", manifest, "--workers", "1"]
+    arguments = [*command, "--archives", str(tmp_path / "archives")]
+
+    def run(*more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, *more, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+
+    for name in ("raw", "text", "tok", "codes", "bpe", "data-bin"):
+        for where in ("half written", "without a marker")[: 1 if name == "data-bin" else 2]:
+            done = run("-c", KILLED, name, where)
+            assert done.returncode == -signal.SIGKILL, (name, where, done.stderr)
+    done = run("-m", "vaswani.cli")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("made") == 1, "only what was not done"
+    folder = Path("data") / "wmt14_en_de"
+    assert files_of(tmp_path / folder) == files_of(english_german / folder)

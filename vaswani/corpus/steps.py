@@ -201,6 +201,8 @@ def check(job: Job, counts: Dict[str, Any], out: Path, what: str) -> None:
     """Raises UserError where a file has not the lines it should, or a set has no pair left."""
     for split, report in counts.items():
         if not report["kept"]:
-            raise UserError(f"the {split} set of {job.folder} has no pair of {what}")
+            every = job.recipe.valid_every
+            hint = f" (one in {every:,} is held out for it)" if split == "valid" and every else ""
+            raise UserError(f"the {split} set of {job.folder} has no pair of {what}{hint}")
         for path in job.pair(out, split):
             text.check_count(path, report["kept"])

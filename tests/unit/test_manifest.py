@@ -1,0 +1,102 @@
+"""The manifest of archives, and the recipes that name its parts."""
+
+from dataclasses import fields
+
+import pytest
+
+from vaswani.corpus.manifest import choose, read_manifest
+from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
+from vaswani.errors import UserError
+from vaswani.experiment import CONFIGS, read_yaml
+
+RECIPES = [f"wmt14_en_{lang}{kind}" for lang in ("de", "fr") for kind in ("", "_t2t", "_fairseq")]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_states_every_value_and_names_parts_there_are(name):
+    recipe, folder = find_recipe(name)
+    assert str(folder) == f"data/{name}"
+    table = read_yaml(CONFIGS / "data" / f"{name}.yaml")
+    left_to_the_user = {"generate", "limit", "valid", "valid_every"}
+    assert {item.name for item in fields(Recipe)} - left_to_the_user <= set(table)
+    manifest = read_manifest(str(recipe.archives))
+    for split in ("train", "valid", "test"):
+        for part in choose(manifest, recipe.parts(split), name):
+            assert all(part.files(recipe.langs))
+
+
+def test_the_papers_data_is_wmt14s():
+    """5.1 and 6: news commentary v9, newstest2013 and 2014, 37,000 types, 32,000 for French."""
+    german, french = (find_recipe(f"wmt14_en_{lang}")[0] for lang in ("de", "fr"))
+    assert german.train == ["europarl-v7", "commoncrawl", "news-commentary-v9"]
+    assert set(french.parts("train")) == {*german.parts("train"), "un", "giga-fren"}
+    for recipe in (german, french):
+        assert (recipe.valid, recipe.test) == ("newstest2013", "newstest2014")
+        assert recipe.normalise == "none" and not recipe.straight_test_apostrophes
+    assert (german.bpe, german.bpe_counts, french.bpe) == (37000, "types", 32000)
+
+
+def test_archives_in_the_manifest_are_told_apart_by_name():
+    parts = read_manifest("wmt14").values()
+    names = [source.name for part in parts for source in part.sources]
+    assert len(names) == len(set(names)), "they share a folder"
+
+
+GOOD = """
+parts:
+  a:
+    sources: [{url: https://host/a.tgz}]
+    members: {en-de: [x, y]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("parts:", "files:", "expected 'parts:'"),
+        ("sources:", "source:", "it should say 'sources'"),
+        ("[{url: https://host/a.tgz}]", "[]", "'sources' is missing"),
+        ("https://host/a.tgz", "ftp://host/a.tgz", "no address of a file"),
+        ("https://host/a.tgz", "https://host/", "no address of a file"),
+        ("tgz}", "tgz, bytes: -1}", "not a size"),
+        ("tgz}", "tgz, sha256: abc}", "64 hexadecimal digits"),
+        ("[x, y]", "[x]", "two names for each pair"),
+    ],
+)
+def test_what_is_wrong_with_a_manifest_is_said(tmp_path, old, new, said):
+    path = tmp_path / "m.yaml"
+    path.write_text(GOOD, encoding="utf-8")
+    assert list(read_manifest(str(path))) == ["a"]
+    path.write_text(GOOD.replace(old, new), encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        read_manifest(str(path))
+
+
+def test_unknown_names_are_said_with_what_there_is():
+    manifest = read_manifest("wmt14")
+    with pytest.raises(UserError, match=r"no part 'europarl-v8' \(did you mean 'europarl-v7'\?\)"):
+        choose(manifest, ["europarl-v8"], "train")
+    with pytest.raises(UserError, match=r"'un' has no pair en-de; it has: en-fr"):
+        manifest["un"].files(("en", "de"))
+    with pytest.raises(UserError, match="no manifest of archives 'wmt15'"):
+        read_manifest("wmt15")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ratio": 0.5}, "ratio is 0.5"),
+        ({"max_words": 0}, "max_words is 0"),
+        ({"min_words": 9, "max_words": 5}, "no pair could stay"),
+        ({"normalise": "some"}, "it may be none, train, all"),
+        ({"valid_every": 10}, "not both"),
+        ({"valid": None}, "'valid' is missing"),
+        ({"train": ["a", "b"]}, "'train' is missing"),
+        ({"limit": 1.5}, "limit is 1.5"),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_said(change, said):
+    table = {"source_lang": "en", "target_lang": "de", "train": "t", "valid": "v"}
+    assert recipe_from(table, "x").bpe == 10000
+    with pytest.raises(UserError, match=said):
+        recipe_from({**table, **change}, "x")

@@ -1,0 +1,162 @@
+"""Streaming over processes: order, bounds, and what happens when one of them dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from vaswani.corpus import parallel
+from vaswani.corpus.parallel import chunks, in_order, transform
+from vaswani.corpus.sentences import Sentences
+from vaswani.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(folder, lines, name="t"):
+    """Two parallel files: what is given, and its numbers."""
+    paths = [folder / f"{name}.en", folder / f"{name}.de"]
+    paths[0].write_bytes(b"".join(line + b"\n" for line in lines))
+    paths[1].write_bytes(b"".join(b"%d\n" % n for n in range(len(lines))))
+    return paths
+
+
+def twice():
+    """Makes work: the double of a number."""
+    return lambda item: item * 2
+
+
+def fails():
+    """Makes work that refuses 7."""
+
+    def work(item):
+        if item == 7:
+            raise UserError("seven")
+        return item
+
+    return work
+
+
+def dies():
+    """Makes work that kills its process at 7."""
+    return lambda item: os.kill(os.getpid(), signal.SIGKILL) if item == 7 else item
+
+
+def slow():
+    """Makes work that takes an hour."""
+    return lambda item: time.sleep(3600)
+
+
+def test_two_processes_give_what_one_gives(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel, "CHUNK_LINES", 3)
+    sources = write(tmp_path, [b"line %d" % n if n % 5 else b"" for n in range(100)])
+    results = []
+    for workers in (1, 2):
+        targets = [tmp_path / f"{workers}.{lang}" for lang in ("en", "de")]
+        make = partial(Sentences, ("a", "b"), ("en", "de"), clean_up=True)
+        report = transform(make, chunks(sources), targets, workers, lambda _: None)
+        results.append(([path.read_bytes() for path in targets], report))
+    assert results[0] == results[1]
+    kept = [n for n in range(100) if n % 5]
+    assert results[0][0][1] == b"".join(b"%d\n" % n for n in kept), "in order"
+    assert (report.seen, report.kept) == (100, 80)
+
+
+def test_chunks_are_whole_lines_within_both_bounds(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel, "CHUNK_LINES", 4)
+    monkeypatch.setattr(parallel, "CHUNK_BYTES", 30)
+    sources = write(tmp_path, [b"x" * 10] * 6 + [b"y"] * 6)
+    found = [(chunk.first, chunk.lines) for chunk in chunks(sources)]
+    assert found == [(1, 3), (4, 3), (7, 4), (11, 2)], "three lines are 13 bytes each: over 30"
+    assert [chunk.lines for chunk in chunks(sources, limit=5)] == [3, 2]
+    assert b"".join(chunk.sides[0] for chunk in chunks(sources)) == sources[0].read_bytes()
+
+
+def test_no_more_is_read_ahead_than_the_processes_need():
+    read = []
+    items = (read.append(n) or n for n in range(100))
+    results = in_order(twice, items, 2)
+    assert next(results) == 0
+    assert len(read) <= parallel.WORTH_A_PROCESS + 2 * 2
+    assert list(results) == [2 * n for n in range(1, 100)]
+
+
+def test_an_error_in_a_process_is_its_message():
+    with pytest.raises(UserError, match="seven"):
+        list(in_order(fails, range(20), 2))
+
+
+def test_a_process_that_was_killed_is_said():
+    with pytest.raises(UserError, match="worker process was killed.*fewer --workers"):
+        list(in_order(dies, range(20), 2))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into Linux' /proc")
+def test_nothing_is_left_running_when_the_parent_is_killed():
+    mark = f"PARALLEL_TEST={os.getpid()}_{time.monotonic_ns()}"
+    name, _, value = mark.partition("=")
+    code = (
+        "from tests.unit.test_parallel import slow; from vaswani.corpus.parallel import in_order\n"
+        "if __name__ == '__main__': list(in_order(slow, range(20), 2))"
+    )
+    environment = {**os.environ, name: value, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    assert wait_for(lambda: len(marked(mark)) >= 3), "a parent and two workers"
+    parent.kill()
+    parent.wait()
+    assert wait_for(lambda: not marked(mark))
+
+
+def marked(mark):
+    """The processes with an environment variable."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(condition, seconds=20.0):
+    """Whether a condition comes about."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+MEASURE = """
+import sys
+from functools import partial
+from pathlib import Path
+from vaswani.corpus.bar import peak_megabytes
+from vaswani.corpus.parallel import chunks, transform
+from vaswani.corpus.sentences import Sentences
+sources = [Path(name) for name in sys.argv[1:3]]
+make = partial(Sentences, ("a", "b"), ("en", "de"), clean_up=True)
+transform(make, chunks(sources), [Path(name) for name in sys.argv[3:]], 1, lambda _: None)
+print(peak_megabytes())
+"""
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    """Ten times the text, 80 MB, in the same memory: the bound is that of the chunks."""
+    peaks = []
+    for count in (2_000, 20_000):
+        lines = [b"four words of text " * 200] * count
+        sources = write(tmp_path, lines, f"{count}")
+        targets = [tmp_path / "out.en", tmp_path / "out.de"]
+        command = [sys.executable, "-c", MEASURE, *map(str, sources), *map(str, targets)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        peaks.append(float(done.stdout))
+    assert peaks[1] < peaks[0] + 10 and peaks[1] < 150, f"{peaks} MB"
