@@ -13,9 +13,10 @@ PYTHONS = ["3.11", "3.12", "3.10"]  # modern stack, modern stack, official stack
 ENVIRONMENTS = Path(os.environ.get("VASWANI_ENVIRONMENTS", ".nox"))
 
 
-@nox.session(python=PYTHONS, venv_backend="none")
-def tests(session: nox.Session) -> None:
-    """The default tests; ``-- test-all`` runs every one."""
-    target = session.posargs[0] if session.posargs else "test"
-    version = str(session.python)
-    session.run("make", target, f"PYTHON={version}", f"VENV={ENVIRONMENTS / version}")
+for python in PYTHONS:
+    # Named by hand: without an environment of its own a session gets no Python in its name.
+    @nox.session(name=f"tests-{python}", venv_backend="none")
+    def tests(session: nox.Session, python: str = python) -> None:
+        """The default tests on this Python; ``-- test-all`` runs every one."""
+        target = session.posargs[0] if session.posargs else "test"
+        session.run("make", target, f"PYTHON={python}", f"VENV={ENVIRONMENTS / python}")
