@@ -16,10 +16,10 @@ import sys
 import time
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from vaswani.corpus import stage, steps, text
-from vaswani.corpus.bar import peak_megabytes
+from vaswani.corpus import plan, stage, steps, text
+from vaswani.corpus.bar import cpu_seconds, peak_megabytes
 from vaswani.corpus.clean import Report
 from vaswani.corpus.manifest import choose, read_manifest
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
@@ -121,17 +121,19 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     """
     if text_folder is not None and not text_folder.is_dir():
         raise UserError(f"there is no folder {text_folder} to take the text from")
-    key, stages = plan_stages(job, text_folder)
+    key, stages, sources = plan_stages(job, text_folder)
     redo = position(stages, start) if start else len(stages)
     for left in stages[redo:]:
         stage.forget(job.folder / left.name)
+    show_plan(job, sources, key, stages)
     ran = False
     for step in stages:
         key = stage.key_of([key, step.name, step.options])
-        output, begun = job.folder / step.name, time.monotonic()
+        output, begun, used = job.folder / step.name, time.monotonic(), cpu_seconds()
         if stage.run_stage(output, key, step.make):
             ran = True
-            tell(job, step.name, stage.marker(output)["report"], time.monotonic() - begun)
+            spent = (time.monotonic() - begun, cpu_seconds() - used)
+            tell(job, step.name, stage.marker(output)["report"], spent)
         show_dropped(step.name, stage.marker(output).get("report"), examples)
     with atomic_write(job.folder / RECIPE_FILE) as stream:
         import yaml
@@ -141,8 +143,10 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
         print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
 
 
-def plan_stages(job: Job, text_folder: Optional[Path]) -> "tuple[str, List[Stage]]":
-    """The stages of a job in order, and the key of what the first one starts from."""
+def plan_stages(
+    job: Job, text_folder: Optional[Path]
+) -> Tuple[str, List[Stage], Dict[str, List[Pair]]]:
+    """The key of what a job starts from, its stages in order, and the texts of each set."""
     recipe, stages = job.recipe, []
     sources: Dict[str, List[Pair]] = {}
     if recipe.generate:
@@ -172,7 +176,22 @@ def plan_stages(job: Job, text_folder: Optional[Path]) -> "tuple[str, List[Stage
         Stage("bpe", limits["bpe"], lambda out: steps.make_bpe(job, out)),
         Stage("data-bin", recipe.dictionary, lambda out: steps.make_data_bin(job, out)),
     ]
-    return key, stages
+    return key, stages, sources
+
+
+def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[Stage]) -> None:
+    """Say what is ahead, where that is much; nothing where it is little, or done."""
+    undone: List[str] = []
+    for step in stages:
+        key = stage.key_of([key, step.name, step.options])
+        if undone or not stage.is_done(job.folder / step.name, key):
+            undone.append(step.name)
+    if not undone or job.recipe.generate:
+        return
+    pairs = job.recipe.about_pairs or steps.count_pairs(sources["train"])
+    pairs = min(pairs, job.recipe.limit or pairs)
+    if job.parts or pairs >= plan.WORTH_A_PLAN:
+        print(plan.plan(job, pairs, undone), file=sys.stderr)
 
 
 def position(stages: List[Stage], name: str) -> int:
@@ -220,13 +239,16 @@ def generator_fingerprint() -> List[str]:
     return [*sources, importlib.metadata.version("num2words")]
 
 
-def tell(job: Job, name: str, report: Any, seconds: float) -> None:
-    """Say what a stage did: counts by set, beside the expected ones, pairs a second, memory."""
+def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
+    """Say what a stage did: counts by set, beside the expected ones, pairs a second, memory.
+
+    ``spent``: seconds on the clock, and of all processors together.
+    """
     counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
     seen = sum(found.seen for found in counts.values())
-    rate = f", {seen / max(seconds, 1e-3):,.0f} pairs/s" if seen else ""
-    memory = f"largest process {peak_megabytes():,.0f} MB"
-    print(f"{job.folder / name}: made ({seconds:.0f} s{rate}, {memory})", file=sys.stderr)
+    said = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
+    said += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
+    print(f"{job.folder / name}: made ({said})", file=sys.stderr)
     for split, found in counts.items():
         expected = (job.recipe.expected or {}).get(f"{name}/{split}")
         beside = ""

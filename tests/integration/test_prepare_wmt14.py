@@ -15,6 +15,7 @@ from vaswani.corpus.binarise import binary_lines
 from vaswani.corpus.manifest import choose, read_manifest
 from vaswani.corpus.recipe import find_recipe
 from vaswani.corpus.steps import Job
+from vaswani.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 #: pairs in each training archive
@@ -89,7 +90,7 @@ def all_but_binary(name: str, manifest: str, out: Path) -> Path:
     known = read_manifest(manifest)
     parts = {split: choose(known, names, name) for split, names in named.items() if names}
     job = Job(recipe, out, 1, parts, out.parent / "archives")
-    key, stages = prepare.plan_stages(job, None)
+    key, stages, _ = prepare.plan_stages(job, None)
     for step in stages[:-1]:
         key = stage.key_of([key, step.name, step.options])
         assert stage.run_stage(out / step.name, key, step.make)
@@ -201,7 +202,7 @@ def files_of(folder: Path):
 
 
 def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(tmp_path, manifest, english_german):
-    """SIGKILL half-way, and between the result and its marker; then the same command to the end."""
+    """SIGKILL half-way, or between a result and its marker; then the same command to the end."""
     command = ["prepare", "wmt14_en_de", "--manifest", manifest, "--workers", "1"]
     arguments = [*command, "--archives", str(tmp_path / "archives")]
 
@@ -215,7 +216,7 @@ def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(tmp_path, manifest, 
         )
 
     for name in ("raw", "text", "tok", "codes", "bpe", "data-bin"):
-        for where in ("half written", "without a marker")[: 1 if name == "data-bin" else 2]:
+        for where in ("half written", "without a marker") if name == "tok" else ("half written",):
             done = run("-c", KILLED, name, where)
             assert done.returncode == -signal.SIGKILL, (name, where, done.stderr)
     done = run("-m", "vaswani.cli")
@@ -223,3 +224,42 @@ def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(tmp_path, manifest, 
     assert done.stderr.count("made") == 1, "only what was not done"
     folder = Path("data") / "wmt14_en_de"
     assert files_of(tmp_path / folder) == files_of(english_german / folder)
+
+
+def test_odd_text_in_an_archive_is_counted_and_left_out(tmp_path):
+    """Broken UTF-8, CRLF, NUL, U+2028, empty lines and tabs: one line each, one pair each."""
+    www = tmp_path / "www"
+    archives.offer(www, 6)
+    english = [b"one\r", b"caf\xe9", b"a\x00b", "a\u2028b".encode(), b"", b"tab\there"]
+    files = {
+        "training/europarl-v7.de-en.en": b"".join(line + b"\n" for line in english),
+        "training/europarl-v7.de-en.de": b"".join(b"%d\n" % n for n in range(6)),
+    }
+    archives.pack(www / "wmt13" / "training-parallel-europarl-v7.tgz", files)
+    other = archives.Server(www)
+    out = all_but_binary(
+        "wmt14_en_de",
+        str(archives.manifest(www, other.base, tmp_path / "manifest.yaml")),
+        tmp_path / "out",
+    )
+    other.shutdown()
+    other.server_close()
+    assert lines(out / "text" / "train.en")[:4] == ["one", "a b", "a b", "tab here"]
+    assert lines(out / "text" / "train.de")[:4] == ["0", "2", "3", "5"]
+    found = stage.marker(out / "text")["report"]["train"]
+    assert found["dropped"] == {"not UTF-8": 1, "with an empty side": 1}
+    assert found["seen"] == found["kept"] + 2 == 18
+
+
+def test_sides_of_different_lengths_in_an_archive_are_refused(tmp_path):
+    www = tmp_path / "www"
+    archives.offer(www, 6)
+    files = {"commoncrawl.de-en.en": b"a\nb\n", "commoncrawl.de-en.de": b"c\n"}
+    archives.pack(www / "wmt13" / "training-parallel-commoncrawl.tgz", files)
+    other = archives.Server(www)
+    manifest = archives.manifest(www, other.base, tmp_path / "manifest.yaml")
+    with pytest.raises(UserError, match="commoncrawl has 2 and 1 lines in its two languages"):
+        all_but_binary("wmt14_en_de", str(manifest), tmp_path / "out")
+    other.shutdown()
+    other.server_close()
+    assert not list((tmp_path / "out").glob("*raw*")), "nothing half-written"

@@ -63,6 +63,12 @@ def clock(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
+def cpu_seconds() -> float:
+    """Processor time of this process and of those it has waited for."""
+    used = [resource.getrusage(who) for who in _WHO]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 def peak_megabytes() -> float:
     """The most memory that this process, or a process it has waited for, ever held."""
     own, children = (resource.getrusage(who).ru_maxrss for who in _WHO)

@@ -6,9 +6,11 @@ import struct
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
 
+from vaswani.corpus import leashed
 from vaswani.corpus.stage import NO_SPACE, no_space
 from vaswani.corpus.text import count_lines
 from vaswani.errors import UserError
@@ -36,7 +38,7 @@ def binarise(
     """
     source_lang, target_lang = langs
     splits = list(splits)
-    command = [sys.executable, "-m", "vaswani.corpus.leashed", "fairseq_cli.preprocess"]
+    command = [sys.executable, leashed.__file__, "fairseq_cli.preprocess"]
     command += ["--joined-dictionary"]
     command += ["--source-lang", source_lang, "--target-lang", target_lang]
     for split in splits:
@@ -76,7 +78,11 @@ def binarise(
 
 
 def watch(process: "subprocess.Popen[bytes]", target: Path, progress: Callable[[int], Any]) -> None:
-    """Wait for fairseq, reporting how the files grow (parts that are joined count twice)."""
+    """Wait for fairseq, reporting how the files grow.
+
+    It counts words first, which leaves no file; with several processes it then writes parts and
+    joins them.
+    """
     seen = 0
     while True:
         try:
@@ -87,6 +93,19 @@ def watch(process: "subprocess.Popen[bytes]", target: Path, progress: Callable[[
             if written > seen:
                 progress(written - seen)
                 seen = written
+
+
+def expected_bytes(files: Iterable[Path]) -> int:
+    """About how much fairseq will write: two bytes for each piece and each end of a line.
+
+    (Four, in dictionaries of more than 65,500 types.)
+    """
+    total = 0
+    for path in files:
+        with open(path, "rb") as stream:
+            for block in iter(partial(stream.read, 1 << 20), b""):
+                total += 2 * (block.count(b" ") + 2 * block.count(b"\n"))
+    return total
 
 
 def written_bytes(folder: Path) -> int:

@@ -15,7 +15,15 @@ CHOICES = {
     "normalise": ("none", "train", "all"),
     "clean_after": ("tok", "bpe"),
 }
-LEAST = {"bpe": 1, "dictionary": 1, "valid_every": 2, "min_words": 0, "max_words": 1, "limit": 1}
+LEAST = {
+    "bpe": 1,
+    "dictionary": 1,
+    "valid_every": 2,
+    "min_words": 0,
+    "max_words": 1,
+    "limit": 1,
+    "about_pairs": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,8 @@ class Recipe:
     dictionary: Optional[int] = None
     #: a trial: the first pairs of each training part, this many together
     limit: Optional[int] = None
+    #: training pairs there are about, for the plan of disk and time
+    about_pairs: Optional[int] = None
     #: counts to expect, by ``text/train``, ``tok/train``, …: shown beside ours
     expected: Optional[Dict[str, int]] = None
 

@@ -163,7 +163,8 @@ def make_bpe(job: Job, out: Path) -> Any:
 def make_data_bin(job: Job, out: Path) -> Any:
     """fairseq's binary form, with one dictionary."""
     recipe, source = job.recipe, job.folder / "bpe"
-    with Bar("binarise", None, "bytes") as bar:
+    files = [path for split in recipe.splits for path in job.pair(source, split)]
+    with Bar("binarise", binarise.expected_bytes(files), "bytes") as bar:
         binarise.binarise(
             source,
             out,

@@ -1,0 +1,170 @@
+"""``vaswani prepare`` on one's own text: options, what each redoes, and trouble on the way.
+
+fairseq's own part, the last stage, takes seconds and is tried elsewhere; here a folder stands for
+it (``light``), except where it is what is tested.
+"""
+
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import archives
+from vaswani import cli
+from vaswani.corpus import plan, steps
+
+ROOT = Path(__file__).resolve().parents[2]
+LANGS = ["--source-lang", "en", "--target-lang", "de"]
+OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
+
+
+@pytest.fixture
+def light(monkeypatch):
+    def folder(job, out):
+        out.mkdir()
+        (out / "made").write_text("\n")
+
+    monkeypatch.setattr(steps, "make_data_bin", folder)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> Path:
+    """A folder with 40 training and 10 validation pairs."""
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("train", 40), ("valid", 10)):
+        for lang in ("en", "de"):
+            write(tmp_path / f"{name}.{lang}", archives.sentences(lang, count, count))
+    return tmp_path
+
+
+def write(path, lines):
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def prepare(capsys, *more):
+    """The stages that ran, and what was said."""
+    assert cli.main(["prepare", *OWN, "--out", "data/own", *more]) == 0
+    said = capsys.readouterr()
+    made = [line.split(": made")[0] for line in said.err.splitlines() if ": made" in line]
+    return [name.rpartition("/")[2] for name in made], said
+
+
+def count(path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+ALL = ["text", "tok", "codes", "bpe", "data-bin"]
+
+
+@pytest.mark.parametrize(
+    ("option", "redone"),
+    [
+        (["--limit", "20"], ALL),
+        (["--max-words", "14"], ALL[1:]),
+        (["--ratio", "1.2"], ALL[1:]),
+        (["--tokenised"], ALL[1:]),
+        (["--bpe", "20"], ALL[2:]),
+        (["--workers", "2"], []),
+        (["--show-dropped", "3"], []),
+        (["--from", "bpe"], ALL[3:]),
+        (["--from", "tokenise"], ALL[1:]),
+        (["--from", "clean"], ALL),
+    ],
+)
+def test_a_changed_option_redoes_exactly_what_depends_on_it(own, light, capsys, option, redone):
+    assert prepare(capsys)[0] == ALL
+    assert prepare(capsys)[0] == []
+    assert prepare(capsys, *option)[0] == redone
+    assert prepare(capsys, *(option if option[0] != "--from" else []))[0] == []
+
+
+def test_changed_text_is_noticed(own, light, capsys):
+    prepare(capsys)
+    write(own / "valid.de", archives.sentences("de", 10, 3))
+    assert prepare(capsys)[0] == ALL
+
+
+def test_a_trial_takes_the_first_pairs(own, light, capsys):
+    prepare(capsys, "--limit", "7")
+    expected = archives.sentences("en", 40, 40)[:7]
+    assert (own / "data/own/text/train.en").read_text(encoding="utf-8").splitlines() == expected
+    assert count(own / "data/own/text/valid.en") == 10
+
+
+def test_every_pair_left_out_is_counted_and_shown_on_request(own, light, capsys):
+    english, german = (archives.sentences(lang, 40, 40) for lang in ("en", "de"))
+    english[3], german[8], english[20] = "", " \u200b ", "a " * 50
+    german[30] = "x" * 1001
+    write(own / "train.en", english)
+    write(own / "train.de", german)
+    _, said = prepare(capsys, "--max-words", "30", "--show-dropped", "1")
+    assert "train: 38 pairs of 40; left out: 2 with an empty side" in said.err
+    assert "1 of more than 30 words" in said.err
+    assert "1 with a word of more than 1,000 letters" in said.err
+    assert "text/train, with an empty side: train.en, line 4" in said.out
+    assert "train.en, line 9" not in said.out, "one example of each reason"
+    assert count(own / "data/own/tok/train.de") == count(own / "data/own/bpe/train.en") == 36
+    _, again = prepare(capsys, "--max-words", "30", "--show-dropped", "2")
+    assert "train.en, line 9" in again.out, "also when there is nothing left to do"
+
+
+def test_xz_is_read_as_gz_is(own, light, capsys):
+    plain = prepare(capsys)
+    text = (own / "data/own/text/train.en").read_bytes()
+    (own / "train.en.xz").write_bytes(lzma.compress((own / "train.en").read_bytes()))
+    (own / "train.en").unlink()
+    prepare(capsys)
+    assert (own / "data/own/text/train.en").read_bytes() == text and plain[0] == ALL
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--from", "tokens"], "no stage 'tokens' (did you mean 'tok"),
+        (["--from", "raw"], "no stage 'raw'"),
+        (["--workers", "0"], "--workers is 0"),
+        (["--ratio", "0"], "ratio is 0"),
+        (["--max-words", "1"], "no pair of sentences within the limits"),
+    ],
+)
+def test_bad_options_are_one_sentence(own, capsys, change, said):
+    assert cli.main(["prepare", *OWN, "--out", "data/own", *change]) == 1
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
+
+
+def test_large_text_is_planned_first(own, light, capsys, monkeypatch):
+    monkeypatch.setattr(plan, "WORTH_A_PLAN", 40)
+    _, said = prepare(capsys)
+    assert said.err.startswith("plan for data/own: 40 training pairs, stages text, tok")
+    assert all(word in said.err for word in ("disk", "GB free", "memory", "time"))
+    assert "plan" not in prepare(capsys)[1].err, "nothing is ahead"
+
+
+FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+from vaswani import cli
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(("size", "stopped"), [(1000, "text"), (2600, "tok")])
+def test_a_full_disk_is_one_sentence_and_nothing_half_written(own, light, capsys, size, stopped):
+    """A limit on the size of files stands for the disk: the error comes from the same place."""
+    command = ["prepare", *OWN, "--out", "data/own"]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(size), *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert f"data/own/{stopped}: there is no space left" in last and "Traceback" not in done.stderr
+    left = {path.name for path in (own / "data/own").iterdir()}
+    assert left <= {".stages", *ALL[: ALL.index(stopped)]}
+    assert prepare(capsys)[0] == ALL[ALL.index(stopped) :], "with room it goes on"

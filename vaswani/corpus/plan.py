@@ -1,0 +1,75 @@
+"""What a large preparation takes, said before it begins: download, disk, memory, time.
+
+The figures per pair are those of benchmarks/results/ for English-French statutes of 27 words a
+sentence, WMT's length; another processor may be twice as fast or slow.
+"""
+
+import shutil
+from pathlib import Path
+from typing import List
+
+from vaswani.corpus.bar import clock
+from vaswani.corpus.bpe import MOST_WORDS
+from vaswani.corpus.steps import Job
+
+#: with fewer pairs it is done before a plan is read
+WORTH_A_PLAN = 200_000
+#: pairs a second of one core, and bytes on disk for a pair
+PAIRS_A_SECOND = {"raw": 200_000, "text": 20_000, "tok": 6_000, "bpe": 12_000, "data-bin": 4_000}
+BYTES_A_PAIR = {"raw": 340, "text": 340, "tok": 350, "bpe": 355, "data-bin": 160}
+#: seconds to learn 32,000 merges, in one process however many there are
+LEARNING = 900.0
+GB = 1e9
+
+
+def plan(job: Job, pairs: int, stages: List[str]) -> str:
+    """The plan for the stages that are still to be done, in a few lines."""
+    lines = [f"plan for {job.folder}: {pairs:,} training pairs, stages {', '.join(stages)}"]
+    if "raw" in stages:
+        lines.append(download_line(job))
+    disk = sum(pairs * BYTES_A_PAIR.get(name, 0) for name in stages)
+    free = shutil.disk_usage(existing(job.folder)).free
+    lines.append(f"  disk      about {disk / GB:.1f} GB in {job.folder} ({free / GB:.1f} GB free)")
+    lines.append(f"  memory    {memory(pairs, job.workers):.1f} GB at most")
+    lines.append(
+        f"  time      about {clock(seconds(pairs, stages, job.workers))} with {job.workers} "
+        "processes, downloads aside"
+    )
+    if free < disk:
+        lines.append("  warning: there is less room than that; the stages that fit are kept")
+    return "\n".join(lines)
+
+
+def download_line(job: Job) -> str:
+    """What is there of the archives, and what is to be fetched."""
+    sources = [part.sources for parts in job.parts.values() for part in parts]
+    absent = [s for s in sources if not any((job.archives / one.name).is_file() for one in s)]
+    known = sum(max(one.bytes or 0 for one in s) for s in absent)
+    unknown = sum(all(one.bytes is None for one in s) for s in absent)
+    said = f"  download  {len(absent)} of {len(sources)} archives to {job.archives}"
+    if absent:
+        said += f", {known / GB:.1f} GB"
+        said += f" and {unknown} of unstated size" if unknown else ""
+    return said
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    for path in (folder.absolute(), *folder.absolute().parents):
+        if path.is_dir():
+            return path
+    return Path()
+
+
+def memory(pairs: int, workers: int) -> float:
+    """GB: the chunks of the streaming stages; the words that the BPE is learned from; or what
+    fairseq keeps of every pair while it writes an index (about 60 bytes)."""
+    streaming = 0.3 + 0.2 * workers
+    return max(streaming, 2e-6 * min(MOST_WORDS, pairs) + 0.3, 60e-9 * pairs + 0.4)
+
+
+def seconds(pairs: int, stages: List[str], workers: int) -> float:
+    """How long the stages take: what is done by all processes, and what by one."""
+    shared = sum(pairs / PAIRS_A_SECOND[name] for name in stages if name in PAIRS_A_SECOND)
+    alone = min(LEARNING, pairs / 2_000) if "codes" in stages else 0.0
+    return shared / workers + alone
