@@ -135,12 +135,20 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
             spent = (time.monotonic() - begun, cpu_seconds() - used)
             tell(job, step.name, stage.marker(output)["report"], spent)
         show_dropped(step.name, stage.marker(output).get("report"), examples)
-    with atomic_write(job.folder / RECIPE_FILE) as stream:
-        import yaml
-
-        yaml.safe_dump(asdict(job.recipe), stream, sort_keys=False)
+    write_recipe(job)
     if not ran:
         print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
+
+
+def write_recipe(job: Job) -> None:
+    """Leave ``recipe.yaml``, which says how all the rest was made."""
+    import yaml
+
+    said = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
+    path = job.folder / RECIPE_FILE
+    if not path.is_file() or path.read_text(encoding="utf-8") != said:
+        with stage.space_for(path), atomic_write(path) as stream:
+            stream.write(said)
 
 
 def plan_stages(

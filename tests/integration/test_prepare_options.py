@@ -6,6 +6,7 @@ it (``light``), except where it is what is tested.
 
 import lzma
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -168,3 +169,32 @@ def test_a_full_disk_is_one_sentence_and_nothing_half_written(own, light, capsys
     left = {path.name for path in (own / "data/own").iterdir()}
     assert left <= {".stages", *ALL[: ALL.index(stopped)]}
     assert prepare(capsys)[0] == ALL[ALL.index(stopped) :], "with room it goes on"
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(own):
+    """Two processes, all stages, SIGKILL after times nobody chose; then to the end."""
+    for lang in ("en", "de"):
+        write(own / f"train.{lang}", archives.sentences(lang, 40_000, 7))
+    command = [sys.executable, "-m", "vaswani.cli", "prepare", *OWN, "--workers", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([*command, "--out", "whole"], env=environment, check=True)
+    dice = random.Random(11)
+    for _ in range(12):
+        process = subprocess.Popen([*command, "--out", "killed"], env=environment)
+        try:
+            process.wait(dice.uniform(0.5, 8.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    subprocess.run([*command, "--out", "killed"], env=environment, check=True)
+    whole, killed = (
+        {
+            path.relative_to(folder): path.read_bytes()
+            for path in folder.rglob("*")
+            # its log names the folder
+            if path.is_file() and ".stages" not in path.parts and path.name != "preprocess.log"
+        }
+        for folder in (own / "whole", own / "killed")
+    )
+    assert killed == whole

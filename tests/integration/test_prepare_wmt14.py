@@ -263,3 +263,17 @@ def test_sides_of_different_lengths_in_an_archive_are_refused(tmp_path):
     other.shutdown()
     other.server_close()
     assert not list((tmp_path / "out").glob("*raw*")), "nothing half-written"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "choose en-de or en-fr"),
+        (["en-es"], "no pair 'en-es'"),
+        (["en-de", "--recipe", "google"], "no recipe 'google'; choose paper, t2t or fairseq"),
+        (["en-de", "--recipe"], "--recipe needs a value"),
+    ],
+)
+def test_what_the_script_does_not_know_is_said(tmp_path, arguments, said):
+    done = script(tmp_path, *arguments)
+    assert done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1

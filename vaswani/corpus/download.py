@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
 from vaswani.corpus.manifest import Part, Source
-from vaswani.corpus.stage import NO_SPACE, no_space
+from vaswani.corpus.stage import space_for
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, sha256_of
 
@@ -41,11 +41,8 @@ def fetch(part: Part, folder: Path) -> Path:
     reasons = []
     for source in part.sources:
         try:
-            return download(source, folder)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            raise UserError(no_space(folder / source.name)) from None
+            with space_for(folder / source.name):
+                return download(source, folder)
         except Unavailable as reason:
             reasons.append(f"{source.url}: {reason}")
             print(f"{part.name}: {reasons[-1]}", file=sys.stderr)

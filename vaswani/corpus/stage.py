@@ -5,12 +5,13 @@ its options and of the stage before it), what it left and what it reported. The 
 same files: skipped.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Iterator
 
 from vaswani.errors import UserError
 from vaswani.files import atomic_write
@@ -80,18 +81,27 @@ def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
     for left in [aside, *output.parent.glob(f".{aside.name}.*.part")]:
         remove(left)  # the second kind: files.atomic_write's own, of an aside that is a file
     try:
-        report = make(aside)
-        remove(output)
-        aside.rename(output)
-        with atomic_write(marker_of(output)) as stream:
-            json.dump({"key": key, "left": listing(output), "report": report}, stream, indent=1)
+        with space_for(output):
+            report = make(aside)
+            remove(output)
+            aside.rename(output)
+            with atomic_write(marker_of(output)) as stream:
+                said = {"key": key, "left": listing(output), "report": report}
+                json.dump(said, stream, indent=1)
+    finally:
+        remove(aside)
+    return True
+
+
+@contextlib.contextmanager
+def space_for(output: Path) -> Iterator[None]:
+    """Turn a full disk into a UserError that says what it was needed for."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
         raise UserError(no_space(output)) from None
-    finally:
-        remove(aside)
-    return True
 
 
 def no_space(output: Path) -> str:
