@@ -160,7 +160,7 @@ def _rank(rank: int, folder: str) -> None:
     total = distributed_utils.all_reduce_dict(log, torch.device("cpu"), group=group)
     meters = reduced(total)
     torch.save(meters.get_smoothed_values(), f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()  # else gloo's threads may abort the process as it ends
+    torch.distributed.destroy_process_group()  # or gloo's threads may abort at exit
 
 
 def test_two_processes_on_gloo(tmp_path) -> None:
