@@ -19,8 +19,8 @@ class Bar:
         from tqdm import tqdm
 
         self.title, self.total, self.unit = title, total, unit
-        self.done, self.begun = 0, time.monotonic()
-        self.last_line = self.begun
+        self.done = self.first = 0
+        self.begun = self.last_line = time.monotonic()
         self.bar = tqdm(
             total=total, desc=title, unit=f" {unit}", leave=False, disable=None, unit_scale=True
         )
@@ -38,6 +38,8 @@ class Bar:
 
     def update(self, count: int) -> None:
         """So many more are done."""
+        if not self.done:  # the rate is counted from here: processes, or fairseq, had to start
+            self.first, self.begun = count, time.monotonic()
         self.done += count
         self.bar.update(count)
         if self.bar.disable and time.monotonic() - self.last_line >= LINE_EVERY:
@@ -47,7 +49,7 @@ class Bar:
     def line(self) -> str:
         """``tokenise: 12,000 of 40,000 pairs, 3,200 a second, 0:00:08 left``."""
         seconds = max(time.monotonic() - self.begun, 1e-3)
-        rate = self.done / seconds
+        rate = (self.done - self.first) / seconds
         said = f"{self.title}: {self.done:,}"
         if self.total:
             said += f" of {self.total:,}"

@@ -15,10 +15,10 @@ from vaswani.corpus.steps import Job
 #: with fewer pairs it is done before a plan is read
 WORTH_A_PLAN = 200_000
 #: pairs a second of one core, and bytes on disk for a pair
-PAIRS_A_SECOND = {"raw": 200_000, "text": 20_000, "tok": 6_000, "bpe": 12_000, "data-bin": 4_000}
+PAIRS_A_SECOND = {"text": 53_000, "tok": 5_400, "bpe": 14_800, "data-bin": 6_000}
 BYTES_A_PAIR = {"raw": 340, "text": 340, "tok": 350, "bpe": 355, "data-bin": 160}
-#: seconds to learn 32,000 merges, in one process however many there are
-LEARNING = 900.0
+#: the same of what one process does alone; and seconds to learn 32,000 merges, at most
+EXTRACTED_A_SECOND, LEARNED_A_SECOND, LEARNING = 400_000, 7_000, 1200.0
 GB = 1e9
 
 
@@ -71,5 +71,7 @@ def memory(pairs: int, workers: int) -> float:
 def seconds(pairs: int, stages: List[str], workers: int) -> float:
     """How long the stages take: what is done by all processes, and what by one."""
     shared = sum(pairs / PAIRS_A_SECOND[name] for name in stages if name in PAIRS_A_SECOND)
-    alone = min(LEARNING, pairs / 2_000) if "codes" in stages else 0.0
+    alone = pairs / EXTRACTED_A_SECOND if "raw" in stages else 0.0
+    if "codes" in stages:
+        alone += min(LEARNING, pairs / LEARNED_A_SECOND)
     return shared / workers + alone
