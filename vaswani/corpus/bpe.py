@@ -42,7 +42,7 @@ def vocabulary(
     """The words of all ``sources`` together, with their counts, in order of first occurrence.
 
     Of more than twice ``MOST_WORDS`` different ones the rarest are let go as they come, and
-    ``MOST_WORDS`` are left at the end: the first to go are words seen once, which decide no merge.
+    ``MOST_WORDS`` are left at the end: words that rare decide hardly any merge.
     """
     words: "Counter[str]" = Counter()
     pieces: Iterator[Chunk] = (piece for source in sources for piece in chunks([source]))

@@ -15,7 +15,7 @@ from vaswani.corpus.steps import Job
 #: with fewer pairs it is done before a plan is read
 WORTH_A_PLAN = 200_000
 #: pairs a second of one core, and bytes on disk for a pair
-PAIRS_A_SECOND = {"text": 53_000, "tok": 5_400, "bpe": 14_800, "data-bin": 6_000}
+PAIRS_A_SECOND = {"text": 53_000, "tok": 5_400, "bpe": 14_800, "data-bin": 3_800}
 BYTES_A_PAIR = {"raw": 340, "text": 340, "tok": 350, "bpe": 355, "data-bin": 160}
 #: the same of what one process does alone; and seconds to learn 32,000 merges, at most
 EXTRACTED_A_SECOND, LEARNED_A_SECOND, LEARNING = 400_000, 7_000, 1200.0
