@@ -1,11 +1,16 @@
 """What several tests share: where the plugin is, and a little binarised data."""
 
+import os
 import random
 import sys
 from pathlib import Path
 from typing import Iterator
 
 import pytest
+
+# Before torch is imported, here and in the commands that tests start: the tests' models are so
+# small that threads only wait for each other, for minutes where the machine is busy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SYMBOLS = "0123456789"
 
