@@ -8,6 +8,7 @@ Exit codes: 0 done (warnings included), 1 the user's problem (one sentence on st
 """
 
 import argparse
+import errno
 import importlib
 import importlib.metadata
 import sys
@@ -28,6 +29,9 @@ VERBS: Dict[str, Tuple[str, str]] = {
         "what the demo's model learned",
     ),
 }
+
+#: of a disk, a quota, a limit on file sizes: the operating system names no file
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def version() -> str:
@@ -98,9 +102,9 @@ def main(argv: Optional[List[str]] = None) -> int:
             raise
         problem = f"the package '{error.name}' is missing: run 'make setup', or pip install it"
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in DISK_FULL:
             raise
-        problem = f"{error.filename}: {error.strerror}"
+        problem = f"{error.filename or 'writing failed'}: {error.strerror}"
     except Exception as error:
         if not is_users_problem(error):
             raise

@@ -116,8 +116,22 @@ def find_checkpoint(name: str) -> Tuple[Path, Path]:
     newest = sorted(averages, key=lambda found: found.stat().st_mtime, reverse=True)
     for checkpoint in [*newest, *(folder / "checkpoints" / found for found in PREFERRED)]:
         if checkpoint.is_file():
+            tell_if_stale(checkpoint, folder)
             return checkpoint, folder
     raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
+
+
+def tell_if_stale(checkpoint: Path, folder: Path) -> None:
+    """Warn where training went on after the average that is to be decoded was made."""
+    last = folder / "checkpoints" / "checkpoint_last.pt"
+    if "average" not in checkpoint.name or not last.is_file():
+        return
+    if last.stat().st_mtime > checkpoint.stat().st_mtime:
+        print(
+            f"warning: training went on after {checkpoint} was made; for a new one: "
+            f"vaswani average {folder}",
+            file=sys.stderr,
+        )
 
 
 def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) -> Any:

@@ -10,6 +10,7 @@ continues; a run that is finished is left alone unless its stopping conditions c
 import argparse
 import json
 import logging
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -51,10 +52,23 @@ def run(args: argparse.Namespace) -> int:
     if finished.get("stop") == stop_key(config) and last_checkpoint(folder).is_file():
         print(f"{folder}: already trained, {finished['num_updates']:,} updates", file=sys.stderr)
         return 0
-    record(config, data, folder)
-    train(config, folder)
+    train_or_leave_nothing(config, data, folder)
     print(f"{folder}: trained; next: vaswani average {folder}", file=sys.stderr)
     return 0
+
+
+def train_or_leave_nothing(config: Any, data: Dict[str, Any], folder: Path) -> None:
+    """Record and train; options that are refused before the first update leave no new folder."""
+    from transformer_plugin.config import ConfigError
+
+    is_new = not folder.exists()
+    record(config, data, folder)
+    try:
+        train(config, folder)
+    except ConfigError:
+        if is_new:
+            shutil.rmtree(folder)
+        raise
 
 
 def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
