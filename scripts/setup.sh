@@ -154,6 +154,11 @@ pip_install() {
     die "pip could not install $what ($reason); mend that and run it again (log: $LOG)."
 }
 
+compiling() {
+    if has_wheel || [ -x "$VENV/bin/fairseq-train" ]; then return; fi
+    say "2/3 compiling fairseq takes $1 on Python $VERSION"
+}
+
 install_stack() {
     CONSTRAINTS="constraints/$STACK.txt${PIP_CONSTRAINT:+ $PIP_CONSTRAINT}"
     if [ "$STACK" = official ]; then
@@ -163,10 +168,10 @@ install_stack() {
     pip_install torch torch torchaudio numpy wheel setuptools
     if [ "$STACK" = official ]; then
         # With torch in sight its setup wants sources that were never published: build it apart.
-        say "2/3 compiling fairseq takes about a minute on Python $VERSION"
+        compiling "about a minute"
         pip_install fairseq fairseq
     else
-        has_wheel || say "2/3 compiling fairseq takes about three minutes on Python $VERSION"
+        compiling "about three minutes"
         # Apart, it would download a second torch to build against.
         pip_install cython cython ninja
         pip_install fairseq-fixed --no-build-isolation fairseq-fixed
