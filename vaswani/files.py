@@ -1,7 +1,8 @@
-"""Files that are either whole or not there: written aside, then renamed; and their fingerprints."""
+"""Files that are either whole or not there: written aside, then renamed; read; fingerprinted."""
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -44,3 +45,12 @@ def sha256_of(path: PathLike) -> str:
         for block in iter(lambda: stream.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()
+
+
+def read_json(path: Path) -> Dict[str, Any]:
+    """A JSON table, or an empty one if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

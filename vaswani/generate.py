@@ -19,7 +19,7 @@ from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
-from vaswani.files import atomic_write, sha256_of
+from vaswani.files import atomic_write, read_json, sha256_of
 
 #: an average (the newest), else the first of these that exists is decoded
 PREFERRED = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     options = {name: config.generation[name] for name in OPTIONS}
     key = key_of([sha256_of(checkpoint), sha256_of(f"{prefix}.idx"), options, args.max_tokens])
     report_path = out / f"{args.subset}.json"
-    report = read_report(report_path)
+    report = read_json(report_path)
     if report.get("key") == key and (out / f"{args.subset}.hyp").is_file():
         print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
         return 0
@@ -265,12 +265,3 @@ def in_order(found: List[str], total: int) -> Tuple[List[str], List[int]]:
     for number in blank:
         lines[number] = ""
     return lines, [number + 1 for number in range(total) if number not in seen]
-
-
-def read_report(path: Path) -> Dict[str, Any]:
-    """The report of an earlier translation, or an empty table."""
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return report if isinstance(report, dict) else {}

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from vaswani.corpus.stage import key_of
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml, spelt
-from vaswani.files import atomic_write
+from vaswani.files import atomic_write, read_json
 
 FINISHED = "finished.json"
 
@@ -94,15 +94,6 @@ def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
 def last_checkpoint(folder: Path) -> Path:
     """Where a run's newest state lies."""
     return folder / "checkpoints" / "checkpoint_last.pt"
-
-
-def read_json(path: Path) -> Dict[str, Any]:
-    """A JSON table, or an empty one if there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def stop_key(config: Any) -> str:
