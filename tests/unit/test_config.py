@@ -156,7 +156,7 @@ def test_impossible_options_are_refused(options: Dict[str, Any], named: str) -> 
 
 
 def test_odd_width_is_possible_with_learned_positions() -> None:
-    small_model(
+    model = small_model(
         encoder_embed_dim=15,
         decoder_embed_dim=15,
         encoder_attention_heads=3,
@@ -164,6 +164,7 @@ def test_odd_width_is_possible_with_learned_positions() -> None:
         encoder_learned_pos=True,
         decoder_learned_pos=True,
     )
+    assert model.encoder.embedding.positions.weight.shape == (64, 15)
 
 
 def test_differing_dictionaries_are_refused_unless_untied() -> None:
