@@ -3,7 +3,7 @@
 Importing this package registers its parts with fairseq and makes fairseq's loading safe; see each
 file for one part:
 
-    fairseq-train → task → model.py → embedding.py → encoder.py → decoder.py
+    fairseq-train → task.py → model.py → embedding.py → encoder.py → decoder.py
                                (layers.py, attention.py)
                   → criterion.py (loss) → Adam with lr_schedule.py → checkpoints
     config.py     every option, its default, and the paper's symbol for it
@@ -12,6 +12,6 @@ file for one part:
     compat.py     every workaround for a version of fairseq, torch or numpy
 """
 
-from . import compat, criterion, lr_schedule, model  # noqa: F401  (each registers its part)
+from . import compat, criterion, lr_schedule, model, task  # noqa: F401  (each registers its part)
 
 compat.apply()

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, List, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks.translation import TranslationConfig
 from omegaconf import II
 
 from .attention import ATTENTION_IMPLEMENTATIONS
@@ -149,6 +150,18 @@ class VaswaniInverseSqrtConfig(FairseqDataclass):
         None, "d_model of equation 3; taken from the model if not given"
     )
     lr: List[float] = II("optimization.lr")
+
+
+@dataclass
+class VaswaniTranslationConfig(TranslationConfig):
+    """fairseq's translation task, and what ours adds to it."""
+
+    batch_tokens: int = option(
+        0,
+        "target tokens that one update should see, about 25000 in the paper (5.1); training warns "
+        "when they are more than a tenth off; 0: no check",
+    )
+    update_freq: List[int] = II("optimization.update_freq")
 
 
 def check_model_config(cfg: VaswaniTransformerConfig) -> None:

@@ -27,8 +27,9 @@ MAY_IMPORT = {
     "criterion": {"config"},
     "lr_schedule": {"config"},
     "checkpoints": set(),
+    "task": {"config"},
     "compat": {"checkpoints", "config"},
-    "__init__": {"compat", "criterion", "lr_schedule", "model"},
+    "__init__": {"compat", "criterion", "lr_schedule", "model", "task"},
 }
 TORCH_ONLY = ["attention", "embedding", "layers", "precision"]
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}

@@ -1,0 +1,111 @@
+"""The task ``vaswani_translation``: fairseq's translation, which also knows the paper's batch (5.1).
+
+fairseq's ``--max-tokens`` bounds sentences × the longer side with the padding, on one GPU; the paper
+counts real tokens, on all. So the tokens that an update sees are measured where they are decided:
+when the training's batches are made.
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence, Tuple
+
+import numpy as np
+from fairseq.data import EpochBatchIterator
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationTask
+
+from .config import VaswaniTranslationConfig
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 0.1
+"""How far an update may be off ``batch_tokens`` before training warns."""
+
+
+@dataclass(frozen=True)
+class Batching:
+    """The batches of one epoch: how many, and their real tokens (pads not counted, EOS counted)."""
+
+    batches: int
+    source_tokens: int
+    target_tokens: int
+
+    def updates(self, accumulated: int, gpus: int) -> int:
+        """Updates in the epoch; each takes ``accumulated`` batches on each GPU, the last fewer."""
+        return math.ceil(math.ceil(self.batches / gpus) / accumulated)
+
+    def tokens_per_update(self, accumulated: int, gpus: int) -> Tuple[float, float]:
+        """Mean real (source, target) tokens of an update."""
+        updates = self.updates(accumulated, gpus)
+        return self.source_tokens / updates, self.target_tokens / updates
+
+
+def measure(iterator: EpochBatchIterator, dataset: Any) -> Batching:
+    """Count what fairseq put into its batches, from the lengths in the index; no text is read."""
+    batches = iterator.frozen_batches
+    chosen = np.concatenate([np.asarray(batch) for batch in batches])
+    source, target = dataset.src_sizes[chosen].sum(), dataset.tgt_sizes[chosen].sum()
+    return Batching(len(batches), int(source), int(target))
+
+
+def rebatch(bound: int, accumulated: int, ratio: float, step: int = 8) -> Tuple[int, int]:
+    """A bound on one batch, and how many to accumulate, for ``ratio`` times the tokens an update.
+
+    The bound (``max_tokens``, or ``batch_size``) hardly grows, 5 % at most, since memory may allow
+    no more; it is a multiple of ``step``.
+    """
+    freq = max(1, math.ceil(accumulated * ratio / 1.05))
+    return max(step, round(bound * accumulated * ratio / freq / step) * step), freq
+
+
+def batch_warning(
+    wanted: int, have: float, bound: Tuple[str, int], accumulated: int
+) -> Optional[str]:
+    """The sentence to warn with, or None: target tokens wanted in an update, and their mean.
+
+    ``bound`` is the option that bounds one batch, and its value.
+    """
+    if not wanted or abs(have - wanted) <= TOLERANCE * wanted:
+        return None
+    name, value = bound
+    new, freq = rebatch(value, accumulated, wanted / have, step=8 if name == "max_tokens" else 1)
+    return (
+        f"an update sees {have:,.0f} target tokens on average, not {wanted:,} (task.batch_tokens): "
+        f"give dataset.{name}={new} optimization.update_freq=[{freq}] for that on this hardware"
+    )
+
+
+@register_task("vaswani_translation", dataclass=VaswaniTranslationConfig)
+class VaswaniTranslationTask(TranslationTask):
+    """fairseq's translation task; says how large the training's updates are."""
+
+    cfg: VaswaniTranslationConfig
+    _said = False
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
+        """As fairseq's. The first one for training is measured, on the first process."""
+        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+        # only the Trainer gives this, and only for training
+        if "update_epoch_batch_itr" in kwargs and not self._said and not kwargs["shard_id"]:
+            self._said = True
+            self.say_batch(iterator, dataset, kwargs)
+        return iterator
+
+    def say_batch(self, iterator: EpochBatchIterator, dataset: Any, options: Any) -> None:
+        """Log the mean tokens of an update, and warn if they are not ``batch_tokens``."""
+        frequencies: Sequence[int] = self.cfg.update_freq  # of the first epochs; the last stays
+        accumulated = frequencies[min(options["epoch"], len(frequencies)) - 1]
+        batching = measure(iterator, dataset)
+        source, target = batching.tokens_per_update(accumulated, options["num_shards"])
+        logger.info(
+            "an update sees %s source and %s target tokens on average (%s updates an epoch)",
+            f"{source:,.0f}",
+            f"{target:,.0f}",
+            f"{batching.updates(accumulated, options['num_shards']):,}",
+        )
+        name = "max_tokens" if options["max_tokens"] else "max_sentences"
+        bound = ("batch_size" if name == "max_sentences" else name, options[name])
+        warning = batch_warning(self.cfg.batch_tokens, target, bound, accumulated)
+        if warning:
+            logger.warning(warning)
