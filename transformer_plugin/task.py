@@ -1,14 +1,14 @@
-"""The task ``vaswani_translation``: fairseq's translation, which also knows the paper's batch (5.1).
+"""The task ``vaswani_translation``: fairseq's translation, which also knows the paper's batch.
 
-fairseq's ``--max-tokens`` bounds sentences × the longer side with the padding, on one GPU; the paper
-counts real tokens, on all. So the tokens that an update sees are measured where they are decided:
-when the training's batches are made.
+fairseq's ``--max-tokens`` bounds sentences × the longer side, padding included, on one GPU; the
+paper (5.1) counts real tokens, on all GPUs. So the tokens that an update sees are measured where
+they are decided: when the training's batches are made.
 """
 
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import EpochBatchIterator
@@ -49,30 +49,32 @@ def measure(iterator: EpochBatchIterator, dataset: Any) -> Batching:
     return Batching(len(batches), int(source), int(target))
 
 
-def rebatch(bound: int, accumulated: int, ratio: float, step: int = 8) -> Tuple[int, int]:
-    """A bound on one batch, and how many to accumulate, for ``ratio`` times the tokens an update.
+def rebatch(bounds: Dict[str, int], accumulated: int, ratio: float) -> Tuple[Dict[str, int], int]:
+    """Bounds on one batch, and how many to accumulate, for ``ratio`` times the tokens an update.
 
-    The bound (``max_tokens``, or ``batch_size``) hardly grows, 5 % at most, since memory may allow
-    no more; it is a multiple of ``step``.
+    ``bounds`` are ``max_tokens``, ``batch_size`` or both. They grow by 5 % at most, since memory
+    may allow no more; ``max_tokens`` comes out as a multiple of 8.
     """
     freq = max(1, math.ceil(accumulated * ratio / 1.05))
-    return max(step, round(bound * accumulated * ratio / freq / step) * step), freq
+    steps = {"max_tokens": 8}
+    new = {}
+    for name, value in bounds.items():
+        step = steps.get(name, 1)
+        new[name] = max(step, round(value * accumulated * ratio / freq / step) * step)
+    return new, freq
 
 
 def batch_warning(
-    wanted: int, have: float, bound: Tuple[str, int], accumulated: int
+    wanted: int, have: float, bounds: Dict[str, int], accumulated: int
 ) -> Optional[str]:
-    """The sentence to warn with, or None: target tokens wanted in an update, and their mean.
-
-    ``bound`` is the option that bounds one batch, and its value.
-    """
+    """The sentence to warn with, or None: target tokens wanted in an update, and their mean."""
     if not wanted or abs(have - wanted) <= TOLERANCE * wanted:
         return None
-    name, value = bound
-    new, freq = rebatch(value, accumulated, wanted / have, step=8 if name == "max_tokens" else 1)
+    new, freq = rebatch(bounds, accumulated, wanted / have)
+    changes = [f"dataset.{name}={value}" for name, value in new.items()]
     return (
         f"an update sees {have:,.0f} target tokens on average, not {wanted:,} (task.batch_tokens): "
-        f"give dataset.{name}={new} optimization.update_freq=[{freq}] for that on this hardware"
+        f"give {' '.join(changes)} optimization.update_freq=[{freq}] for that on this hardware"
     )
 
 
@@ -99,13 +101,13 @@ class VaswaniTranslationTask(TranslationTask):
         batching = measure(iterator, dataset)
         source, target = batching.tokens_per_update(accumulated, options["num_shards"])
         logger.info(
-            "an update sees %s source and %s target tokens on average (%s updates an epoch)",
+            "an update sees %s source and %s target tokens on average; updates an epoch: %s",
             f"{source:,.0f}",
             f"{target:,.0f}",
             f"{batching.updates(accumulated, options['num_shards']):,}",
         )
-        name = "max_tokens" if options["max_tokens"] else "max_sentences"
-        bound = ("batch_size" if name == "max_sentences" else name, options[name])
-        warning = batch_warning(self.cfg.batch_tokens, target, bound, accumulated)
+        given = {"max_tokens": options["max_tokens"], "batch_size": options["max_sentences"]}
+        bounds = {name: value for name, value in given.items() if value}
+        warning = batch_warning(self.cfg.batch_tokens, target, bounds, accumulated)
         if warning:
             logger.warning(warning)

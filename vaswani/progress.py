@@ -1,7 +1,8 @@
 """One training, three readers: a bar (or a line now and then), train.jsonl, train.log.
 
 fairseq logs its numbers as JSON messages of the module ``progress_bar`` (``log_format: json``);
-a logging handler turns each into a line of train.jsonl and a step of the bar.
+a logging handler turns each into a line of train.jsonl and a step of the bar. The plugin's warnings
+are shown; fairseq's own are in train.log alone.
 """
 
 import json
@@ -51,8 +52,10 @@ class TrainingProgress(logging.Handler):
         self.bar = tqdm(total=max_update or None, unit=" updates", disable=not sys.stderr.isatty())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one log record; anything but statistics and a resumed checkpoint passes by."""
+        """Take one log record; what is no statistic, resumed checkpoint or warning passes by."""
         message = record.getMessage()
+        if record.levelno >= logging.WARNING and record.name.startswith("transformer_plugin"):
+            self.bar.write(f"warning: {message}", file=sys.stderr)
         resumed = _RESUMED.search(message)
         if resumed:
             self.start_at(int(resumed.group(1)))

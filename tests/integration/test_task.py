@@ -1,0 +1,111 @@
+"""``vaswani_translation`` in fairseq's commands and in ours: the batch is said, and warned of."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import stock
+from vaswani import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = ["--task", "vaswani_translation"]
+SHORT = [*OURS, "--max-update", "1", "--no-save", "--disable-validation"]
+#: tests/conftest.py's 200 training pairs in one batch, with an EOS a side
+WHOLE = ["--batch-size", "200", "--max-tokens", "100000"]
+
+
+@pytest.fixture(scope="module")
+def tokens(tiny_text) -> int:
+    """Tokens of the training text on either side (one is the other reversed), EOS included."""
+    lines = (tiny_text / "train.en").read_text(encoding="utf-8").splitlines()
+    return sum(len(line.split()) + 1 for line in lines)
+
+
+def said(lines):
+    return [line for line in lines if line.startswith("an update sees")]
+
+
+def test_the_tokens_of_an_update_are_logged_once(tiny_data_bin, tmp_path, tokens):
+    """Over two epochs, and without a warning if no number was wished for."""
+    lines = stock.train(tiny_data_bin, tmp_path, *SHORT, *WHOLE, "--max-update", "2")
+    assert said(lines) == [
+        f"an update sees {tokens:,} source and {tokens:,} target tokens on average; "
+        "updates an epoch: 1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("share", "warned"), [(1.0, False), (0.92, False), (1.08, False), (0.5, True), (2.0, True)]
+)
+def test_flags(share, warned, tiny_data_bin, tmp_path, tokens):
+    """A batch that is a multiple of the wish warns; within a tenth it does not."""
+    wish = ["--batch-tokens", str(round(tokens * share))]
+    lines = stock.train(tiny_data_bin, tmp_path, *SHORT, *WHOLE, *wish)
+    assert len(said(lines)) == 1 + warned
+
+
+def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
+    """Five batches of 40 are one update with --update-freq 5, and five without."""
+    fifth = [*SHORT, "--batch-size", "40", "--max-tokens", "100000"]
+    wish = ["--batch-tokens", str(tokens)]
+    lines = stock.train(tiny_data_bin, tmp_path, *fifth, *wish, "--update-freq", "5")
+    assert len(said(lines)) == 1
+    lines = stock.train(tiny_data_bin, tmp_path, *fifth, *wish)
+    assert "dataset.batch_size=40 optimization.update_freq=[5]" in said(lines)[1]
+
+
+def test_the_advice_is_right(tiny_data_bin, tmp_path):
+    """Training with what the warning gives does not warn."""
+    wish = [*SHORT, "--batch-tokens", "700"]
+    warning = said(stock.train(tiny_data_bin, tmp_path, *wish, "--max-tokens", "200"))[1]
+    max_tokens = warning.split("max_tokens=")[1].split()[0]
+    freq = warning.split("update_freq=[")[1].split("]")[0]
+    advice = ["--max-tokens", max_tokens, "--update-freq", freq]
+    assert len(said(stock.train(tiny_data_bin, tmp_path, *wish, *advice))) == 1
+
+
+def test_validation_and_decoding_say_nothing(tiny_data_bin, tmp_path):
+    """Their batches are of another kind; and both tasks decode the checkpoint alike."""
+    options = [*OURS, "--batch-tokens", "999999", "--max-update", "2", "--no-epoch-checkpoints"]
+    assert len(said(stock.train(tiny_data_bin, tmp_path, *options))) == 2  # with a validation
+    search = ["--max-len-b", "5", "--gen-subset", "train"]
+    found = []
+    for task in ("vaswani_translation", "translation"):
+        with stock.logged() as lines:
+            output = stock.generate(
+                tiny_data_bin, tmp_path / "checkpoint_last.pt", *search, "--task", task
+            )
+        assert not said(lines)
+        found.append(stock.results(output, "H"))
+    assert len(found[0]) == 200 and found[0] == found[1]
+
+
+@pytest.fixture
+def experiment(tiny_data_bin, tmp_path, monkeypatch) -> Path:
+    """One update on the whole training text, in a folder of its own."""
+    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin))
+    table["model"].update(encoder_ffn_embed_dim=16, decoder_ffn_embed_dim=16)
+    table["dataset"].update(max_tokens=100_000, batch_size=200)
+    table["optimization"]["max_update"] = 1
+    table["checkpoint"] = {"no_epoch_checkpoints": True}
+    path = tmp_path / "one.yaml"
+    path.write_text(yaml.safe_dump(table), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+@pytest.mark.parametrize(("share", "warned"), [(1.0, 0), (0.5, 1)])
+def test_vaswani_train_shows_the_warning(share, warned, experiment, tokens, capsys):
+    wish = f"task.batch_tokens={round(tokens * share)}"
+    with stock.fresh_process():
+        assert cli.main(["train", str(experiment), wish]) == 0
+    errors = capsys.readouterr().err
+    assert errors.count("warning: an update sees") == warned
+    log = Path("runs/one/train.log").read_text(encoding="utf-8")
+    assert log.count("an update sees") == 1 + warned
+    search = ["--max-len-a", "0", "--max-len-b", "5"]
+    with stock.fresh_process():
+        assert cli.main(["generate", "runs/one", *search]) == 0
+    assert len(Path("runs/one/eval/test.hyp.tok").read_text("utf-8").splitlines()) == 20
