@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .dropout import Dropout
+
 SINUSOID_LAYOUTS = ["paper", "t2t", "fairseq"]
 
 
@@ -122,7 +124,7 @@ class InputEmbedding(nn.Module):
         super().__init__()
         self.tokens = tokens
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, skip: int = 0) -> Tensor:
         """Args:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import Cache, CrossAttention, SelfAttention
+from .dropout import Dropout
 
 LayerCache = Dict[str, Cache]
 """One decoder layer's caches: ``{"self": …, "cross": …}``, empty before the first step."""
@@ -27,7 +28,7 @@ class FeedForward(nn.Module):
     def __init__(self, embed_dim: int, ffn_embed_dim: int, activation_dropout: float = 0.0) -> None:
         super().__init__()
         self.fc1 = nn.Linear(embed_dim, ffn_embed_dim)
-        self.dropout = nn.Dropout(activation_dropout)
+        self.dropout = Dropout(activation_dropout)
         self.fc2 = nn.Linear(ffn_embed_dim, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,12 +47,12 @@ class AddAndNorm(nn.Module):
 
     def __init__(self, embed_dim: int, dropout: float, eps: float = 1e-6) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(embed_dim, eps=eps)
 
     def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
         """[B, L, D] and [B, L, D] → [B, L, D]."""
-        return self.norm(x + self.dropout(sublayer_output))
+        return self.norm(self.dropout.added(x, sublayer_output))
 
 
 class EncoderLayer(nn.Module):

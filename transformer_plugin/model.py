@@ -17,6 +17,7 @@ from .config import (
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
+from .memory import keep_freed_memory
 
 
 @register_model("vaswani_transformer", dataclass=VaswaniTransformerConfig)
@@ -38,6 +39,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         """
         check_model_config(cfg)
         check_task(cfg, task)
+        keep_freed_memory()
         source, target = task.source_dictionary, task.target_dictionary
         source_tokens = embedding_table(len(source), cfg.encoder_embed_dim, source.pad())
         output_projection = nn.Linear(cfg.decoder_embed_dim, len(target), bias=False)

@@ -17,13 +17,15 @@ COMMANDS = ROOT / "vaswani"
 # file of the plugin → the files of the plugin that it may import, lowest first
 MAY_IMPORT = {
     "attention": set(),
-    "embedding": set(),
+    "dropout": set(),
+    "embedding": {"dropout"},
+    "memory": set(),
     "precision": set(),
-    "layers": {"attention", "embedding"},
+    "layers": {"attention", "dropout", "embedding"},
     "config": {"attention", "embedding", "precision"},  # only for the names of their choices
     "encoder": {"attention", "config", "embedding", "layers", "precision"},
     "decoder": {"attention", "config", "embedding", "encoder", "layers", "precision"},
-    "model": {"checkpoints", "config", "decoder", "embedding", "encoder", "layers"},
+    "model": {"checkpoints", "config", "decoder", "embedding", "encoder", "layers", "memory"},
     "criterion": {"config"},
     "lr_schedule": {"config"},
     "checkpoints": set(),
@@ -31,7 +33,7 @@ MAY_IMPORT = {
     "compat": {"checkpoints", "config"},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "task"},
 }
-TORCH_ONLY = ["attention", "embedding", "layers", "precision"]
+TORCH_ONLY = ["attention", "dropout", "embedding", "layers", "memory", "precision"]
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 300, 60
 

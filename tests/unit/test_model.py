@@ -11,6 +11,7 @@ from torch import nn
 from tests.models import SMALL, batch, config, dictionary, small_model, task
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import VaswaniTransformerBigConfig, VaswaniTransformerConfig
+from transformer_plugin.dropout import Dropout
 from transformer_plugin.model import VaswaniTransformerModel
 
 TABLE_3 = OmegaConf.load("configs/table3.yaml")
@@ -216,7 +217,7 @@ def test_no_attention_is_kept_in_training() -> None:
 def test_dropout_on_sublayers_and_embeddings_only() -> None:
     """Section 5.4 names the sub-layers' outputs and the sums of embeddings and positions."""
     model = small_model(dropout=0.3)
-    active = [n for n, m in model.named_modules() if isinstance(m, nn.Dropout) and m.p == 0.3]
+    active = [n for n, m in model.named_modules() if isinstance(m, Dropout) and m.p == 0.3]
     assert all("after_" in n or n.endswith("embedding.dropout") for n in active)
     assert len(active) == 2 + 2 * 2 + 3 * 2
 

@@ -1,0 +1,1 @@
+"""Speed and memory, ours beside fairseq's own in the same run: ``python -m benchmarks.run``."""

@@ -1,0 +1,38 @@
+"""The systems that are compared, as fairseq's flags: same sizes, same data, same seed."""
+
+from typing import Any, Dict, List
+
+SIZES = {
+    "small": {"layers": 3, "embed_dim": 256, "ffn_embed_dim": 1024, "attention_heads": 4},
+    "base": {"layers": 6, "embed_dim": 512, "ffn_embed_dim": 2048, "attention_heads": 8},
+    "big": {"layers": 6, "embed_dim": 1024, "ffn_embed_dim": 4096, "attention_heads": 16},
+}
+"""``small`` is not in the paper: it is what two CPU cores train in minutes."""
+
+
+def size_flags(size: str) -> List[str]:
+    """The flags, the same for both models, of one of ``SIZES``."""
+    flags = ["--dropout", "0.1", "--share-all-embeddings"]
+    for side in ("encoder", "decoder"):
+        for name, value in SIZES[size].items():
+            flags += [f"--{side}-{name.replace('_', '-')}", str(value)]
+    return flags
+
+
+THEIRS = ["--arch", "transformer", "--criterion", "label_smoothed_cross_entropy"]
+THEIRS += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9"]
+OURS = ["--arch", "vaswani_transformer", "--criterion", "vaswani_label_smoothed_cross_entropy"]
+OURS += ["--optimizer", "vaswani_adam"]
+
+TRAINED: Dict[str, Dict[str, Any]] = {
+    "fairseq": {"flags": THEIRS},
+    "ours": {"flags": OURS},
+    "fairseq, our bf16 autocast": {"flags": THEIRS, "autocast": True},
+    "ours, bf16": {"flags": [*OURS, "--precision", "bf16"]},
+}
+"""Name of a system → how it is trained. The first is what the others are compared with."""
+
+TRAINED_ON_GPU: Dict[str, Dict[str, Any]] = {
+    "fairseq --fp16": {"flags": [*THEIRS, "--fp16"]},
+    "ours --fp16": {"flags": [*OURS, "--fp16"]},
+}

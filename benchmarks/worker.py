@@ -1,0 +1,96 @@
+"""Systems under measurement, each in a process of its own, so that memory and threads are its own.
+
+The parent asks one after the other, A B A B …, so that a machine whose speed drifts slows all alike.
+"""
+
+import multiprocessing
+import os
+import resource
+import traceback
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional
+
+
+class WorkerError(RuntimeError):
+    """A system failed in its own process; the message holds its traceback."""
+
+
+class Worker:
+    """An object living in a fresh process, whose methods are called from here.
+
+    Args:
+        make: called there, with ``options``, to make the object; importable by name
+        environment: variables of that process, in force before torch is imported
+    """
+
+    def __init__(
+        self, make: Callable[..., Any], options: Dict[str, Any], environment: Mapping[str, str] = {}
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(target=serve, args=(there, make, options), daemon=True)
+        with environment_with(environment):
+            self.process.start()
+        there.close()
+        self.answer()
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """The result of one method; raises WorkerError if it failed there."""
+        self.pipe.send((method, arguments))
+        return self.answer()
+
+    def answer(self) -> Any:
+        """What the process has to say next."""
+        try:
+            failure, result = self.pipe.recv()
+        except EOFError:
+            raise WorkerError(f"the process ended (exit code {self.process.exitcode})") from None
+        if failure:
+            raise WorkerError(failure)
+        return result
+
+    def end(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self.process.join(timeout=10)
+        self.process.kill()
+
+
+@contextmanager
+def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
+    """``os.environ`` with some more variables, for as long as a process is started."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def serve(pipe: Any, make: Callable[..., Any], options: Dict[str, Any]) -> None:
+    """The process's loop: make the object, then answer until the parent hangs up."""
+    system: Optional[Any] = None
+    method, arguments = "", ()
+    while True:
+        try:
+            if system is None:
+                system = make(**options)
+                pipe.send((None, None))
+            else:
+                pipe.send((None, getattr(system, method)(*arguments)))
+        except Exception:
+            pipe.send((traceback.format_exc(), None))
+        try:
+            method, arguments = pipe.recv()
+        except EOFError:
+            return
+
+
+def peak_megabytes(device: str) -> float:
+    """The most memory this process has held so far, of the GPU if it is measured."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
