@@ -1,124 +1,214 @@
-"""Scores translations with sacreBLEU: BLEU and chrF, each with its signature.
+"""Scores translations: BLEU in every way that papers have it, and chrF, beside published figures.
 
     vaswani score RUN                                  the translations in RUN/eval
-    vaswani score --hypotheses FILE --references FILE  any two files
+    vaswani score --hypotheses FILE --references FILE --pair en-de
+    vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
+    vaswani score RUN --compare RUN                    is one better than the other?
 
-Of a run: BLEU on detokenised text against the references as they were written (comparable between
-papers), and BLEU on tokens (what fairseq-generate prints, and older papers report). A corpus that
-comes as tokens has only the latter. The same numbers go to a JSON file beside the translations.
+sacreBLEU is the one to quote, with its signature; the others are for comparison with older papers
+(docs/scoring.md). All numbers go to a JSON file beside the translations.
 """
 
 import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Tuple
 
-from vaswani.corpus.text import read_lines
+from vaswani import bleu, published
 from vaswani.errors import UserError
-from vaswani.experiment import find_run, read_yaml
-from vaswani.files import atomic_write, sha256_of
+from vaswani.files import atomic_write
+from vaswani.score_input import Material, Sides, looks_tokenised, of_files, of_run
+
+SHOWN = 20
+LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A run, or two files."""
+    """A run, or files."""
     parser.add_argument("run", metavar="RUN", nargs="?")
     parser.add_argument("--subset", default="test", help="which translations of the run (test)")
     parser.add_argument("--hypotheses", metavar="FILE", help="translations, one per line")
     parser.add_argument("--references", metavar="FILE", help="their references, one per line")
+    parser.add_argument("--pair", metavar="SRC-TGT", help="the files' languages, such as en-de")
+    parser.add_argument(
+        "--test-set",
+        metavar="NAME",
+        help="sacreBLEU's name of the files' test set, such as wmt14/full: its references, "
+        "unless --references gives them",
+    )
     parser.add_argument("--tokenised", action="store_true", help="the files are tokens already")
+    parser.add_argument(
+        "--compare", metavar="OTHER", help="another run, or file of hypotheses: paired bootstrap"
+    )
+    parser.add_argument("--json", metavar="FILE", help="where the numbers go")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the scores and leave them beside the translations."""
-    if args.run and (args.hypotheses or args.references):
-        raise UserError("give a run, or --hypotheses and --references, not both")
-    if args.run:
-        results, path = score_run(args.run, args.subset)
-    elif args.hypotheses and args.references:
-        hypotheses, references = Path(args.hypotheses), Path(args.references)
-        results = score_files(hypotheses, references, args.tokenised)
-        path = hypotheses.with_name(hypotheses.name + ".score.json")
-    else:
-        raise UserError("give a run, or both --hypotheses and --references")
+    material = find(args, args.run, args.hypotheses)
+    warn(material.main)
+    results, left_out = score(material)
+    figures = published.published(material.test_set, material.pair, len(material.main.references))
+    lines = table(results)
+    report = {**results, **facts(material), "left_out": left_out}
+    if figures:
+        assert material.test_set and material.pair, "they were found by these"
+        report["published"] = published.said(figures)
+        lines += published.table(figures, material.test_set, "-".join(material.pair))
+    if args.compare:
+        report["comparison"] = compare(args, material)
+        lines += comparison_table(report["comparison"])
+    path = Path(args.json) if args.json else material.out
     with atomic_write(path) as stream:
-        json.dump(results, stream, indent=1)
-    for name in ("bleu", "bleu_tokenised", "chrf"):
-        if name in results:
-            print(f"{results[name]['text']}    {results[name]['signature']}")
+        json.dump(report, stream, indent=1)
+    print("\n".join(lines))
+    for reason in left_out:
+        print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
     return 0
 
 
-def score_run(name: str, subset: str) -> Any:
-    """The scores of a run's translations, and where to write them.
+def find(args: argparse.Namespace, name: Optional[str], hypotheses: Optional[str]) -> Material:
+    """What a run or a file of hypotheses has to score.
 
     Raises:
-        UserError: nothing translated yet, or the data's text is gone.
+        UserError: neither or both are given, or it cannot be scored.
     """
-    folder = find_run(name)
-    hypotheses = folder / "eval" / f"{subset}.hyp"
-    tokens = folder / "eval" / f"{subset}.hyp.tok"
-    if not hypotheses.is_file() or not tokens.is_file():
-        raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
-    report = json.loads((folder / "eval" / f"{subset}.json").read_text(encoding="utf-8"))
-    data = Path(report["data"].split(":")[0]).parent
-    if not (data / "recipe.yaml").is_file():
+    of_the_files = ("hypotheses", "references", "pair", "test_set", "tokenised")
+    given = [f"--{key.replace('_', '-')}" for key in of_the_files if getattr(args, key)]
+    if args.run and given:
+        raise UserError(f"give a run, or files, not both: {', '.join(given)} belong to files")
+    if name:
+        return of_run(name, args.subset)
+    if not hypotheses or not (args.references or args.test_set):
+        raise UserError("give a run, or --hypotheses with --references or --test-set")
+    references = Path(args.references) if args.references else None
+    material = of_files(Path(hypotheses), references, args.pair, args.test_set, args.tokenised)
+    known = published.SENTENCES.get(args.test_set)
+    if known and known != len(material.main.references):
         raise UserError(
-            f"{data} was not made by 'vaswani prepare', so the references are not known: use "
-            f"--hypotheses {hypotheses} --references FILE"
+            f"{args.test_set} has {known:,} sentences, but {material.main.files[1]} has "
+            f"{len(material.main.references):,}: it is another set, or a part"
         )
-    recipe = read_yaml(data / "recipe.yaml")
-    target = f"{subset}.{recipe['target_lang']}"
-    results = score_files(tokens, data / "tok" / target, tokenised=True)
-    if not recipe["tokenised"]:
-        detokenised = score_files(hypotheses, data / "text" / target, tokenised=False)
-        results = {**results, **detokenised}
-    results["translation"] = report
-    return results, folder / "eval" / f"{subset}.score.json"
+    return material
 
 
-def score_files(hypotheses: Path, references: Path, tokenised: bool) -> Dict[str, Any]:
-    """BLEU and chrF of a file against another, line by line.
+def score(material: Material) -> Tuple[Dict[str, bleu.Row], List[str]]:
+    """Every row that the material allows, in the order of the table; why others are left out."""
+    text, tokens, left_out = material.text, material.tokens, []
+    rows: Dict[str, bleu.Row] = {}
+    if tokens:
+        label = "tokenised BLEU" + (" (hyphens split)" if material.split_hyphens else "")
+        rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
+    elif text and material.pair:
+        said, meant = (
+            bleu.moses_tokens(side, material.pair[1]) for side in (text.hypotheses, text.references)
+        )
+        rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", said, meant)
+    else:
+        left_out.append("tokenised BLEU: its tokeniser needs the language; give --pair, as en-de")
+    try:
+        rows.update(compound_split(material))
+    except UserError as reason:
+        left_out.append(f"compound-split BLEU: {reason}")
+    if not text:
+        left_out.append("sacreBLEU: it needs text as it is written, and these are tokens")
+    metrics = bleu.text_metrics() if text else bleu.token_metrics()
+    metrics.pop("bleu_tokenised", None)  # is there
+    main = material.main
+    rows.update(bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, material.signature))
+    return rows, left_out
+
+
+def compound_split(material: Material) -> Dict[str, bleu.Row]:
+    """The rows of compound-split BLEU: from text, where there is any.
 
     Raises:
-        UserError: a file is missing or empty, or the two differ in length.
+        UserError: hyphens that are split already, or no language.
     """
-    from sacrebleu.metrics import BLEU, CHRF
+    text, tokens = material.text, material.tokens
+    if text and material.pair:
+        return bleu.compound_split_rows(text.hypotheses, text.references, material.pair[1])
+    if text:
+        raise UserError("its tokeniser needs the language; give --pair, as en-de")
+    assert tokens, "there is text or there are tokens"
+    return {"compound_split": bleu.compound_split_tokens(tokens.hypotheses, tokens.references)}
 
-    said, meant = sentences(hypotheses), sentences(references)
-    if len(said) != len(meant):
+
+def facts(material: Material) -> Dict[str, Any]:
+    """What the numbers are of."""
+    sides = {"text": material.text, "tokens": material.tokens}
+    return {
+        "files": {name: side.said() for name, side in sides.items() if side},
+        "lines": len(material.main.references),
+        "pair": "-".join(material.pair) if material.pair else None,
+        "test_set": material.test_set,
+        "without_output": material.main.without_output(),
+        **({"translation": material.translation} if material.translation else {}),
+    }
+
+
+def warn(sides: Sides) -> None:
+    """Name the sentences without a translation, and translations that look like tokens."""
+    empty, path = sides.without_output(), sides.files[0]
+    if empty:
+        named = ", ".join(f"{number:,}" for number in empty[:SHOWN])
+        more = f" and {len(empty) - SHOWN:,} more" if len(empty) > SHOWN else ""
+        print(
+            f"warning: {len(empty):,} of {len(sides.references):,} sentences have no translation "
+            f"in {path}: lines {named}{more}",
+            file=sys.stderr,
+        )
+    if looks_tokenised(sides.hypotheses) and not looks_tokenised(sides.references):
+        print(
+            f"warning: {path} looks tokenised and its references do not: detokenise it, or its "
+            "scores will be low",
+            file=sys.stderr,
+        )
+
+
+def table(rows: Dict[str, bleu.Row]) -> List[str]:
+    """The scores as lines to print: with n-gram precisions, or with sacreBLEU's signature."""
+    lines = []
+    for key, row in rows.items():
+        by_sacrebleu = key in ("bleu", "chrf")
+        detail = row["signature"] if by_sacrebleu else row["text"].split(" ", 3)[3]
+        lines.append(f"{row['label']:<46}{row['score']:6.2f}   {detail}")
+    return lines
+
+
+def compare(args: argparse.Namespace, material: Material) -> Dict[str, Any]:
+    """The paired bootstrap of this system and ``--compare``.
+
+    Raises:
+        UserError: the other has other references, or cannot be scored.
+    """
+    from vaswani import significance
+
+    other = find(args, args.compare if args.run else None, args.compare)
+    ours, theirs = material.main, other.main
+    if bool(material.text) != bool(other.text) or ours.references != theirs.references:
         raise UserError(
-            f"{hypotheses} has {len(said):,} lines and {references} has {len(meant):,}: every "
-            "reference needs its translation in the same line"
+            f"{ours.files[1]} and {theirs.files[1]} differ: two systems are compared on the same "
+            "references"
         )
-    name = "bleu_tokenised" if tokenised else "bleu"
-    results: Dict[str, Any] = {}
-    # no smoothing on tokens: the figure of fairseq-generate and of multi-bleu.perl
-    plain = BLEU(tokenize="none", smooth_method="none", force=True)
-    metrics = {name: plain if tokenised else BLEU(), "chrf": CHRF()}
-    for key, metric in metrics.items():
-        score = metric.corpus_score(said, [meant])
-        results[key] = {
-            "score": round(score.score, 2),
-            "text": ("tokenised " if key == "bleu_tokenised" else "") + str(score),
-            "signature": str(metric.get_signature()),
-            "hypotheses": {"file": str(hypotheses), "sha256": sha256_of(hypotheses)},
-            "references": {"file": str(references), "sha256": sha256_of(references)},
-            "lines": len(said),
-        }
-    return results
+    warn(theirs)
+    metrics = bleu.text_metrics() if material.text else bleu.token_metrics()
+    found = significance.compare(metrics, ours.hypotheses, theirs.hypotheses, ours.references)
+    return {"with": args.compare, "files": theirs.said(), **found}
 
 
-def sentences(path: Path) -> List[str]:
-    """The lines of a file.
-
-    Raises:
-        UserError: it is missing, or holds nothing but blank lines.
-    """
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    lines = list(read_lines(path))
-    if not any(line.strip() for line in lines):
-        raise UserError(f"{path} is empty: there is nothing to score")
+def comparison_table(found: Dict[str, Any]) -> List[str]:
+    """The comparison as lines to print."""
+    lines = [
+        "",
+        f"paired bootstrap, {found['resamples']:,} resamples, seed {found['seed']}; "
+        f"other: {found['with']}",
+        f"{'':<16}{'this':>14}{'other':>16}{'p':>9}",
+    ]
+    for key, row in found["metrics"].items():
+        this = f"{row['score']:.2f} ± {row['interval']:.2f}"
+        other = f"{row['other_score']:.2f} ± {row['other_interval']:.2f}"
+        lines.append(f"{LABELS[key]:<16}{this:>14}{other:>16}{row['p']:>9.4f}")
     return lines

@@ -1,15 +1,15 @@
-"""Scores: BLEU against its formula, and what cannot be scored."""
+"""Scores: which rows there are, what is refused, what is compared; and the demo's own figures."""
 
 import json
-import math
 
 import pytest
 
-from vaswani import cli
+from vaswani import cli, published
 from vaswani.demo_report import nearest, number_rows, numbers_right, share
-from vaswani.errors import UserError
 from vaswani.generate import in_order
-from vaswani.score import score_files
+
+LINES = ["Das kostet 3,50 €, sagte er.", "Am 3. März 1987 war es kalt.", "Die E-Mail kam gestern."]
+COMPOUND = [f"compound_split{end}" for end in ("", "_quotes", "_2018", "_2018_quotes")]
 
 
 def write(path, *lines):
@@ -17,40 +17,206 @@ def write(path, *lines):
     return path
 
 
-def test_tokenised_bleu_is_the_geometric_mean_with_brevity_penalty(tmp_path):
-    """6 of 6, 4 of 5, 2 of 4 and 1 of 3 n-grams match; 6 tokens against 7."""
-    hypotheses = write(tmp_path / "h", "a b c d f g")
-    references = write(tmp_path / "r", "a b c d e f g")
-    precisions = (6 / 6, 4 / 5, 2 / 4, 1 / 3)
-    expected = 100 * math.prod(precisions) ** 0.25 * math.exp(1 - 7 / 6)
-    found = score_files(hypotheses, references, tokenised=True)["bleu_tokenised"]
-    assert found["score"] == pytest.approx(expected, abs=0.005)
-    assert "tok:none" in found["signature"]
+@pytest.fixture
+def score(tmp_path, monkeypatch, capsys):
+    """Score lines beside lines: exit code, the JSON file, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(hypotheses, references, *options):
+        arguments = ["--hypotheses", str(write(tmp_path / "h", *hypotheses))]
+        if references is not None:
+            arguments += ["--references", str(write(tmp_path / "r", *references))]
+        code = cli.main(["score", *arguments, *options])
+        path = tmp_path / "h.score.json"
+        report = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        return (code, report, *capsys.readouterr())
+
+    return run
 
 
-def test_equal_files_score_100_with_a_signature(tmp_path, capsys):
-    lines = ["Das kostet 3,50 €, sagte er.", "Am 3. März 1987 war es kalt."]
-    hypotheses, references = write(tmp_path / "h", *lines), write(tmp_path / "r", *lines)
-    arguments = ["--hypotheses", str(hypotheses), "--references", str(references)]
-    assert cli.main(["score", *arguments]) == 0
-    assert "tok:13a" in capsys.readouterr().out
-    left = json.loads((tmp_path / "h.score.json").read_text(encoding="utf-8"))
-    assert left["bleu"]["score"] == left["chrf"]["score"] == 100.0
-    assert left["bleu"]["lines"] == 2
+def test_equal_files_have_100_in_every_row(score):
+    code, report, out, _ = score(LINES, LINES, "--pair", "en-de")
+    rows = ["bleu_tokenised", *COMPOUND, "bleu", "chrf"]
+    assert code == 0 and [*report][: len(rows)] == rows
+    assert {report[key]["score"] for key in rows} == {100.0}
+    assert out.count("\n") == len(rows) and "tok:13a" in out and out.count("100.00") >= len(rows)
+    assert report["lines"] == 3 and report["pair"] == "en-de" and report["left_out"] == []
+    assert len(report["files"]["text"]["hypotheses"]["sha256"]) == 64
+    assert "published" not in report and "paper" not in out
+
+
+def test_tokens_are_those_of_moses(score):
+    """10 of 11 tokens: ``Er``, ``sagt``, ``,``, ``&quot;`` … and the last one wrong."""
+    said, meant = ['Er sagt, "ja, 3,5".', "Gut so"], ['Er sagt, "ja, 3,5".', "Gut da"]
+    _, report, _, _ = score(said, meant, "--pair", "en-de")
+    # Er sagt , &quot; ja , 3,5 &quot; . | Gut so
+    assert report["bleu_tokenised"]["text"].split()[3].startswith("90.9/88.9/100.0/")
+    assert "hyp_len = 11 " in report["bleu_tokenised"]["text"]
+
+
+def test_without_a_pair_the_reason_is_said(score):
+    code, report, out, err = score(LINES, LINES)
+    assert code == 0 and "bleu_tokenised" not in report and report["bleu"]["score"] == 100.0
+    assert err.count("left out: ") == len(report["left_out"]) == 2 and "--pair" in err
+    assert out.count("\n") == 2
+
+
+def test_of_tokens_there_is_no_sacrebleu(score):
+    lines = ["ein alter Mann , der lacht .", "zwei Hunde"]
+    code, report, _, err = score(lines, lines, "--tokenised")
+    assert code == 0 and "bleu" not in report and "sacreBLEU: it needs text" in err
+    assert report["bleu_tokenised"]["score"] == report["compound_split"]["score"] == 100.0
+    split = ["ein 12 @-@ jähriger , der lacht ."]
+    code, report, _, err = score(split, split, "--tokenised")
+    assert code == 0 and "compound_split" not in report
+    assert "line 1, holds '@-@': its hyphens are split already" in err
+
+
+TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
 
 
 @pytest.mark.parametrize(
-    ("hypotheses", "references", "said"),
-    [(["a"], ["a", "b"], "1 lines"), ([], ["a"], "is empty"), (["", " "], ["a", "b"], "is empty")],
+    ("hypotheses", "references", "options", "said"),
+    [
+        (["a"], ["a", "b"], [], "h has 1 lines and "),
+        ([], ["a"], [], "h is empty: there is nothing"),
+        (["a"], [], [], "r is empty"),
+        (["", " "], ["a", "b"], [], "h is empty: all of its 2 lines"),
+        (LINES, TOKENS, [], "r seems to be tokenised (most of its lines"),
+        (["a", "b"], ["a", "well @-@ known"], [], "seems to be tokenised (line 2 holds @-@)"),
+        (["a"], ["a ##AT##-##AT## b"], [], "seems to be tokenised (line 1"),
+        (["a", "well @-@ known"], ["a", "b"], [], "h, line 2, holds '@-@'"),
+        (["a", "ge@@ hen"], ["a", "b"], [], "h, line 2, holds BPE's mark"),
+        (["ge@@"], ["b"], ["--tokenised"], "h, line 1, holds BPE's mark"),
+        (["a"], ["ge@@ hen"], [], "r, line 1, holds BPE's mark"),
+        (["a"], ["a"], ["--pair", "german"], "--pair german is no language pair"),
+        (["a"], ["a"], ["--test-set", "wmt14/full"], "needs --pair too"),
+        (["a"], ["a"], ["--test-set", "wmt14/full", "--pair", "en-de"], "has 3,003 sentences, but"),
+        (["a"], None, [], "give a run, or --hypotheses with"),
+        (["a"], None, ["--test-set", "wmt14/ful", "--pair", "en-de"], "mean 'wmt14/full'?"),
+        (["a"], None, ["--test-set", "wmt14/full", "--pair", "en-sw"], "has no pair en-sw; it has"),
+        (["a"], ["a"], ["--compare", "nowhere"], "no file nowhere"),
+        (["a"], ["a"], ["run"], "not both: --hypotheses, --references"),
+    ],
 )
-def test_what_cannot_be_scored(tmp_path, hypotheses, references, said):
-    with pytest.raises(UserError, match=said):
-        score_files(write(tmp_path / "h", *hypotheses), write(tmp_path / "r", *references), True)
+def test_what_cannot_be_scored(score, hypotheses, references, options, said):
+    code, report, out, err = score(hypotheses, references, *options)
+    assert (code, report, out) == (1, None, "")
+    assert said in err and err.count("\n") == 1
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="no file .*nowhere"):
-        score_files(tmp_path / "nowhere", tmp_path / "r", False)
+def test_an_abbreviation_in_every_line_is_no_token(score):
+    """A full stop after a space in some lines, as in " .NET", is text."""
+    lines = ["Mit .NET und C#.", "Es geht ... weiter , so.", "Ja, ja.", "Nein.", "Doch."]
+    assert score(lines, lines)[0] == 0
+
+
+def test_sentences_without_output_are_named(score):
+    """Lines 2 to 26; line 27 has nothing to say, and no translation of it is missing."""
+    said, meant = ["a b c d", *[""] * 26], [*["a b c d"] * 26, ""]
+    code, report, _, err = score(said, meant)
+    assert code == 0 and report["without_output"] == list(range(2, 27))
+    assert "25 of 27 sentences have no translation" in err
+    assert err.split("lines ")[1].startswith("2, 3, 4") and ", 21 and 5 more" in err
+
+
+def test_translations_in_tokens_are_warned_about(score):
+    code, _, _, err = score(TOKENS, LINES)
+    assert code == 0 and "looks tokenised and its references do not" in err
+
+
+@pytest.fixture
+def newstest(tmp_path, monkeypatch):
+    """sacreBLEU's wmt14/full in small words: a cache of its files, as it keeps them."""
+    from sacrebleu.dataset import DATASETS
+
+    folder = tmp_path / "sacrebleu"
+    folder.mkdir()
+    for known in ("wmt14/full", "wmt14"):
+        monkeypatch.setattr(DATASETS[known], "_outdir", str(folder))
+        monkeypatch.setattr(DATASETS[known], "_rawdir", str(folder / "raw"))
+    for name in DATASETS["wmt14/full"].fieldnames("en-de"):
+        write(folder / f"wmt14_full.en-de.{name}", *(f"s {n % 9} t u" for n in range(3003)))
+    return folder
+
+
+def test_a_test_set_of_sacrebleus_with_published_figures(score, newstest):
+    said = [f"s {n % 9} t u" for n in range(3003)]
+    code, report, out, _ = score(said, None, "--test-set", "wmt14/full", "--pair", "en-de")
+    assert code == 0 and report["bleu"]["score"] == 100.0
+    assert "lang:en-de" in report["bleu"]["signature"]
+    assert "test:wmt14/full" in report["bleu"]["signature"]
+    paper = report["published"][0]
+    assert (paper["system"], paper["base"], paper["big"]) == ("the paper", 27.3, 28.4), "Table 2"
+    assert out.count("\n") == 7 + 2 + len(report["published"]) and "Table 2" in out
+    code, _, _, err = score(said[1:], None, "--test-set", "wmt14/full", "--pair", "en-de")
+    assert code == 1 and "3,002 lines and" in err and "3,003" in err
+
+
+@pytest.mark.parametrize("error", [OSError("no route to host"), SystemExit(1)])
+def test_a_test_set_that_cannot_be_had(score, newstest, monkeypatch, error):
+    def download(*_, **__):
+        raise error
+
+    monkeypatch.setattr("sacrebleu.dataset.base.download_file", download)
+    (newstest / "wmt14_full.en-de.ref").unlink()
+    code, _, _, err = score(["a"], None, "--test-set", "wmt14/full", "--pair", "en-de")
+    assert code == 1 and "could not give wmt14/full en-de" in err and err.count("\n") == 1
+
+
+def test_published_figures_belong_to_one_test_set():
+    """Table 2, Table 3, and nothing beside another set, another pair or a part of a set."""
+    of = published.published
+    assert [figure[1:3] for figure in of("wmt14/full", ("en", "fr"), 3003)[:2]] == [
+        (38.1, 41.8),
+        (38.1, 41.0),
+    ]
+    assert of("wmt13", ("en", "de"), 3000)[0][1:3] == (25.8, 26.4)
+    others = [("wmt14/full", ("de", "en"), 3003), ("wmt14/full", ("en", "de"), 20)]
+    others += [("wmt14", ("en", "de"), 2737), ("wmt15", ("en", "de"), 3003)]
+    assert not any(of(*other) for other in [*others, (None, ("en", "de"), 3003)])
+
+
+def test_a_system_is_not_better_than_itself(score, tmp_path):
+    same = write(tmp_path / "same", *LINES * 10)
+    code, report, out, _ = score(LINES * 10, LINES * 10, "--compare", str(same))
+    found = report["comparison"]
+    assert code == 0 and [row["p"] for row in found["metrics"].values()] == [1.0, 1.0]
+    assert (found["resamples"], found["seed"]) == (1000, "12345")
+    assert (
+        "1,000 resamples, seed 12345" in out
+        and "seed:12345" in found["metrics"]["bleu"]["signature"]
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--tokenised"]])
+def test_a_clearly_better_system(score, tmp_path, options):
+    """Every line right against every line with its words turned round; and nearly alike."""
+    meant = [f"Der {n}. Satz hat sieben ganze Worte" for n in range(40)]
+    worse = write(tmp_path / "worse", *(" ".join(line.split()[::-1]) for line in meant))
+    _, report, _, _ = score(meant, meant, "--compare", str(worse), *options)
+    for row in report["comparison"]["metrics"].values():
+        assert row["p"] < 0.05 and row["score"] > row["other_score"]
+    # one word wrong in one line each: the order is chance
+    said, other = (
+        [line.replace("ganze", "andere") if n == at else line for n, line in enumerate(meant)]
+        for at in (3, 4)
+    )
+    alike = write(tmp_path / "alike", *other[:-1], "Der 39. Satz hat sieben ganze Wörter")
+    _, report, _, _ = score(said, meant, "--compare", str(alike), *options)
+    assert all(row["p"] > 0.05 for row in report["comparison"]["metrics"].values())
+
+
+def test_the_other_system_must_have_as_many_lines(score, tmp_path):
+    other = write(tmp_path / "other", *LINES[:2])
+    code, report, _, err = score(LINES, LINES, "--compare", str(other))
+    assert (code, report) == (1, None) and "other has 2 lines and" in err
+
+
+def test_the_numbers_go_where_they_are_asked_to(score, tmp_path):
+    code, report, _, err = score(LINES, LINES, "--json", str(tmp_path / "a" / "b.json"))
+    assert code == 0 and report is None and "b.json" in err
+    assert json.loads((tmp_path / "a" / "b.json").read_text(encoding="utf-8"))["lines"] == 3
 
 
 def test_translations_come_back_in_order_and_none_is_lost():
