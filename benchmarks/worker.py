@@ -1,6 +1,6 @@
-"""Systems under measurement, each in a process of its own, so that memory and threads are its own.
+"""Systems under measurement, each in a process of its own: its own memory, its own threads.
 
-The parent asks one after the other, A B A B …, so that a machine whose speed drifts slows all alike.
+The parent asks one after the other, A B A B …: a machine whose speed drifts slows all alike.
 """
 
 import multiprocessing

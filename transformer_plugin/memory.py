@@ -24,4 +24,5 @@ def keep_freed_memory() -> bool:
         return False
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 2**27}
     mallopt = ctypes.CDLL(None).mallopt
-    return all([mallopt(number, value) for number, value in settings.items()])
+    answers = [mallopt(number, value) for number, value in settings.items()]
+    return all(answers)

@@ -51,7 +51,7 @@ def test_seed_decides():
 
 
 def test_module():
-    """x · mask in training, x itself in evaluation and at p = 0; the gradient takes the mask too."""
+    """x · mask in training, x itself in evaluation and at p = 0; the gradient is masked too."""
     dropout = Dropout(0.4)
     x = torch.randn(50, 8, requires_grad=True)
     torch.manual_seed(3)
