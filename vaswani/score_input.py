@@ -119,6 +119,8 @@ def of_files(
     out = hypotheses.with_name(hypotheses.name + ".score.json")
     if test_set and pair is None:
         raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
+    if test_set and pair:
+        check_test_set(test_set, pair)
     if tokenised:
         if test_set:
             raise UserError("a test set's references are no tokens: leave out --tokenised")
@@ -148,13 +150,8 @@ def languages(pair: str) -> Tuple[str, str]:
     return found[1], found[2]
 
 
-def of_sacrebleu(test_set: str, pair: str) -> Path:
-    """The file of references of one of sacreBLEU's test sets, out of its cache or downloaded.
-
-    Raises:
-        UserError: there is no such set or pair, or it cannot be had.
-    """
-    import sacrebleu
+def check_test_set(test_set: str, pair: str) -> None:
+    """Raises UserError unless sacreBLEU knows the test set and has it for the pair."""
     from sacrebleu.dataset import DATASETS
 
     if test_set not in DATASETS:
@@ -162,6 +159,16 @@ def of_sacrebleu(test_set: str, pair: str) -> Path:
     if pair not in DATASETS[test_set].langpairs:
         known = ", ".join(sorted(DATASETS[test_set].langpairs))
         raise UserError(f"sacreBLEU's {test_set} has no pair {pair}; it has {known}")
+
+
+def of_sacrebleu(test_set: str, pair: str) -> Path:
+    """The file of references of one of sacreBLEU's test sets, out of its cache or downloaded.
+
+    Raises:
+        UserError: it cannot be had, or is damaged.
+    """
+    import sacrebleu
+
     try:
         source = Path(sacrebleu.get_source_file(test_set, pair))
         references = Path(sacrebleu.get_reference_files(test_set, pair)[0])

@@ -1,6 +1,7 @@
 """Scores: which rows there are, what is refused, what is compared; and the demo's own figures."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from vaswani import cli, published
 from vaswani.demo_report import nearest, number_rows, numbers_right, share
 from vaswani.generate import in_order
 
+ROOT = Path(__file__).resolve().parents[2]
 LINES = ["Das kostet 3,50 €, sagte er.", "Am 3. März 1987 war es kalt.", "Die E-Mail kam gestern."]
 COMPOUND = [f"compound_split{end}" for end in ("", "_quotes", "_2018", "_2018_quotes")]
 
@@ -94,6 +96,8 @@ TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
         (["a"], ["a"], ["--test-set", "wmt14/full", "--pair", "en-de"], "has 3,003 sentences, but"),
         (["a"], None, [], "give a run, or --hypotheses with"),
         (["a"], None, ["--test-set", "wmt14/ful", "--pair", "en-de"], "mean 'wmt14/full'?"),
+        (["a"], ["a"], ["--test-set", "wmt14/ful", "--pair", "en-de"], "mean 'wmt14/full'?"),
+        (["a"], ["a"], ["--tokenised", "--test-set", "wmt13", "--pair", "en-de"], "are no tokens"),
         (["a"], None, ["--test-set", "wmt14/full", "--pair", "en-sw"], "has no pair en-sw; it has"),
         (["a"], ["a"], ["--compare", "nowhere"], "no file nowhere"),
         (["a"], ["a"], ["run"], "not both: --hypotheses, --references"),
@@ -175,6 +179,15 @@ def test_published_figures_belong_to_one_test_set():
     others = [("wmt14/full", ("de", "en"), 3003), ("wmt14/full", ("en", "de"), 20)]
     others += [("wmt14", ("en", "de"), 2737), ("wmt15", ("en", "de"), 3003)]
     assert not any(of(*other) for other in [*others, (None, ("en", "de"), 3003)])
+
+
+def test_the_document_has_the_same_figures():
+    """docs/scoring.md repeats the table of vaswani/published.py."""
+    document = (ROOT / "docs" / "scoring.md").read_text(encoding="utf-8")
+    for figures in published.FIGURES.values():
+        for figure in figures:
+            cells = ["" if cell is None else str(cell) for cell in figure]
+            assert f"| {' | '.join(cells)} |" in document
 
 
 def test_a_system_is_not_better_than_itself(score, tmp_path):
