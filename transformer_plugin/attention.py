@@ -1,4 +1,4 @@
-"""Scaled dot-product attention and multi-head attention (section 3.2), with key/value caches.
+"""Scaled dot-product attention and multi-head attention (section 3.2).
 
 Shape letters: B batch, T queries (target), S keys (source), H heads, D model width,
 K per-head width of queries and keys (d_k), V per-head width of values (d_v).
@@ -7,16 +7,15 @@ Masks are **additive**: 0 where a query may look, -inf where it may not, of any 
 broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers.
 """
 
-from typing import Dict, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
+from .cache import LayerCache
 
-Cache = Dict[str, Tensor]
-"""Keys and values of earlier decoding steps: ``{"key": [B, H, S, K], "value": [B, H, S, V]}``."""
+ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
 
 
 def readable_attention(
@@ -137,13 +136,19 @@ class MultiHeadAttention(nn.Module):
         return "readable" if on_cpu and query.dtype == torch.bfloat16 else "fast"
 
     def attend(
-        self, query: Tensor, cache: Cache, mask: Optional[Tensor], need_weights: bool
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Optional[Tensor],
+        need_weights: bool,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Attention per head, heads joined, then W^O.
 
         Args:
             query: [B, H, T, K]
-            cache: keys [B, H, S, K] and values [B, H, S, V]
+            key: [B, H, S, K]
+            value: [B, H, S, V]
             mask: additive, broadcastable to [B, H, T, S]
             need_weights: also return the weights (takes the readable path)
 
@@ -153,9 +158,9 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights or self.implementation_for(query) == "readable":
-            heads, weights = readable_attention(query, cache["key"], cache["value"], mask, dropout)
+            heads, weights = readable_attention(query, key, value, mask, dropout)
         else:
-            heads = fast_attention(query, cache["key"], cache["value"], mask, dropout)
+            heads = fast_attention(query, key, value, mask, dropout)
         joined = heads.transpose(1, 2).flatten(2)  # [B, T, H·V]
         return self.out_proj(joined), weights if need_weights else None
 
@@ -169,34 +174,31 @@ class SelfAttention(MultiHeadAttention):
 
     def __init__(self, embed_dim: int, num_heads: int, *args: object, **kwargs: object) -> None:
         super().__init__(embed_dim, num_heads, *args, **kwargs)  # type: ignore[arg-type]
-        self.sections = [num_heads * d for d in (self.key_dim, self.key_dim, self.value_dim)]
-        self.qkv_proj = nn.Linear(embed_dim, sum(self.sections))
+        self.sections = [num_heads * d for d in (self.key_dim, self.value_dim)]
+        self.qkv_proj = nn.Linear(embed_dim, self.sections[0] + sum(self.sections))
 
     def forward(
         self,
         x: Tensor,
         mask: Optional[Tensor] = None,
-        cache: Optional[Cache] = None,
+        cache: Optional[LayerCache] = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Args:
             x: [B, T, D]
             mask: additive, broadcastable to [B, H, T, S]
             cache: in incremental decoding, keys and values of the earlier steps; those of ``x``
-                are appended to it
+                are put in too
             need_weights: also return the weights
 
         Returns:
             [B, T, D], and the weights [B, H, T, S] or None.
         """
-        query, key, value = map(self.split_heads, self.qkv_proj(x).split(self.sections, dim=-1))
-        if cache is None:
-            cache = {}
-        elif cache:
-            key = torch.cat([cache["key"], key], dim=2)
-            value = torch.cat([cache["value"], value], dim=2)
-        cache.update(key=key, value=value)
-        return self.attend(query, cache, mask, need_weights)
+        query, key_value = self.qkv_proj(x).split([self.sections[0], sum(self.sections)], dim=-1)
+        if cache is not None:
+            key_value = cache.extend(key_value)
+        key, value = map(self.split_heads, key_value.split(self.sections, dim=-1))
+        return self.attend(self.split_heads(query), key, value, mask, need_weights)
 
 
 class CrossAttention(MultiHeadAttention):
@@ -213,7 +215,7 @@ class CrossAttention(MultiHeadAttention):
         x: Tensor,
         memory: Tensor,
         mask: Optional[Tensor] = None,
-        cache: Optional[Cache] = None,
+        cache: Optional[LayerCache] = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Args:
@@ -221,15 +223,21 @@ class CrossAttention(MultiHeadAttention):
             memory: [B, S, D], the encoder's output
             mask: additive, broadcastable to [B, H, T, S]
             cache: in incremental decoding, filled at the first step and used at all others, so
-                that keys and values are computed once per sentence
+                that keys and values are computed once per sentence. ``x`` may then be
+                [B·k, T, D], k hypotheses of each sentence: they look at the same keys
             need_weights: also return the weights
 
         Returns:
-            [B, T, D], and the weights [B, H, T, S] or None.
+            As ``x``, and the weights [B, H, T, S] (in beam search [B, H, k·T, S]) or None.
         """
-        if cache is None:
-            cache = {}
-        if not cache:
+        known = {} if cache is None else cache.cross
+        if not known:
             key, value = self.kv_proj(memory).split(self.sections, dim=-1)
-            cache.update(key=self.split_heads(key), value=self.split_heads(value))
-        return self.attend(self.split_heads(self.q_proj(x)), cache, mask, need_weights)
+            known.update(key=self.split_heads(key), value=self.split_heads(value))
+        query = self.q_proj(x)
+        # k hypotheses of one word are the same to this sub-layer as k words of one hypothesis
+        shared = query.view(len(known["key"]), -1, query.size(-1))
+        attended, weights = self.attend(
+            self.split_heads(shared), known["key"], known["value"], mask, need_weights
+        )
+        return attended.view(*query.shape[:2], -1), weights

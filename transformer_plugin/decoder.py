@@ -4,20 +4,22 @@ Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary
 Everything is batch-first.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
+import torch
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from .attention import CrossAttention, SelfAttention, causal_mask
+from .cache import DecoderCache
 from .config import VaswaniTransformerConfig
 from .embedding import InputEmbedding, LearnedPositions
 from .encoder import UNLIMITED, EncoderOut
-from .layers import AddAndNorm, DecoderLayer, FeedForward, LayerCache
+from .layers import AddAndNorm, DecoderLayer, FeedForward
 from .precision import autocast
 
 CACHE = "vaswani_cache"
-"""Where in fairseq's incremental state the layers' caches are: a list of ``LayerCache``."""
+"""Where in fairseq's incremental state the :class:`DecoderCache` is."""
 
 
 class VaswaniDecoder(FairseqIncrementalDecoder):
@@ -32,6 +34,9 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         embedding: of target tokens and positions
         output_projection: D → V
     """
+
+    computes_losses = True
+    """Tells our criterion that ``forward`` takes a ``loss``."""
 
     def __init__(
         self,
@@ -69,8 +74,9 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         incremental_state: Optional[Dict[str, Any]] = None,
         features_only: bool = False,
         need_head_weights: bool = False,
+        loss: Optional[Callable[[Tensor, Tensor], Any]] = None,
         **unused: object,
-    ) -> Tuple[Tensor, Dict[str, Any]]:
+    ) -> Tuple[Any, Dict[str, Any]]:
         """Args:
             prev_output_tokens: [B, T], the target shifted right, padded on the right
             encoder_out: what the encoder returned
@@ -78,6 +84,8 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
                 the positions not seen before are computed
             features_only: leave out the output projection
             need_head_weights: also return every layer's attention weights per head
+            loss: makes the result of the features [B, T, D] and the output matrix [V, D], which
+                takes the place of the logits
 
         Returns:
             Logits [B, T', V] (or features [B, T', D]), where T' is T, or the number of new
@@ -90,6 +98,8 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
             features, extra = self.extract_features(
                 prev_output_tokens, encoder_out, incremental_state, need_head_weights
             )
+            if loss is not None:
+                return loss(features, self.output_projection.weight), extra
             return (features if features_only else self.output_layer(features)), extra
 
     def extract_features(
@@ -101,29 +111,59 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         **unused: object,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """As :meth:`forward`, without the output projection."""
-        caches = self.layer_caches(incremental_state)
-        seen = caches[0]["self"]["key"].size(2) if caches and caches[0] else 0
+        cache = self.cache_in(incremental_state)
+        seen = cache.length if cache else 0
         x = self.embedding(prev_output_tokens, skip=seen)
         causal = None
         if x.size(1) > 1:
             causal = causal_mask(prev_output_tokens.size(1), like=x)[seen:]
+        return self.run_layers(
+            x, causal, encoder_out, cache, need_head_weights, need_alignment=not self.training
+        )
+
+    def step(self, words: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:
+        """One step of beam search, with nothing computed that it does not need.
+
+        Args:
+            words: [B·k], the newest word of k hypotheses of each sentence
+            encoder_out: of the B sentences
+            cache: of the earlier steps
+
+        Returns:
+            Logits of the next word [B·k, V].
+        """
+        position = torch.full((1, 1), cache.length, device=words.device)
+        x = self.embedding.at(position, words[:, None], length=cache.length + 1)
+        x, _ = self.run_layers(x, None, encoder_out, cache)
+        return self.output_layer(x[:, 0])
+
+    def run_layers(
+        self,
+        x: Tensor,
+        causal: Optional[Tensor],
+        encoder_out: EncoderOut,
+        cache: Optional[DecoderCache],
+        need_head_weights: bool = False,
+        need_alignment: bool = False,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """[B, T', D] through the stack; the weights asked for as in :meth:`forward`."""
         memory = encoder_out["encoder_out"][0]
         memory_mask = encoder_out["encoder_mask"][0] if encoder_out["encoder_mask"] else None
-
         self_weights, cross_weights = [], []
         for index, layer in enumerate(self.layers):
             is_last = index == len(self.layers) - 1
-            need_alignment = is_last and not self.training
             x, self_attn, cross_attn = layer(
                 x,
                 causal,
                 memory,
                 memory_mask,
-                cache=caches[index] if caches else None,
-                need_weights=(need_head_weights, need_head_weights or need_alignment),
+                cache=cache.layer(index) if cache else None,
+                need_weights=(need_head_weights, need_head_weights or (is_last and need_alignment)),
             )
             self_weights.append(self_attn)
             cross_weights.append(cross_attn)
+        if cache:
+            cache.advance(x.size(1))
         alignment = cross_weights[-1]
         extra: Dict[str, Any] = {"attn": [None if alignment is None else alignment.mean(dim=1)]}
         if need_head_weights:
@@ -134,22 +174,23 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         """[B, T, D] → logits [B, T, V]."""
         return self.output_projection(features)
 
-    def layer_caches(
-        self, incremental_state: Optional[Dict[str, Any]]
-    ) -> Optional[List[LayerCache]]:
-        """This decoder's caches in ``incremental_state``, one a layer, empty at the first step."""
+    def cache_in(self, incremental_state: Optional[Dict[str, Any]]) -> Optional[DecoderCache]:
+        """This decoder's cache in fairseq's ``incremental_state``, new at the first step."""
         if incremental_state is None:
             return None
-        return incremental_state.setdefault(CACHE, [{} for _ in self.layers])
+        return incremental_state.setdefault(CACHE, DecoderCache(len(self.layers)))
 
     def reorder_incremental_state(
         self, incremental_state: Dict[str, Any], new_order: Tensor
     ) -> None:
-        """Put the caches' batch in ``new_order`` [B'], as beam search asks at every step."""
-        for layer_cache in incremental_state.get(CACHE, []):
-            for cache in layer_cache.values():
-                for name, tensor in cache.items():
-                    cache[name] = tensor.index_select(0, new_order)
+        """Put the cache's rows in ``new_order`` [B'], as fairseq's beam search asks each step.
+
+        For it every hypothesis is a sentence of its own, whose encoder output it reorders too.
+        """
+        cache = incremental_state.get(CACHE)
+        if cache is not None:
+            cache.reorder(new_order)
+            cache.select_sentences(new_order)
 
     def max_positions(self) -> int:
         """The longest target in tokens; sinusoids have no limit of their own."""

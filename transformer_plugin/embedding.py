@@ -135,5 +135,16 @@ class InputEmbedding(nn.Module):
             [B, L - skip, D]
         """
         positions = token_positions(tokens, self.tokens.padding_idx)[:, skip:]
-        embedded = self.tokens(tokens[:, skip:]) * math.sqrt(self.tokens.embedding_dim)
-        return self.dropout(embedded + self.positions(positions, tokens.size(1), like=embedded))
+        return self.at(positions, tokens[:, skip:], length=tokens.size(1))
+
+    def at(self, positions: Tensor, tokens: Tensor, length: int) -> Tensor:
+        """Args:
+            positions: what :func:`token_positions` says, broadcastable to [B, L]
+            tokens: [B, L]
+            length: an upper bound of ``positions`` + 1
+
+        Returns:
+            [B, L, D]
+        """
+        embedded = self.tokens(tokens) * math.sqrt(self.tokens.embedding_dim)
+        return self.dropout(embedded + self.positions(positions, length, like=embedded))

@@ -4,16 +4,14 @@ Shape letters: B batch, S source, T target, L either of them, D model width, H h
 Every layer maps [B, L, D] to [B, L, D]. Widths come as numbers, never as a configuration.
 """
 
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import Cache, CrossAttention, SelfAttention
+from .attention import CrossAttention, SelfAttention
+from .cache import LayerCache
 from .dropout import Dropout
-
-LayerCache = Dict[str, Cache]
-"""One decoder layer's caches: ``{"self": …, "cross": …}``, empty before the first step."""
 
 
 class FeedForward(nn.Module):
@@ -130,7 +128,8 @@ class DecoderLayer(nn.Module):
         """Args:
             x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
             causal: additive, hides later positions: [T, T]; None in incremental decoding
-            memory: the encoder's output [B, S, D]
+            memory: the encoder's output [B, S, D]; in beam search B may be the number of sentences
+                and that of ``x`` a multiple of it, see :class:`CrossAttention`
             memory_mask: additive, hides padding: [B, 1, 1, S]
             cache: in incremental decoding, this layer's keys and values; extended in place
             need_weights: whether to return the weights of self- and of cross-attention
@@ -139,12 +138,10 @@ class DecoderLayer(nn.Module):
             [B, T, D], the self-attention weights [B, H, T, T] or None, and the cross-attention
             weights [B, H, T, S] or None.
         """
-        self_cache = None if cache is None else cache.setdefault("self", {})
-        cross_cache = None if cache is None else cache.setdefault("cross", {})
-        attended, self_weights = self.self_attention(x, causal, self_cache, need_weights[0])
+        attended, self_weights = self.self_attention(x, causal, cache, need_weights[0])
         x = self.after_self_attention(x, attended)
         attended, cross_weights = self.cross_attention(
-            x, memory, memory_mask, cross_cache, need_weights[1]
+            x, memory, memory_mask, cache, need_weights[1]
         )
         x = self.after_cross_attention(x, attended)
         x = self.after_feed_forward(x, self.feed_forward(x))

@@ -13,6 +13,7 @@ from transformer_plugin.attention import (
     padding_mask,
     readable_attention,
 )
+from transformer_plugin.cache import DecoderCache
 
 
 def random_heads(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -84,7 +85,7 @@ def test_cross_attention_computes_keys_and_values_once() -> None:
     """With a filled cache the encoder's output is not looked at again."""
     torch.manual_seed(0)
     attention = CrossAttention(8, 2).double()
-    memory, cache = random_heads(2, 5, 8), {}
+    memory, cache = random_heads(2, 5, 8), DecoderCache(layers=1).layer(0)
     first, _ = attention(random_heads(2, 1, 8, seed=1), memory, cache=cache)
     again, _ = attention(random_heads(2, 1, 8, seed=1), torch.full_like(memory, 9.0), cache=cache)
     assert torch.equal(first, again)

@@ -16,24 +16,29 @@ COMMANDS = ROOT / "vaswani"
 
 # file of the plugin → the files of the plugin that it may import, lowest first
 MAY_IMPORT = {
-    "attention": set(),
+    "attention": {"cache"},
+    "cache": set(),
     "dropout": set(),
     "embedding": {"dropout"},
     "memory": set(),
     "precision": set(),
-    "layers": {"attention", "dropout", "embedding"},
+    "layers": {"attention", "cache", "dropout", "embedding"},
     "config": {"attention", "embedding", "precision"},  # only for the names of their choices
     "encoder": {"attention", "config", "embedding", "layers", "precision"},
-    "decoder": {"attention", "config", "embedding", "encoder", "layers", "precision"},
+    "decoder": {
+        *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
+    },
     "model": {"checkpoints", "config", "decoder", "embedding", "encoder", "layers", "memory"},
-    "criterion": {"config"},
+    "loss": set(),
+    "criterion": {"config", "loss"},
+    "optimizer": {"config"},
     "lr_schedule": {"config"},
     "checkpoints": set(),
     "task": {"config"},
     "compat": {"checkpoints", "config"},
-    "__init__": {"compat", "criterion", "lr_schedule", "model", "task"},
+    "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }
-TORCH_ONLY = ["attention", "dropout", "embedding", "layers", "memory", "precision"]
+TORCH_ONLY = ["attention", "cache", "dropout", "embedding", "layers", "loss", "memory", "precision"]
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 300, 60
 
