@@ -1,12 +1,39 @@
 #!/usr/bin/env bash
-# Prepares the data of one experiment and trains it. Stages only; further arguments change the
-# experiment (section.key=value, run=NAME).
+# Prepares the data of one experiment and trains it, or continues. Stages only; further arguments
+# change the experiment (section.key=value, run=NAME). More: docs/training.md.
 #
-#   scripts/train.sh CONFIG [key=value …]
+#   scripts/train.sh CONFIG [key=value …]                     all GPUs of this machine, or its CPU
+#   CUDA_VISIBLE_DEVICES=0 scripts/train.sh CONFIG            one GPU
+#   PROCESSES=2 scripts/train.sh CONFIG common.cpu=true       a trial of several processes on a CPU
+#   NODES=2 NODE_RANK=0 MASTER=HOST:PORT scripts/train.sh CONFIG
+#                        several machines: the same on each, with its own NODE_RANK (0, 1, …).
+#                        HOST is the one of NODE_RANK 0, PORT any free one of it.
+#
+#   PROCESSES=N          processes on a machine, where several are started (one for each GPU)
 #   TEXT=FOLDER          where the recipe's text files lie, if it does not make or fetch them
+#
+# The machines share this folder (data/ and runs/). NODE_RANK 0 prepares; the others wait for it,
+# but only 15 minutes: prepare what takes longer beforehand.
 set -euo pipefail
 
 config=${1:?usage: scripts/train.sh CONFIG [key=value …]}
 shift
-vaswani prepare "$config" ${TEXT:+--text "$TEXT"}
-exec vaswani train "$config" "$@"
+nodes=${NODES:-1}
+if [ "$nodes" != 1 ]; then
+    : "${NODE_RANK:?NODES=$nodes: which of them is this machine? NODE_RANK=0 for the first}"
+    : "${MASTER:?NODES=$nodes: where do they meet? MASTER=HOST:PORT of the first}"
+fi
+
+if [ "${NODE_RANK:-0}" = 0 ]; then
+    vaswani prepare "$config" ${TEXT:+--text "$TEXT"}
+fi
+if [ "$nodes" != 1 ]; then
+    meet=(--nnodes "$nodes" --node_rank "$NODE_RANK")
+    meet+=(--master_addr "${MASTER%:*}" --master_port "${MASTER##*:}")
+elif [ -n "${PROCESSES:-}" ]; then
+    meet=(--standalone --local-addr 127.0.0.1)
+else
+    exec vaswani train "$config" "$@"
+fi
+exec torchrun "${meet[@]}" --nproc_per_node "${PROCESSES:-gpu}" \
+    -m vaswani.cli train "$config" "$@"

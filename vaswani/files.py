@@ -1,12 +1,17 @@
-"""Files that are either whole or not there: written aside, then renamed; read; fingerprinted."""
+"""Files that are whole or not there: written aside, then renamed; read; fingerprinted; locked."""
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import socket
 import tempfile
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, Union
+from typing import IO, Any, Dict, Iterator, Optional, Union
+
+from vaswani.errors import UserError
 
 PathLike = Union[str, Path]
 
@@ -54,3 +59,50 @@ def read_json(path: Path) -> Dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """While the block runs, no other command gets past the same ``path``; the file stays behind.
+
+    The kernel lets go when the process ends, however it ends. Where a folder cannot be written, or
+    its file system knows no locks, the block runs without one.
+
+    Raises:
+        UserError: another process is at it; begins with ``what`` ("runs/a is being trained").
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = _take(path, what)
+    try:
+        yield
+    finally:
+        if stream is not None:
+            stream.close()
+
+
+def _take(path: Path, what: str) -> Optional[IO[str]]:
+    """The locked file with our name in it, or None where there are no locks.
+
+    ``lockf`` and not ``flock``: that one's locks pass to forked workers, which may outlive a killed
+    parent by seconds, and would keep the same command from continuing.
+    """
+    try:
+        stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EROFS):
+            return None
+        raise
+    try:
+        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        stream.seek(0)
+        holder = stream.read().strip()
+        stream.close()
+        raise UserError(f"{what} by another command ({holder}): wait for it, or end it") from None
+    except OSError:
+        stream.close()
+        return None
+    stream.truncate(0)
+    stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    stream.flush()
+    return stream

@@ -26,7 +26,7 @@ from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
 from vaswani.corpus.steps import Job, Pair
 from vaswani.errors import UserError
 from vaswani.experiment import nearest
-from vaswani.files import atomic_write, sha256_of
+from vaswani.files import atomic_write, locked, sha256_of
 
 RECIPE_FILE = "recipe.yaml"
 #: the work that a stage does, by the names one might give it
@@ -123,9 +123,22 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
         raise UserError(f"there is no folder {text_folder} to take the text from")
     key, stages, sources = plan_stages(job, text_folder)
     redo = position(stages, start) if start else len(stages)
-    for left in stages[redo:]:
-        stage.forget(job.folder / left.name)
-    show_plan(job, sources, key, stages)
+    with locked(job.folder / ".stages" / "lock", f"{job.folder} is being prepared"):
+        for left in stages[redo:]:
+            stage.forget(job.folder / left.name)
+        show_plan(job, sources, key, stages)
+        ran = run_stages(job, key, stages, examples)
+        write_recipe(job)
+    if not ran:
+        print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
+
+
+def run_stages(job: Job, key: str, stages: List[Stage], examples: int) -> bool:
+    """Run what is not done; ``key`` is that of what the first stage starts from.
+
+    Returns:
+        Whether there was anything to do.
+    """
     ran = False
     for step in stages:
         key = stage.key_of([key, step.name, step.options])
@@ -135,9 +148,7 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
             spent = (time.monotonic() - begun, cpu_seconds() - used)
             tell(job, step.name, stage.marker(output)["report"], spent)
         show_dropped(step.name, stage.marker(output).get("report"), examples)
-    write_recipe(job)
-    if not ran:
-        print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
+    return ran
 
 
 def write_recipe(job: Job) -> None:

@@ -4,23 +4,35 @@
     vaswani train multi30k_en_de optimization.max_update=2000 run=short
 
 The configuration, the training loop and the result are fairseq's own. A run that was stopped
-continues; a run that is finished is left alone unless its stopping conditions change.
+continues; a run that is finished is left alone unless its stopping conditions change. All GPUs of
+the machine are used; several machines, or several processes on a CPU: docs/training.md.
 """
 
 import argparse
 import json
 import logging
+import os
 import shutil
+import socket
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from vaswani.corpus.stage import key_of
+from vaswani.distributed import BY_HAND, TORCHRUN, Launch, agree, find_launch, own_error
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml, spelt
-from vaswani.files import atomic_write, read_json
+from vaswani.files import atomic_write, locked, read_json
+from vaswani.progress import TrainingProgress
 
 FINISHED = "finished.json"
+
+
+class Order(NamedTuple):
+    """What rank 0 tells the others: whether to train, and whether from a checkpoint."""
+
+    go: bool
+    resumes: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,32 +55,49 @@ def run(args: argparse.Namespace) -> int:
     from vaswani.fairseq_config import experiment_config
 
     config = experiment_config(path, overrides)
+
+    import torch
+
+    launch = find_launch(config, os.environ, torch.cuda.device_count())
     folder = run_folder(config, name, path)
     config.checkpoint.save_dir = str(folder / "checkpoints")
     data_bin.check_data(config)
-    data = data_bin.fingerprint(config)
-    refuse_another_model(config, data, folder)
-    finished = read_json(folder / FINISHED)
-    if finished.get("stop") == stop_key(config) and last_checkpoint(folder).is_file():
-        print(f"{folder}: already trained, {finished['num_updates']:,} updates", file=sys.stderr)
-        return 0
-    train_or_leave_nothing(config, data, folder)
-    print(f"{folder}: trained; next: vaswani average {folder}", file=sys.stderr)
+    if launch.rank == 0:
+        lead(config, folder, launch)
+    else:
+        start(config, folder, launch, None)
     return 0
 
 
-def train_or_leave_nothing(config: Any, data: Dict[str, Any], folder: Path) -> None:
-    """Record and train; options that are refused before the first update leave no new folder."""
+def lead(config: Any, folder: Path, launch: Launch) -> None:
+    """Rank 0: decide whether there is anything to train, keep the records, train.
+
+    Options that are refused before the first update leave no new folder.
+    """
     from transformer_plugin.config import ConfigError
+    from vaswani import data_bin
 
     is_new = not folder.exists()
-    record(config, data, folder)
-    try:
-        train(config, folder)
-    except ConfigError:
-        if is_new:
-            shutil.rmtree(folder)
-        raise
+    data = data_bin.fingerprint(config)
+    with locked(folder / ".lock", f"{folder} is being trained"):
+        refuse_another_model(config, data, folder)
+        finished = read_json(folder / FINISHED)
+        resumes = last_checkpoint(folder).is_file()
+        if resumes and finished.get("stop") == stop_key(config):
+            if launch.kind in (TORCHRUN, BY_HAND):  # the others wait to hear it
+                start(config, folder, launch, Order(False, resumes))
+            print(
+                f"{folder}: already trained, {finished['num_updates']:,} updates", file=sys.stderr
+            )
+            return
+        record(config, data, folder, launch)
+        try:
+            start(config, folder, launch, Order(True, resumes))
+        except ConfigError:
+            if is_new:
+                shutil.rmtree(folder)
+            raise
+    print(f"{folder}: trained; next: vaswani average {folder}", file=sys.stderr)
 
 
 def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
@@ -128,7 +157,7 @@ def refuse_another_model(config: Any, data: Dict[str, Any], folder: Path) -> Non
             raise UserError(f"{folder} was trained with another {name} than there is now: {advice}")
 
 
-def record(config: Any, data: Dict[str, Any], folder: Path) -> None:
+def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
     """Leave config.yaml (complete, as trained) and env.json; earlier starts stay in the latter."""
     from omegaconf import OmegaConf
 
@@ -139,35 +168,75 @@ def record(config: Any, data: Dict[str, Any], folder: Path) -> None:
     before = read_json(folder / "env.json")
     earlier = before.pop("earlier_starts", []) + ([before] if before else [])
     with atomic_write(folder / "env.json") as stream:
-        json.dump({**environment(), "data": data, "earlier_starts": earlier}, stream, indent=1)
+        now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
+        json.dump({**now, "data": data, "earlier_starts": earlier}, stream, indent=1)
 
 
-def train(config: Any, folder: Path) -> None:
-    """fairseq's training loop, one process per GPU if there are several."""
+def start(config: Any, folder: Path, launch: Launch, order: Optional[Order]) -> None:
+    """Take this process's place in fairseq's training; ``order`` is None but for rank 0."""
     from fairseq.distributed import utils as distributed_utils
+    from omegaconf import OmegaConf
+    from torch.multiprocessing.spawn import ProcessException
 
     config.common.log_format = "json"
-    distributed_utils.call_main(config, train_process, folder=str(folder))
+    config.distributed_training.update(launch.section)
+    # official fairseq's omegaconf otherwise answers None to getattr(section, key, default)
+    OmegaConf.set_struct(config, True)
+    if launch.world_size == 1:
+        train_process(config, str(folder), order)
+        return
+    try:
+        distributed_utils.call_main(config, train_process, folder=str(folder), order=order)
+    except ProcessException as failure:
+        raise own_error(failure) from None
 
 
-def train_process(config: Any, folder: str) -> None:
-    """One process of the training; the first one keeps the logs.
+def train_process(config: Any, folder: str, order: Optional[Order]) -> None:
+    """One process of the training, with the others if there are any; rank 0 keeps the logs.
+
+    Raises:
+        UserError: the training diverged, or this machine does not see the run's folder.
+    """
+    from vaswani.fairseq_config import load_plugin
+
+    load_plugin()
+    rank = config.distributed_training.distributed_rank or 0
+    order = agree(order)
+    assert order is not None
+    if not order.go:
+        return
+    if order.resumes != last_checkpoint(Path(folder)).is_file():
+        raise UserError(
+            f"process {rank}, on {socket.gethostname()}, does not see the {folder} of process 0: "
+            "the machines of a training need one folder that all of them share"
+        )
+    if rank:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        log = log_file(Path(folder) / f"train.rank{rank}.log", logging.WARNING)
+        run_fairseq(config, [log])
+        return
+    progress = TrainingProgress(Path(folder) / "train.jsonl", config.optimization.max_update)
+    run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
+    finished = {
+        "num_updates": progress.last_update,
+        "seconds": round(progress.seconds(), 1),
+        "stop": stop_key(config),
+    }
+    with atomic_write(Path(folder) / FINISHED) as stream:
+        json.dump(finished, stream)
+
+
+def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
+    """fairseq's own training; all that is logged, by whatever library, goes to the handlers.
 
     Raises:
         UserError: the training diverged.
     """
-    from vaswani.fairseq_config import fairseq_logs, hand_over, load_plugin
-    from vaswani.progress import TrainingProgress
+    from vaswani.fairseq_config import fairseq_logs, hand_over
 
-    load_plugin()
-    handlers: List[logging.Handler] = [logging.NullHandler()]
-    progress = None
-    if not config.distributed_training.distributed_rank:
-        progress = TrainingProgress(Path(folder) / "train.jsonl", config.optimization.max_update)
-        handlers = [log_file(Path(folder) / "train.log"), progress]
     root = logging.getLogger()
     before, level = root.handlers, root.level
-    root.handlers, root.level = handlers, logging.INFO  # whatever a library set up stays quiet
+    root.handlers, root.level = handlers, logging.INFO
     fairseq_logs(logging.INFO)
     logging.captureWarnings(True)
     try:
@@ -183,20 +252,11 @@ def train_process(config: Any, folder: str) -> None:
         fairseq_logs(logging.WARNING)
         for handler in handlers:
             handler.close()
-    if progress is not None:
-        with atomic_write(Path(folder) / FINISHED) as stream:
-            json.dump(
-                {
-                    "num_updates": progress.last_update,
-                    "seconds": round(progress.seconds(), 1),
-                    "stop": stop_key(config),
-                },
-                stream,
-            )
 
 
-def log_file(path: Path) -> logging.Handler:
-    """A handler that appends fairseq's own messages to a file."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+def log_file(path: Path, level: int) -> logging.Handler:
+    """A handler that appends messages to a file, which is made when there is one."""
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setLevel(level)
     handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
     return handler
