@@ -4,7 +4,7 @@ Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary
 Everything is batch-first.
 """
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
