@@ -1,6 +1,7 @@
-"""Label-smoothed cross entropy (section 5.4): a pure function, and its registered shell.
+"""Label-smoothed cross entropy (section 5.4) as fairseq calls it; the formula is in loss.py.
 
-Shapes: B sentences, T target tokens, V vocabulary. All values are in nats inside, in bits in logs.
+Shapes: B sentences, T target tokens, N of them real, D model width, V vocabulary. All values are in
+nats inside, in bits in logs.
 """
 
 import math
@@ -13,32 +14,9 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from .config import ConfigError, VaswaniLabelSmoothedCrossEntropyConfig
+from .loss import LossSums, label_smoothed_loss, projected_loss
 
 LoggingOutput = Dict[str, Union[int, Tensor]]
-
-
-def label_smoothed_loss(
-    log_probs: Tensor, target: Tensor, epsilon: float, padding_idx: int
-) -> Tuple[Tensor, Tensor]:
-    """The smoothed loss and the plain negative log-likelihood, each summed over real tokens.
-
-    The target distribution has 1 - ε on the right class and ε / (V - 1) on each other (as in
-    tensor2tensor and fairseq; torch's ``label_smoothing`` spreads ε over all V). With ε_i short
-    for ε / (V - 1), its cross entropy is (1 - ε - ε_i) · -log p(y) + ε_i · Σ_v -log p(v).
-
-    Args:
-        log_probs: [..., V], in nats, of any float type; summed in float32 at least.
-        target: [...], class numbers; those equal to ``padding_idx`` count for nothing.
-        epsilon: ε_ls, in [0, 1).
-    """
-    if log_probs.dtype in (torch.float16, torch.bfloat16):
-        log_probs = log_probs.float()
-    pads = target.eq(padding_idx)
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)  # [...]
-    nll = nll.masked_fill(pads, 0.0).sum()
-    everywhere = -log_probs.sum(-1).masked_fill(pads, 0.0).sum()
-    share = epsilon / (log_probs.size(-1) - 1)  # ε_i
-    return (1.0 - epsilon - share) * nll + share * everywhere, nll
 
 
 @register_criterion(
@@ -67,30 +45,66 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def forward(
         self, model: torch.nn.Module, sample: Dict[str, Any]
     ) -> Tuple[Tensor, int, LoggingOutput]:
-        """The summed loss of a batch, the number to divide its gradient by, and what to log.
+        """The summed loss of a batch, the number to divide its gradient by, and what to log."""
+        decoder = getattr(model, "decoder", None)
+        # in training the accuracy would cost an argmax over the vocabulary
+        count = not model.training
+        if getattr(decoder, "computes_losses", False):
+            sums = self.loss_inside(model, sample, count)
+        else:
+            sums = self.loss_of_log_probs(model, sample, count)
+        sentences = sample["target"].size(0)
+        sample_size = sentences if self.sentence_avg else sample["ntokens"]
+        # Numbers and one-element tensors only: fairseq adds these up over processes by itself.
+        log: LoggingOutput = {
+            "loss": sums.loss.detach(),
+            "nll_loss": sums.nll.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sentences,
+            "sample_size": sample_size,
+        }
+        if count:
+            log["n_correct"] = sums.correct
+            log["total"] = sample["target"].ne(self.padding_idx).sum()
+        return sums.loss, sample_size, log
 
-        The model normalises its own output: not every model's is a vector of logits. fairseq's
-        log-softmax gives float32 whatever the type of the logits.
+    def loss_inside(
+        self, model: torch.nn.Module, sample: Dict[str, Any], count_correct: bool
+    ) -> LossSums:
+        """The loss where the model itself hands its features and output matrix over.
+
+        The function runs inside the model's forward: a wrapper such as DistributedDataParallel
+        then sees that the matrix is used, and no [B, T, V] leaves the model.
+        """
+        target = sample["target"].reshape(-1)
+        # Looked up before the model runs: on a GPU, the host waits for the answer.
+        real = target.ne(self.padding_idx).nonzero().squeeze(1)  # [N]
+        target = target.index_select(0, real)
+
+        def loss(features: Tensor, weight: Tensor) -> LossSums:
+            """[B, T, D] and [V, D] → the sums over real tokens."""
+            features = features.reshape(-1, features.size(-1)).index_select(0, real)
+            return projected_loss(features, weight, target, self.label_smoothing, count_correct)
+
+        sums, _ = model(**sample["net_input"], loss=loss)
+        return sums
+
+    def loss_of_log_probs(
+        self, model: torch.nn.Module, sample: Dict[str, Any], count_correct: bool
+    ) -> LossSums:
+        """The loss of any other model, which normalises its own output.
+
+        Not every model's output is a vector of logits. fairseq's log-softmax gives float32
+        whatever the type of the logits.
         """
         net_output = model(**sample["net_input"])
         log_probs = model.get_normalized_probs(net_output, log_probs=True)  # [B, T, V]
         target = model.get_targets(sample, net_output)  # [B, T]
         loss, nll = label_smoothed_loss(log_probs, target, self.label_smoothing, self.padding_idx)
-        sentences = target.size(0)
-        sample_size = sentences if self.sentence_avg else sample["ntokens"]
-        # Numbers and one-element tensors only: fairseq adds these up over processes by itself.
-        log: LoggingOutput = {
-            "loss": loss.detach(),
-            "nll_loss": nll.detach(),
-            "ntokens": sample["ntokens"],
-            "nsentences": sentences,
-            "sample_size": sample_size,
-        }
-        if not model.training:  # in training it would cost an argmax over the vocabulary
-            real = target.ne(self.padding_idx)
-            log["n_correct"] = (log_probs.argmax(-1).eq(target) & real).sum()
-            log["total"] = real.sum()
-        return loss, sample_size, log
+        correct = target.new_zeros(())
+        if count_correct:
+            correct = (log_probs.argmax(-1).eq(target) & target.ne(self.padding_idx)).sum()
+        return LossSums(loss, nll, correct)
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
