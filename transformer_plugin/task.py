@@ -25,9 +25,10 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Batching:
-    """The batches of one epoch: how many, and their real tokens (pads not counted, EOS counted)."""
+    """One epoch: batches, sentences in them, and their real tokens (no pads, but the EOS)."""
 
     batches: int
+    sentences: int
     source_tokens: int
     target_tokens: int
 
@@ -46,7 +47,7 @@ def measure(iterator: EpochBatchIterator, dataset: Any) -> Batching:
     batches = iterator.frozen_batches
     chosen = np.concatenate([np.asarray(batch) for batch in batches])
     source, target = dataset.src_sizes[chosen].sum(), dataset.tgt_sizes[chosen].sum()
-    return Batching(len(batches), int(source), int(target))
+    return Batching(len(batches), len(chosen), int(source), int(target))
 
 
 def rebatch(bounds: Dict[str, int], accumulated: int, ratio: float) -> Tuple[Dict[str, int], int]:
@@ -89,9 +90,10 @@ class VaswaniTranslationTask(TranslationTask):
         """As fairseq's. The first one for training is measured, on the first process."""
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
         # only the Trainer gives this, and only for training
-        if "update_epoch_batch_itr" in kwargs and not self._said and not kwargs["shard_id"]:
+        if "update_epoch_batch_itr" in kwargs and not self._said and iterator.frozen_batches:
             self._said = True
-            self.say_batch(iterator, dataset, kwargs)
+            if not kwargs["shard_id"]:
+                self.say_batch(iterator, dataset, kwargs)
         return iterator
 
     def say_batch(self, iterator: EpochBatchIterator, dataset: Any, options: Any) -> None:

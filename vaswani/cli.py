@@ -20,6 +20,7 @@ from vaswani.experiment import nearest
 VERBS: Dict[str, Tuple[str, str]] = {
     "plugin-dir": ("vaswani.plugin_dir", "print the folder for fairseq's --user-dir"),
     "prepare": ("vaswani.prepare", "text → tokens → BPE → data-bin"),
+    "plan": ("vaswani.plan", "what a training takes: batch, memory, hours, operations, disk"),
     "train": ("vaswani.train", "train one experiment; continues where it stopped"),
     "average": ("vaswani.average", "average the last checkpoints of a run into one"),
     "generate": ("vaswani.generate", "translate a test set with beam search"),

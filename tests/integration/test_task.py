@@ -1,5 +1,7 @@
 """``vaswani_translation`` in fairseq's commands and in ours: the batch is said, and warned of."""
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,36 @@ def test_vaswani_train_shows_the_warning(share, warned, experiment, tokens, caps
     with stock.fresh_process():
         assert cli.main(["generate", "runs/one", *search]) == 0
     assert len(Path("runs/one/eval/test.hyp.tok").read_text("utf-8").splitlines()) == 20
+
+
+@pytest.mark.parametrize("wish", [0, 700])
+def test_the_plan_is_what_training_then_sees(wish, experiment, capsys):
+    """``vaswani plan`` counts batches; training with its options counts the same."""
+    change = [f"task.batch_tokens={wish}", "dataset.batch_size=null", "dataset.max_tokens=600"]
+    command = ["plan", str(experiment), *change, "--gpus", "1", "--json", "plan.json"]
+    assert cli.main(command) == 0
+    assert "measured on" in capsys.readouterr().out
+    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    assert plan["left_out"] == 0 and plan["vocabulary"] == 16
+    if wish:
+        assert abs(plan["target_tokens"] - wish) <= 0.1 * wish
+    else:
+        assert (plan["max_tokens"], plan["update_freq"]) == (600, 1)
+    with stock.fresh_process():
+        assert cli.main(["train", *shlex.split(plan["command"])[1:]]) == 0
+    errors = capsys.readouterr().err
+    assert "warning" not in errors
+    log = Path("runs/one/train.log").read_text(encoding="utf-8")
+    said = f"sees {plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target"
+    assert f"{said} tokens on average; updates an epoch: {plan['updates_an_epoch']}" in log
+    written = Path("runs/one/checkpoints/checkpoint_last.pt").stat().st_size
+    assert plan["checkpoint_bytes"] <= written <= plan["checkpoint_bytes"] + 300_000
+
+
+def test_data_that_is_named_is_measured(experiment, tiny_data_bin, capsys):
+    """Instead of the experiment's; the command trains on it without preparing anything."""
+    command = ["plan", str(experiment), "task.data=nowhere", "--gpus", "1", "--memory", "80"]
+    assert cli.main([*command, "--data", str(tiny_data_bin)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"measured on {tiny_data_bin}" in "".join(lines)
+    assert lines[-1].startswith("vaswani train ") and f"task.data={tiny_data_bin}" in lines[-1]

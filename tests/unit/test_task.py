@@ -12,7 +12,7 @@ def test_tokens_are_counted_over_the_batches_that_were_made():
     """Lengths by hand: batches [0, 2] and [3] leave sentence 1 out."""
     dataset = SimpleNamespace(src_sizes=np.array([3, 50, 5, 7]), tgt_sizes=np.array([4, 60, 6, 1]))
     iterator = SimpleNamespace(frozen_batches=(np.array([0, 2]), [3]))
-    assert measure(iterator, dataset) == Batching(2, 3 + 5 + 7, 4 + 6 + 1)
+    assert measure(iterator, dataset) == Batching(2, 3, 3 + 5 + 7, 4 + 6 + 1)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_tokens_are_counted_over_the_batches_that_were_made():
     ],
 )
 def test_an_update_takes_the_batches_of_all_gpus(batches, accumulated, gpus, updates):
-    batching = Batching(batches, 2400, 3600)
+    batching = Batching(batches, 100, 2400, 3600)
     assert batching.updates(accumulated, gpus) == updates
     assert batching.tokens_per_update(accumulated, gpus) == (2400 / updates, 3600 / updates)
 

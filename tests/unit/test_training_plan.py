@@ -1,0 +1,212 @@
+"""The arithmetic of ``vaswani plan``, and the experiments it is for: numbers by hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from tests.models import SMALL, dictionary, task
+from transformer_plugin.config import VaswaniTransformerConfig
+from transformer_plugin.model import VaswaniTransformerModel
+from vaswani import arithmetic, cli
+from vaswani.arithmetic import Sizes
+from vaswani.fairseq_config import experiment_config
+from vaswani.plan import disk, paper_size
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "configs"
+WMT = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
+TABLE_3 = OmegaConf.load(CONFIGS / "table3.yaml")
+
+BASE = Sizes(6, 6, 512, 2048, 2048, 8, 8, 32_768)
+BIG = Sizes(6, 6, 1024, 4096, 4096, 16, 16, 32_768)
+
+
+@pytest.mark.parametrize("name", WMT)
+def test_the_recipe_is_the_papers(name):
+    """Sections 5.1 to 5.4 and 6.1, read off the complete configuration."""
+    config = experiment_config(CONFIGS / f"{name}.yaml")
+    big = name.endswith("big")
+    assert config.task.batch_tokens == 25_000
+    assert config.optimization.max_update == (300_000 if big else 100_000)
+    assert config.optimization.clip_norm == 0
+    assert config.lr_scheduler.warmup_updates == 4000 and config.lr_scheduler.lr_factor == 1
+    assert config.optimizer.adam_eps == 1e-9
+    assert config.model.dropout == (0.3 if name == "wmt14_en_de_big" else 0.1)
+    assert not config.model.untie_embeddings
+    # ten minutes of 0.4 or 1.0 s an update, and as many as are averaged
+    assert config.checkpoint.save_interval_updates == (600 / 1.0 if big else 600 / 0.4)
+    assert config.checkpoint.keep_interval_updates >= (20 if big else 5)
+    # nothing at the ends of epochs, however short: 36M pairs are 7 epochs, 4.5M 19 or 55
+    assert config.checkpoint.no_epoch_checkpoints and config.checkpoint.save_interval > 100
+    assert (config.generation.beam, config.generation.lenpen) == (4, 0.6)
+    assert (config.generation.max_len_a, config.generation.max_len_b) == (1, 50)
+    assert paper_size(config) == ("big" if big else "base")
+    padded = 8 * config.dataset.max_tokens * config.optimization.update_freq[0]
+    assert 0.84 < 25_000 / padded < 0.9  # the share that is real: 0.86 measured
+
+
+@pytest.mark.parametrize("row", TABLE_3.rows)
+def test_each_row_of_table_3_is_an_experiment(row):
+    """Its changes give a configuration that differs from the base in them alone."""
+    path = CONFIGS / f"{TABLE_3.base}.yaml"
+    change = list(TABLE_3.rows[row].change)
+    config = experiment_config(path, change)
+    for override in change:
+        key, value = override.split("=")
+        assert str(OmegaConf.select(config, key)).lower() == value
+    if row == "big":  # Table 3's last row: P_drop 0.3; its 300k updates are no part of the change
+        assert (config.model.encoder_embed_dim, config.model.dropout) == (1024, 0.3)
+    else:
+        changed = {key.split("=")[0] for key in change}
+        base = experiment_config(path)
+        for section in ("model", "criterion"):
+            for name, value in base[section].items():
+                assert f"{section}.{name}" in changed or config[section][name] == value
+
+
+# matrices: 6 layers × 2 operations × (projections + feed-forward); then keys and values over the
+# source; scores and weighting over 28 tokens, the causal half in the decoder's own; the output
+BASE_SOURCE = 12 * (4 * 512**2 + 2 * 512 * 2048) + 24 * 512**2 + 24 * 28 * 512
+BASE_TARGET = 12 * (6 * 512**2 + 2 * 512 * 2048) + 2 * 512 * 32_768 + (12 + 24) * 28 * 512
+BIG_SOURCE = 12 * (4 * 1024**2 + 2 * 1024 * 4096) + 24 * 1024**2 + 24 * 28 * 1024
+BIG_TARGET = 12 * (6 * 1024**2 + 2 * 1024 * 4096) + 2 * 1024 * 32_768 + (12 + 24) * 28 * 1024
+
+
+@pytest.mark.parametrize(
+    ("sizes", "source", "target", "pair"),
+    [(BASE, BASE_SOURCE, BASE_TARGET, 367e6), (BIG, BIG_SOURCE, BIG_TARGET, 1.263e9)],
+)
+def test_operations_of_a_token(sizes, source, target, pair):
+    """``pair``: training on one token a side, reckoned independently, 3 or 4 digits."""
+    assert arithmetic.source_flops(sizes, 28) == source
+    assert arithmetic.target_flops(sizes, 28, 28) == target
+    assert 3 * (source + target) == pytest.approx(pair, rel=2e-3)
+
+
+def test_narrow_keys_save_their_share():
+    """Table 3, row B: d_k 16 instead of 64 takes 48·8 columns of each query and key matrix."""
+    narrow = Sizes(6, 6, 512, 2048, 2048, 8, 8, 32_768, key_width=16)
+    encoder = 6 * (2 * 2 * 512 * 8 * 48 + 2 * 28 * 8 * 48)
+    cross = 6 * 2 * 512 * 8 * 48  # the decoder's keys over the source
+    saved = arithmetic.source_flops(BASE, 28) - arithmetic.source_flops(narrow, 28)
+    assert saved == encoder + cross
+
+
+def test_operations_of_a_training():
+    """Forward and two products backward for each, 25,000 tokens a side, 100,000 updates."""
+    total = arithmetic.training_flops(BASE, 100_000, 25_000, 25_000, (28, 28))
+    assert total == 3 * 100_000 * 25_000 * (BASE_SOURCE + BASE_TARGET)
+
+
+@pytest.mark.parametrize("width", [16, 64])
+def test_memory_is_not_underestimated(width):
+    """Against what autograd keeps of a batch of long sentences, attention as the formula reads."""
+    wide = {f"{s}_{n}": width * k for s in ("encoder", "decoder") for n, k in FACTORS.items()}
+    longest = arithmetic.LONG_SENTENCE
+    positions = {"max_source_positions": longest, "max_target_positions": longest}
+    options = {**SMALL, **wide, **positions, "dropout": 0.1, "attention_impl": "readable"}
+    model = VaswaniTransformerModel.build_model(
+        VaswaniTransformerConfig(**options), task(dictionary(500))
+    )
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    tokens = torch.randint(4, 500, (2, longest))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        torch.log_softmax(model(tokens, None, tokens)[0], -1)[..., 5].sum()
+    used = sum(t.untyped_storage().nbytes() for p, t in kept.items() if p not in own)
+    estimate = arithmetic.activation_bytes(arithmetic.sizes_of(OmegaConf.create(options), 500))
+    assert used <= estimate * tokens.numel() <= 2 * used
+
+
+FACTORS = {"embed_dim": 1, "ffn_embed_dim": 4}
+
+
+def test_memory_of_the_base_model():
+    """63.08M parameters × 16 bytes, 1,000 tokens, 1.5 GB: by the docstring's letters."""
+    sizes = Sizes(6, 6, 512, 2048, 2048, 8, 8, 37_000)
+    encoder = 6 * (4 * 512 + 4 * 512 + 8 * 256 + 2 * 2048 + 4 * 512)
+    decoder = 6 * (2 * (4 * 512 + 4 * 512 + 8 * 256) + 2 * 2048 + 4 * 512)
+    a_token = 4 * (encoder + decoder + 3 * 37_000)
+    whole = arithmetic.memory_bytes(sizes, 63_082_496, 1000)
+    assert whole == 1.5e9 + 16 * 63_082_496 + 1000 * a_token
+    assert arithmetic.tokens_that_fit(sizes, 63_082_496, whole) == 1000
+    assert arithmetic.tokens_that_fit(sizes, 63_082_496, whole - 1) == 999
+    assert arithmetic.tokens_that_fit(sizes, 63_082_496, 1e9) < 0
+
+
+@pytest.mark.parametrize(
+    ("padded", "gpus", "most", "expected"),
+    [
+        (28_672, 8, 10_000, (3584, 1)),
+        (28_672, 1, 10_000, (9560, 3)),  # 28,672 / 3 = 9,557, of which the nearest multiple of 8
+        (28_672, 2, 3600, (3584, 4)),
+        (100, 8, 10_000, (16, 1)),
+    ],
+)
+def test_the_batch_is_shared_out(padded, gpus, most, expected):
+    assert arithmetic.share_out(padded, gpus, most) == expected
+
+
+def test_checkpoints_that_are_kept():
+    """6 + last + best of the base model; weights and Adam's two moments, 4 bytes each."""
+    from vaswani.batching import Batch
+
+    checkpoint = experiment_config(CONFIGS / "wmt14_en_de_base.yaml").checkpoint
+    batch = Batch(3584, 1, 25_000.0, 25_000.0)
+    found = disk(checkpoint, 1_000_000, 100_000, batch)
+    assert found["checkpoints"] == 8 and found["checkpoint_bytes"] == 12_000_000
+    assert found["disk_bytes"] == 9 * 12_000_000 + 4_000_000
+    assert disk(checkpoint, 1_000_000, 3_000, batch)["checkpoints"] == 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["wmt14_en_de_base", "--gpus", "0"], "--gpus must be above 0"),
+        (["wmt14_en_de_base", "--gpus", "1", "--memory", "-1"], "--memory must be above 0"),
+        (["wmt14_en_de_huge", "--gpus", "1"], "there is no experiment 'wmt14_en_de_huge'"),
+        (["wmt14_en_de_big", "--gpus", "1", "--memory", "4"], "4 GB are too little"),
+        (["wmt14_en_de_base", "--gpus", "500"], "500 GPUs are too many"),
+        (["wmt14_en_de_base", "--gpus", "1", "--data", "nowhere"], "there is no data in nowhere"),
+        (["demo_en_de", "--gpus", "1"], "only WMT14's can be estimated"),
+        (["wmt14_en_de_base", "optimization.max_update=0", "--gpus", "1"], "max_update"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(argv, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["plan", *argv]) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and said in lines[0]
+
+
+def rows(capsys, *argv):
+    """The plan that is printed: what → how much; and its last line."""
+    assert cli.main(["plan", *argv]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    return {line[2:15].strip(): line[15:] for line in lines[1:-2]}, lines[-1]
+
+
+def test_the_papers_own_hardware(capsys, tmp_path, monkeypatch):
+    """Eight P100, no data: 11.1 and 83.3 hours, Table 2's operations, the configs' own batch."""
+    monkeypatch.chdir(tmp_path)
+    for size, hours, cost in (("base", "11.1 hours", "3.3e+18"), ("big", "83.3 hours", "2.3e+19")):
+        found, command = rows(capsys, f"wmt14-en-de-{size}", "--gpus", "8")
+        assert found["time"].startswith(hours)
+        assert found["the paper's"].count(cost) == 2
+        assert "estimated" in found["real tokens"] and "25,000 target" in found["real tokens"]
+        assert command.startswith(f"scripts/train.sh wmt14-en-de-{size} dataset.max_tokens=3592 ")
+        assert command.endswith("'optimization.update_freq=[1]'")
+
+
+def test_a_measured_speed_gives_the_hours(capsys, tmp_path, monkeypatch):
+    """100,000 updates × 25,000 tokens at 250,000 a second: 10,000 s."""
+    monkeypatch.chdir(tmp_path)
+    found, _ = rows(capsys, WMT[0], "--gpus", "1", "--tokens-per-second", "250000")
+    assert found["time"].startswith("2.8 hours at 250,000 target tokens/s")

@@ -1,0 +1,136 @@
+"""What a training costs, by arithmetic: operations, memory, disk and time. Numbers in, numbers out.
+
+Letters: d width (d_model), f feed-forward width (d_ff), h heads of widths k and v (d_k, d_v),
+S and T mean source and target lengths, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
+
+#: weight, gradient and Adam's two moments, in float32; a checkpoint has no gradients
+BYTES_A_PARAMETER, SAVED_A_PARAMETER = 16, 12
+#: estimates, chosen rather too large than too small: what CUDA and the allocator keep for
+#: themselves, and the length of sentence that attention weights are reckoned with
+RESERVED_BYTES = 1.5e9
+LONG_SENTENCE = 256
+#: fairseq leaves out sentences longer than max_tokens; tensor2tensor trained on up to 256 tokens
+LEAST_TOKENS = 256
+#: footnote 5: what a P100 sustains, in operations a second
+P100_FLOPS = 9.5e12
+#: section 5.2: GPUs of the paper's machine
+PAPER_GPUS = 8
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model, by the paper's letters; encoder and decoder may differ."""
+
+    encoder_layers: int
+    decoder_layers: int
+    d: int
+    encoder_f: int
+    decoder_f: int
+    encoder_heads: int
+    decoder_heads: int
+    vocabulary: int
+    key_width: Optional[int] = None
+    value_width: Optional[int] = None
+
+    def projected(self, heads: int) -> float:
+        """h (k + v) / 2, which is d unless the heads' widths are given."""
+        even = self.d / heads
+        return heads * ((self.key_width or even) + (self.value_width or even)) / 2
+
+
+def sizes_of(model: Any, vocabulary: int) -> Sizes:
+    """The sizes in a model's configuration, ours or fairseq's."""
+    return Sizes(
+        encoder_layers=model.encoder_layers,
+        decoder_layers=model.decoder_layers,
+        d=model.encoder_embed_dim,
+        encoder_f=model.encoder_ffn_embed_dim,
+        decoder_f=model.decoder_ffn_embed_dim,
+        encoder_heads=model.encoder_attention_heads,
+        decoder_heads=model.decoder_attention_heads,
+        vocabulary=vocabulary,
+        key_width=model.get("head_key_dim"),
+        value_width=model.get("head_value_dim"),
+    )
+
+
+def source_flops(sizes: Sizes, source: float) -> float:
+    """Forward operations for one source token in sentences of ``source`` tokens.
+
+    A product with a matrix is 2 operations a weight (multiply, add). An encoder layer has the four
+    projections (3.2.2), 4 d · hk weights where k = v, and two feed-forward matrices (3.3), 2 df.
+    Each query meets S keys and weighs S values: 2 S · hk each. The decoder's keys and values over
+    the encoder's output, 2 d · hk weights a decoder layer, are made once for every source token.
+    """
+    e, p = sizes.projected(sizes.encoder_heads), sizes.projected(sizes.decoder_heads)
+    layer = 2 * (4 * sizes.d * e + 2 * sizes.d * sizes.encoder_f) + 4 * source * e
+    return sizes.encoder_layers * layer + sizes.decoder_layers * 4 * sizes.d * p
+
+
+def target_flops(sizes: Sizes, source: float, target: float) -> float:
+    """Forward operations for one target token in sentences of these lengths.
+
+    A decoder layer has four projections of its self-attention and two (queries, output) over the
+    encoder, 6 d · hk weights, and 2 df. A position sees T / 2 others on average (the causal mask),
+    2 T · hk together, and S source tokens, 4 S · hk. The output matrix (3.4) has d V weights.
+    """
+    p = sizes.projected(sizes.decoder_heads)
+    layer = 2 * (6 * sizes.d * p + 2 * sizes.d * sizes.decoder_f) + 2 * target * p + 4 * source * p
+    return sizes.decoder_layers * layer + 2 * sizes.d * sizes.vocabulary
+
+
+def training_flops(
+    sizes: Sizes,
+    updates: int,
+    source_tokens: float,
+    target_tokens: float,
+    lengths: Tuple[float, float],
+) -> float:
+    """All operations of a training; ``*_tokens`` real ones an update, ``lengths`` (S, T).
+
+    The backward pass has two products (for the input's and the weight's gradient) for each of the
+    forward pass, hence 3. Pads, norms, softmax and the optimizer are not counted.
+    """
+    source, target = lengths
+    forward = source_tokens * source_flops(sizes, source)
+    forward += target_tokens * target_flops(sizes, source, target)
+    return 3 * updates * forward
+
+
+def activation_bytes(sizes: Sizes) -> float:
+    """Memory that one source and one target position need until the backward pass, in float32.
+
+    An estimate for attention as the formula reads (the fused kernels need less). An attention block
+    keeps queries, keys, values and their weighted mean, 4 hk; its input, output, sum and norm, 4 d;
+    the weights of a long sentence, hS. The feed-forward block keeps 2 f and 4 d. A decoder layer
+    has two attention blocks. The output keeps logits, log-probabilities and their gradient, 3 V.
+    """
+
+    def layer(heads: int, inner: int, blocks: int) -> float:
+        attention = 4 * sizes.projected(heads) + 4 * sizes.d + heads * LONG_SENTENCE
+        return blocks * attention + 2 * inner + 4 * sizes.d
+
+    encoder = sizes.encoder_layers * layer(sizes.encoder_heads, sizes.encoder_f, 1)
+    decoder = sizes.decoder_layers * layer(sizes.decoder_heads, sizes.decoder_f, 2)
+    return 4 * (encoder + decoder + 3 * sizes.vocabulary)
+
+
+def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int) -> float:
+    """Memory of one GPU in training with ``max_tokens`` padded tokens a batch (an estimate)."""
+    return RESERVED_BYTES + BYTES_A_PARAMETER * parameters + max_tokens * activation_bytes(sizes)
+
+
+def tokens_that_fit(sizes: Sizes, parameters: int, memory: float) -> int:
+    """The largest ``max_tokens`` in ``memory`` bytes; negative if the model does not fit."""
+    return int((memory - memory_bytes(sizes, parameters, 0)) // activation_bytes(sizes))
+
+
+def share_out(padded: float, gpus: int, most: int) -> Tuple[int, int]:
+    """(max_tokens, update_freq) for ``padded`` tokens an update, with as few batches as fit."""
+    freq = max(1, math.ceil(padded / gpus / most))
+    return max(8, round(padded / gpus / freq / 8) * 8), freq

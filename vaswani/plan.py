@@ -1,0 +1,255 @@
+"""What a training takes on given hardware, before it is begun; nothing is trained.
+
+    vaswani plan wmt14_en_de_base --gpus 2
+    vaswani plan wmt14_en_de_big --gpus 8 --memory 80 --tokens-per-second 500000
+
+The batch is the experiment's (task.batch_tokens; without it, what the experiment gives on one GPU),
+shared out over the GPUs and what fits into their memory. Its tokens are counted in the batches that
+fairseq makes of the data; where there is no data yet, they are estimated. Memory is an estimate.
+"""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from vaswani import arithmetic
+from vaswani.batching import Batch, choose_batch, count_parameters, most_tokens, training_text
+from vaswani.errors import UserError
+from vaswani.experiment import find_config
+from vaswani.files import atomic_write
+
+#: section 5.2: seconds an update and hours (12; 3.5 days) on 8 P100; Table 2: operations
+PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
+GB = 1e9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """An experiment, and the hardware."""
+    parser.add_argument("config", metavar="CONFIG", help="a name in configs/, or a YAML file")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="changes, as for 'vaswani train'"
+    )
+    parser.add_argument("--gpus", type=int, required=True, metavar="N", help="GPUs in all")
+    parser.add_argument(
+        "--memory", type=float, default=16.0, metavar="GB", help="memory of a GPU (16, a P100's)"
+    )
+    parser.add_argument("--data", metavar="DIR", help="another data-bin than the experiment's")
+    parser.add_argument(
+        "--tokens-per-second",
+        type=float,
+        metavar="X",
+        help="target tokens a second on all GPUs together, as training logs them (wps)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the plan there, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work the plan out and print it."""
+    for name, value in (
+        ("--gpus", args.gpus),
+        ("--memory", args.memory),
+        ("--tokens-per-second", args.tokens_per_second),
+    ):
+        if value is not None and value <= 0:
+            raise UserError(f"{name} must be above 0, not {value:g}")
+    found = plan(args)
+    print(table(found))
+    if args.json:
+        with atomic_write(Path(args.json)) as stream:
+            json.dump(found, stream, indent=1)
+    return 0
+
+
+def plan(args: argparse.Namespace) -> Dict[str, Any]:
+    """The plan as a table of plain values: bytes, seconds, tokens, operations.
+
+    Raises:
+        UserError: an experiment or data that cannot be, or hardware too small or too large for it.
+    """
+    from vaswani.fairseq_config import experiment_config
+
+    path = find_config(args.config)
+    overrides = [item for item in args.overrides if not item.startswith("run=")]
+    config = experiment_config(path, overrides)
+    if not config.dataset.max_tokens or config.optimization.max_update <= 0:
+        raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
+    text = training_text(config, args.data)
+    sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
+    parameters = count_parameters(config, text.task)
+    most = most_tokens(sizes, parameters, args.memory)
+    batch = choose_batch(config, text, args.gpus, most)
+    found = {
+        "experiment": path.stem,
+        "gpus": args.gpus,
+        "memory_gb": args.memory,
+        "data": None if text.folder is None else str(text.folder),
+        "vocabulary": sizes.vocabulary,
+        "parameters": parameters,
+        **vars(batch),
+        "updates": config.optimization.max_update,
+        "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens),
+        "flops": arithmetic.training_flops(
+            sizes,
+            config.optimization.max_update,
+            batch.source_tokens,
+            batch.target_tokens,
+            text.lengths,
+        ),
+        **time_and_cost(config, batch, args.gpus, args.tokens_per_second),
+        **disk(config.checkpoint, parameters, config.optimization.max_update, batch),
+    }
+    found["command"] = command(args, batch)
+    return found
+
+
+# ---- time, operations, disk -----------------------------------------------------------------
+
+
+def paper_size(config: Any) -> Optional[str]:
+    """``base`` or ``big`` if the model has those sizes; None: the paper gives no time for it."""
+    model = config.model
+    layers, inner = (
+        (model.encoder_layers, model.decoder_layers),
+        (model.encoder_ffn_embed_dim, model.decoder_ffn_embed_dim),
+    )
+    if layers == (6, 6):
+        for name, width in (("base", 512), ("big", 1024)):
+            if model.encoder_embed_dim == width and inner == (4 * width, 4 * width):
+                return name
+    return None
+
+
+def time_and_cost(
+    config: Any, batch: Batch, gpus: int, tokens_per_second: Optional[float]
+) -> Dict[str, Any]:
+    """Seconds, and the paper's operations: time × GPUs × sustained operations a second (Table 2).
+
+    Without a speed, the time of the paper's P100s (5.2), as many as there are GPUs; that of other
+    sizes or of a batch unlike the paper's is not known.
+    """
+    updates = config.optimization.max_update
+    size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
+    found: Dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
+    found["tokens_per_second"] = tokens_per_second
+    if size:
+        an_update, hours, _ = PAPER[size]
+        all_gpus = arithmetic.PAPER_GPUS * arithmetic.P100_FLOPS
+        found["paper_flops"] = 3600 * hours * all_gpus
+        found["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
+    if tokens_per_second:
+        found["seconds"] = updates * batch.target_tokens / tokens_per_second
+    return found
+
+
+def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[str, Any]:
+    """How many checkpoints lie there at most, and their bytes with an average (weights alone).
+
+    One more is written aside before it replaces another.
+    """
+    kept = int(not checkpoint.no_last_checkpoints) + 1
+    if checkpoint.save_interval_updates > 0:
+        written = updates // checkpoint.save_interval_updates
+        limit = checkpoint.keep_interval_updates
+        kept += min(written, limit) if limit > 0 else written
+    if not checkpoint.no_epoch_checkpoints:
+        epochs = updates // batch.updates_an_epoch if batch.updates_an_epoch else 0
+        limit = checkpoint.keep_last_epochs
+        kept += min(epochs, limit) if limit > 0 else epochs
+    size = parameters * arithmetic.SAVED_A_PARAMETER
+    return {
+        "checkpoint_bytes": size,
+        "checkpoints": kept,
+        "disk_bytes": (kept + 1) * size + 4 * parameters,
+    }
+
+
+def command(args: argparse.Namespace, batch: Batch) -> str:
+    """The line that trains as planned; data that was named is there already."""
+    start = ["vaswani", "train"] if args.data else ["scripts/train.sh"]
+    chosen = [f"task.data={args.data}"] if args.data else []
+    chosen.append(f"dataset.max_tokens={batch.max_tokens}")
+    chosen.append(f"optimization.update_freq=[{batch.update_freq}]")
+    return shlex.join([*start, args.config, *args.overrides, *chosen])
+
+
+# ---- the table ------------------------------------------------------------------------------
+
+
+def table(found: Dict[str, Any]) -> str:
+    """The plan in lines of ``what  how much``, the command last."""
+    rows = [*batch_rows(found), ("memory", memory_text(found)), *time_rows(found)]
+    rows.append(
+        (
+            "disk",
+            f"{found['disk_bytes'] / GB:.1f} GB: {found['checkpoints']} checkpoints of "
+            f"{found['checkpoint_bytes'] / GB:.2f} GB, one being written, and an average",
+        )
+    )
+    head = f"{found['experiment']} on {found['gpus']} GPUs of {found['memory_gb']:g} GB"
+    lines = [f"  {name:<13}{said}" for name, said in rows]
+    return "\n".join([head, *lines, "", found["command"]])
+
+
+def batch_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
+    """What to give, and the tokens that an update then sees."""
+    padded = found["max_tokens"] * found["update_freq"] * found["gpus"]
+    if found["data"]:
+        source = f"measured on {found['data']}"
+    else:
+        source = "estimated from WMT14's mean lengths: there is no data yet"
+    rows = [
+        ("max tokens", f"{found['max_tokens']:,} a GPU and batch"),
+        ("update freq", f"{found['update_freq']:,}: {padded:,} padded tokens an update"),
+        (
+            "real tokens",
+            f"{found['source_tokens']:,.0f} source and {found['target_tokens']:,.0f} target an "
+            f"update, {source}",
+        ),
+    ]
+    updates = f"{found['updates']:,}"
+    if found["updates_an_epoch"]:
+        updates += f", {found['updates_an_epoch']:,} an epoch"
+    if found["left_out"]:
+        updates += f"; {found['left_out']:,} sentences are too long for a batch and left out"
+    return [*rows, ("updates", updates)]
+
+
+def memory_text(found: Dict[str, Any]) -> str:
+    """The estimate, and the formula behind it."""
+    model = found["parameters"] * arithmetic.BYTES_A_PARAMETER / GB
+    reserved = arithmetic.RESERVED_BYTES / GB
+    rest = found["memory_bytes"] / GB - model - reserved
+    return (
+        f"about {found['memory_bytes'] / GB:.1f} GB a GPU (an estimate): "
+        f"{found['parameters'] / 1e6:.1f}M parameters × {arithmetic.BYTES_A_PARAMETER} bytes = "
+        f"{model:.1f}, {found['max_tokens']:,} tokens × {rest * 1e6 / found['max_tokens']:,.0f} kB "
+        f"= {rest:.1f}, reserved {reserved:.1f}"
+    )
+
+
+def time_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
+    """Hours and operations, each beside the paper's."""
+    size, seconds, own = found["paper_size"], found["seconds"], found["flops"]
+    if seconds is None:
+        time = "not known for this model: give --tokens-per-second"
+    elif found["tokens_per_second"]:
+        time = f"{seconds / 3600:,.1f} hours at {found['tokens_per_second']:,.0f} target tokens/s"
+    else:
+        time = (
+            f"{seconds / 3600:,.1f} hours on {found['gpus']} of the paper's P100 "
+            f"({PAPER[size][0]} s an update on {arithmetic.PAPER_GPUS}, 5.2)"
+        )
+    operations = f"{own:.1e} by the model's arithmetic, {own / found['updates']:.1e} an update"
+    if seconds:
+        operations += f": {own / seconds / found['gpus'] / 1e12:.1f} TFLOP/s a GPU"
+    rows = [("time", time), ("operations", operations)]
+    if size:
+        _, hours, stated = PAPER[size]
+        said = (
+            f"{hours} hours × {arithmetic.PAPER_GPUS} P100 × {arithmetic.P100_FLOPS / 1e12} TFLOP/s"
+        )
+        cost = f"{found['paper_flops']:.1e}"
+        rows.append(("the paper's", f"{said} = {cost} operations; Table 2 has {stated:.1e}"))
+    return rows
