@@ -5,13 +5,14 @@ file for one part:
 
     fairseq-train → task.py → model.py → embedding.py → encoder.py → decoder.py
                                (layers.py, attention.py)
-                  → criterion.py (loss) → Adam with lr_schedule.py → checkpoints
+                  → criterion.py, loss.py → optimizer.py with lr_schedule.py → checkpoints
     config.py     every option, its default, and the paper's symbol for it
     precision.py  --precision bf16
     checkpoints.py  reading checkpoints without trusting them
     compat.py     every workaround for a version of fairseq, torch or numpy
 """
 
-from . import compat, criterion, lr_schedule, model, task  # noqa: F401  (each registers its part)
+# each registers its part
+from . import compat, criterion, lr_schedule, model, optimizer, task  # noqa: F401
 
 compat.apply()

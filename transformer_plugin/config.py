@@ -13,6 +13,8 @@ d_k              ``head_key_dim`` (default d_model / h)      3.2.2, Table 3 row 
 d_v              ``head_value_dim`` (default d_model / h)    3.2.2, Table 3
 P_drop           ``dropout``                                 5.4, Table 3 row D
 ε_ls             ``label_smoothing``                         5.4, Table 3 row D
+β_1, β_2         ``adam_betas``                              5.3
+ε                ``adam_eps``                                5.3
 warmup_steps     ``warmup_updates``                          5.3
 ===============  ==========================================  =========================
 
@@ -138,6 +140,16 @@ class VaswaniLabelSmoothedCrossEntropyConfig(FairseqDataclass):
         0.1, "epsilon_ls, the probability mass spread over the other V - 1 classes (5.4)"
     )
     sentence_avg: bool = II("optimization.sentence_avg")
+
+
+@dataclass
+class VaswaniAdamConfig(FairseqDataclass):
+    """Adam (section 5.3), with fairseq's names of the options."""
+
+    adam_betas: Any = option("(0.9, 0.98)", "beta_1 and beta_2 (5.3)")
+    adam_eps: float = option(1e-9, "epsilon (5.3)")
+    weight_decay: float = option(0.0, "decoupled weight decay (not in the paper)")
+    lr: List[float] = II("optimization.lr")
 
 
 @dataclass

@@ -1,0 +1,168 @@
+"""Section 5.3: ``vaswani_adam`` is fairseq's ``adam``, update by update."""
+
+import copy
+from typing import Any, Dict, Iterator, List
+
+import pytest
+import torch
+from fairseq.optim import FairseqOptimizer, build_optimizer
+from fairseq.optim.fp16_optimizer import FP16Optimizer
+from omegaconf import OmegaConf
+from torch import nn
+
+import transformer_plugin  # noqa: F401  (registers the optimizer)
+from transformer_plugin.lr_schedule import learning_rate
+from transformer_plugin.optimizer import CorrectedAdam
+
+OURS, FAIRSEQS = "vaswani_adam", "adam"
+UPDATES = 20
+
+
+def parameters(dtype: torch.dtype) -> List[nn.Parameter]:
+    """A matrix, a vector, a single number and one that never gets a gradient."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(31, 17), (17,), (), (5,)]
+    return [nn.Parameter(torch.randn(s, generator=generator, dtype=dtype)) for s in shapes]
+
+
+def gradients(dtype: torch.dtype) -> Iterator[List[torch.Tensor]]:
+    """The gradients of each update; some as small as ε, where its place matters."""
+    generator = torch.Generator().manual_seed(1)
+    while True:
+        normal = [torch.randn(s, generator=generator, dtype=dtype) for s in [(31, 17), (17,), ()]]
+        yield [g * scale for g, scale in zip(normal, (1.0, 1e-9, 1e-3), strict=True)]
+
+
+def optimizer(
+    name: str, params: List[nn.Parameter], weight_decay: float = 0.0, eps: float = 1e-9
+) -> FairseqOptimizer:
+    """Built by its registered name, as fairseq does it."""
+    cfg: Dict[str, Any] = {"_name": name, "lr": [0.1], "weight_decay": weight_decay}
+    cfg.update(adam_betas="(0.9, 0.98)", adam_eps=eps)
+    if name == FAIRSEQS:
+        cfg.update(fp16_adam_stats=False, tpu=False, use_old_adam=False)
+    return build_optimizer(OmegaConf.create(cfg), params)
+
+
+def update(own: FairseqOptimizer, params: List[nn.Parameter], step: int, grads: Any) -> None:
+    """What fairseq's trainer does in update ``step``, with the paper's rate."""
+    own.set_lr(learning_rate(step, 64, 8))
+    for param, gradient in zip(params, grads, strict=False):
+        param.grad = gradient.clone()
+    own.step()
+    own.zero_grad()
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_the_same_parameters(dtype: torch.dtype, tolerance: float, weight_decay: float) -> None:
+    """20 updates with the rate changing in each."""
+    results = {}
+    for name in (OURS, FAIRSEQS):
+        params = parameters(dtype)
+        own = optimizer(name, params, weight_decay)
+        source = gradients(dtype)
+        for step in range(1, UPDATES + 1):
+            update(own, params, step, next(source))
+        results[name] = [p.detach() for p in params]
+    torch.testing.assert_close(results[OURS], results[FAIRSEQS], rtol=tolerance, atol=tolerance)
+    assert (results[OURS][0] - parameters(dtype)[0]).abs().min() > 0
+    assert torch.equal(results[OURS][3], parameters(dtype)[3])  # no gradient, no change
+
+
+def test_the_place_of_epsilon() -> None:
+    """Where gradients are of the size of ε, torch's own AdamW differs: the tests can see it."""
+    ours, torchs = parameters(torch.float64), parameters(torch.float64)
+    own = optimizer(OURS, ours)
+    plain = torch.optim.AdamW(torchs, lr=1.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
+    grads = next(gradients(torch.float64))
+    update(own, ours, 1, grads)
+    for param, gradient in zip(torchs, grads, strict=False):
+        param.grad = gradient.clone()
+    plain.param_groups[0]["lr"] = learning_rate(1, 64, 8)
+    plain.step()
+    torch.testing.assert_close(ours[0], torchs[0], rtol=1e-6, atol=1e-6)
+    assert (ours[1] - torchs[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("first", [OURS, FAIRSEQS])
+def test_goes_on_from_either_state(first: str) -> None:
+    """10 updates by one, its state saved and loaded into ours, 10 more: as 20 updates of it."""
+    unbroken, resumed = parameters(torch.float64), parameters(torch.float64)
+    whole, begun = optimizer(first, unbroken), optimizer(first, resumed)
+    sources = [gradients(torch.float64) for _ in range(2)]
+    for step in range(1, 11):
+        update(whole, unbroken, step, next(sources[0]))
+        update(begun, resumed, step, next(sources[1]))
+    # other values than the saved ones, which must win
+    goes_on = optimizer(OURS, resumed, weight_decay=0.5, eps=0.5)
+    goes_on.load_state_dict(copy.deepcopy(begun.state_dict()))
+    assert goes_on.param_groups[0]["eps"] == 1e-9
+    for step in range(11, UPDATES + 1):
+        update(whole, unbroken, step, next(sources[0]))
+        update(goes_on, resumed, step, next(sources[1]))
+    if first == OURS:
+        assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
+    torch.testing.assert_close(unbroken, resumed, rtol=1e-12, atol=1e-12)
+
+
+def test_foreach_goes_on_from_fused_and_back() -> None:
+    """A checkpoint of one torch goes on with another that has no fused kernel, and back."""
+    params, source = parameters(torch.float64), gradients(torch.float64)
+    own = CorrectedAdam(params, lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
+    fused = own.implementation
+    for _ in range(3):
+        for kernels in ({"fused": None, "foreach": True}, fused):
+            saved = copy.deepcopy(own.state_dict())
+            other = CorrectedAdam(params, lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
+            other.implementation = kernels
+            other.load_state_dict(saved)
+            assert {n: other.param_groups[0][n] for n in kernels} == kernels
+            for param, gradient in zip(params, next(source), strict=False):
+                param.grad = gradient
+            other.step()
+            own = other
+    expected, again = parameters(torch.float64), gradients(torch.float64)
+    fairseqs = optimizer(FAIRSEQS, expected)
+    for _ in range(6):
+        fairseqs.set_lr(0.1)
+        for param, gradient in zip(expected, next(again), strict=False):
+            param.grad = gradient
+        fairseqs.step()
+    torch.testing.assert_close(params, expected, rtol=1e-12, atol=1e-12)
+
+
+def fp16_optimizer(name: str, params: List[nn.Parameter]) -> FP16Optimizer:
+    """fairseq's ``--fp16`` around an optimizer, parameters flattened; it asks for a GPU by name."""
+    flat = nn.Parameter(torch.cat([p.detach().float().flatten() for p in params]))
+    flat.grad = torch.zeros_like(flat)
+    cfg = {
+        "optimizer": {},
+        "common": {
+            **{"fp16_init_scale": 128, "fp16_scale_window": 4, "fp16_scale_tolerance": 0.0},
+            **{"threshold_loss_scale": None, "min_loss_scale": 1e-4},
+        },
+    }
+    wrapped = optimizer(name, [flat])
+    assert wrapped.supports_flat_params
+    return FP16Optimizer(OmegaConf.create(cfg), params, wrapped, {None: flat})
+
+
+def test_under_fp16() -> None:
+    """Half parameters over one flat fp32 copy, the scale of the loss divided out, clipped."""
+    results = {}
+    for name in (OURS, FAIRSEQS):
+        params = [nn.Parameter(p.detach().half()) for p in parameters(torch.float32)[:3]]
+        own, source = fp16_optimizer(name, params), gradients(torch.float32)
+        norms = []
+        for step in range(1, UPDATES + 1):
+            own.set_lr(learning_rate(step, 64, 8))
+            own.zero_grad()
+            scale = own.scaler.loss_scale
+            loss = sum((p * g.half()).sum() for p, g in zip(params, next(source), strict=True))
+            own.backward(loss)
+            norms.append(float(own.clip_grad_norm(5.0)))
+            own.step()
+        assert scale > 128
+        results[name] = ([p.detach() for p in params], own.fp32_params[None].detach(), norms)
+    torch.testing.assert_close(results[OURS], results[FAIRSEQS], rtol=1e-6, atol=1e-6)

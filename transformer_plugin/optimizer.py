@@ -1,0 +1,160 @@
+"""Adam (section 5.3) with torch's own kernels: the same numbers as fairseq's ``adam``, sooner.
+
+fairseq's Adam visits one parameter after the other, with seven passes over each; torch's fused
+kernel reads and writes each number once.
+"""
+
+import ast
+import logging
+import math
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+
+import torch
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from torch import Tensor
+
+from .config import ConfigError, VaswaniAdamConfig
+
+logger = logging.getLogger(__name__)
+
+
+def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
+    """The ε to give to torch at update ``step`` (from 1), so that it acts as fairseq's.
+
+    fairseq adds ε to √v, torch to √v / √(1 - β₂ᵗ), the corrected one (as in Kingma and Ba's
+    algorithm 1; fairseq's is the form at the end of their section 2). The two are the same where
+    torch's ε is fairseq's / √(1 - β₂ᵗ).
+    """
+    return epsilon / math.sqrt(1.0 - beta2**step)
+
+
+class CorrectedAdam(torch.optim.AdamW):
+    """torch's Adam with decoupled weight decay and fairseq's place of ε.
+
+    Its state is torch's own; what is saved has the plain ε. fairseq's ``adam`` has the same state
+    under the same names, so that either can be loaded. A parameter without a gradient is left
+    alone; should it get one later, only ε takes no notice of its own smaller number of updates.
+
+    Args:
+        params: the parameters
+        options: ``lr``, ``betas``, ``eps``, ``weight_decay``
+    """
+
+    def __init__(self, params: Iterable[Any], **options: Any) -> None:
+        params = list(params)
+        try:
+            super().__init__(params, fused=True, **options)
+        except RuntimeError:  # this torch has no fused kernel for this device or type
+            super().__init__(params, foreach=True, **options)
+        self.implementation = {n: self.param_groups[0][n] for n in ("fused", "foreach")}
+        self.updates = 0  # t; kept here because torch's own counts may lie on the GPU
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Any:
+        """One update with the gradients that are there."""
+        self.updates += 1
+        plain = [group["eps"] for group in self.param_groups]
+        for group in self.param_groups:
+            group["eps"] = epsilon_before_correction(group["eps"], group["betas"][1], self.updates)
+        try:
+            return super().step(closure)
+        finally:
+            for group, epsilon in zip(self.param_groups, plain, strict=True):
+                group["eps"] = epsilon
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Go on from a state that this class or fairseq's ``adam`` saved, on any device.
+
+        Rate, β and ε come from there, as with every optimizer of fairseq; which kernels compute
+        does not.
+        """
+        groups = [
+            {**own, **saved, **self.implementation}
+            for own, saved in zip(self.param_groups, state_dict["param_groups"], strict=True)
+        ]
+        # fairseq counts in whole numbers, torch in tensors
+        state = {
+            number: {**values, "step": torch.tensor(float(values["step"]))}
+            for number, values in state_dict["state"].items()
+        }
+        super().load_state_dict({**state_dict, "state": state, "param_groups": groups})
+        self.updates = max((int(values["step"]) for values in state.values()), default=0)
+
+
+@register_optimizer("vaswani_adam", dataclass=VaswaniAdamConfig)
+class VaswaniAdam(FairseqOptimizer):
+    """Adam with the paper's β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (5.3) as its defaults.
+
+    Raises:
+        ConfigError: a value out of range.
+    """
+
+    def __init__(self, cfg: VaswaniAdamConfig, params: Iterable[Any]) -> None:
+        super().__init__(cfg)
+        self._optimizer = CorrectedAdam(params, **self.optimizer_config)
+        if not self._optimizer.implementation["fused"]:
+            logger.info("vaswani_adam: foreach kernels; torch %s has no fused", torch.__version__)
+
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        """The options of torch's optimizer."""
+        return {
+            "lr": self.cfg.lr[0],
+            "betas": read_betas(self.cfg.adam_betas),
+            "eps": not_negative("--adam-eps", self.cfg.adam_eps),
+            "weight_decay": not_negative("--weight-decay", self.cfg.weight_decay),
+        }
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """True: under ``--fp16`` fairseq may hand over one long parameter."""
+        return True
+
+    def clip_grad_norm(
+        self, max_norm: float, aggregate_norm_fn: Optional[Callable[[Tensor], Tensor]] = None
+    ) -> Tensor:
+        """The 2-norm of all gradients as one vector; above ``max_norm`` > 0 they are shrunk to it.
+
+        Args:
+            max_norm: 0 to leave the gradients alone
+            aggregate_norm_fn: combines the norms of several processes
+        """
+        gradients = [p.grad for p in self.params if p.grad is not None]
+        norm = total_norm(gradients)
+        if aggregate_norm_fn is not None:
+            norm = aggregate_norm_fn(norm)
+        if gradients and max_norm > 0:
+            torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+
+@torch.no_grad()
+def total_norm(tensors: List[Tensor]) -> Tensor:
+    """The 2-norm of all elements of ``tensors``, one element; 0 if there are none."""
+    if not tensors:
+        return torch.tensor(0.0)
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+
+
+def read_betas(given: Any) -> Tuple[float, float]:
+    """β₁ and β₂ from a list, as in YAML, or from text such as "(0.9, 0.98)", as in fairseq's flag.
+
+    Raises:
+        ConfigError: not two numbers in [0, 1).
+    """
+    try:
+        values = ast.literal_eval(given) if isinstance(given, str) else given
+        first, second = (float(value) for value in values)
+    except (ValueError, TypeError, SyntaxError):
+        first = second = math.nan
+    if not (0 <= first < 1 and 0 <= second < 1):
+        raise ConfigError(
+            f"--adam-betas must be two numbers in [0, 1), such as '(0.9, 0.98)', not {given!r}"
+        )
+    return first, second
+
+
+def not_negative(option: str, value: float) -> float:
+    """``value``; raises ConfigError, naming the option, if it is below 0 or infinite."""
+    if not 0 <= value < math.inf:
+        raise ConfigError(f"{option} must be 0 or a number above it, not {value}")
+    return value
