@@ -34,7 +34,9 @@ MAY_IMPORT = {
     "optimizer": {"config"},
     "lr_schedule": {"config"},
     "checkpoints": set(),
-    "task": {"config"},
+    "beam_search": set(),
+    "generator": {"beam_search", "cache", "config", "decoder", "precision"},
+    "task": {"config", "generator"},
     "compat": {"checkpoints", "config"},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }
