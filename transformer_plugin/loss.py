@@ -74,7 +74,8 @@ def projected_loss(
         epsilon: ε_ls, in [0, 1)
         count_correct: also count the likeliest classes that are right
     """
-    dtype = (features[:1] @ weight[:1].t()).dtype
+    with torch.no_grad():
+        dtype = (features[:1] @ weight[:1].t()).dtype  # what autocast makes of a product
     with torch.autocast(features.device.type, enabled=False):
         if dtype == torch.float16 and torch.is_grad_enabled():
             logits = F.linear(features.to(dtype), weight.to(dtype))
