@@ -11,7 +11,7 @@ torchrun, which gives every process its five variables; fairseq's own settings b
 
 import re
 import socket
-from typing import Any, Dict, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from vaswani.errors import UserError
 
@@ -148,15 +148,18 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def agree(word: Any) -> Any:
-    """What rank 0 says, on every rank; needs fairseq's process group where there are several."""
+def heard(word: Any) -> List[Any]:
+    """What each process says, in order of rank, on every one; waits until all have said it.
+
+    Needs fairseq's process group where there are several processes.
+    """
     import torch
 
     if not torch.distributed.is_initialized():
-        return word
-    box = [word]
-    torch.distributed.broadcast_object_list(box, src=0)
-    return box[0]
+        return [word]
+    words = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(words, word)
+    return words
 
 
 def own_error(failure: Exception) -> Exception:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from vaswani.corpus.stage import key_of
-from vaswani.distributed import BY_HAND, TORCHRUN, Launch, agree, find_launch, own_error
+from vaswani.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml, spelt
 from vaswani.files import atomic_write, locked, read_json
@@ -195,20 +195,23 @@ def train_process(config: Any, folder: str, order: Optional[Order]) -> None:
     """One process of the training, with the others if there are any; rank 0 keeps the logs.
 
     Raises:
-        UserError: the training diverged, or this machine does not see the run's folder.
+        UserError: the training diverged, or a machine does not see the run's folder.
     """
     from vaswani.fairseq_config import load_plugin
 
     load_plugin()
     rank = config.distributed_training.distributed_rank or 0
-    order = agree(order)
+    order = heard(order)[0]
     assert order is not None
     if not order.go:
         return
-    if order.resumes != last_checkpoint(Path(folder)).is_file():
+    sees = order.resumes == last_checkpoint(Path(folder)).is_file()
+    # all learn of it, so that none waits for one that is gone
+    blind = [who for who in heard(None if sees else f"{rank}, on {socket.gethostname()},") if who]
+    if blind:
         raise UserError(
-            f"process {rank}, on {socket.gethostname()}, does not see the {folder} of process 0: "
-            "the machines of a training need one folder that all of them share"
+            f"process {blind[0]} does not see the {folder} of process 0: the machines of a "
+            "training need one folder that all of them share"
         )
     if rank:
         Path(folder).mkdir(parents=True, exist_ok=True)

@@ -298,5 +298,7 @@ def test_a_machine_without_the_run_says_so_and_no_other_waits(workplace, end, tm
         for rank, folder in enumerate((workplace, tmp_path))
     ]
     said = finish(*processes)
-    assert all(process.returncode for process in processes), said
-    assert "does not see the runs/two of process 0" in said[1] and "Traceback" not in said[1]
+    assert [process.returncode for process in processes] == [1, 1], said
+    for one in said:
+        assert "process 1, on " in one and "does not see the runs/two of process 0" in one
+        assert "Traceback" not in one
