@@ -18,6 +18,7 @@ from transformer_plugin.criterion import label_smoothed_loss
 
 OURS, FAIRSEQS = "vaswani_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"
 PAD = 1
+NORMS_OF_HALVES = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 4)
 
 
 def sample() -> Dict[str, Any]:
@@ -95,6 +96,59 @@ def test_registered_criterion(build: Callable[[], nn.Module], sentence_avg: bool
     assert ours[3].keys() == fairseqs[3].keys()
     for key, value in fairseqs[3].items():
         assert float(ours[3][key]) == pytest.approx(float(value), rel=1e-5), key
+
+
+def test_validation() -> None:
+    """Without a gradient: the same loss, and the accuracy that fairseq reports on request."""
+    model = small_model().eval()
+    with torch.no_grad():
+        loss, _, log = criterion(OURS)(model, sample())
+        theirs = criterion(FAIRSEQS)
+        expected, _, _ = theirs(model, sample())
+        output = model(**sample()["net_input"])
+        correct, total = theirs.compute_accuracy(model, output, sample())
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    assert (int(log["n_correct"]), int(log["total"])) == (int(correct), int(total))
+    assert not loss.requires_grad
+
+
+def test_features_never_leave_the_model_as_logits(monkeypatch: Any) -> None:
+    """Training and validation of our own model project no pads, and no [B, T, V] at once."""
+    model = small_model()
+    monkeypatch.setattr(model.decoder, "output_layer", None)  # would fail if it were called
+    monkeypatch.setattr(model, "get_normalized_probs", None)
+    for training in (True, False):
+        loss, _, _ = criterion(OURS)(model.train(training), sample())
+        assert float(loss.detach()) > 0
+
+
+def test_all_pads() -> None:
+    """A batch of pads has no loss, and zeros for gradients, as with fairseq's."""
+    nothing = sample()
+    nothing["target"] = torch.full_like(nothing["target"], PAD)
+    results = []
+    for name in (OURS, FAIRSEQS):
+        model = small_model().train()
+        loss, _, _ = criterion(name)(model, nothing)
+        loss.backward()
+        results.append((loss.detach(), {n: p.grad for n, p in model.named_parameters()}))
+    assert float(results[0][0]) == float(results[1][0]) == 0.0
+    torch.testing.assert_close(results[0][1], results[1][1])
+
+
+@pytest.mark.skipif(not NORMS_OF_HALVES, reason="this torch has no LayerNorm of halves on a CPU")
+@pytest.mark.parametrize("scale", [1.0, 2.0**12])
+def test_half_precision(scale: float) -> None:
+    """fairseq's --fp16 halves the model and scales the loss: as with fairseq's own loss."""
+    gradients = []
+    for name in (OURS, FAIRSEQS):
+        model = small_model().half().train()
+        loss, _, _ = criterion(name)(model, sample())
+        (loss * scale).backward()
+        gradients.append({n: p.grad.float() / scale for n, p in model.named_parameters()})
+    for name, found in gradients[0].items():
+        expected = gradients[1][name]
+        assert (found - expected).norm() <= 5e-3 * expected.norm(), name
 
 
 def test_adaptive_softmax() -> None:

@@ -1,0 +1,88 @@
+"""The loss inside the model's forward: two processes' gradients are one process's."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+import torch
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.models import batch, small_model, task
+from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
+
+PAD = 1
+WRAPPERS = ["legacy_ddp", "pytorch_ddp", "pytorch_ddp, unused parameters looked for"]
+CASES = [(wrapper, untied) for wrapper in WRAPPERS for untied in (False, True)]
+
+
+def sample(rows: slice) -> Dict[str, Any]:
+    """Some of the three sentences of the tests' batch."""
+    source, previous, target = (tensor[rows] for tensor in batch())
+    net_input = {"src_tokens": source, "src_lengths": None, "prev_output_tokens": previous}
+    return {"net_input": net_input, "target": target, "ntokens": int(target.ne(PAD).sum())}
+
+
+def model(untied: bool) -> nn.Module:
+    """With the same weights in every process."""
+    return small_model(untie_embeddings=untied).train()
+
+
+def wrapped(name: str, own: nn.Module) -> nn.Module:
+    """As fairseq wraps a model, but for the device number, which a CPU has not."""
+    group = torch.distributed.group.WORLD
+    if name == "legacy_ddp":
+        wrapper = LegacyDistributedDataParallel(own, process_group=group)
+    else:
+        wrapper = DistributedDataParallel(own, find_unused_parameters="unused" in name)
+    return ModuleProxyWrapper(wrapper)
+
+
+def gradients(own: nn.Module) -> Dict[str, Tensor]:
+    return {name: p.grad for name, p in own.named_parameters() if p.grad is not None}
+
+
+def criterion() -> VaswaniLabelSmoothedCrossEntropy:
+    return VaswaniLabelSmoothedCrossEntropy(task(), False, 0.1)
+
+
+def _rank(rank: int, folder: str) -> None:
+    """One of two processes: the first two sentences, or the third, twice in every case."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
+    found = []
+    for name, untied in CASES:
+        own = model(untied)
+        parallel = wrapped(name, own)
+        for _ in range(2):
+            own.zero_grad()
+            loss, _, _ = criterion()(parallel, sample(slice(0, 2) if rank == 0 else slice(2, 3)))
+            loss.backward()
+            if name == "legacy_ddp":
+                parallel.all_reduce_grads()
+        found.append(gradients(own))
+    torch.save(found, f"{folder}/{rank}.tmp")
+    os.replace(f"{folder}/{rank}.tmp", f"{folder}/{rank}.pt")
+    other = Path(folder) / f"{1 - rank}.pt"
+    for _ in range(600):
+        if other.exists():
+            break
+        time.sleep(0.1)
+    os._exit(0)  # an orderly end may hang or abort in gloo's threads (seen with torch 2.2)
+
+
+@pytest.mark.slow
+def test_gradients_of_two_processes(tmp_path: Path) -> None:
+    """Every wrapper of fairseq's, with one matrix and with three; both average over processes."""
+    torch.multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    for rank in (0, 1):
+        for (_, untied), found in zip(CASES, torch.load(tmp_path / f"{rank}.pt"), strict=True):
+            alone = model(untied)
+            loss, _, _ = criterion()(alone, sample(slice(0, 3)))
+            (loss / 2).backward()
+            torch.testing.assert_close(found, gradients(alone), rtol=1e-5, atol=1e-6)
+            assert len(found) > 40
