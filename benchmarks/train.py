@@ -3,7 +3,10 @@
 import time
 from typing import Any, Dict, List
 
-from benchmarks.worker import peak_megabytes
+from benchmarks.machine import peak_flops
+from benchmarks.systems import THEIRS, TRAINED, TRAINED_ON_GPU, size_flags
+from benchmarks.table import Row, compare
+from benchmarks.worker import Worker, peak_megabytes, say
 
 
 class Training:
@@ -19,8 +22,9 @@ class Training:
     def __init__(self, data: str, flags: List[str], device: str, autocast: bool = False) -> None:
         import torch
 
-        import transformer_plugin  # noqa: F401  (registers our side; harmless for the other)
+        from vaswani.fairseq_config import load_plugin
 
+        load_plugin()
         self.device = device
         self.trainer = make_trainer([data, *flags, *(["--cpu"] if device == "cpu" else [])])
         if autocast:
@@ -33,6 +37,7 @@ class Training:
             self.trainer._model.forward = under_autocast
         self.epoch = self.trainer.get_train_iterator(epoch=1, load_dataset=True)
         self.batches = iter(())
+        self.seen = [0, 0, 0]  # source tokens, target tokens, sentences
 
     def updates(self, count: int) -> Dict[str, Any]:
         """Do ``count`` updates.
@@ -43,6 +48,9 @@ class Training:
         """
         samples = [[self.next_batch()] for _ in range(count)]
         tokens = sum(sample[0]["ntokens"] for sample in samples)
+        source = sum(int(sample[0]["net_input"]["src_lengths"].sum()) for sample in samples)
+        sentences = sum(sample[0]["nsentences"] for sample in samples)
+        self.seen = [a + b for a, b in zip(self.seen, (source, tokens, sentences), strict=True)]
         self.synchronise()
         start, processor = time.perf_counter(), time.process_time()
         losses = [float(self.trainer.train_step(sample)["loss"]) for sample in samples]
@@ -68,6 +76,22 @@ class Training:
 
             torch.cuda.synchronize()
 
+    def flops(self) -> float:
+        """The operations that all updates so far needed, by :mod:`vaswani.arithmetic`."""
+        from argparse import Namespace
+
+        from omegaconf import OmegaConf
+
+        from vaswani.arithmetic import sizes_of, training_flops
+
+        config = self.trainer.cfg.model
+        if isinstance(config, Namespace):  # fairseq's own model, which has no dataclass
+            config = OmegaConf.create({k: v for k, v in vars(config).items() if type(v) is int})
+        sizes = sizes_of(config, len(self.trainer.task.target_dictionary))
+        source, target, sentences = self.seen
+        lengths = (source / sentences, target / sentences)
+        return training_flops(sizes, 1, source, target, lengths)
+
     def peak_megabytes(self) -> float:
         """See :func:`benchmarks.worker.peak_megabytes`."""
         return peak_megabytes(self.device)
@@ -90,3 +114,90 @@ def make_trainer(arguments: List[str]) -> Any:
     task = tasks.setup_task(config.task)
     model = task.build_model(config.model)
     return Trainer(config, task, model, task.build_criterion(config.criterion))
+
+
+def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
+    """Training of ``small`` and ``base`` (with ``full`` also ``big``) by every system."""
+    works = [("small", 2048, 4, 5), ("base", 4096, 1, 3)]
+    if full:
+        works.append(("big", 4096, 1, 3))
+    if device == "cuda":
+        works = [(size, tokens * 4, 10, rounds) for size, tokens, _, rounds in works]
+    peaks = {p: peak_flops(device, p) for p in ("fp32", "bf16")}
+    rows: List[Row] = []
+    for size, max_tokens, updates, rounds in works:
+        rows += measured(size, max_tokens, updates, rounds, device, data, threads, peaks)
+    if full:
+        rows += swept(device, data, threads)
+    return {"rows": rows, "peak_flops": peaks}
+
+
+def measured(
+    size: str,
+    max_tokens: int,
+    updates: int,
+    rounds: int,
+    device: str,
+    data: str,
+    threads: int,
+    peaks: Dict[str, float],
+) -> List[Row]:
+    """One row for each system: all train the same batches, in turn, some updates at a time."""
+    systems = {**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}
+    flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
+    workers = {
+        name: Worker(
+            Training,
+            {
+                "data": data,
+                "flags": [*system["flags"], *flags],
+                "device": device,
+                "autocast": system.get("autocast", False),
+            },
+            {"OMP_NUM_THREADS": str(threads)},
+        )
+        for name, system in systems.items()
+    }
+    for worker in workers.values():
+        worker.ask("updates", 2)
+    found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in workers}
+    for number in range(rounds):
+        for name, worker in workers.items():
+            found[name].append(worker.ask("updates", updates))
+            say(f"train {size}: round {number + 1} of {rounds}, {name}")
+    rows = compare(found)
+    for row in rows:
+        worker, last = workers[row["system"]], found[row["system"]][-1]
+        precision = "bf16" if "16" in row["system"] else "fp32"
+        flops = worker.ask("flops") / sum(m["seconds"] for m in found[row["system"]])
+        row["s/update"] = last["seconds"] / updates
+        row["peak MB"] = worker.ask("peak_megabytes")
+        row["MFU"] = f"{100 * flops / peaks[precision]:.0f} %"
+        row["loss"] = round(last["losses"][-1], 3)
+        worker.end()
+    return [{"work": f"{size}, {max_tokens:,} max-tokens", **row} for row in rows]
+
+
+def swept(device: str, data: str, threads: int) -> List[Row]:
+    """fairseq's model at other settings of its own, to find its best: tokens/s of each."""
+    rows: List[Row] = []
+    for max_tokens in (1024, 2048, 4096, 8192):
+        for workers in (0, 1):
+            for used in sorted({1, threads}):
+                flags = [*THEIRS, *size_flags("small"), "--lr", "5e-4"]
+                flags += ["--max-tokens", str(max_tokens), "--num-workers", str(workers)]
+                worker = Worker(
+                    Training,
+                    {"data": data, "flags": flags, "device": device},
+                    {"OMP_NUM_THREADS": str(used)},
+                )
+                worker.ask("updates", 2)
+                found = [worker.ask("updates", 2) for _ in range(3)]
+                worker.end()
+                name = f"fairseq, {used} threads, {workers} loaders"
+                say(f"sweep: {name}, {max_tokens}")
+                rows += [
+                    {"work": f"small, {max_tokens:,} max-tokens", **row}
+                    for row in compare({name: found})
+                ]
+    return rows

@@ -6,6 +6,7 @@ The parent asks one after the other, A B A B …: a machine whose speed drifts s
 import multiprocessing
 import os
 import resource
+import sys
 import traceback
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional
@@ -85,6 +86,11 @@ def serve(pipe: Any, make: Callable[..., Any], options: Dict[str, Any]) -> None:
             method, arguments = pipe.recv()
         except EOFError:
             return
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def peak_megabytes(device: str) -> float:

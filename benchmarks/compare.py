@@ -1,0 +1,72 @@
+"""Two records side by side: ``python -m benchmarks.compare OLD.json NEW.json``.
+
+Compared are ratios to fairseq, which were measured in one run each, and the speeds themselves,
+which mean something only if both records come from the same idle machine.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+from benchmarks.table import Row, markdown
+
+KEYS = ("work", "batch", "varied", "value", "system")
+"""What names a row within a benchmark."""
+
+
+def rows_of(path: str) -> Dict[Tuple[Any, ...], Row]:
+    """A record's rows by what they are.
+
+    Raises:
+        SystemExit: no such file, or no record.
+    """
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        results = record["results"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise SystemExit(f"{path} is no record of python -m benchmarks.run (its .json)") from None
+    return {
+        (name, *(row.get(key) for key in KEYS)): row
+        for name, result in results.items()
+        for row in result["rows"]
+    }
+
+
+def number(value: Any) -> Any:
+    """A figure, or the median of a spread."""
+    return value["median"] if isinstance(value, dict) else value
+
+
+def side_by_side(old: Dict[Tuple[Any, ...], Row], new: Dict[Tuple[Any, ...], Row]) -> List[Row]:
+    """The rows that both records have."""
+    found = []
+    for key in old:
+        if key not in new:
+            continue
+        row: Row = {"what": " ".join(str(part) for part in key if part is not None)}
+        for figure in ("tokens/s", "ratio", "peak MB"):
+            before, after = number(old[key].get(figure)), number(new[key].get(figure))
+            if before and after:
+                row[f"{figure}, old"], row[f"{figure}, new"] = before, after
+                row[f"{figure}, new/old"] = after / before
+        found.append(row)
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the comparison."""
+    options = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
+    options.add_argument("old", metavar="OLD.json")
+    options.add_argument("new", metavar="NEW.json")
+    args = options.parse_args(argv)
+    rows = side_by_side(rows_of(args.old), rows_of(args.new))
+    if not rows:
+        raise SystemExit("the two records have no row in common")
+    print(markdown(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,214 @@
+"""The systems that translate: fairseq's model, ours with the same weights, CTranslate2."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from benchmarks.worker import peak_megabytes
+
+BEAM, LONGER = 4, 50
+"""Section 6.1: beam 4, output at most 50 tokens longer than the input."""
+
+Sentences = List[List[int]]
+
+
+class Decoding:
+    """A model and a beam search inside this process.
+
+    Args:
+        checkpoint: of fairseq's own ``transformer``
+        data: the data-bin it was trained on; its ``test`` part is translated
+        device: ``cpu`` or ``cuda``
+        task: ``translation`` (fairseq's generator) or ``vaswani_translation`` (ours)
+        model: ``fairseq``, or ``ours`` with the checkpoint's weights
+        precision: of our model, ``fp32`` or ``bf16``
+        sentences: how many are translated, the first ones
+    """
+
+    def __init__(
+        self,
+        checkpoint: str,
+        data: str,
+        device: str,
+        task: str,
+        model: str,
+        precision: str = "fp32",
+        sentences: int = 200,
+    ) -> None:
+        import torch
+        from fairseq import tasks
+
+        from transformer_plugin.checkpoints import load_checkpoint
+        from vaswani.convert import from_fairseq
+
+        state = load_checkpoint(Path(checkpoint))
+        config = configuration(task, data)
+        self.task = tasks.setup_task(config.task)
+        self.task.load_dataset("test")
+        self.device = torch.device(device)
+        if model == "fairseq":
+            self.model = self.task.build_model(state["cfg"]["model"])
+            self.model.load_state_dict(state["model"])
+        else:
+            self.model = our_model(state["cfg"]["model"], self.task, precision)
+            self.model.load_state_dict(from_fairseq(state["model"]))
+        self.model.eval().to(self.device)
+        self.model.prepare_for_inference_(config)
+        self.generator = self.task.build_generator([self.model], config.generation)
+        dataset = self.task.dataset("test")
+        numbers = list(range(min(sentences, len(dataset))))
+        self.numbers = sorted(numbers, key=lambda i: -dataset.src_sizes[i])
+
+    def batches(self, size: int, count: int) -> List[Any]:
+        """The first ``count`` sentences in batches of ``size``, longest first."""
+        from fairseq import utils
+
+        dataset = self.task.dataset("test")
+        chosen = [n for n in self.numbers if n < count]
+        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)]
+        samples = [dataset.collater([dataset[n] for n in group]) for group in groups]
+        return [utils.move_to_cuda(s) if self.device.type == "cuda" else s for s in samples]
+
+    def translate(self, size: int, count: int) -> Dict[str, Any]:
+        """Translate; returns seconds, target tokens, and the hypotheses in the order of the data.
+
+        Hypotheses are lists of token numbers, EOS included.
+        """
+        found: Dict[int, List[int]] = {}
+        batches = self.batches(size, count)
+        self.synchronise()
+        start = time.perf_counter()
+        for sample in batches:
+            answers = self.task.inference_step(self.generator, [self.model], sample)
+            for number, answer in zip(sample["id"].tolist(), answers, strict=True):
+                found[number] = answer[0]["tokens"].tolist()
+        self.synchronise()
+        seconds = time.perf_counter() - start
+        hypotheses = [found[number] for number in sorted(found)]
+        tokens = sum(len(words) for words in hypotheses)
+        return {"seconds": seconds, "tokens": tokens, "hypotheses": hypotheses}
+
+    def scores(self, numbers: Sequence[int], hypotheses: Sentences) -> List[float]:
+        """log P / length of each hypothesis in float64: what beam search compares."""
+        import torch
+
+        model = self.model.double()
+        dataset = self.task.dataset("test")
+        scores = []
+        for number, words in zip(numbers, hypotheses, strict=True):
+            source = dataset[number]["source"].unsqueeze(0).to(self.device)
+            target = torch.tensor([words], device=self.device)
+            previous = torch.cat([target[:, -1:], target[:, :-1]], dim=1)
+            with torch.no_grad():
+                out = model(source, torch.tensor([source.size(1)], device=self.device), previous)
+            log_probs = torch.log_softmax(out[0].double(), dim=-1)
+            total = log_probs.gather(-1, target.unsqueeze(-1)).sum().item()
+            scores.append(total / len(words))
+        self.model.float()
+        return scores
+
+    def synchronise(self) -> None:
+        """Wait until the GPU has done what was asked."""
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def peak_megabytes(self) -> float:
+        """See :func:`benchmarks.worker.peak_megabytes`."""
+        return peak_megabytes(self.device.type)
+
+
+class CTranslate2:
+    """The same weights in CTranslate2, if it is installed.
+
+    Args:
+        folder: the converted model
+        data: the data-bin whose ``test`` part is translated
+        precision: ``float32`` or ``int8``
+        threads: on a CPU
+    """
+
+    def __init__(
+        self, folder: str, data: str, checkpoint: str, device: str, precision: str, threads: int
+    ) -> None:
+        import ctranslate2
+
+        reader = Decoding(checkpoint, data, "cpu", "translation", "fairseq", sentences=10**9)
+        self.source, self.target = reader.task.source_dictionary, reader.task.target_dictionary
+        self.dataset = reader.task.dataset("test")
+        self.model = ctranslate2.Translator(
+            folder, device=device, compute_type=precision, intra_threads=threads
+        )
+
+    def translate(self, size: int, count: int) -> Dict[str, Any]:
+        """As :meth:`Decoding.translate`."""
+        numbers = range(min(count, len(self.dataset)))
+        # the encoder of fairseq's models reads the EOS too; the converter sees to it
+        texts = [[self.source[t] for t in self.dataset[n]["source"].tolist()[:-1]] for n in numbers]
+        longest = max(len(words) for words in texts) + 1 + LONGER
+        start = time.perf_counter()
+        answers = self.model.translate_batch(
+            texts, beam_size=BEAM, max_batch_size=size, max_decoding_length=longest
+        )
+        seconds = time.perf_counter() - start
+        hypotheses = [
+            [self.target.index(word) for word in answer.hypotheses[0]] + [self.target.eos()]
+            for answer in answers
+        ]
+        tokens = sum(len(words) for words in hypotheses)
+        return {"seconds": seconds, "tokens": tokens, "hypotheses": hypotheses}
+
+    def peak_megabytes(self) -> float:
+        """See :func:`benchmarks.worker.peak_megabytes`; on a GPU it is not known."""
+        return peak_megabytes("cpu")
+
+
+def configuration(task: str, data: str) -> Any:
+    """fairseq's configuration of a task and of beam search."""
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+
+    from vaswani.fairseq_config import completed, load_plugin
+
+    load_plugin()
+    given = {
+        "task": {"_name": task, "data": data},
+        "generation": {"beam": BEAM, "max_len_a": 1, "max_len_b": LONGER},
+        "scoring": {"_name": "bleu"},
+        "model": {},
+    }
+    return completed(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
+
+
+def our_model(theirs: Any, task: Any, precision: str) -> Any:
+    """Our model at the sizes of fairseq's, with its positions and its ε."""
+    from transformer_plugin.config import VaswaniTransformerConfig
+    from transformer_plugin.model import VaswaniTransformerModel
+
+    config = VaswaniTransformerConfig()
+    for side in ("encoder", "decoder"):
+        for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
+            setattr(config, f"{side}_{name}", getattr(theirs, f"{side}_{name}"))
+    config.sinusoid_layout, config.layer_norm_eps = "fairseq", 1e-5
+    config.precision = precision
+    config.max_source_positions = config.max_target_positions = 1024
+    return VaswaniTransformerModel.build_model(config, task)
+
+
+def converted(checkpoint: Path, data: str) -> Path:
+    """The checkpoint in CTranslate2's form, beside it; made once.
+
+    Raises:
+        ImportError: CTranslate2 is not installed.
+    """
+    import torch
+    from ctranslate2.converters import FairseqConverter
+
+    # fairseq saves its old models' options in one; the file is our own
+    torch.serialization.add_safe_globals([argparse.Namespace])
+    folder = checkpoint.with_suffix(".ctranslate2")
+    if not folder.is_dir():
+        FairseqConverter(str(checkpoint), data).convert(str(folder))
+    return folder

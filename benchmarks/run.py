@@ -1,0 +1,158 @@
+"""Measures ours beside its peers, in one run, and writes a record of it.
+
+    python -m benchmarks.run                       train, decode, scaling, loss
+    python -m benchmarks.run train --device cuda
+    python -m benchmarks.run decode --full         1,000 sentences; training also of the big model
+
+Written are RESULTS/HARDWARE_DATE_NAMES.json and .md (and .png). Nothing here is asserted by a test:
+figures belong to one machine. On a machine that does other things too, believe the ratios.
+"""
+
+import argparse
+import json
+import platform
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from benchmarks import decode, loss, scaling, train
+from benchmarks.machine import machine
+from benchmarks.table import markdown
+from vaswani.files import atomic_write
+
+NAMES = ("train", "decode", "scaling", "loss")
+TITLES = {
+    "train": "Training",
+    "decode": "Decoding, beam 4",
+    "scaling": "Cost of one forward and backward pass, fp32",
+    "loss": "Output projection and loss alone",
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def parser() -> argparse.ArgumentParser:
+    """What is measured, where, and on what data."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument("names", metavar="NAME", nargs="*", help=f"of {', '.join(NAMES)} (all)")
+    options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    options.add_argument("--full", action="store_true", help="more sizes, more sentences, sweeps")
+    options.add_argument(
+        "--data", metavar="DATA-BIN", help="(Multi30k's if prepared, else the demo's)"
+    )
+    options.add_argument(
+        "--checkpoint", metavar="FILE", help="of fairseq's transformer on that data"
+    )
+    options.add_argument("--threads", type=int, default=physical_cores())
+    options.add_argument("--out", metavar="DIR", default=str(RESULTS))
+    return options
+
+
+def physical_cores() -> int:
+    """Cores that compute by themselves: threads of one core share its units."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        import os
+
+        return os.cpu_count() or 1
+    pairs = re.findall(r"physical id\s*:\s*(\d+).*?core id\s*:\s*(\d+)", text, re.DOTALL)
+    return len(set(pairs)) or text.count("processor\t") or 1
+
+
+def data_to_use(given: str) -> str:
+    """The data-bin: given, Multi30k's where it was prepared, else the demo's, made if need be."""
+    from vaswani import cli
+
+    if given:
+        return given
+    multi30k = Path("data/multi30k_en_de/data-bin")
+    if multi30k.is_dir():
+        return str(multi30k)
+    if cli.main(["prepare", "demo_en_de"]):
+        raise SystemExit(1)
+    return "data/demo_en_de/data-bin"
+
+
+def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
+    """One benchmark's figures."""
+    if name == "train":
+        return train.run(args.device, args.full, data, args.threads)
+    if name == "decode":
+        folder = Path("runs") / "benchmark" / Path(data).parent.name
+        checkpoint = args.checkpoint or decode.trained(folder, data, args.device)
+        return decode.run(args.device, args.full, data, args.threads, checkpoint)
+    if name == "scaling":
+        return scaling.run(args.device, args.full, args.threads)
+    return loss.run(args.device, args.full)
+
+
+def record_name(facts: Dict[str, Any], names: Sequence[str]) -> str:
+    """``amd-epyc-2cpu_2026-11-21_train``: hardware, date, and what was measured unless all was."""
+    hardware = (facts["gpus"] or [""])[0] if facts["device"] == "cuda" else facts["cpu"]
+    words = re.sub(r"\(.*?\)|processor|@.*", " ", hardware.lower())
+    plain = "-".join(re.findall(r"[a-z0-9]+", words)) or platform.machine()
+    if facts["device"] == "cpu":
+        plain += f"-{facts['cores']}cpu"
+    parts = [plain, facts["time"][:10], *([] if len(names) == len(NAMES) else names)]
+    return "_".join(parts)
+
+
+def report(facts: Dict[str, Any], results: Dict[str, Any], name: str) -> str:
+    """The record as Markdown."""
+    versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items())
+    lines = [
+        f"# {', '.join(results)} on {facts['cpu'] if facts['device'] == 'cpu' else facts['gpus']}",
+        "",
+        f"`{facts['command']}`, {facts['time']}, commit `{facts['commit']}`,",
+        f"{facts['cores']} processors, {facts['threads_used']} threads each; {versions}.",
+        f"Data: {facts['data']}. Medians (least–most); a ratio is to fairseq, round by round.",
+    ]
+    for key, result in results.items():
+        lines += ["", f"## {TITLES[key]}", "", markdown(result["rows"])]
+        if key == "scaling":
+            lines += ["", f"![cost]({name}.png)"]
+        if "peak_flops" in result:
+            peaks = ", ".join(f"{p} {f / 1e9:,.0f}" for p, f in result["peak_flops"].items())
+            lines += ["", f"Peak of a 2048² matrix product, GFLOP/s: {peaks}."]
+        for note in result.get("notes", []):
+            lines += ["", note]
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, and write the record; a benchmark that is done is kept if a later one fails."""
+    args = parser().parse_args(argv)
+    names: List[str] = args.names or list(NAMES)
+    for name in names:
+        if name not in NAMES:
+            print(f"there is no benchmark '{name}'; known: {', '.join(NAMES)}", file=sys.stderr)
+            return 2
+    started = time.monotonic()
+    data = data_to_use(args.data)
+    facts = machine(args.device)
+    facts.update(data=data, threads_used=args.threads)
+    facts["command"] = " ".join(["python -m benchmarks.run", *argv])
+    name = record_name(facts, names)
+    results: Dict[str, Any] = {}
+    for key in names:
+        results[key] = measure(key, args, data)
+        if key == "scaling":
+            scaling.picture(results[key]["rows"], str(Path(args.out) / f"{name}.png"))
+        facts["seconds"] = round(time.monotonic() - started)
+        with atomic_write(Path(args.out) / f"{name}.json") as stream:
+            json.dump({"machine": facts, "results": results}, stream, indent=1)
+        with atomic_write(Path(args.out) / f"{name}.md") as stream:
+            stream.write(report(facts, results, name))
+        print(f"\n## {TITLES[key]}\n\n{markdown(results[key]['rows'])}", flush=True)
+    print(f"written to {Path(args.out) / name}.md and .json", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,50 @@
+"""The weights of fairseq's own ``transformer`` under our names.
+
+A model of the same sizes with ``--sinusoid-layout fairseq --layer-norm-eps 1e-5`` then computes the
+same function: fairseq's positions begin at 2, and its norms have that ε.
+"""
+
+from typing import Dict, List, Mapping, Tuple
+
+from torch import Tensor, cat
+
+#: parts of a layer, fairseq's name first; a cross-attention is only in the decoder's
+SAME: List[Tuple[str, str]] = [
+    ("self_attn.out_proj", "self_attention.out_proj"),
+    ("self_attn_layer_norm", "after_self_attention.norm"),
+    ("encoder_attn.q_proj", "cross_attention.q_proj"),
+    ("encoder_attn.out_proj", "cross_attention.out_proj"),
+    ("encoder_attn_layer_norm", "after_cross_attention.norm"),
+    ("fc1", "feed_forward.fc1"),
+    ("fc2", "feed_forward.fc2"),
+    ("final_layer_norm", "after_feed_forward.norm"),
+]
+#: what is one matrix here and several there, in the order of its rows
+FUSED: List[Tuple[str, str, str]] = [
+    ("self_attn", "qkv", "self_attention.qkv_proj"),
+    ("encoder_attn", "kv", "cross_attention.kv_proj"),
+]
+
+
+def from_fairseq(state: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+    """The state dict of a fairseq ``transformer`` (post-norm, sinusoids) as one of our models.
+
+    Raises:
+        KeyError: it lacks a parameter that every such model has.
+    """
+    ours = {
+        "encoder.embedding.tokens.weight": state["encoder.embed_tokens.weight"],
+        "decoder.embedding.tokens.weight": state["decoder.embed_tokens.weight"],
+        "decoder.output_projection.weight": state["decoder.output_projection.weight"],
+    }
+    for layer in sorted({name.split(".fc1.")[0] for name in state if ".fc1." in name}):
+        in_decoder = layer.startswith("decoder")
+        for kind in ("weight", "bias"):
+            for theirs, mine in SAME:
+                if in_decoder or not theirs.startswith("encoder_attn"):
+                    ours[f"{layer}.{mine}.{kind}"] = state[f"{layer}.{theirs}.{kind}"]
+            for attention, letters, mine in FUSED:
+                if in_decoder or attention == "self_attn":
+                    parts = [state[f"{layer}.{attention}.{x}_proj.{kind}"] for x in letters]
+                    ours[f"{layer}.{mine}.{kind}"] = cat(parts)
+    return ours
