@@ -1,0 +1,160 @@
+"""``vaswani_adam``: its options, its norm of gradients, and the kernels it finds."""
+
+import logging
+import math
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import torch
+from fairseq.optim import build_optimizer
+from fairseq.utils import clip_grad_norm_
+from omegaconf import OmegaConf
+from torch import nn
+
+from tests.stock import largest_difference, train
+from transformer_plugin.config import ConfigError, VaswaniAdamConfig
+from transformer_plugin.optimizer import (
+    CorrectedAdam,
+    VaswaniAdam,
+    epsilon_before_correction,
+    total_norm,
+)
+
+
+def optimizer(params: List[nn.Parameter], **options: Any) -> VaswaniAdam:
+    """Built by its registered name with the defaults, but for ``options``."""
+    cfg = OmegaConf.structured(VaswaniAdamConfig(lr=[0.1]))
+    return build_optimizer(OmegaConf.merge(cfg, {"_name": "vaswani_adam", **options}), params)
+
+
+def parameter(*gradient: float) -> nn.Parameter:
+    """A parameter of zeros that has this gradient."""
+    result = nn.Parameter(torch.zeros(len(gradient)))
+    result.grad = torch.tensor(gradient)
+    return result
+
+
+def test_the_defaults_are_the_papers() -> None:
+    """β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (5.3), and no weight decay."""
+    group = optimizer([parameter(1.0)]).param_groups[0]
+    assert (group["betas"], group["eps"], group["weight_decay"]) == ((0.9, 0.98), 1e-9, 0.0)
+
+
+def test_first_updates_by_hand() -> None:
+    """Two updates of one number by the formula, with gradients 3 and 1, rate 0.1."""
+    param = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    own = optimizer([param])
+    expected, m, v = 0.0, 0.0, 0.0
+    for t, gradient in enumerate([3.0, 1.0], start=1):
+        m, v = 0.9 * m + 0.1 * gradient, 0.98 * v + 0.02 * gradient**2
+        rate = 0.1 * math.sqrt(1 - 0.98**t) / (1 - 0.9**t)
+        expected -= rate * m / (math.sqrt(v) + 1e-9)
+        param.grad = torch.tensor([gradient], dtype=torch.float64)
+        own.step()
+        assert param.item() == pytest.approx(expected, rel=1e-12)
+    assert own.param_groups[0]["eps"] == 1e-9  # the plain one is saved
+
+
+def test_epsilon() -> None:
+    """At the first update √(1 - 0.98) = 0.1414…; late it is nearly 1."""
+    assert epsilon_before_correction(1e-9, 0.98, 1) == pytest.approx(1e-9 / math.sqrt(0.02))
+    assert epsilon_before_correction(1e-9, 0.98, 5000) == pytest.approx(1e-9)
+
+
+@pytest.mark.parametrize("given", ["(0.8, 0.9)", "0.8, 0.9", "[0.8, 0.9]", [0.8, 0.9]])
+def test_betas_as_text_or_list(given: Any) -> None:
+    assert optimizer([parameter(1.0)], adam_betas=given).param_groups[0]["betas"] == (0.8, 0.9)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"adam_betas": "0.9"}, r"--adam-betas must be two numbers in \[0, 1\)"),
+        ({"adam_betas": "(0.9, 1.0)"}, r"--adam-betas must be .*, not '\(0.9, 1.0\)'"),
+        ({"adam_betas": "(0.9, x)"}, "--adam-betas must be"),
+        ({"adam_betas": "exit()"}, "--adam-betas must be"),
+        ({"adam_betas": [0.9, 0.98, 0.99]}, "--adam-betas must be"),
+        ({"adam_eps": -1e-9}, "--adam-eps must be 0 or a number above it, not -1e-09"),
+        ({"weight_decay": math.nan}, "--weight-decay must be 0 or a number above it, not nan"),
+    ],
+)
+def test_bad_options(options: Dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        optimizer([parameter(1.0)], **options)
+
+
+def test_norm_of_gradients() -> None:
+    """√(3² + 4² + 12²) = 13, and nothing is changed without a limit."""
+    params = [parameter(3.0, 4.0), parameter(12.0), nn.Parameter(torch.zeros(2))]
+    own = optimizer(params)
+    assert own.clip_grad_norm(0).item() == 13.0
+    assert params[1].grad.item() == 12.0
+    assert own.clip_grad_norm(26.0).item() == 13.0  # below the limit
+    assert params[1].grad.item() == 12.0
+    assert own.clip_grad_norm(6.5).item() == 13.0
+    assert params[1].grad.item() == pytest.approx(6.0)
+    assert own.clip_grad_norm(0).item() == pytest.approx(6.5)
+
+
+def test_norm_over_processes_and_of_nothing() -> None:
+    """The norms of other processes come in before the limit; no gradient has the norm 0."""
+    params = [parameter(3.0, 4.0)]
+    assert optimizer(params).clip_grad_norm(5.0, lambda norm: 2 * norm).item() == 10.0
+    assert params[0].grad.tolist() == pytest.approx([1.5, 2.0])
+    assert total_norm([]).item() == 0.0
+    assert optimizer([nn.Parameter(torch.zeros(2))]).clip_grad_norm(1.0).item() == 0.0
+
+
+def test_norm_is_fairseqs() -> None:
+    """On many gradients of many sizes; one that is not finite makes the norm so."""
+    params = [parameter(*torch.randn(size).tolist()) for size in range(1, 60)]
+    expected = clip_grad_norm_(params, 0)
+    torch.testing.assert_close(optimizer(params).clip_grad_norm(0), expected)
+    params[7].grad[0] = math.inf
+    assert math.isinf(optimizer(params).clip_grad_norm(0).item())
+
+
+def test_kernels() -> None:
+    """Fused from torch 2.4 on also on a CPU; otherwise foreach, and a line says so."""
+    version = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    found = CorrectedAdam([parameter(1.0)], lr=0.1).implementation
+    assert found == {"fused": True, "foreach": None} or version < (2, 4)
+
+
+def test_without_fused_kernels(monkeypatch: Any, caplog: Any) -> None:
+    """A torch that refuses them: the same update by foreach, said in a line."""
+    original = torch.optim.AdamW.__init__
+
+    def refusing(self: Any, params: Any, **options: Any) -> None:
+        if options.get("fused"):
+            raise RuntimeError("`fused=True` requires supported devices")
+        original(self, params, **options)
+
+    monkeypatch.setattr(torch.optim.AdamW, "__init__", refusing)
+    param = parameter(3.0)
+    with caplog.at_level(logging.INFO):
+        own = optimizer([param])
+    assert [r.message for r in caplog.records if "vaswani_adam" in r.message] == [
+        f"vaswani_adam: foreach kernels; torch {torch.__version__} has no fused"
+    ]
+    assert own.param_groups[0]["foreach"] is True
+    own.step()
+    assert param.item() == pytest.approx(-0.1)  # the first update is the rate, whatever the size
+
+
+def test_resume_and_change_of_optimizer(tiny_data_bin: Path, tmp_path: Path) -> None:
+    """Four updates are two and two more, bit by bit; fairseq's own Adam needs a reset, and says so.
+
+    Two batches an update, gradients clipped.
+    """
+    options = ["--optimizer", "vaswani_adam", "--update-freq", "2", "--clip-norm", "0.5"]
+    options += ["--disable-validation", "--update-epoch-batch-itr", "True"]
+    train(tiny_data_bin, tmp_path / "whole", *options, "--max-update", "4")
+    train(tiny_data_bin, tmp_path / "parts", *options, "--max-update", "2")
+    train(tiny_data_bin, tmp_path / "parts", *options, "--max-update", "4")
+    last = "checkpoint_last.pt"
+    difference = largest_difference(tmp_path / "whole" / last, tmp_path / "parts" / last)
+    assert difference[0] == 0, difference
+    with pytest.raises(AssertionError, match=r"Optimizer does not match; .*--reset-optimizer"):
+        train(tiny_data_bin, tmp_path / "parts", "--max-update", "5")
