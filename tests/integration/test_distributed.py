@@ -1,33 +1,36 @@
-"""Several processes through fairseq's trainer, on CPUs over gloo: the same losses as one process.
+"""Two processes through fairseq's trainer, on CPUs over gloo: the same losses as one process.
 
-Every process imports torch and fairseq anew, so the default tests start as few as will do.
-Losses are read from checkpoints, one of each update: the logs round them to 3 digits.
+Each process imports torch and fairseq anew, so the default tests start two of them, twice.
 """
 
-import contextlib
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List
+from typing import List
 
 import pytest
 import yaml
 
 from tests import stock
 from tests.integration.test_vaswani import SIZES
+from tests.processes import (
+    PATIENCE,
+    ROOT,
+    TWO,
+    VASWANI,
+    begin,
+    finish,
+    free_port,
+    kill,
+    killed_in_epoch_two,
+    losses,
+    to_the_end,
+)
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
-
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 100  # seconds for any command; then its processes are killed
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-TWO = [*TORCHRUN, "--standalone", "--local-addr", "127.0.0.1", "--nproc_per_node", "2"]
-VASWANI = ["-m", "vaswani.cli", "train", "small"]
 
 
 @pytest.fixture(scope="module")
@@ -44,83 +47,6 @@ def workplace(tiny_data_bin, tmp_path_factory) -> Path:
     (folder / "configs").mkdir()
     (folder / "configs" / "small.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
     return folder
-
-
-def begin(command: List[str], folder: Path, **environ: str) -> "subprocess.Popen[str]":
-    """Start a command."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def children(pid: int) -> List[int]:
-    """Processes below one; torchrun's are no members of its process group."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *children(child)]
-    return found
-
-
-def kill(process: "subprocess.Popen[str]") -> None:
-    """SIGKILL to the command and to all it started."""
-    for pid in [process.pid, *children(process.pid)]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=20)
-
-
-def finish(*processes: "subprocess.Popen[str]") -> List[str]:
-    """What commands printed that run beside each other; whatever hangs is killed, and fails."""
-    said = []
-    try:
-        for process in processes:
-            said.append(process.communicate(timeout=PATIENCE)[0])
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                kill(process)
-    return said
-
-
-def to_the_end(command: List[str], folder: Path) -> str:
-    """Run a command that must succeed; what it printed."""
-    process = begin(command, folder)
-    said = finish(process)[0]
-    assert process.returncode == 0, said
-    return said
-
-
-def killed_in_epoch_two(command: List[str], folder: Path, checkpoints: Path) -> int:
-    """Run until a checkpoint of epoch 2, then SIGKILL; returns the updates that were saved."""
-    process = begin(command, folder)
-    until = time.monotonic() + PATIENCE
-    try:
-        while not list(checkpoints.glob("checkpoint_2_*.pt")):
-            assert process.poll() is None and time.monotonic() < until
-            time.sleep(0.05)
-    finally:
-        kill(process)
-    state = load_checkpoint(checkpoints / "checkpoint_last.pt")
-    assert state["extra_state"]["train_iterator"]["epoch"] >= 2
-    return state["optimizer_history"][-1]["num_updates"]
-
-
-def losses(checkpoints: Path) -> Dict[int, float]:
-    """Update → its loss, unrounded, from the meters that fairseq saves."""
-    found = {}
-    for path in checkpoints.glob("checkpoint*_*.pt"):
-        if path.stem.split("_")[-1].isdecimal():
-            state = load_checkpoint(path)
-            meters = {name: kept for _, name, _, kept in state["extra_state"]["metrics"]["train"]}
-            found[state["optimizer_history"][-1]["num_updates"]] = float(meters["loss"]["val"])
-    return found
 
 
 def in_this_process(workplace: Path, *overrides: str) -> int:
@@ -199,13 +125,6 @@ def test_a_second_training_of_a_run_is_refused(workplace, capsys):
     assert [path.name for path in (workplace / "runs" / "taken").iterdir()] == [".lock"]
 
 
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_a_finished_run_is_left_alone_by_all_processes(workplace, end):
     log = workplace / "runs" / "two" / "train.jsonl"
@@ -278,6 +197,44 @@ def test_fairseqs_own_command_killed_and_continued(tiny_data_bin, tmp_path):
     for update in one:
         assert killed[update] == pytest.approx(unbroken[update], abs=1e-5)
         assert killed[update] == pytest.approx(one[update], abs=1e-4)
+
+
+SPAWNING = """
+import sys
+import torch
+from vaswani import cli, distributed, train
+
+def on_two(config, *_):
+    launch = distributed.from_this_machine(config.distributed_training, 2)
+    launch.section.update(distributed.ON_CPU)
+    return launch
+
+if __name__ == "__main__":
+    torch.cuda.device_count = lambda: 2  # in this process alone, which starts one for each
+    torch.cuda.get_device_name = "stand-in {}".format
+    train.find_launch = on_two
+    sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_fairseq_starts_as_for_gpus(workplace, one, tmp_path):
+    """It goes by the number of GPUs; here they are said to be two, and the work is gloo's."""
+    (tmp_path / "spawning.py").write_text(SPAWNING)
+    command = [sys.executable, str(tmp_path / "spawning.py"), "train", "small"]
+    to_the_end([*command, "run=spawned"], workplace)
+    found, expected = losses(workplace / "runs" / "spawned" / "checkpoints"), losses(one)
+    assert len(found) >= 10
+    for update in set(found) & set(expected):
+        assert found[update] == pytest.approx(expected[update], abs=1e-4)
+    environment = json.loads((workplace / "runs" / "spawned" / "env.json").read_text())
+    assert (environment["processes"], environment["started_by"]) == (2, "one process per GPU")
+    assert environment["gpus"] == ["stand-in 0", "stand-in 1"]
+    refused = begin([*command, "run=refused", "model.encoder_attention_heads=3"], workplace)
+    said = finish(refused)[0]
+    assert refused.returncode == 1 and "Traceback" not in said
+    assert "heads" in said.splitlines()[-1], "the sentence of the process that refused"
+    assert not (workplace / "runs" / "refused").exists()
 
 
 @pytest.mark.slow

@@ -1,0 +1,106 @@
+"""Commands in processes of their own: started, killed with all they started, waited for.
+
+And what they leave: the loss of every update, from checkpoints, since logs round it to 3 digits.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, List
+
+from transformer_plugin.checkpoints import load_checkpoint
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 100  # seconds for any command; then its processes are killed
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+TWO = [*TORCHRUN, "--standalone", "--local-addr", "127.0.0.1", "--nproc_per_node", "2"]
+VASWANI = ["-m", "vaswani.cli", "train", "small"]
+
+
+def begin(command: List[str], folder: Path, **environ: str) -> "subprocess.Popen[str]":
+    """Start a command."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def children(pid: int) -> List[int]:
+    """Processes below one; torchrun's are no members of its process group."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    """SIGKILL to the command and to all it started."""
+    for pid in [process.pid, *children(process.pid)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=20)
+
+
+def finish(*processes: "subprocess.Popen[str]") -> List[str]:
+    """What commands printed that run beside each other; whatever hangs is killed, and fails."""
+    said = []
+    try:
+        for process in processes:
+            said.append(process.communicate(timeout=PATIENCE)[0])
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                kill(process)
+    return said
+
+
+def to_the_end(command: List[str], folder: Path) -> str:
+    """Run a command that must succeed; what it printed."""
+    process = begin(command, folder)
+    said = finish(process)[0]
+    assert process.returncode == 0, said
+    return said
+
+
+def killed_in_epoch_two(command: List[str], folder: Path, checkpoints: Path) -> int:
+    """Run until a checkpoint of epoch 2, then SIGKILL; returns the updates that were saved."""
+    process = begin(command, folder)
+    until = time.monotonic() + PATIENCE
+    try:
+        while not list(checkpoints.glob("checkpoint_2_*.pt")):
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        kill(process)
+    state = load_checkpoint(checkpoints / "checkpoint_last.pt")
+    assert state["extra_state"]["train_iterator"]["epoch"] >= 2
+    return state["optimizer_history"][-1]["num_updates"]
+
+
+def losses(checkpoints: Path) -> Dict[int, float]:
+    """Update → its loss, unrounded, from the meters that fairseq saves."""
+    found = {}
+    for path in checkpoints.glob("checkpoint*_*.pt"):
+        if path.stem.split("_")[-1].isdecimal():
+            state = load_checkpoint(path)
+            meters = {name: kept for _, name, _, kept in state["extra_state"]["metrics"]["train"]}
+            found[state["optimizer_history"][-1]["num_updates"]] = float(meters["loss"]["val"])
+    return found
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
