@@ -4,25 +4,30 @@ Shapes: N tokens, D model width, V vocabulary. Values are in nats.
 
 :func:`label_smoothed_loss` is the formula. For V = 37,000 its log-probabilities and their gradient
 take more memory than all the rest of a small training. :func:`projected_loss` gives the same loss
-and the same gradients from the decoder's features and never has a log-probability per class: with
+and the same gradients from the decoder's features, with the logits of some tokens at a time. With
 
     x = W f      the logits [V] of a token with features f
     z = log Σ_v exp x_v
-    ε_i = ε / (V - 1)
 
-the two sums of the formula are -log p(y) = z - x_y and Σ_v -log p(v) = V z - f · Σ_v W_v, and the
-gradient on the logits is softmax(x) - ε_i - (1 - ε - ε_i) [v = y], which needs no second pass.
+the two sums of the formula are -log p(y) = z - x_y and Σ_v -log p(v) = V z - Σ_v x_v. The gradient
+on the logits is p - q, the model's distribution less the smoothed target, and needs no second pass.
 """
 
-from typing import Any, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ROWS_AT_ONCE = 512
-"""Tokens whose logits are held at a time: 76 MB in float32 for V = 37,000. From 128 to 4,096 the
-products, which are nearly all of the time, take equally long."""
+PRODUCT_ROWS = {"cpu": 512, "cuda": 8192}
+"""Tokens whose logits are held at a time: on a CPU 76 MB in float32 for V = 37,000. From 256 to
+4,096 its products, which are nearly all of the time, take equally long. On a GPU, where memory is
+large and each launch costs, as many as an update usually has; not measured there."""
+
+SOFTMAX_ROWS = {"cpu": 32, "cuda": 1024}
+"""Tokens of these whose softmax is computed at a time: on a CPU, what its cache holds."""
+
+ROWS_ELSEWHERE = 1024
 
 
 class LossSums(NamedTuple):
@@ -34,6 +39,17 @@ class LossSums(NamedTuple):
     """the negative log-likelihood of the right classes"""
     correct: Tensor
     """how many right classes were the likeliest; 0 if that was not asked for"""
+
+    @classmethod
+    def nothing(cls, dtype: torch.dtype, target: Tensor) -> "LossSums":
+        """Zeros of this type on the device of ``target``."""
+        loss = torch.zeros((), dtype=dtype, device=target.device)
+        return cls(loss, torch.zeros_like(loss), target.new_zeros(()))
+
+    def add_(self, other: "LossSums") -> None:
+        """Add the sums over other tokens, in place."""
+        for own, more in zip(self, other, strict=True):
+            own.add_(more)
 
 
 def label_smoothed_loss(
@@ -104,41 +120,25 @@ class ProjectedLoss(torch.autograd.Function):
         dtype: torch.dtype,
         count_correct: bool,
         with_gradient: bool,
-    ) -> Tuple[Tensor, Tensor, Tensor]:
+    ) -> LossSums:
         """See :func:`projected_loss`; ``dtype`` is that of the products."""
-        classes = weight.size(0)
-        share = epsilon / (classes - 1)  # ε_i
         matrix = weight.to(dtype)  # W
-        matrix_sum = matrix.sum(0, dtype=wide(dtype))  # Σ_v W_v: [D]
-        nll, everywhere = matrix_sum.new_zeros(2)
-        correct = target.new_zeros(())
+        total = LossSums.nothing(wide(dtype), target)
         if with_gradient:
             grad_features = torch.empty_like(features)
-            # ε_i is taken from every class alike, so it need not be taken from each logit
-            token_sum = features.sum(0, dtype=wide(dtype))
-            grad_matrix = (-share * token_sum).expand(classes, -1).clone()
-        for start in range(0, target.numel(), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
-            f, y = features[rows].to(dtype), target[rows].unsqueeze(1)
-            product = f @ matrix.t()  # x: [n, V]
-            logits = product.to(wide(dtype))  # the same memory, if it is float32 already
-            right = logits.gather(1, y)
-            if count_correct:
-                correct += logits.argmax(1, keepdim=True).eq(y).sum()
-            total, log_total = exponentials_(logits)
-            nll += (log_total - right).sum()
-            everywhere += classes * log_total.sum() - (f.to(wide(dtype)) @ matrix_sum).sum()
+            grad_matrix = torch.zeros_like(weight, dtype=wide(dtype))
+        for rows in slices(target.numel(), PRODUCT_ROWS, weight.device):
+            f = features[rows].to(dtype)
+            logits = f @ matrix.t()  # x: [n, V]
+            total.add_(sums_of(logits, target[rows], epsilon, count_correct, with_gradient))
             if with_gradient:
-                # over the logits: softmax(x) - (1 - ε - ε_i) [v = y], times `total`, by which
-                # the smaller results of both products are divided instead
-                logits.scatter_add_(1, y, -(1.0 - epsilon - share) * total)
-                product.copy_(logits)
-                grad_features[rows] = (product @ matrix) / total - share * matrix_sum
-                add_product_(grad_matrix, product.t(), (f / total).to(dtype))
+                gradient = logits  # which it has taken the place of
+                grad_features[rows] = gradient @ matrix
+                add_product_(grad_matrix, gradient.t(), f)
         if with_gradient:
             ctx.save_for_backward(grad_features, grad_matrix.to(weight.dtype))
-        ctx.mark_non_differentiable(nll, correct)
-        return (1.0 - epsilon - share) * nll + share * everywhere, nll, correct
+        ctx.mark_non_differentiable(total.nll, total.correct)
+        return total
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, *unused: Any) -> Tuple[Any, ...]:
@@ -157,56 +157,66 @@ class LossOfLogits(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, target: Tensor, epsilon: float, count_correct: bool
-    ) -> Tuple[Tensor, Tensor, Tensor]:
+    ) -> LossSums:
         """See :func:`projected_loss`."""
-        count, classes = logits.shape
-        type_of_sums = wide(logits.dtype)
-        log_total = logits.new_empty(count, 1, dtype=type_of_sums)
-        everywhere = log_total.new_zeros(())
-        correct = target.new_zeros(())
-        y = target.unsqueeze(1)
-        for start in range(0, count, ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
-            x = logits[rows].to(type_of_sums, copy=True)
-            if count_correct:
-                correct += x.argmax(1, keepdim=True).eq(y[rows]).sum()
-            everywhere -= x.sum()
-            log_total[rows] = exponentials_(x)[1]
-        everywhere += classes * log_total.sum()
-        nll = (log_total - logits.gather(1, y)).sum()
-        ctx.save_for_backward(logits, log_total, y)
+        ctx.save_for_backward(logits, target)
         ctx.epsilon = epsilon
-        ctx.mark_non_differentiable(nll, correct)
-        share = epsilon / (classes - 1)
-        return (1.0 - epsilon - share) * nll + share * everywhere, nll, correct
+        sums = sums_of(logits, target, epsilon, count_correct, with_gradient=False)
+        ctx.mark_non_differentiable(sums.nll, sums.correct)
+        return sums
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, *unused: Any) -> Tuple[Any, ...]:
         """The gradient on the logits, in their memory."""
-        logits, log_total, y = ctx.saved_tensors
-        share = ctx.epsilon / (logits.size(1) - 1)
-        for start in range(0, logits.size(0), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
-            gradient = (logits[rows] - log_total[rows]).exp_().sub_(share)
-            right = torch.full_like(log_total[rows], -(1.0 - ctx.epsilon - share))
-            logits[rows] = gradient.scatter_add_(1, y[rows], right).mul_(grad_loss)
+        logits, target = ctx.saved_tensors
+        for rows in slices(target.numel(), SOFTMAX_ROWS, logits.device):
+            p = torch.softmax(logits[rows], 1, dtype=wide(logits.dtype))
+            logits[rows] = less_target_(p, target[rows], ctx.epsilon).mul_(grad_loss)
         return logits, None, None, None
+
+
+def sums_of(
+    logits: Tensor, target: Tensor, epsilon: float, count_correct: bool, with_gradient: bool
+) -> LossSums:
+    """The sums over the rows of ``logits`` [n, V], with right classes ``target`` [n].
+
+    With ``with_gradient`` the gradient of the loss takes the logits' place.
+    """
+    dtype, classes = wide(logits.dtype), logits.size(1)
+    nll = torch.zeros((), dtype=dtype, device=logits.device)
+    everywhere = torch.zeros_like(nll)
+    correct = target.new_zeros(())
+    for rows in slices(target.numel(), SOFTMAX_ROWS, logits.device):
+        x, y = logits[rows], target[rows]
+        p = torch.softmax(x, 1, dtype=dtype)
+        # the largest logit is log(its probability) above z
+        z = x.amax(1) - p.amax(1).log()  # [n]
+        nll += (z - x.gather(1, y.unsqueeze(1)).squeeze(1)).sum()
+        everywhere += classes * z.sum() - x.sum(dtype=dtype)
+        if count_correct:
+            correct += x.argmax(1).eq(y).sum()
+        if with_gradient:
+            logits[rows] = less_target_(p, y, epsilon)
+    share = epsilon / (classes - 1)  # ε_i
+    return LossSums((1.0 - epsilon - share) * nll + share * everywhere, nll, correct)
+
+
+def less_target_(p: Tensor, target: Tensor, epsilon: float) -> Tensor:
+    """p - q in the memory of p [n, V]; q(v) is 1 - ε where v is the target, else ε / (V - 1)."""
+    share = epsilon / (p.size(1) - 1)
+    y = target.unsqueeze(1)
+    return p.sub_(share).scatter_add_(1, y, p.new_full(y.shape, share - (1.0 - epsilon)))
+
+
+def slices(count: int, at_once: Dict[str, int], device: torch.device) -> Iterator[slice]:
+    """Slices of ``count`` rows, so many at a time as the kind of device likes."""
+    step = at_once.get(device.type, ROWS_ELSEWHERE)
+    return (slice(start, start + step) for start in range(0, count, step))
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The type of sums over the vocabulary: float32, or float64 for float64."""
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def exponentials_(logits: Tensor) -> Tuple[Tensor, Tensor]:
-    """Overwrite logits x [n, V] with exp(x - max x).
-
-    Returns:
-        Their sums [n, 1], and log Σ_v exp x_v [n, 1].
-    """
-    largest = logits.amax(1, keepdim=True)
-    total = logits.sub_(largest).exp_().sum(1, keepdim=True)
-    return total, largest + total.log()
 
 
 def add_product_(result: Tensor, left: Tensor, right: Tensor) -> None:

@@ -66,7 +66,8 @@ def test_is_the_formula(
     count: int, epsilon: float, dtype: torch.dtype, tolerance: float, monkeypatch: Any
 ) -> None:
     """Fewer tokens than are taken at once, as many, and more."""
-    monkeypatch.setattr(loss_file, "ROWS_AT_ONCE", 8)
+    monkeypatch.setitem(loss_file.PRODUCT_ROWS, "cpu", 8)
+    monkeypatch.setitem(loss_file.SOFTMAX_ROWS, "cpu", 3)
     check(inputs(count, dtype), epsilon, tolerance)
 
 
@@ -110,6 +111,16 @@ def test_no_tokens() -> None:
     assert weight.grad.abs().sum() == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_may_be_multiplied_by_nothing(dtype: torch.dtype) -> None:
+    """fairseq does this in place with a batch that only keeps processes in step."""
+    features, weight, target = inputs(5, dtype)
+    loss = projected_loss(features, weight, target, 0.1).loss
+    loss *= 0
+    loss.backward()
+    assert features.grad.abs().sum() == weight.grad.abs().sum() == 0
+
+
 def test_a_shared_matrix_gets_both_gradients() -> None:
     """The matrix also makes the features (3.4): what the formula gives it, in both places."""
     _, weight, target = inputs(9, torch.float64)
@@ -140,7 +151,7 @@ def test_without_a_gradient_none_is_formed() -> None:
 @pytest.mark.parametrize("grad", [True, False])
 def test_no_row_of_logits_is_kept(grad: bool, monkeypatch: Any) -> None:
     """For the backward pass there are the two gradients; without one, nothing. Never [N, V]."""
-    monkeypatch.setattr(loss_file, "ROWS_AT_ONCE", 8)
+    monkeypatch.setitem(loss_file.PRODUCT_ROWS, "cpu", 8)
     features, weight, target = inputs(64, torch.float32, width=4, classes=100)
     kept = []
     with (

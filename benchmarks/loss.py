@@ -1,0 +1,124 @@
+"""Time and memory of output projection and label-smoothed loss, without the rest of a model.
+
+The paper's base sizes: V = 37,000 classes, d_model = 512, 4,096 real tokens. fairseq's way is its
+log-softmax and its loss function on plain logits; ours is ``projected_loss``. Both end with the
+gradients on features and matrix, and both keep freed memory (see ``transformer_plugin/memory.py``).
+"""
+
+import statistics
+from typing import Any, Callable, Dict, List
+
+from benchmarks.table import Row, middle
+from benchmarks.worker import Worker, peak_megabytes
+
+TOKENS, WIDTH, CLASSES = 4096, 512, 37000
+EPSILON, PAD = 0.1, 1
+SYSTEMS = [("fairseq", "fp32"), ("ours", "fp32"), ("fairseq", "bf16"), ("ours", "bf16")]
+
+
+class Loss:
+    """Forward and backward pass of one of the two, in this process.
+
+    Args:
+        system: ``fairseq`` or ``ours``
+        precision: ``fp32``, or ``bf16`` for products under autocast
+        device: ``cpu`` or ``cuda``
+    """
+
+    def __init__(self, system: str, precision: str, device: str) -> None:
+        import torch
+
+        from transformer_plugin.memory import keep_freed_memory
+
+        keep_freed_memory()
+        self.device, self.precision = device, precision
+        self.compute: Callable[..., Any] = fairseqs_loss if system == "fairseq" else our_loss
+        generator = torch.Generator().manual_seed(1)
+        self.features = torch.randn(TOKENS, WIDTH, generator=generator).to(device).requires_grad_()
+        weight = torch.randn(CLASSES, WIDTH, generator=generator).mul_(WIDTH**-0.5)
+        self.weight = weight.to(device).requires_grad_()
+        self.target = torch.randint(2, CLASSES, (TOKENS,), generator=generator).to(device)
+        # what the first product of a process allocates belongs to neither
+        (self.features[:8] @ self.weight[:8].t()).sum().backward()
+        self.features.grad = self.weight.grad = None
+        self.before = peak_megabytes(device)
+
+    def measure(self) -> Dict[str, float]:
+        """Seconds of one pass, its loss in nats per token, and the most memory so far above the
+        inputs, in MB."""
+        import torch
+
+        from benchmarks.machine import seconds
+
+        losses: List[Any] = []
+
+        def work() -> None:
+            self.features.grad = self.weight.grad = None
+            use = self.precision == "bf16"
+            with torch.autocast(self.device, dtype=torch.bfloat16, enabled=use):
+                loss = self.compute(self.features, self.weight, self.target)
+            loss.backward()
+            losses.append(loss.detach())
+
+        taken = seconds(work, self.device)
+        memory = peak_megabytes(self.device) - self.before
+        return {"seconds": taken, "loss": float(losses[0]) / TOKENS, "megabytes": memory}
+
+
+def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
+    """What fairseq's model, ``get_normalized_probs`` and criterion do one after the other."""
+    from fairseq import utils
+    from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+    from torch.nn.functional import linear
+
+    log_probs = utils.log_softmax(linear(features, weight), dim=-1)
+    return label_smoothed_nll_loss(log_probs, target, EPSILON, ignore_index=PAD)[0]
+
+
+def our_loss(features: Any, weight: Any, target: Any) -> Any:
+    """What our criterion does inside the model's forward."""
+    from transformer_plugin.loss import projected_loss
+
+    return projected_loss(features, weight, target, EPSILON).loss
+
+
+def run(device: str, full: bool) -> Dict[str, Any]:
+    """Both ways, in fp32 and under bf16 autocast, round by round in processes of their own.
+
+    Args:
+        device: ``cpu`` or ``cuda``
+        full: 10 rounds instead of 3
+    """
+    rounds: Dict[Any, List[Dict[str, float]]] = {key: [] for key in SYSTEMS}
+    workers = {
+        (system, precision): Worker(
+            Loss, {"system": system, "precision": precision, "device": device}
+        )
+        for system, precision in SYSTEMS
+    }
+    for number in range(11 if full else 4):
+        for key, worker in workers.items():
+            measured = worker.ask("measure")
+            if number:  # the first round warms up
+                rounds[key].append(measured)
+    for worker in workers.values():
+        worker.end()
+    rows = [row(key, rounds) for key in SYSTEMS]
+    sizes = {"tokens": TOKENS, "width": WIDTH, "classes": CLASSES}
+    return {"rows": rows, "rounds": [list(map(list, rounds)), list(rounds.values())], **sizes}
+
+
+def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
+    """One system's line: its time and memory, and both as a part of fairseq's in its precision."""
+    system, precision = key
+    own, theirs = rounds[key], rounds["fairseq", precision]
+    faster = [b["seconds"] / a["seconds"] for a, b in zip(own, theirs, strict=True)]
+    memory = max(m["megabytes"] for m in own)
+    return {
+        "system": f"{system}, {precision}",
+        "ms": middle([1000 * m["seconds"] for m in own]),
+        "times as fast": middle(faster),
+        "memory above its inputs, MB": memory,
+        "part of fairseq's memory": memory / max(m["megabytes"] for m in theirs),
+        "loss, nats a token": round(statistics.median(m["loss"] for m in own), 5),
+    }
