@@ -33,6 +33,8 @@ from .attention import ATTENTION_IMPLEMENTATIONS
 from .embedding import SINUSOID_LAYOUTS
 from .precision import PRECISIONS
 
+LENGTH_PENALTIES = ["fairseq", "gnmt"]
+
 
 class ConfigError(ValueError):
     """An option, or a combination of options, that cannot work; one sentence naming the option."""
@@ -172,6 +174,11 @@ class VaswaniTranslationConfig(TranslationConfig):
         0,
         "target tokens that one update should see, about 25000 in the paper (5.1); training warns "
         "when they are more than a tenth off; 0: no check",
+    )
+    length_penalty: ChoiceEnum(LENGTH_PENALTIES) = option(  # type: ignore[valid-type]
+        "fairseq",
+        "what --lenpen means in beam search: a power of the length, or gnmt: the paper's alpha in "
+        "((5 + length) / 6)^alpha, with tensor2tensor's stopping and limits (6.1)",
     )
     update_freq: List[int] = II("optimization.update_freq")
 

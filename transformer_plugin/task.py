@@ -1,4 +1,4 @@
-"""The task ``vaswani_translation``: fairseq's translation, which also knows the paper's batch.
+"""The task ``vaswani_translation``: fairseq's translation with the paper's batch and beam search.
 
 fairseq's ``--max-tokens`` bounds sentences × the longer side, padding included, on one GPU; the
 paper (5.1) counts real tokens, on all GPUs. So the tokens that an update sees are measured where
@@ -16,6 +16,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationTask
 
 from .config import VaswaniTranslationConfig
+from .generator import VaswaniSequenceGenerator
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ def batch_warning(
 
 @register_task("vaswani_translation", dataclass=VaswaniTranslationConfig)
 class VaswaniTranslationTask(TranslationTask):
-    """fairseq's translation task; says how large the training's updates are."""
+    """fairseq's translation task; says how large updates are, and decodes by our beam search."""
 
     cfg: VaswaniTranslationConfig
     _said = False
@@ -113,3 +114,35 @@ class VaswaniTranslationTask(TranslationTask):
         warning = batch_warning(self.cfg.batch_tokens, target, bounds, accumulated)
         if warning:
             logger.warning(warning)
+
+    def build_generator(
+        self,
+        models: Any,
+        args: Any,
+        seq_gen_cls: Any = None,
+        extra_gen_cls_kwargs: Optional[Dict[str, Any]] = None,
+        **options: Any,
+    ) -> Any:
+        """Our beam search, or fairseq's where another is asked for or attention is wanted.
+
+        Args:
+            models: to decode with
+            args: fairseq's options of generation
+            seq_gen_cls: a generator that is asked for
+            extra_gen_cls_kwargs: its options
+            options: fairseq's others
+        """
+        extra = dict(extra_gen_cls_kwargs or {})
+        gnmt = str(self.cfg.length_penalty) == "gnmt"
+        attending = [n for n in ("print_alignment", "replace_unk") if getattr(args, n, None)]
+        if attending and gnmt:
+            logger.warning(
+                "--%s: decoding by fairseq's own search, with its length penalty, not "
+                "--length-penalty gnmt",
+                attending[0].replace("_", "-"),
+            )
+        if seq_gen_cls is None and not attending and not getattr(args, "score_reference", False):
+            seq_gen_cls = VaswaniSequenceGenerator
+            extra["length_penalty"] = str(self.cfg.length_penalty)
+            extra["nbest"] = getattr(args, "nbest", 1)
+        return super().build_generator(models, args, seq_gen_cls, extra, **options)

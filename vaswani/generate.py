@@ -1,11 +1,12 @@
-"""Translates a test set by fairseq's beam search; leaves runs/NAME/eval/.
+"""Translates a test set by beam search; leaves runs/NAME/eval/.
 
     vaswani generate RUN                     the run's averaged checkpoint, else best, else last
     vaswani generate CHECKPOINT --subset valid --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50
+    vaswani generate CHECKPOINT --length-penalty gnmt --beam 4 --lenpen 0.6 …   the paper's search
 
-Options not given are those of the run's ``generation:`` section. Left are, for each subset:
-SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised), SUBSET.log (what
-fairseq-generate prints) and SUBSET.json (options and counts).
+Options not given are those of the run's ``generation:`` and ``task:`` sections. Left are, for
+each subset: SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised),
+SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts).
 """
 
 import argparse
@@ -13,7 +14,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
@@ -44,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-tokens", type=int, default=8000, help="tokens a batch (8000)")
     for name, kind in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N")
+    parser.add_argument(
+        "--length-penalty",
+        choices=["fairseq", "gnmt"],
+        help="what --lenpen means: a power of the length, or the paper's formula (the run's)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out) if args.out else folder / "eval"
     prefix, total = source_of(config, args.subset)
     options = {name: config.generation[name] for name in OPTIONS}
+    options["length_penalty"] = config.task.get("length_penalty", "fairseq")
     key = key_of([sha256_of(checkpoint), sha256_of(f"{prefix}.idx"), options, args.max_tokens])
     report_path = out / f"{args.subset}.json"
     report = read_json(report_path)
@@ -159,7 +166,7 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {
-            "task": {**trained["task"], "eval_bleu": False},
+            "task": decoding_task(trained["task"], args.length_penalty),
             "generation": search,
             "scoring": {"_name": "bleu"},
             "model": {},
@@ -176,6 +183,19 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
     if args.data:
         config.task.data = args.data
     return completed(config)
+
+
+def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dict[str, Any]:
+    """The task section to decode with.
+
+    fairseq's ``translation`` becomes ours, whose beam search has the same results in less time.
+    """
+    task = {**trained, "eval_bleu": False}
+    if task.get("_name") == "translation":
+        task["_name"] = "vaswani_translation"
+    if length_penalty:
+        task["length_penalty"] = length_penalty
+    return task
 
 
 def configuration_inside(checkpoint: Path) -> Dict[str, Any]:
