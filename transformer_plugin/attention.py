@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .linear import Linear
+
 from .cache import LayerCache
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
@@ -116,7 +118,7 @@ class MultiHeadAttention(nn.Module):
         self.value_dim = value_dim or embed_dim // num_heads
         self.dropout = dropout
         self.implementation = implementation
-        self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim)  # W^O
+        self.out_proj = Linear(num_heads * self.value_dim, embed_dim)  # W^O
 
     def split_heads(self, projected: Tensor) -> Tensor:
         """[B, L, H·K] → [B, H, L, K]."""
@@ -133,7 +135,8 @@ class MultiHeadAttention(nn.Module):
         if self.implementation != "auto":
             return self.implementation
         on_cpu = query.device.type == "cpu"
-        return "readable" if on_cpu and query.dtype == torch.bfloat16 else "fast"
+        slow_backward = on_cpu and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
+        return "readable" if slow_backward else "fast"
 
     def attend(
         self,
@@ -175,7 +178,7 @@ class SelfAttention(MultiHeadAttention):
     def __init__(self, embed_dim: int, num_heads: int, *args: object, **kwargs: object) -> None:
         super().__init__(embed_dim, num_heads, *args, **kwargs)  # type: ignore[arg-type]
         self.sections = [num_heads * d for d in (self.key_dim, self.value_dim)]
-        self.qkv_proj = nn.Linear(embed_dim, self.sections[0] + sum(self.sections))
+        self.qkv_proj = Linear(embed_dim, self.sections[0] + sum(self.sections))
 
     def forward(
         self,
@@ -207,8 +210,8 @@ class CrossAttention(MultiHeadAttention):
     def __init__(self, embed_dim: int, num_heads: int, *args: object, **kwargs: object) -> None:
         super().__init__(embed_dim, num_heads, *args, **kwargs)  # type: ignore[arg-type]
         self.sections = [num_heads * d for d in (self.key_dim, self.value_dim)]
-        self.q_proj = nn.Linear(embed_dim, num_heads * self.key_dim)
-        self.kv_proj = nn.Linear(embed_dim, sum(self.sections))
+        self.q_proj = Linear(embed_dim, num_heads * self.key_dim)
+        self.kv_proj = Linear(embed_dim, sum(self.sections))
 
     def forward(
         self,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .attention import CrossAttention, SelfAttention
 from .cache import LayerCache
 from .dropout import Dropout
+from .linear import Linear
 
 
 class FeedForward(nn.Module):
@@ -25,9 +26,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, embed_dim: int, ffn_embed_dim: int, activation_dropout: float = 0.0) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(embed_dim, ffn_embed_dim)
+        self.fc1 = Linear(embed_dim, ffn_embed_dim)
         self.dropout = Dropout(activation_dropout)
-        self.fc2 = nn.Linear(ffn_embed_dim, embed_dim)
+        self.fc2 = Linear(ffn_embed_dim, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, L, D] → [B, L, D]."""

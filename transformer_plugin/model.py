@@ -17,6 +17,7 @@ from .config import (
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
+from .linear import Linear
 from .memory import keep_freed_memory
 
 
@@ -42,7 +43,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         keep_freed_memory()
         source, target = task.source_dictionary, task.target_dictionary
         source_tokens = embedding_table(len(source), cfg.encoder_embed_dim, source.pad())
-        output_projection = nn.Linear(cfg.decoder_embed_dim, len(target), bias=False)
+        output_projection = Linear(cfg.decoder_embed_dim, len(target), bias=False)
         if cfg.untie_embeddings:
             target_tokens = embedding_table(len(target), cfg.decoder_embed_dim, target.pad())
         else:

@@ -4,9 +4,7 @@ A model of the same sizes with ``--sinusoid-layout fairseq --layer-norm-eps 1e-5
 same function: fairseq's positions begin at 2, and its norms have that ε.
 """
 
-from typing import Dict, List, Mapping, Tuple
-
-from torch import Tensor, cat
+from typing import Any, Dict, List, Mapping, Tuple
 
 #: parts of a layer, fairseq's name first; a cross-attention is only in the decoder's
 SAME: List[Tuple[str, str]] = [
@@ -26,12 +24,14 @@ FUSED: List[Tuple[str, str, str]] = [
 ]
 
 
-def from_fairseq(state: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+def from_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
     """The state dict of a fairseq ``transformer`` (post-norm, sinusoids) as one of our models.
 
     Raises:
         KeyError: it lacks a parameter that every such model has.
     """
+    import torch
+
     ours = {
         "encoder.embedding.tokens.weight": state["encoder.embed_tokens.weight"],
         "decoder.embedding.tokens.weight": state["decoder.embed_tokens.weight"],
@@ -46,5 +46,5 @@ def from_fairseq(state: Mapping[str, Tensor]) -> Dict[str, Tensor]:
             for attention, letters, mine in FUSED:
                 if in_decoder or attention == "self_attn":
                     parts = [state[f"{layer}.{attention}.{x}_proj.{kind}"] for x in letters]
-                    ours[f"{layer}.{mine}.{kind}"] = cat(parts)
+                    ours[f"{layer}.{mine}.{kind}"] = torch.cat(parts)
     return ours

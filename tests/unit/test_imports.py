@@ -16,20 +16,23 @@ COMMANDS = ROOT / "vaswani"
 
 # file of the plugin → the files of the plugin that it may import, lowest first
 MAY_IMPORT = {
-    "attention": {"cache"},
+    "attention": {"cache", "linear"},
     "cache": set(),
+    "linear": set(),
     "dropout": set(),
     "embedding": {"dropout"},
     "memory": set(),
     "precision": set(),
-    "layers": {"attention", "cache", "dropout", "embedding"},
+    "layers": {"attention", "cache", "dropout", "embedding", "linear"},
     "config": {"attention", "embedding", "precision"},  # only for the names of their choices
     "encoder": {"attention", "config", "embedding", "layers", "precision"},
     "decoder": {
         *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
     },
-    "model": {"checkpoints", "config", "decoder", "embedding", "encoder", "layers", "memory"},
-    "loss": set(),
+    "model": {
+        *{"checkpoints", "config", "decoder", "embedding", "encoder", "layers", "linear", "memory"},
+    },
+    "loss": {"linear"},
     "criterion": {"config", "loss"},
     "optimizer": {"config"},
     "lr_schedule": {"config"},

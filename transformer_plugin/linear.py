@@ -1,0 +1,95 @@
+"""Matrix products by the library that is quicker on this processor.
+
+On a CPU torch multiplies float32 matrices with MKL, which uses half of the vector width of an AMD
+processor with AVX-512; oneDNN, which is in torch too and multiplies bfloat16 there, uses all of it.
+Elsewhere, and for every other type, a product is torch's own.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WORTHWHILE = 2**21
+"""Multiplications from which on oneDNN is quicker: below, its start takes longer than the work."""
+
+
+@lru_cache(maxsize=None)
+def mkl_is_slow() -> bool:
+    """Whether this is a processor for whose float32 products oneDNN should be taken."""
+    try:
+        amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    return amd and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def by_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether ``linear`` gives this product to oneDNN."""
+    return (
+        x.dtype == weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.numel() * weight.size(0) >= WORTHWHILE
+        and mkl_is_slow()
+        and not torch.is_autocast_cpu_enabled()
+    )
+
+
+def onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """x · weightᵀ + bias: [..., I] and [O, I] → [..., O]; no gradient of its own."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+class OneDNNLinear(torch.autograd.Function):
+    """y = x Wᵀ + b and its gradients, all three products by oneDNN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        """[..., I], [O, I] and [O] → [..., O]."""
+        ctx.save_for_backward(x, weight)
+        return onednn(x, weight, bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        """dx = g W, dW = gᵀ x, db = Σ g."""
+        x, weight = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.size(-1))  # [N, O]
+        grad_x = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_x = onednn(rows, weight.t()).view(x.shape)
+        if ctx.needs_input_grad[1]:
+            grad_weight = onednn(rows.t(), x.reshape(-1, x.size(-1)).t())
+        if ctx.needs_input_grad[2]:
+            grad_bias = rows.sum(0)
+        return grad_x, grad_weight, grad_bias
+
+
+def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """x · weightᵀ + bias, as ``torch.nn.functional.linear``.
+
+    Args:
+        x: [..., I]
+        weight: [O, I]
+        bias: [O]
+
+    Returns:
+        [..., O].
+    """
+    if not by_onednn(x, weight):
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled():
+        return OneDNNLinear.apply(x, weight, bias)
+    return onednn(x, weight, bias)
+
+
+class Linear(nn.Linear):
+    """``torch.nn.Linear`` with the quicker library's product."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., I] → [..., O]."""
+        return linear(x, self.weight, self.bias)
