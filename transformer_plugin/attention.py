@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .linear import Linear
-
 from .cache import LayerCache
+from .linear import Linear
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
 
