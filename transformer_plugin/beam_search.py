@@ -125,7 +125,7 @@ class Hypotheses(NamedTuple):
     sentences: List[int]
     tokens: Tuple[Tensor, ...]  # n times [length]
     token_scores: Tuple[Tensor, ...]  # n times [length], log-probabilities
-    scores: Tuple[Tensor, ...]  # n scalars
+    scores: Tensor  # [n]
 
 
 class Trail:
@@ -193,7 +193,7 @@ class Trail:
             sentences[order].tolist(),
             torch.from_numpy(words[order][mask]).split(lengths),
             torch.from_numpy(token_scores).split(lengths),
-            torch.from_numpy(scores[order]).unbind(),
+            torch.from_numpy(scores[order]),
         )
 
 

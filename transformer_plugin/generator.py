@@ -127,16 +127,23 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             stepper = Stepper(self, model, encoder_out, limit)
             trail = beam_search(stepper, rule, sentences, beam, self.eos, limit, source.device)
         found = trail.hypotheses(rule.penalty, beam)
-        if any(score != score for score in torch.stack(found.scores).tolist()):
+        if found.scores.isnan().any() or len(set(found.sentences)) < sentences:
             raise FloatingPointError(
                 "the model's scores are not numbers (NaN): its training has diverged, or the "
                 "checkpoint is damaged; decode an earlier one"
             )
         results: List[List[Result]] = [[] for _ in range(sentences)]
         nothing = torch.empty(0)
-        for sentence, *parts in zip(*found):  # noqa: B905 (equal by construction)
-            result = dict(zip(("tokens", "positional_scores", "score"), parts))  # noqa: B905
-            results[sentence].append({**result, "attention": nothing, "alignment": nothing})
+        for number, sentence in enumerate(found.sentences):
+            results[sentence].append(
+                {
+                    "tokens": found.tokens[number],
+                    "score": found.scores[number],
+                    "positional_scores": found.token_scores[number],
+                    "attention": nothing,
+                    "alignment": nothing,
+                }
+            )
         return results
 
     def rule_and_limit(self, source: Tensor) -> "tuple[Rule, int]":

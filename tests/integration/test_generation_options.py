@@ -9,8 +9,11 @@ import torch
 
 from tests import stock
 from tests.conftest import SYMBOLS
+from transformer_plugin.generator import VaswaniSequenceGenerator
 
 PREFIX = ["--prefix-size", "1"]
+OURS = ["--task", "vaswani_translation"]
+GNMT = [*OURS, "--length-penalty", "gnmt", "--lenpen", "0.6"]
 
 
 def hypotheses(lines: List[str]) -> Dict[int, List[str]]:
@@ -216,3 +219,79 @@ def test_a_checkpoint_is_decoded_by_another_implementation(tiny_data_bin, traine
     """``--model-overrides`` reaches the model: the readable attention gives the same words."""
     override = ["--model-overrides", "{'attention_impl': 'readable'}"]
     assert hypotheses(stock.generate(tiny_data_bin, trained, *override)) == hypotheses(plain)
+
+
+@pytest.fixture
+def searches(monkeypatch) -> List[str]:
+    """Grows by one with every batch that our own search decodes."""
+    original = VaswaniSequenceGenerator.search_batch
+    batches: List[str] = []
+
+    def counting(self, net_input):
+        batches.append(self.length_penalty)
+        return original(self, net_input)
+
+    monkeypatch.setattr(VaswaniSequenceGenerator, "search_batch", counting)
+    return batches
+
+
+@pytest.mark.parametrize("extra", [[], ["--lenpen", "0.6", "--nbest", "4"], ["--beam", "1"]])
+def test_our_task_gives_the_same(tiny_data_bin, trained, extra, searches):
+    """Its own beam search: every line that fairseq-generate prints, scores to 3 places."""
+    theirs = stock.generate(tiny_data_bin, trained, *extra)
+    assert searches == []
+    ours = stock.generate(tiny_data_bin, trained, *OURS, *extra)
+    assert set(searches) == {"fairseq"}
+    assert ours[-1] == theirs[-1]
+    for letter in "HDP":
+        expected, found = stock.results(theirs, letter), stock.results(ours, letter)
+        assert expected.keys() == found.keys()
+        for number, columns in expected.items():
+            pieces = (" ".join(columns).split(), " ".join(found[number]).split())
+            for one, other in zip(*pieces, strict=True):
+                assert one == other or float(one) == pytest.approx(float(other), abs=1e-3)
+
+
+def test_our_task_in_interactive(tiny_data_bin, trained, searches):
+    text = "1 2 3\n\n4 5 6 7\n"
+    theirs = stock.interactive(tiny_data_bin, trained, text, "--buffer-size", "3")
+    ours = stock.interactive(tiny_data_bin, trained, text, "--buffer-size", "3", *OURS)
+    assert searches
+    assert hypotheses(ours) == hypotheses(theirs)
+
+
+def test_the_papers_length_penalty(tiny_data_bin, trained, searches):
+    """A hypothesis' score is the sum of its tokens' divided by ((5 + length) / 6)^0.6 (6.1)."""
+    lines = stock.generate(tiny_data_bin, trained, *GNMT, "--max-len-a", "1", "--max-len-b", "50")
+    assert set(searches) == {"gnmt"}
+    for number, (column,) in stock.results(lines, "P").items():
+        tokens = [float(score) for score in column.split()]
+        expected = sum(tokens) / ((5 + len(tokens)) / 6) ** 0.6
+        score = float(stock.results(lines, "H")[number][0])
+        assert score == pytest.approx(expected, abs=1e-3)  # printed to 4 places
+
+
+@pytest.mark.parametrize(
+    "options,named",
+    [
+        (["--print-alignment"], "--print-alignment"),
+        (["--sampling", "--nbest", "4", "--seed", "1"], "another search (Sampling)"),
+        (PREFIX, "a prefix"),
+    ],
+)
+def test_what_our_task_leaves_to_fairseqs_search(tiny_data_bin, trained, options, named):
+    """The same output, and one warning where the scores are not those asked for."""
+    lenpen = ["--lenpen", "0.6"]
+    theirs = stock.generate(tiny_data_bin, trained, *options, *lenpen)
+    with stock.logged() as logged:
+        ours = stock.generate(tiny_data_bin, trained, *GNMT, *options)
+    for letter in "HA":
+        assert stock.results(ours, letter) == stock.results(theirs, letter)
+    (said,) = [line for line in logged if "fairseq's own search" in line]
+    assert said.startswith(named) and said.endswith("not --length-penalty gnmt")
+
+
+def test_replace_unk_in_our_task(raw_data, trained):
+    common = ["--dataset-impl", "raw", *PREFIX, "--max-len-b", "6", "--replace-unk"]
+    theirs = stock.generate(raw_data, trained, *common)
+    assert hypotheses(stock.generate(raw_data, trained, *common, *OURS)) == hypotheses(theirs)

@@ -1,0 +1,276 @@
+"""The task's beam search has the results of fairseq's, whatever the options, and leaves no trace.
+
+fairseq's generator is the reference. Sums in another order flip what is nearly equal: two
+hypotheses are the same if their tokens are, or if their scores differ by less than 1e-4.
+"""
+
+import gc
+import logging
+import resource
+from typing import Any, Dict, List
+
+import pytest
+import torch
+from fairseq.search import Sampling
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+
+from tests.models import dictionary, small_model, task
+from tests.parity.test_fairseq_transformer import reference
+from transformer_plugin.beam_search import BLOCK, Trail, top_candidates
+from transformer_plugin.config import ConfigError
+from transformer_plugin.generator import VaswaniSequenceGenerator
+from transformer_plugin.model import VaswaniTransformerModel
+
+PAD, EOS = 1, 2
+Results = List[List[Dict[str, Tensor]]]
+
+
+def lively_model(seed: int, vocabulary: int = 24) -> VaswaniTransformerModel:
+    """Random weights under which ends of sentence come at different steps."""
+    for_task = task(dictionary(vocabulary))
+    model = small_model(seed=seed, for_task=for_task, untie_embeddings=True).eval()
+    with torch.no_grad():
+        model.decoder.output_projection.weight[EOS].mul_(4)
+        model.decoder.embedding.tokens.weight.mul_(2)
+    return model
+
+
+def ragged(seed: int, sentences: int = 9, vocabulary: int = 24, longest: int = 12) -> Dict:
+    """A batch of sentences of 1 to ``longest`` tokens, padded on the left, as fairseq collates."""
+    random = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest + 1, (sentences,), generator=random)
+    lengths[0] = longest
+    source = torch.randint(4, vocabulary, (sentences, longest), generator=random)
+    source[:, -1] = EOS
+    source[torch.arange(longest) < longest - lengths[:, None]] = PAD
+    return {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+
+
+def both(
+    model: VaswaniTransformerModel, sample: Dict, vocabulary: int = 24, **options: Any
+) -> List[Results]:
+    """What fairseq's generator and ours make of a batch."""
+    classes = (SequenceGenerator, VaswaniSequenceGenerator)
+    words = dictionary(vocabulary)
+    return [cls([model], words, **options).generate([model], sample) for cls in classes]
+
+
+def assert_same(expected: Results, results: Results) -> None:
+    """Every hypothesis of every sentence, in order, with all that fairseq says of it."""
+    assert [len(hypotheses) for hypotheses in results] == [len(h) for h in expected]
+    for ours, theirs in zip(sum(results, []), sum(expected, []), strict=True):
+        torch.testing.assert_close(ours["score"], theirs["score"], rtol=0, atol=1e-4)
+        assert sorted(ours) == sorted(theirs)
+        if ours["tokens"].tolist() == theirs["tokens"].tolist():
+            torch.testing.assert_close(
+                ours["positional_scores"], theirs["positional_scores"], rtol=0, atol=1e-4
+            )
+
+
+OPTIONS = [
+    {"len_penalty": 1.0, "max_len_b": 12},
+    {"len_penalty": 0.6, "max_len_a": 1, "max_len_b": 3},
+    {"len_penalty": 0.0, "max_len_a": 0.5, "max_len_b": 2},
+    {"unk_penalty": 0.7, "temperature": 1.5, "max_len_b": 8},
+    {"unk_penalty": -2.0, "min_len": 4, "max_len_b": 9},
+    {"normalize_scores": False, "max_len_b": 1},
+    {"max_len": 5},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: " ".join(f"{k}={o[k]}" for k in o))
+@pytest.mark.parametrize("beam", [1, 2, 4, 5])
+def test_same_as_fairseqs(beam: int, options: Dict[str, Any]) -> None:
+    """All hypotheses of the beam, so ``--nbest`` too."""
+    identical = total = 0
+    for seed in range(3):
+        model, sample = lively_model(seed), ragged(seed)
+        expected, results = both(model, sample, beam_size=beam, **options)
+        assert_same(expected, results)
+        for ours, theirs in zip(sum(results, []), sum(expected, []), strict=True):
+            identical += ours["tokens"].tolist() == theirs["tokens"].tolist()
+            total += 1
+    assert identical >= 0.98 * total
+
+
+def test_same_with_a_large_vocabulary() -> None:
+    """Where candidates are chosen by blocks, some types lie outside of whole blocks."""
+    vocabulary = 16 * BLOCK + 7
+    model = lively_model(1, vocabulary)
+    expected, results = both(model, ragged(1, 5, vocabulary), vocabulary, beam_size=4, max_len_b=15)
+    assert_same(expected, results)
+
+
+@pytest.mark.parametrize("width", [40, 4 * 8 * BLOCK, 50 * BLOCK + 13])
+def test_top_candidates_is_topk(width: int) -> None:
+    scores = torch.randn(5, width)
+    scores[0, -8:] += 10  # all of them at the end, outside of the blocks
+    scores[1, 3:11] += 10  # all of them in one block
+    values, positions = top_candidates(scores, 8)
+    expected = scores.topk(8)
+    assert torch.equal(values, expected.values)
+    assert torch.equal(positions, expected.indices)
+
+
+def test_float64_search_is_its_own_score() -> None:
+    """In float64 a hypothesis' score is its log-probability by one pass over the whole of it."""
+    model = lively_model(3).double()
+    sample = ragged(3)
+    generator = VaswaniSequenceGenerator([model], dictionary(), beam_size=4, max_len_b=10)
+    for source, hypotheses in zip(
+        sample["net_input"]["src_tokens"], generator.generate([model], sample), strict=True
+    ):
+        for hypothesis in hypotheses:
+            tokens = hypothesis["tokens"]
+            with torch.no_grad():
+                logits, _ = model(source[source.ne(PAD)][None], None, tokens.roll(1)[None])
+            log_probs = logits[0].log_softmax(1).gather(1, tokens[:, None])[:, 0]
+            scores = hypothesis["positional_scores"]
+            torch.testing.assert_close(scores, log_probs, rtol=0, atol=1e-10)
+            assert hypothesis["score"].dtype == torch.float64
+            assert hypothesis["score"].item() == pytest.approx(log_probs.mean().item(), abs=1e-10)
+
+
+@pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
+def test_neighbours_change_nothing(penalty: str) -> None:
+    """Each sentence alone, without padding, is translated as in a batch."""
+    model, sample = lively_model(5), ragged(5)
+    # a length limit that depends on the source would depend on the padding in fairseq's rule
+    limits = {"max_len_a": int(penalty == "gnmt"), "max_len_b": 9}
+    generator = VaswaniSequenceGenerator(
+        [model], dictionary(), length_penalty=penalty, nbest=4, beam_size=4, **limits
+    )
+    together = generator.generate([model], sample)
+    for source, expected in zip(sample["net_input"]["src_tokens"], together, strict=True):
+        alone = generator.generate(
+            [model], {"net_input": {"src_tokens": source[source.ne(PAD)][None]}}
+        )
+        assert_same([expected], alone)
+        assert [h["tokens"].tolist() for h in alone[0]] == [h["tokens"].tolist() for h in expected]
+
+
+def test_results_of_a_device_are_read_in_one_piece() -> None:
+    """A trail that is not on the CPU is brought there as one tensor of float64: nothing is lost."""
+
+    class Elsewhere(Tensor):
+        is_cpu = False  # type: ignore[assignment]
+
+    steps = {
+        "scores": torch.randn(2, 3),
+        "words": torch.tensor([[2**40, 0, -1]]),
+        "ended": torch.tensor([True, False]),
+    }
+    trail = Trail()
+    trail.add(**{name: tensor.as_subclass(Elsewhere) for name, tensor in steps.items()})
+    trail.add(scores=torch.ones(0, 3))
+    first, second = trail.on_host()
+    for name, tensor in steps.items():
+        assert first[name].dtype == tensor.numpy().dtype
+        assert first[name].tolist() == tensor.tolist()
+    assert second["scores"].shape == (0, 3)
+
+
+def decode_many(batches: int) -> Dict[str, float]:
+    """Decode, and say how memory grew after a tenth: tensors alive, and the peak in MB."""
+    model, samples = lively_model(2), [ragged(seed, 4) for seed in range(10)]
+    generator = VaswaniSequenceGenerator([model], dictionary(), beam_size=4, max_len_b=12)
+
+    def alive() -> int:
+        return sum(issubclass(type(found), Tensor) for found in gc.get_objects())
+
+    gc.collect()
+    gc.disable()  # what only the collector can free would pile up between its visits
+    try:
+        for number in range(batches):
+            generator.generate([model], samples[number % 10])
+            if number == batches // 10:
+                tensors, peak = alive(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+        return {"tensors": alive() - tensors, "megabytes": grown / 1024}
+    finally:
+        gc.enable()
+
+
+def test_memory_is_flat_over_100_batches() -> None:
+    assert decode_many(100)["tensors"] == 0
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_1000_batches() -> None:
+    grown = decode_many(1000)
+    assert grown["tensors"] == 0
+    assert grown["megabytes"] < 20
+
+
+@pytest.mark.parametrize(
+    "options,call,named",
+    [
+        ({"search_strategy": Sampling(dictionary())}, {}, "another search (Sampling)"),
+        ({"no_repeat_ngram_size": 2}, {}, "the option no_repeat_ngram_size"),
+        ({"tokens_to_suppress": ["w3"]}, {}, "the option tokens_to_suppress"),
+        ({"match_source_len": True}, {}, "the option match_source_len"),
+        ({"beam_size": 12}, {}, "a beam of 12 for 24 types"),
+        ({}, {"prefix_tokens": torch.full((9, 1), 5)}, "a prefix"),
+        ({}, {"bos_token": 5}, "a first token"),
+    ],
+)
+@pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
+def test_what_is_left_to_fairseqs_search_is_said_once(
+    options: Dict[str, Any], call: Dict[str, Any], named: str, penalty: str, caplog: Any
+) -> None:
+    """And gives what fairseq's generator gives."""
+    model, sample = lively_model(1), ragged(1)
+    options = {"beam_size": 2, "max_len_b": 13, **options}
+    torch.manual_seed(1)
+    expected = SequenceGenerator([model], dictionary(), **options).generate([model], sample, **call)
+    caplog.set_level(logging.INFO)
+    generator = VaswaniSequenceGenerator([model], dictionary(), length_penalty=penalty, **options)
+    torch.manual_seed(1)
+    assert_same(expected, generator.generate([model], sample, **call))
+    generator.generate([model], sample, **call)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{named}: decoding by fairseq's own search")
+    assert (record.levelno == logging.WARNING) == (penalty == "gnmt")
+    assert ("not --length-penalty gnmt" in record.getMessage()) == (penalty == "gnmt")
+
+
+def test_an_ensemble_is_left_to_fairseqs_search(caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+    models, sample = [lively_model(1), lively_model(2)], ragged(1)
+    options = {"beam_size": 2, "max_len_b": 9}
+    expected = SequenceGenerator(models, dictionary(), **options).generate(models, sample)
+    generator = VaswaniSequenceGenerator(models, dictionary(), **options)
+    assert_same(expected, generator.generate(models, sample))
+    assert caplog.messages == ["an ensemble: decoding by fairseq's own search"]
+
+
+def test_a_model_of_fairseqs_is_left_to_its_search(caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+    model, sample = reference(small_model(), keep_positions=True).eval(), ragged(1)
+    expected, results = both(model, sample, beam_size=2, max_len_b=9)
+    assert_same(expected, results)
+    message = "a model that is not of this plugin: decoding by fairseq's own search"
+    assert caplog.messages == [message]
+
+
+def test_impossible_limits_are_one_sentence() -> None:
+    model = lively_model(1)
+    with pytest.raises(ConfigError, match=r"--lenpen -1 is negative"):
+        VaswaniSequenceGenerator([model], dictionary(), length_penalty="gnmt", len_penalty=-1)
+    generator = VaswaniSequenceGenerator([model], dictionary(), min_len=7, max_len_b=4)
+    with pytest.raises(ConfigError, match=r"allow 5 tokens .* --min-len 7 asks for more"):
+        generator.generate([model], ragged(1))
+
+
+@pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
+def test_a_model_that_has_diverged_is_named(penalty: str) -> None:
+    """Scores that are no numbers: fairseq's generator stops with a bare assertion."""
+    model = lively_model(1)
+    with torch.no_grad():
+        model.decoder.output_projection.weight.fill_(float("nan"))
+    generator = VaswaniSequenceGenerator(
+        [model], dictionary(), length_penalty=penalty, beam_size=2, max_len_b=6
+    )
+    with pytest.raises(FloatingPointError, match="training has diverged"):
+        generator.generate([model], ragged(1))
