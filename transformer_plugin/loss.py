@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .linear import linear
+
 PRODUCT_ROWS = {"cpu": 512, "cuda": 8192}
 """Tokens whose logits are held at a time: on a CPU 76 MB in float32 for V = 37,000. From 256 to
 4,096 its products, which are nearly all of the time, take equally long. On a GPU, where memory is
@@ -129,12 +131,12 @@ class ProjectedLoss(torch.autograd.Function):
             grad_matrix = torch.zeros_like(weight, dtype=wide(dtype))
         for rows in slices(target.numel(), PRODUCT_ROWS, weight.device):
             f = features[rows].to(dtype)
-            logits = f @ matrix.t()  # x: [n, V]
+            logits = linear(f, matrix)  # x: [n, V]
             total.add_(sums_of(logits, target[rows], epsilon, count_correct, with_gradient))
             if with_gradient:
                 gradient = logits  # which it has taken the place of
-                grad_features[rows] = gradient @ matrix
-                add_product_(grad_matrix, gradient.t(), f)
+                grad_features[rows] = linear(gradient, matrix.t())
+                grad_matrix += linear(gradient.t(), f.t())
         if with_gradient:
             ctx.save_for_backward(grad_features, grad_matrix.to(weight.dtype))
         ctx.mark_non_differentiable(total.nll, total.correct)
@@ -217,11 +219,3 @@ def slices(count: int, at_once: Dict[str, int], device: torch.device) -> Iterato
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The type of sums over the vocabulary: float32, or float64 for float64."""
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def add_product_(result: Tensor, left: Tensor, right: Tensor) -> None:
-    """result += left · right, where the product may be of a smaller type."""
-    if result.dtype == left.dtype:
-        result.addmm_(left, right)  # in one pass over `result`
-    else:
-        result.add_(left @ right)
