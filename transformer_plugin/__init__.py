@@ -6,6 +6,7 @@ file for one part:
     fairseq-train → task.py → model.py → embedding.py → encoder.py → decoder.py
                                (layers.py, attention.py)
                   → criterion.py, loss.py → optimizer.py with lr_schedule.py → checkpoints
+    fairseq-generate → task.py → generator.py → beam_search.py → decoder.py (cache.py)
     config.py     every option, its default, and the paper's symbol for it
     precision.py  --precision bf16
     checkpoints.py  reading checkpoints without trusting them

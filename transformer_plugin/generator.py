@@ -5,18 +5,19 @@ left to it.
 """
 
 import logging
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from .beam_search import FairseqRule, GnmtRule, Rule, beam_search
+from .beam_search import beam_search
 from .cache import DecoderCache
 from .config import ConfigError
 from .decoder import VaswaniDecoder
 from .precision import autocast
+from .search_rules import FairseqRule, GnmtRule, Rule
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             )
         return results
 
-    def rule_and_limit(self, source: Tensor) -> "tuple[Rule, int]":
+    def rule_and_limit(self, source: Tensor) -> Tuple[Rule, int]:
         """How this batch is to be searched, and its greatest length in tokens."""
         power = self.len_penalty if self.normalize_scores else 0.0
         longest = int(self.max_len_a * source.size(1) + self.max_len_b)

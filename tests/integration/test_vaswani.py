@@ -113,6 +113,26 @@ def test_average_generate_score(trained, workplace, monkeypatch, capsys):
     assert "tok:13a" in scores["bleu"]["signature"]
 
 
+def test_the_papers_length_penalty(trained, workplace, monkeypatch, tmp_path):
+    """fairseq's rule by default; the report names the rule, and ours prints scores by it."""
+    from math import isclose
+
+    command = ["generate", "small", "--beam", "2", "--lenpen", "0.6", "--max-len-b", "6"]
+    command += ["--max-len-a", "0", "--out"]
+    penalties = {"fairseq": lambda n: n**0.6, "gnmt": lambda n: ((5 + n) / 6) ** 0.6}
+    for name, extra in {"fairseq": [], "gnmt": ["--length-penalty", "gnmt"]}.items():
+        assert run(workplace, monkeypatch, *command, str(tmp_path / name), *extra) == 0
+        report = json.loads((tmp_path / name / "test.json").read_text(encoding="utf-8"))
+        assert report["options"]["length_penalty"] == name
+        lines = (tmp_path / name / "test.log").read_text(encoding="utf-8").splitlines()
+        scores = [float(line.split("\t")[1]) for line in lines if line.startswith("H-")]
+        tokens = [line.split("\t")[1].split() for line in lines if line.startswith("P-")]
+        assert len(scores) == len(tokens) == 20
+        for score, parts in zip(scores, tokens, strict=True):
+            expected = sum(map(float, parts)) / penalties[name](len(parts))
+            assert isclose(score, expected, abs_tol=1e-3)
+
+
 def test_blank_and_overlong_sentences_keep_their_lines(
     trained, workplace, tiny_text, monkeypatch, capsys, tmp_path
 ):
