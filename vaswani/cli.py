@@ -25,6 +25,7 @@ VERBS: Dict[str, Tuple[str, str]] = {
     "average": ("vaswani.average", "average the last checkpoints of a run into one"),
     "generate": ("vaswani.generate", "translate a test set with beam search"),
     "score": ("vaswani.score", "BLEU and chrF of translations, with their signatures"),
+    "reproduce": ("vaswani.reproduce", "a result of the paper from nothing, by the verbs above"),
     "demo-report": (
         "vaswani.demo_report",
         "what the demo's model learned",
@@ -92,7 +93,8 @@ def main(argv: Optional[List[str]] = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(verb_parser)
-    verb_args = verb_parser.parse_args(args.rest)
+    # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
+    verb_args = verb_parser.parse_intermixed_args(args.rest)
     try:
         return int(module.run(verb_args))
     except KeyboardInterrupt:

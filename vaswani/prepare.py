@@ -87,6 +87,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prepare what the arguments name."""
+    folder = Path(args.text) if args.text else None
+    prepare(job_of(args), folder, args.start, args.show_dropped)
+    return 0
+
+
+def job_of(args: argparse.Namespace) -> Job:
+    """What the arguments name: a recipe, or one's own text; where to, and from which archives.
+
+    Raises:
+        UserError: an unknown recipe, or options that cannot be.
+    """
     own = {item.name: getattr(args, item.name, None) for item in fields(Recipe)}
     own["tokenised"] = args.tokenised or None
     own["archives"] = None  # of that name there is an option, but it says where they lie
@@ -108,9 +119,7 @@ def run(args: argparse.Namespace) -> int:
             if recipe.parts(split):
                 parts[split] = choose(manifest, recipe.parts(split), f"the recipe's {split} set")
     sacrebleu = args.test_sets == "sacrebleu"
-    job = Job(recipe, folder, args.workers, parts, Path(args.archives), sacrebleu)
-    prepare(job, Path(args.text) if args.text else None, args.start, args.show_dropped)
-    return 0
+    return Job(recipe, folder, args.workers, parts, Path(args.archives), sacrebleu)
 
 
 def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# One of the paper's results from nothing: plan → prepare → train → average → generate → score. The
+# same command continues; run twice, it does nothing. What one sees when: docs/reproduce.md.
+#
+#   scripts/reproduce.sh wmt14-en-de-base --dry-run       what it would do, and what that takes
+#   scripts/reproduce.sh wmt14-en-de-base|wmt14-en-de-big|wmt14-en-fr-base|wmt14-en-fr-big
+#                        [--gpus N] [--row ROW of Table 3] [--from STAGE] [--help] [key=value …]
+set -euo pipefail
+
+command -v vaswani >/dev/null || {
+    echo "reproduce.sh: the command 'vaswani' is not installed; run 'make setup' and activate its" \
+        "environment" >&2
+    exit 1
+}
+exec vaswani reproduce "$@"

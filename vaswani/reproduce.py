@@ -1,0 +1,254 @@
+"""One of the paper's results from nothing: plan → prepare → train → average → generate → score.
+
+    vaswani reproduce wmt14-en-de-base --dry-run       the commands, disk, hours, operations, BLEU
+    vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
+    vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
+    vaswani reproduce wmt14-en-de-base --from generate
+
+Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is a command
+of its own, which is printed; it continues, or leaves alone what is done. More: docs/reproduce.md.
+"""
+
+import argparse
+import contextlib
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+from vaswani import arithmetic, prepare, published
+from vaswani.errors import UserError
+from vaswani.experiment import nearest, read_yaml
+from vaswani.files import atomic_write, locked, read_json
+from vaswani.results import Order, batch, commands, find_order, finished, plan_on, plan_table
+from vaswani.train import last_checkpoint
+
+STAGES = ("plan", "prepare", "train", "average", "generate", "score")
+RECIPES = ("paper", "t2t", "fairseq")
+#: what trains in minutes on a CPU, to see the whole way
+TRIAL = (
+    "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
+    "optimization.max_update=50 checkpoint.save_interval_updates=10"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which result; how far; on what."""
+    parser.add_argument("name", metavar="NAME", help="wmt14-en-de-base, … (see above)")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="changes, as for 'vaswani train'; run=NAME for another folder than the experiment's",
+    )
+    parser.add_argument("--row", metavar="ROW", help="a row of Table 3, such as A-h1")
+    parser.add_argument("--gpus", type=int, metavar="N", help="use N (all of this machine)")
+    parser.add_argument(
+        "--from", dest="start", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say all of it, do none of it")
+    parser.add_argument("--recipe", choices=RECIPES, default="paper", help="of the data (paper)")
+    parser.add_argument("--data", metavar="DIR", help="the data's folder (data/wmt14_en_de, …)")
+    parser.add_argument("--archives", metavar="DIR", help="downloads (data/archives)")
+    parser.add_argument("--manifest", metavar="FILE", help="other addresses of the archives")
+    parser.add_argument("--workers", metavar="N", help="processes that prepare (all cores)")
+    parser.add_argument("--limit", metavar="PAIRS", help="a trial with so many training pairs")
+    parser.add_argument("--memory", metavar="GB", help="memory of a GPU (16)")
+    parser.add_argument("--tokens-per-second", metavar="X", help="for the hours, if known")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the stages one after the other, or say what they would be."""
+    order = find_order(args)
+    stages = [stage for stage in STAGES if not (order.row and stage == "average")]
+    first = position(stages, args.start) if args.start else 0
+    here = gpus_here(order)
+    if args.dry_run:
+        show(order, stages[first:], args.gpus or here or arithmetic.PAPER_GPUS, here)
+        return 0
+    if "train" in stages[first:] and (args.start in STAGES[:3] or not finished(order)):
+        refuse_without_gpus(order, here)
+    if args.start:
+        set_aside(order, stages[first:])
+    for stage in stages[first:]:
+        code = run_stage(order, stage, args.gpus or here or 1, here)
+        if code:
+            return code
+    if order.row:
+        print("\n".join(table_3(order)))
+    return 0
+
+
+def position(stages: List[str], name: str) -> int:
+    """Which stage is called so; raises UserError if none is."""
+    if name not in stages:
+        raise UserError(
+            f"--from: there is no stage '{name}'{nearest(name, stages)}; stages are "
+            f"{', '.join(stages)}"
+        )
+    return stages.index(name)
+
+
+# ---- GPUs -----------------------------------------------------------------------------------
+
+
+def gpus_here(order: Order) -> int:
+    """The GPUs that this machine shows; none where a CPU was asked for."""
+    import torch
+
+    return 0 if on_cpu(order) else torch.cuda.device_count()
+
+
+def on_cpu(order: Order) -> bool:
+    """Whether ``common.cpu=true`` was given: of itself it is true where there is no GPU."""
+    return any(change.lower() == "common.cpu=true" for change in order.changes)
+
+
+def refuse_without_gpus(order: Order, here: int) -> None:
+    """Raises UserError where the training would take weeks, or needs other machines as well."""
+    asked = order.args.gpus or here
+    if asked > here and here:
+        raise UserError(
+            f"this machine shows {here} GPUs, not {asked}: prepare and train on several as "
+            "docs/training.md says; then the same command with --from average"
+        )
+    if here or on_cpu(order):
+        return
+    found = plan_on(order, order.args.gpus or arithmetic.PAPER_GPUS)
+    hours = f"{found['seconds'] / 3600:,.0f} hours on" if found["seconds"] else "long even on"
+    name = order.experiment.replace("_", "-")
+    raise UserError(
+        f"there is no GPU here, and this takes {hours} {found['gpus']} of the paper's P100 "
+        f"({found['flops']:.1e} operations; --dry-run says more); to see the whole way on a CPU in "
+        f"small: scripts/reproduce.sh {name} {TRIAL}"
+    )
+
+
+# ---- stages ---------------------------------------------------------------------------------
+
+
+def set_aside(order: Order, stages: List[str]) -> None:
+    """Make the stages be done again. A training is days of work: its folder is kept, renamed."""
+    if "train" in stages and order.run.is_dir():
+        with locked(order.run / ".lock", f"{order.run} is being trained"):
+            number = 1
+            while (aside := order.run.with_name(f"{order.run.name}.{number}")).exists():
+                number += 1
+            order.run.rename(aside)
+        print(f"{order.run}: set aside as {aside}", file=sys.stderr)
+    if "average" in stages:
+        order.checkpoint.unlink(missing_ok=True)
+    if "generate" in stages:
+        (order.run / "eval" / f"{order.subset}.json").unlink(missing_ok=True)
+
+
+def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
+    """One stage; its exit code. What fails has said why."""
+    if stage == "plan":
+        if not order.data.joinpath("data-bin").is_dir() and not finished(order):
+            print(plan_table(plan_on(order, gpus)), file=sys.stderr)
+        return 0
+    if stage == "average" and is_newer(order.checkpoint, last_checkpoint(order.run)):
+        print(f"{order.checkpoint}: averaged already", file=sys.stderr)
+        return 0
+    chosen = batch_of(order, gpus) if stage == "train" else []
+    command = commands(order, chosen, gpus, here)[stage]
+    print(f"\n== {stage}: {shlex.join(command)}", file=sys.stderr, flush=True)
+    code = subprocess.call([sys.executable, "-m", "vaswani.cli", *command[1:]])
+    if code:
+        print(
+            f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
+            f"{'without --from ' if order.args.start else ''}goes on from there",
+            file=sys.stderr,
+        )
+    return abs(code)
+
+
+def is_newer(made: Path, source: Path) -> bool:
+    """Whether ``made`` is there and not older than what it was made from."""
+    if not made.is_file():
+        return False
+    return not source.is_file() or made.stat().st_mtime >= source.stat().st_mtime
+
+
+# ---- the plan -------------------------------------------------------------------------------
+
+
+def batch_of(order: Order, gpus: int) -> List[str]:
+    """Changes that keep the paper's batch on this hardware.
+
+    A finished run keeps its own: to score it, no GPU is needed, nor the same.
+    """
+    if finished(order):
+        trained = read_yaml(order.run / "config.yaml")
+        return batch(trained["dataset"]["max_tokens"], trained["optimization"]["update_freq"][0])
+    found = plan_on(order, gpus)
+    print(f"\n{plan_table(found)}", file=sys.stderr)
+    return batch(found["max_tokens"], found["update_freq"])
+
+
+def show(order: Order, stages: List[str], gpus: int, here: int) -> None:
+    """Everything that would be done, what it takes, and what to expect of it."""
+    found = plan_on(order, gpus)
+    lines = commands(order, batch(found["max_tokens"], found["update_freq"]), gpus, here)
+    if "prepare" in stages:
+        parser = argparse.ArgumentParser()
+        prepare.add_arguments(parser)
+        job = prepare.job_of(parser.parse_args(lines["prepare"][2:]))
+        key, steps, sources = prepare.plan_stages(job, None)
+        with contextlib.redirect_stderr(sys.stdout):
+            prepare.show_plan(job, sources, key, steps)
+    print(plan_table(found))
+    print("\n".join(expected(order)))
+    print("\nNothing is done now. Without --dry-run:")
+    for stage in stages:
+        print(f"  {stage:<9} {shlex.join(lines[stage])}")
+    if not found["data"] and "train" in stages:
+        print("where the batch of 'train' is planned once more, from the data that 'prepare' made.")
+
+
+def expected(order: Order) -> List[str]:
+    """The paper's figures, and what others report."""
+    if order.row:
+        line = f"perplexity {order.paper['ppl']}, {order.paper['bleu']} BLEU on newstest2013"
+        return [f"expected by Table 3, row {order.row}: {line}, without averaging"]
+    pair = order.config.task.source_lang + "-" + order.config.task.target_lang
+    figures = published.FIGURES["wmt14/full", pair]
+    lines = [
+        f"expected by {figure.source}: {getattr(figure, order.size)} BLEU on newstest2014 "
+        f"(scored by: {figure.scorer})"
+        for figure in figures[:1]
+    ]
+    others = [getattr(f, order.size) for f in figures if f.scorer == "sacreBLEU"]
+    others = sorted(bleu for bleu in others if bleu)
+    if others:
+        lines.append(f"others report {others[0]} to {others[-1]} by sacreBLEU")
+    return lines
+
+
+# ---- Table 3 --------------------------------------------------------------------------------
+
+
+def table_3(order: Order) -> List[str]:
+    """A row of Table 3 beside the paper's; also left as table3.json.
+
+    The paper's BLEU is set beside compound-split BLEU, which is what the authors' script computes.
+    """
+    scores = read_json(order.run / "eval" / f"{order.subset}.score.json")
+    with open(order.run / "train.jsonl", encoding="utf-8") as stream:
+        validated = [line for line in map(json.loads, stream) if "valid_ppl" in line]
+    split = scores.get("compound_split", {}).get("score")
+    here = {"ppl": validated[-1]["valid_ppl"], "bleu": split}
+    with atomic_write(order.run / "eval" / "table3.json") as stream:
+        report = {"row": order.row, "paper": order.paper, "here": here}
+        json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
+    known = published.SENTENCES["wmt13"]
+    lines = ["", f"{f'Table 3, row {order.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
+    for key, label in (("ppl", "perplexity per BPE piece"), ("bleu", "compound-split BLEU")):
+        shown = "-" if here[key] is None else f"{here[key]:.2f}"
+        lines.append(f"{label:<44}{order.paper[key]:>7}{shown:>8}")
+    if scores["lines"] != known:
+        lines.append(f"(on {scores['lines']:,} sentences: newstest2013 has {known:,})")
+    return lines

@@ -1,0 +1,172 @@
+"""The paper's results by name, and the commands that bring one about (``vaswani reproduce``)."""
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from vaswani import plan
+from vaswani.errors import UserError
+from vaswani.experiment import find_config, nearest, read_yaml, spelt
+from vaswani.files import read_json
+from vaswani.train import FINISHED, last_checkpoint, split_run
+
+NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
+#: section 6.1: how many checkpoints are averaged
+LAST = {"base": 5, "big": 20}
+#: options that 'vaswani prepare' and 'vaswani plan' take
+TO_PREPARE = ("archives", "manifest", "workers", "limit")
+TO_PLAN = ("memory", "tokens_per_second")
+
+
+class Order(NamedTuple):
+    """What is to be reproduced, and where. ``row`` of Table 3, or None for Table 2."""
+
+    experiment: str
+    size: str
+    row: Optional[str]
+    run: Path
+    data: Path
+    #: to the experiment: the recipe's, the row's, the user's, in this order
+    changes: List[str]
+    #: what the paper has for the row: ppl, bleu
+    paper: Dict[str, Any]
+    config: Any
+    args: argparse.Namespace
+
+    @property
+    def subset(self) -> str:
+        """newstest2013 is Table 3's, newstest2014 Table 2's."""
+        return "valid" if self.row else "test"
+
+    @property
+    def checkpoint(self) -> Path:
+        """What is decoded: Table 3 is without averaging (6.2)."""
+        if self.row:
+            return last_checkpoint(self.run)
+        return self.run / "checkpoints" / f"checkpoint_average_last{LAST[self.size]}.pt"
+
+
+# ---- what is asked for ----------------------------------------------------------------------
+
+
+def find_order(args: argparse.Namespace) -> Order:
+    """The experiment, the row, the folders and the changes that the arguments name.
+
+    Raises:
+        UserError: an unknown name or row, or a change that cannot be.
+    """
+    from vaswani.fairseq_config import experiment_config
+
+    name, row = spelt(args.name), None
+    if name not in NAMES:
+        known = [known.replace("_", "-") for known in NAMES]
+        raise UserError(
+            f"there is no result '{args.name}'{nearest(args.name.replace('_', '-'), known)}; "
+            f"there are {', '.join(known)}"
+        )
+    folder, own = split_run(args.overrides)
+    for key, instead in (("task.data", "--data DIR"), ("checkpoint.save_dir", "run=NAME")):
+        if any(change.startswith(f"{key}=") for change in own):
+            raise UserError(f"{key} is used by several stages: give {instead} instead")
+    change: List[str] = []
+    paper: Dict[str, Any] = {}
+    if args.row:
+        name, row, change, paper = find_row(name, args.row)
+    recipe = "" if args.recipe == "paper" else f"_{args.recipe}"
+    place = Path(folder or (f"table3_{spelt(row)}{recipe}" if row and change else name + recipe))
+    place = place if "/" in str(place) else Path("runs") / place
+    data = Path(args.data or f"data/{name.rpartition('_')[0]}{recipe}")
+    changes = [f"task.data={data}/data-bin"] if args.data or recipe else []
+    changes += [*change, *own]
+    config = experiment_config(find_config(name), changes)
+    return Order(name, name.rpartition("_")[2], row, place, data, changes, paper, config, args)
+
+
+def find_row(name: str, asked: str) -> Tuple[str, str, List[str], Dict[str, Any]]:
+    """A row of Table 3: its experiment, its name, its changes, the paper's figures.
+
+    The rows "base" and "big" are Table 2's trainings, scored in another way.
+
+    Raises:
+        UserError: there is no such row, or not of this experiment.
+    """
+    table = read_yaml(find_config("table3"))
+    rows = {spelt(row).lower(): row for row in table["rows"]}
+    row = rows.get(spelt(asked).lower())
+    if row is None:
+        raise UserError(
+            f"Table 3 has no row '{asked}'{nearest(asked, list(table['rows']))}; "
+            f"rows are {', '.join(table['rows'])}"
+        )
+    big = table["base"].replace("base", "big")
+    if name not in (table["base"], big) or (name == big and row != "big"):
+        raise UserError(f"row {row} of Table 3 is of {table['base']}, not of {name}")
+    if row == "big":
+        return big, row, [], table["rows"][row]
+    return table["base"], row, table["rows"][row]["change"], table["rows"][row]
+
+
+def finished(order: Order) -> bool:
+    """Whether the run has all its updates."""
+    done = read_json(order.run / FINISHED).get("num_updates", 0)
+    return bool(done >= order.config.optimization.max_update)
+
+
+# ---- commands -------------------------------------------------------------------------------
+
+
+def commands(order: Order, chosen: List[str], gpus: int, here: int) -> Dict[str, List[str]]:
+    """Each stage's command line; ``chosen`` is the batch, ``here`` the GPUs of this machine."""
+    recipe = order.experiment.rpartition("_")[0]
+    recipe += "" if order.args.recipe == "paper" else f"_{order.args.recipe}"
+    get = ["prepare", recipe, *options(order, TO_PREPARE)]
+    if order.args.data:
+        get += ["--out", order.args.data]
+    if order.args.start in ("plan", "prepare"):
+        get += ["--from", "raw"]
+    train = ["train", order.experiment, *chosen, *order.changes]
+    if order.run != Path("runs") / order.experiment:
+        train.append(f"run={order.run}")
+    if gpus < here:
+        train.append(f"distributed_training.distributed_world_size={gpus}")
+    run_name, subset = str(order.run), ["--subset", order.subset]
+    found = {
+        "plan": plan_arguments(order, gpus),
+        "prepare": get,
+        "train": train,
+        "average": ["average", run_name, "--last", str(LAST[order.size])],
+        "generate": ["generate", str(order.checkpoint), *subset],
+        "score": ["score", run_name, *subset],
+    }
+    return {stage: ["vaswani", *command] for stage, command in found.items()}
+
+
+def batch(max_tokens: int, update_freq: int) -> List[str]:
+    """The changes that set an update's batch."""
+    return [f"dataset.max_tokens={max_tokens}", f"optimization.update_freq=[{update_freq}]"]
+
+
+def options(order: Order, names: Tuple[str, ...]) -> List[str]:
+    """Those of the options that were given, to hand on."""
+    given = [(name, getattr(order.args, name)) for name in names]
+    return [
+        word for name, value in given if value for word in (f"--{name.replace('_', '-')}", value)
+    ]
+
+
+def plan_arguments(order: Order, gpus: int) -> List[str]:
+    """Those of ``vaswani plan``, and before them its name."""
+    hardware = ["--gpus", str(gpus), *options(order, TO_PLAN)]
+    return ["plan", order.experiment, *order.changes, *hardware]
+
+
+def plan_on(order: Order, gpus: int) -> Dict[str, Any]:
+    """What ``vaswani plan`` finds; of the data where it is there."""
+    parser = argparse.ArgumentParser()
+    plan.add_arguments(parser)
+    return plan.plan(parser.parse_args(plan_arguments(order, gpus)[1:]))
+
+
+def plan_table(found: Dict[str, Any]) -> str:
+    """The plan without its command: that stands among the others."""
+    return plan.table(found).rpartition("\n\n")[0]
