@@ -295,3 +295,11 @@ def test_replace_unk_in_our_task(raw_data, trained):
     common = ["--dataset-impl", "raw", *PREFIX, "--max-len-b", "6", "--replace-unk"]
     theirs = stock.generate(raw_data, trained, *common)
     assert hypotheses(stock.generate(raw_data, trained, *common, *OURS)) == hypotheses(theirs)
+
+
+def test_bleu_in_validation_is_by_our_search(tiny_data_bin, tmp_path, searches):
+    options = '{"beam": 2, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 5}'
+    bleu = ["--eval-bleu", "--eval-bleu-args", options]
+    lines = stock.train(tiny_data_bin, tmp_path, *GNMT[:4], *bleu, "--max-update", "4")
+    assert set(searches) == {"gnmt"}
+    assert any(" | bleu " in line for line in lines)
