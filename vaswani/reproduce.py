@@ -61,6 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the stages one after the other, or say what they would be."""
+    if args.gpus is not None and args.gpus < 1:
+        raise UserError(f"--gpus must be at least 1, not {args.gpus}")
     order = find_order(args)
     stages = [stage for stage in STAGES if not (order.row and stage == "average")]
     first = position(stages, args.start) if args.start else 0

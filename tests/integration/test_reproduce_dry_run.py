@@ -1,0 +1,135 @@
+"""``vaswani reproduce``: what it says before anything is done, and what it refuses.
+
+In this process, without data, network or GPUs; the doing is in test_reproduce.py.
+"""
+
+import argparse
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vaswani import cli, published, reproduce, results
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = [f"wmt14-en-{target}-{size}" for target in ("de", "fr") for size in ("base", "big")]
+TABLE_3 = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch) -> Path:
+    """An empty folder without a network and without GPUs."""
+
+    def refuse(*_):
+        raise AssertionError("nothing is to be fetched")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
+    assert cli.main(["reproduce", name, "--gpus", "8", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    pair, size = name[len("wmt14-") :].rsplit("-", 1)
+    paper = published.FIGURES["wmt14/full", pair][0]
+    last = 20 if size == "big" else 5
+    run = f"runs/{name.replace('-', '_')}"
+    commands = [line.split(" vaswani ")[1] for line in said.splitlines() if " vaswani " in line]
+    assert [command.split()[0] for command in commands] == [
+        *("plan", "prepare", "train", "average", "generate", "score")
+    ]
+    assert commands[1] == f"prepare wmt14_{pair.replace('-', '_')}"
+    assert commands[2].startswith(f"train {name.replace('-', '_')} dataset.max_tokens=")
+    assert commands[3] == f"average {run} --last {last}"
+    assert f"checkpoint_average_last{last}.pt --subset test" in commands[4]
+    assert f"expected by Table 2: {getattr(paper, size)} BLEU" in said
+    # 5.2: 0.4 s × 100,000 and 1.0 s × 300,000 updates; Table 2's operations
+    hours, flops = ("83.3", "2.3e+19") if size == "big" else ("11.1", "3.3e+18")
+    assert f"{hours} hours on 8 of the paper's P100" in said and f"Table 2 has {flops}" in said
+    assert "GB in data/wmt14" in said and "checkpoints of" in said, "disk for both"
+    assert not list(nowhere.iterdir())
+
+
+@pytest.mark.parametrize("row", TABLE_3["rows"])
+def test_every_row_of_table_3_has_a_command(row):
+    figures = TABLE_3["rows"][row]
+    parser = argparse.ArgumentParser()
+    reproduce.add_arguments(parser)
+    order = results.find_order(parser.parse_args(["wmt14-en-de-base", "--row", row]))
+    found = results.commands(order, [], 8, 8)
+    assert (order.paper["ppl"], order.paper["bleu"]) == (figures["ppl"], figures["bleu"])
+    assert found["generate"][-2:] == found["score"][-2:] == ["--subset", "valid"]
+    assert found["generate"][2].endswith("checkpoints/checkpoint_last.pt"), "without averaging"
+    if row in ("base", "big"):  # the trainings of Table 2, scored in another way
+        assert found["train"] == ["vaswani", "train", f"wmt14_en_de_{row}"]
+    else:
+        run = f"run=runs/table3_{row.replace('-', '_')}"
+        assert found["train"] == ["vaswani", "train", "wmt14_en_de_base", *figures["change"], run]
+
+
+def test_a_dry_run_of_a_row(nowhere, capsys):
+    line = ["reproduce", "wmt14_en_de_base", "--row", "a_h1", "--gpus", "8", "--dry-run"]
+    assert cli.main(line) == 0
+    said = capsys.readouterr().out
+    assert "row A-h1: perplexity 5.29, 24.9 BLEU on newstest2013, without averaging" in said
+    assert "vaswani average" not in said and "run=runs/table3_A_h1" in said
+
+
+def test_options_reach_the_commands(nowhere, capsys):
+    options = ["--recipe", "t2t", "--archives", "/a", "--limit", "9", "--memory", "80"]
+    changes = ["model.dropout=0.2", "run=second"]
+    line = ["reproduce", "wmt14-en-de-base", *options, *changes, "--gpus", "2", "--dry-run"]
+    assert cli.main([*line, "--from", "prepare"]) == 0
+    said = capsys.readouterr().out
+    assert "prepare wmt14_en_de_t2t --archives /a --limit 9 --from raw" in said
+    assert "wmt14_en_de_base on 2 GPUs of 80 GB" in said
+    train = next(line for line in said.splitlines() if " vaswani train " in line)
+    for change in ("task.data=data/wmt14_en_de_t2t/data-bin", changes[0], "run=runs/second"):
+        assert change in train
+    assert cli.main([*line, "--from", "generate"]) == 0
+    said = capsys.readouterr().out
+    assert "vaswani train" not in said and "vaswani generate runs/second/" in said
+
+
+def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    line = ["reproduce", "wmt14-en-de-base", "--dry-run"]
+    for more, gpus, said in (([], 8, False), (["--gpus", "2"], 2, True)):
+        assert cli.main([*line, *more]) == 0
+        out = capsys.readouterr().out
+        assert f"on {gpus} GPUs" in out
+        assert ("distributed_training.distributed_world_size=2" in out) == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["wmt14-en-de-bse"], "did you mean 'wmt14-en-de-base'?"),
+        (["wmt14_en_ro_base"], "there are wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base"),
+        (["wmt14-en-de-base", "--row", "C-n3"], "no row 'C-n3' (did you mean 'C-n"),
+        (["wmt14-en-fr-base", "--row", "C-n2"], "of wmt14_en_de_base, not of wmt14_en_fr_base"),
+        (["wmt14-en-de-base", "--from", "trian"], "no stage 'trian' (did you mean 'train'?)"),
+        (["wmt14-en-de-base", "--row", "C-n2", "--from", "average"], "no stage 'average'"),
+        (["wmt14-en-de-base", "model.droput=0"], "model has no key 'droput'"),
+        (["wmt14-en-de-base", "task.data=x"], "give --data DIR instead"),
+        (["wmt14-en-de-base", "--gpus", "0"], "--gpus must be at least 1, not 0"),
+        (["wmt14-en-de-base"], "no GPU here, and this takes 11 hours on 8 of the paper's P100"),
+        (["wmt14-en-de-base", "--gpus", "1"], "takes 89 hours on 1 of"),
+        (["wmt14-en-de-base", "--from", "train"], "see the whole way on a CPU in small: scripts/"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(nowhere, capsys, arguments, said):
+    assert cli.main(["reproduce", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not list(nowhere.iterdir())
+
+
+def test_more_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert cli.main(["reproduce", "wmt14-en-de-base", "--gpus", "8"]) == 1
+    assert "this machine shows 2 GPUs, not 8" in capsys.readouterr().err
