@@ -31,7 +31,7 @@ check: setup
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy $(PACKAGES)
-	@$(RUN) shellcheck -x scripts/*.sh .ci/run
+	@$(RUN) shellcheck -x scripts/*.sh scripts/slurm/*.sbatch .ci/run
 	@$(RUN) python -m pytest -q tests/unit/test_imports.py
 
 multi30k: setup

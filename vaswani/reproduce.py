@@ -218,15 +218,15 @@ def expected(order: Order) -> List[str]:
         return [f"expected by Table 3, row {order.row}: {line}, without averaging"]
     pair = order.config.task.source_lang + "-" + order.config.task.target_lang
     figures = published.FIGURES["wmt14/full", pair]
-    lines = [
-        f"expected by {figure.source}: {getattr(figure, order.size)} BLEU on newstest2014 "
-        f"(scored by: {figure.scorer})"
-        for figure in figures[:1]
-    ]
+    paper = figures[0]
+    bleu = f"{getattr(paper, order.size)} BLEU on newstest2014 (scored by: {paper.scorer})"
+    lines = [f"expected by {paper.source}: {bleu}"]
     others = [getattr(f, order.size) for f in figures if f.scorer == "sacreBLEU"]
-    others = sorted(bleu for bleu in others if bleu)
+    others = sorted({str(bleu) for bleu in others if bleu})
     if others:
-        lines.append(f"others report {others[0]} to {others[-1]} by sacreBLEU")
+        lowest, highest = others[0], others[-1]
+        span = lowest if lowest == highest else f"{lowest} to {highest}"
+        lines.append(f"others report {span} by sacreBLEU")
     return lines
 
 
