@@ -4,10 +4,12 @@ Shape letters: B batch, T queries (target), S keys (source), H heads, D model wi
 K per-head width of queries and keys (d_k), V per-head width of values (d_v).
 
 Masks are **additive**: 0 where a query may look, -inf where it may not, of any shape that
-broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers.
+broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers. The causal
+mask over a whole sequence is so common that it has a name, :data:`CAUSAL`: the fused kernels then
+need no mask, and skip what it hides.
 """
 
-from typing import Optional, Tuple
+from typing import Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +20,15 @@ from .linear import Linear
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
 
+CAUSAL = "causal"
+"""The mask of :func:`causal_mask` for as many queries as keys (section 3.2.3)."""
+
+Mask = Union[Tensor, str, None]
+"""Additive, broadcastable to [B, H, T, S]; or ``CAUSAL``; or None where all may look at all."""
+
 
 def readable_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, dropout: float = 0.0
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, dropout: float = 0.0
 ) -> Tuple[Tensor, Tensor]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V (equation 1).
 
@@ -28,13 +36,15 @@ def readable_attention(
         query: [B, H, T, K]
         key: [B, H, S, K]
         value: [B, H, S, V]
-        mask: additive, broadcastable to [B, H, T, S]
+        mask: see :data:`Mask`
         dropout: probability with which a weight is set to zero
 
     Returns:
         The attended values [B, H, T, V] and the weights before dropout [B, H, T, S].
     """
     scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5  # [B, H, T, S]
+    if isinstance(mask, str):
+        mask = causal_mask(query.size(2), like=scores)
     if mask is not None:
         scores = scores + mask
     weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
@@ -43,7 +53,7 @@ def readable_attention(
 
 
 def fast_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, dropout: float = 0.0
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, dropout: float = 0.0
 ) -> Tensor:
     """The same function by torch's fused kernels, which never store the weights.
 
@@ -54,9 +64,21 @@ def fast_attention(
         with torch.autocast("cpu", enabled=False):
             wide = fast_attention(query.float(), key.float(), value.float(), mask, dropout)
         return wide.to(query.dtype)
+    if isinstance(mask, str):
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
     if mask is not None:
         mask = mask.to(query.dtype)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+
+
+def keep_off_cudnn() -> None:
+    """Leave cuDNN's attention out of torch's choice.
+
+    It makes a plan for every new shape, which takes about a second; fairseq's batches have thousands
+    of shapes. The other fused kernels need none. Not measured on a GPU by us.
+    """
+    if torch.cuda.is_available() and hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def causal_mask(length: int, like: Tensor) -> Tensor:
@@ -147,7 +169,7 @@ class MultiHeadAttention(nn.Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Optional[Tensor],
+        mask: Mask,
         need_weights: bool,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Attention per head, heads joined, then W^O.
@@ -156,7 +178,7 @@ class MultiHeadAttention(nn.Module):
             query: [B, H, T, K]
             key: [B, H, S, K]
             value: [B, H, S, V]
-            mask: additive, broadcastable to [B, H, T, S]
+            mask: see :data:`Mask`
             need_weights: also return the weights (takes the readable path)
 
         Returns:
@@ -187,13 +209,13 @@ class SelfAttention(MultiHeadAttention):
     def forward(
         self,
         x: Tensor,
-        mask: Optional[Tensor] = None,
+        mask: Mask = None,
         cache: Optional[LayerCache] = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Args:
             x: [B, T, D]
-            mask: additive, broadcastable to [B, H, T, S]
+            mask: see :data:`Mask`
             cache: in incremental decoding, keys and values of the earlier steps; those of ``x``
                 are put in too
             need_weights: also return the weights
@@ -221,14 +243,14 @@ class CrossAttention(MultiHeadAttention):
         self,
         x: Tensor,
         memory: Tensor,
-        mask: Optional[Tensor] = None,
+        mask: Mask = None,
         cache: Optional[LayerCache] = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Args:
             x: [B, T, D], from the decoder
             memory: [B, S, D], the encoder's output
-            mask: additive, broadcastable to [B, H, T, S]
+            mask: see :data:`Mask`
             cache: in incremental decoding, filled at the first step and used at all others, so
                 that keys and values are computed once per sentence. ``x`` may then be
                 [B·k, T, D], k hypotheses of each sentence: they look at the same keys

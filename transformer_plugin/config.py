@@ -95,6 +95,9 @@ class VaswaniTransformerConfig(FairseqDataclass):
     precision: ChoiceEnum(PRECISIONS) = option(  # type: ignore[valid-type]
         "fp32", "bf16: products under autocast, with fp32 weights, softmax, norms and loss"
     )
+    compile: bool = option(
+        False, "torch.compile of each layer, for batches of any shape (slower on a CPU)"
+    )
     max_source_positions: int = II("task.max_source_positions")
     max_target_positions: int = II("task.max_target_positions")
 

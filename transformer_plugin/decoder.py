@@ -10,7 +10,7 @@ import torch
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
-from .attention import CrossAttention, SelfAttention, causal_mask
+from .attention import CAUSAL, CrossAttention, Mask, SelfAttention, causal_mask
 from .cache import DecoderCache
 from .config import VaswaniTransformerConfig
 from .embedding import InputEmbedding, LearnedPositions
@@ -114,8 +114,8 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         cache = self.cache_in(incremental_state)
         seen = cache.length if cache else 0
         x = self.embedding(prev_output_tokens, skip=seen)
-        causal = None
-        if x.size(1) > 1:
+        causal: Mask = CAUSAL if x.size(1) > 1 else None
+        if causal and seen:  # several new positions after earlier ones
             causal = causal_mask(prev_output_tokens.size(1), like=x)[seen:]
         return self.run_layers(
             x, causal, encoder_out, cache, need_head_weights, need_alignment=not self.training
@@ -140,7 +140,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
     def run_layers(
         self,
         x: Tensor,
-        causal: Optional[Tensor],
+        causal: Mask,
         encoder_out: EncoderOut,
         cache: Optional[DecoderCache],
         need_head_weights: bool = False,

@@ -9,7 +9,7 @@ from typing import Callable, Optional, Tuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import CrossAttention, SelfAttention
+from .attention import CrossAttention, Mask, SelfAttention
 from .cache import LayerCache
 from .dropout import Dropout
 from .linear import Linear
@@ -120,7 +120,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        causal: Optional[Tensor],
+        causal: Mask,
         memory: Tensor,
         memory_mask: Optional[Tensor],
         cache: Optional[LayerCache] = None,
@@ -128,7 +128,7 @@ class DecoderLayer(nn.Module):
     ) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
         """Args:
             x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
-            causal: additive, hides later positions: [T, T]; None in incremental decoding
+            causal: hides later positions; None in incremental decoding
             memory: the encoder's output [B, S, D]; in beam search B may be the number of sentences
                 and that of ``x`` a multiple of it, see :class:`CrossAttention`
             memory_mask: additive, hides padding: [B, 1, 1, S]

@@ -28,6 +28,14 @@ def mkl_is_slow() -> bool:
     return amd and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
+def in_autocast() -> bool:
+    """Whether autocast decides the types of products on the CPU; torch asked otherwise till 2.3."""
+    try:
+        return torch.is_autocast_enabled("cpu")
+    except TypeError:
+        return torch.is_autocast_cpu_enabled()
+
+
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether ``linear`` gives this product to oneDNN."""
     return (
@@ -35,7 +43,7 @@ def by_onednn(x: Tensor, weight: Tensor) -> bool:
         and x.device.type == "cpu"
         and x.numel() * weight.size(0) >= WORTHWHILE
         and mkl_is_slow()
-        and not torch.is_autocast_cpu_enabled()
+        and not in_autocast()
     )
 
 
@@ -93,3 +101,9 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] → [..., O]."""
         return linear(x, self.weight, self.bias)
+
+    def to_bf16(self) -> None:
+        """For inference only: the weights in bf16, as autocast would make them anew each batch."""
+        self.requires_grad_(False)
+        for name, parameter in list(self.named_parameters()):
+            setattr(self, name, nn.Parameter(parameter.to(torch.bfloat16), requires_grad=False))

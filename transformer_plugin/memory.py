@@ -15,9 +15,9 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 def keep_freed_memory() -> bool:
     """Ask glibc not to give large freed blocks back to the system; returns whether it was asked.
 
-    By default each tensor above 32 MB, and many below, is mapped and unmapped every time, and the
-    system clears its pages anew: a third of a bf16 update on a CPU. Nothing is done where a GPU
-    computes, outside glibc, or where the user has set MALLOC_… variables of his own.
+    By default each tensor above 32 MB is mapped and unmapped every time, and the system clears its
+    pages anew. Nothing is done where a GPU computes, outside glibc, or where the user has set
+    MALLOC_… variables of his own.
     """
     tuned = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
     if torch.cuda.is_available() or tuned or platform.libc_ver()[0] != "glibc":

@@ -1,10 +1,13 @@
 """The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
 
+import logging
 from typing import Any, Mapping
 
+import torch
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
+from .attention import keep_off_cudnn
 from .checkpoints import CheckpointError, explain_mismatch
 from .config import (
     ConfigError,
@@ -17,8 +20,12 @@ from .config import (
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
+from .layers import DecoderLayer, EncoderLayer
 from .linear import Linear
 from .memory import keep_freed_memory
+from .precision import has_bf16_units
+
+logger = logging.getLogger(__name__)
 
 
 @register_model("vaswani_transformer", dataclass=VaswaniTransformerConfig)
@@ -41,6 +48,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         check_model_config(cfg)
         check_task(cfg, task)
         keep_freed_memory()
+        keep_off_cudnn()
         source, target = task.source_dictionary, task.target_dictionary
         source_tokens = embedding_table(len(source), cfg.encoder_embed_dim, source.pad())
         output_projection = Linear(cfg.decoder_embed_dim, len(target), bias=False)
@@ -55,7 +63,18 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         )
         model = cls(cfg, encoder, decoder)
         initialise(model)
+        if cfg.compile:
+            compile_layers(model)
         return model
+
+    def prepare_for_inference_(self, cfg: Any) -> None:
+        """As fairseq's. With ``--precision bf16`` the matrices become bf16 once, not each batch."""
+        super().prepare_for_inference_(cfg)
+        device = self.decoder.output_projection.weight.device
+        if str(self.cfg.precision) == "bf16" and has_bf16_units(device.type):
+            for module in self.modules():
+                if isinstance(module, Linear):
+                    module.to_bf16()
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, **kwargs: Any
@@ -117,6 +136,23 @@ def input_embedding(
     else:
         positions = SinusoidalPositions(tokens.embedding_dim, str(cfg.sinusoid_layout))
     return InputEmbedding(tokens, positions, cfg.dropout)
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Let ``torch.compile`` make one program of each layer, for batches of any shape.
+
+    The first updates then take minutes. Where compiling fails, that is said, and it is left out.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.compile(lambda x: x + 1, dynamic=True)(torch.ones(2, device=device))
+    except Exception as error:  # whatever a compiler that is missing or broken leads to
+        reason = str(error).strip().splitlines()[0]
+        logger.warning("--compile: torch.compile fails here (%s); going on without it", reason)
+        return
+    for module in model.modules():
+        if isinstance(module, (EncoderLayer, DecoderLayer)):
+            module.compile(dynamic=True)
 
 
 def initialise(model: nn.Module) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from transformer_plugin.attention import (
+    CAUSAL,
     CrossAttention,
     SelfAttention,
     causal_mask,
@@ -31,12 +32,16 @@ def test_equation_1_by_hand() -> None:
     assert weights.flatten().tolist() == pytest.approx([expected, 1 - expected], abs=1e-6)
 
 
-@pytest.mark.parametrize("length", [1, 5, 130])
-@pytest.mark.parametrize("masked", ["none", "padding", "causal"])
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+@pytest.mark.parametrize("length", [1, 5, 130, 1024])
+@pytest.mark.parametrize("masked", ["none", "padding", "causal", "causal by name"])
 @pytest.mark.parametrize("value_dim", [8, 4])
-def test_fast_equals_readable(length: int, masked: str, value_dim: int) -> None:
-    """Values and gradients; d_v may differ from d_k."""
-    inputs = [random_heads(2, 3, length, d, seed=d) for d in (8, 8, value_dim)]
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_fast_equals_readable(length: int, masked: str, value_dim: int, dtype: torch.dtype) -> None:
+    """Values and gradients, in every type; d_v may differ from d_k."""
+    inputs = [random_heads(2, 3, length, d, seed=d).to(dtype) for d in (8, 8, value_dim)]
     mask = None
     if masked == "padding":
         is_padding = torch.zeros(2, length, dtype=torch.bool)
@@ -45,13 +50,27 @@ def test_fast_equals_readable(length: int, masked: str, value_dim: int) -> None:
     elif masked == "causal":
         mask = causal_mask(length, like=inputs[0])
     results = []
-    for function in (lambda *a: readable_attention(*a)[0], fast_attention):
+    for function, its_mask in (
+        (lambda *a: readable_attention(*a)[0], mask),
+        (fast_attention, CAUSAL if masked == "causal by name" else mask),
+    ):
+        if masked == "causal by name" and its_mask is None:
+            its_mask = causal_mask(length, like=inputs[0])
         leaves = [x.clone().requires_grad_() for x in inputs]
-        out = function(*leaves, mask)
+        out = function(*leaves, its_mask)
         out.square().sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
     for readable, fast in zip(*results, strict=True):
-        torch.testing.assert_close(fast, readable, rtol=0, atol=1e-10)
+        error = (fast - readable).abs().max() / readable.abs().max().clamp(min=1)
+        assert error < TOLERANCE[dtype]
+
+
+def test_causal_has_one_meaning() -> None:
+    """By its name and as a tensor, in the readable function."""
+    heads = random_heads(2, 3, 6, 8)
+    named = readable_attention(heads, heads, heads, CAUSAL)
+    given = readable_attention(heads, heads, heads, causal_mask(6, like=heads))
+    torch.testing.assert_close(named, given, rtol=0, atol=0)
 
 
 def test_masked_keys_have_no_weight() -> None:

@@ -30,7 +30,8 @@ MAY_IMPORT = {
         *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
     },
     "model": {
-        *{"checkpoints", "config", "decoder", "embedding", "encoder", "layers", "linear", "memory"},
+        *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "layers"},
+        *{"linear", "memory", "precision"},
     },
     "loss": {"linear"},
     "criterion": {"config", "loss"},

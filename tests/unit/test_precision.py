@@ -1,0 +1,79 @@
+"""bf16 for inference, and layers that torch.compile has made one program of."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.models import batch, small_model
+from transformer_plugin import model as module
+from transformer_plugin.linear import Linear
+
+ROOT = Path(__file__).resolve().parents[2]
+FOR_INFERENCE = SimpleNamespace(generation=SimpleNamespace(no_beamable_mm=True))
+
+
+def logits(model):
+    """What the model says of the example batch, at its real positions."""
+    source, previous, target = batch()
+    return model(source, None, previous)[0][target.ne(1)]
+
+
+@pytest.mark.parametrize("precision,converted", [("bf16", True), ("fp32", False)])
+def test_matrices_are_converted_once(precision, converted, monkeypatch):
+    """In bf16 only, and where the device has it; the logits are those that autocast gives."""
+    monkeypatch.setattr(module, "has_bf16_units", lambda device: True)
+    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: True)
+    model = small_model(precision=precision).eval()
+    with torch.no_grad():
+        before = logits(model)
+        model.prepare_for_inference_(FOR_INFERENCE)
+        after = logits(model)
+    matrices = [m.weight.dtype == torch.bfloat16 for m in model.modules() if isinstance(m, Linear)]
+    assert len(matrices) > 10 and set(matrices) == {converted}
+    assert model.encoder.embedding.tokens.weight.dtype == torch.float32
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+
+
+def test_matrices_stay_without_the_units(monkeypatch):
+    """A device without bf16 keeps float32."""
+    monkeypatch.setattr(module, "has_bf16_units", lambda device: False)
+    model = small_model(precision="bf16").eval()
+    model.prepare_for_inference_(FOR_INFERENCE)
+    assert model.decoder.output_projection.weight.dtype == torch.float32
+
+
+COMPILED = """
+import torch
+from tests.models import batch, small_model
+results = []
+for chosen in (False, True):
+    model = small_model(compile=chosen).train()
+    source, previous, target = batch()
+    for cut in (0, 1, 2):
+        logits = model(source, None, previous[:, : previous.size(1) - cut])[0]
+        logits.square().mean().backward()
+    results.append((logits.detach(), model.encoder.layers[0].feed_forward.fc1.weight.grad))
+for plain, compiled in zip(*results):
+    torch.testing.assert_close(compiled, plain, rtol=0, atol=1e-5)
+print("equal")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["as it is", "missing"])
+def test_compiled_layers(compiler, tmp_path):
+    """The same logits and gradients for several shapes; without a C++ compiler, uncompiled."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    if compiler == "missing":
+        environment["CXX"] = "/no/such/compiler"
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "equal", done.stderr[-3000:]
+    if compiler == "missing":
+        assert done.stderr.count("--compile: torch.compile fails here") == 1
