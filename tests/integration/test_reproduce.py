@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests import archives
+from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 #: pairs in each training archive
@@ -254,14 +255,19 @@ def test_a_row_of_table_3_on_the_development_set_without_averaging(prepared):
     assert "20 sentences: newstest2013 has 3,000" in said.stdout
 
 
-def test_what_stops_a_stage_stops_all(place):
+def test_what_stops_a_stage_stops_all(place, monkeypatch, capfd):
     """No archive can be had: its sentence, its exit code, and no training."""
     table = yaml.safe_load(Path(place.options[1]).read_text(encoding="utf-8"))
     for part in table["parts"].values():
         for source in part["sources"]:
             source["url"] = source["url"].replace("/wmt", "/gone")
     (place.folder / "gone.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
-    said = place.reproduce("wmt14-en-de-base", "--manifest", "gone.yaml")
-    assert said.returncode == 1 and "Traceback" not in said.stderr
-    assert "vaswani prepare: " in said.stderr and "== train" not in said.stderr
+    monkeypatch.chdir(place.folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    line = ["reproduce", "wmt14-en-de-base", *place.options, "--manifest", "gone.yaml"]
+    assert cli.main(line) == 1
+    said = capfd.readouterr().err
+    assert "Traceback" not in said and "== train" not in said
+    assert said.splitlines()[-2].startswith("vaswani prepare: ") and "404" in said
+    assert "the stage 'prepare' ended with exit code 1" in said.splitlines()[-1]
     assert not (place.folder / "runs").exists()
