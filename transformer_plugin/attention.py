@@ -74,8 +74,8 @@ def fast_attention(
 def keep_off_cudnn() -> None:
     """Leave cuDNN's attention out of torch's choice.
 
-    It makes a plan for every new shape, which takes about a second; fairseq's batches have thousands
-    of shapes. The other fused kernels need none. Not measured on a GPU by us.
+    It makes a plan for every new shape, which takes about a second; fairseq's batches have
+    thousands of shapes. The other fused kernels need none. Not measured on a GPU by us.
     """
     if torch.cuda.is_available() and hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
         torch.backends.cuda.enable_cudnn_sdp(False)

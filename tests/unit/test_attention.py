@@ -32,7 +32,7 @@ def test_equation_1_by_hand() -> None:
     assert weights.flatten().tolist() == pytest.approx([expected, 1 - expected], abs=1e-6)
 
 
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 5e-2}
 
 
 @pytest.mark.parametrize("length", [1, 5, 130, 1024])
