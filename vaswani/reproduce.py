@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--manifest", metavar="FILE", help="other addresses of the archives")
     parser.add_argument("--workers", metavar="N", help="processes that prepare (all cores)")
     parser.add_argument("--limit", metavar="PAIRS", help="a trial with so many training pairs")
+    parser.add_argument("--test-sets", metavar="WHERE", help="archives, or sacrebleu (archives)")
     parser.add_argument("--memory", metavar="GB", help="memory of a GPU (16)")
     parser.add_argument("--tokens-per-second", metavar="X", help="for the hours, if known")
 
@@ -72,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if "train" in stages[first:] and (args.start in STAGES[:3] or not finished(order)):
         refuse_without_gpus(order, here)
+        if args.start == "train" and not (order.data / "data-bin").is_dir():
+            raise UserError(f"there is no data in {order.data} to train on: leave out --from train")
     if args.start:
         set_aside(order, stages[first:])
     for stage in stages[first:]:
@@ -242,7 +245,7 @@ def table_3(order: Order) -> List[str]:
     with open(order.run / "train.jsonl", encoding="utf-8") as stream:
         validated = [line for line in map(json.loads, stream) if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
-    here = {"ppl": validated[-1]["valid_ppl"], "bleu": split}
+    here = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
     with atomic_write(order.run / "eval" / "table3.json") as stream:
         report = {"row": order.row, "paper": order.paper, "here": here}
         json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)

@@ -14,7 +14,7 @@ NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("ba
 #: section 6.1: how many checkpoints are averaged
 LAST = {"base": 5, "big": 20}
 #: options that 'vaswani prepare' and 'vaswani plan' take
-TO_PREPARE = ("archives", "manifest", "workers", "limit")
+TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets")
 TO_PLAN = ("memory", "tokens_per_second")
 
 

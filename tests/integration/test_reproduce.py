@@ -42,18 +42,21 @@ import os, signal, sys
 
 stage, _, left = os.environ.get("KILL_IN", "").partition(":")
 
-def counted(move):
-    def moved(*arguments, **options):
-        global left
+class Counted:  # no function, which a class that has it as an attribute would take for a method
+    left = int(left or 0)
+
+    def __init__(self, move):
+        self.move = move
+
+    def __call__(self, *arguments, **options):
         if sys.argv[1:2] == [stage]:
-            left = int(left) - 1
-            if left == 0:
+            Counted.left -= 1
+            if Counted.left == 0:
                 for process in (os.getppid(), os.getpid()):
                     os.kill(process, signal.SIGKILL)
-        return move(*arguments, **options)
-    return moved
+        return self.move(*arguments, **options)
 
-os.replace, os.rename = counted(os.replace), counted(os.rename)
+os.replace, os.rename = Counted(os.replace), Counted(os.rename)
 """
 FULL = """
 import resource, sys
