@@ -4,8 +4,8 @@
 # of 'vaswani generate' (--subset valid, --beam 4 …).
 #
 #   scripts/evaluate.sh RUN [options of vaswani generate]
-#   LAST=20              how many checkpoints are averaged; else as many as the run keeps
-#                        (keep_interval_updates: 5 of base, 20 of big), else 5
+#   LAST=N               how many checkpoints are averaged; else the paper's: 20 where the run keeps
+#                        so many (keep_interval_updates; big), 5 otherwise
 #   AVERAGE=no           the last checkpoint alone, as the development set of Table 3 was scored:
 #                        AVERAGE=no scripts/evaluate.sh RUN --subset valid
 set -euo pipefail
@@ -32,7 +32,7 @@ else
     if [[ -f $folder/config.yaml ]]; then
         kept=$(sed -n 's/^ *keep_interval_updates: *\([1-9][0-9]*\) *$/\1/p' "$folder/config.yaml")
     fi
-    vaswani average "$run" --last "${LAST:-${kept:-5}}"
+    vaswani average "$run" --last "${LAST:-$((${kept:-5} < 20 ? 5 : 20))}"
 fi
 vaswani generate "$model" "$@"
 exec vaswani score "$run" --subset "$subset"

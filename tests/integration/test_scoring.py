@@ -177,7 +177,8 @@ def test_references_of_a_run_that_nobody_prepared(score, tmp_path):
 @pytest.mark.parametrize(
     ("kept", "environment", "arguments", "stages"),
     [
-        ("20", {}, [], ["average r --last 20", "generate r", "score r --subset test"]),
+        ("21", {}, [], ["average r --last 20", "generate r", "score r --subset test"]),
+        ("6", {}, [], ["average r --last 5", "generate r", "score r --subset test"]),
         ("-1", {}, [], ["average r --last 5", "generate r", "score r --subset test"]),
         (
             "5",
@@ -195,7 +196,7 @@ def test_references_of_a_run_that_nobody_prepared(score, tmp_path):
     ],
 )
 def test_the_stages_of_evaluate(tmp_path, kept, environment, arguments, stages):
-    """As many checkpoints as the run keeps: 5 of base, 20 of big (section 6.1)."""
+    """5 checkpoints of base and 20 of big (section 6.1), of which the runs keep one more."""
     config = {"checkpoint": {"keep_interval_updates": int(kept), "keep_last_epochs": 7}}
     write(tmp_path / "runs" / "r" / "config.yaml", [yaml.safe_dump(config)])
     (tmp_path / "vaswani").write_text('#!/bin/sh\necho "$*"\n', encoding="utf-8")
