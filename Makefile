@@ -3,9 +3,11 @@
 #   VENV=.venv          where the environment lies
 #   PAIR=en-fr          the demo's languages (default en-de)
 #   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
+#   BENCH="train --full" what `make bench` measures (default: everything, in about 10 minutes)
 PYTHON ?=
 VENV ?= .venv
 PAIR ?= en-de
+BENCH ?=
 MULTI30K ?=
 
 export PYTHON VENV
@@ -13,7 +15,7 @@ BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH"
 PACKAGES := transformer_plugin vaswani
 
-.PHONY: setup demo test test-all check multi30k clean
+.PHONY: setup demo test test-all check bench multi30k clean
 
 setup:
 	@scripts/setup.sh
@@ -33,6 +35,9 @@ check: setup
 	@$(RUN) mypy $(PACKAGES)
 	@$(RUN) shellcheck -x scripts/*.sh scripts/slurm/*.sbatch .ci/run
 	@$(RUN) python -m pytest -q tests/unit/test_imports.py
+
+bench: setup
+	@$(RUN) python -m benchmarks.run $(BENCH)
 
 multi30k: setup
 	@$(RUN) scripts/multi30k.sh $(MULTI30K)

@@ -1,4 +1,4 @@
-"""Memory that a CPU training frees and takes again in every update stays with the process."""
+"""How a CPU training takes its memory: freed blocks stay with the process, plans do not pile up."""
 
 import ctypes
 import os
@@ -9,6 +9,16 @@ import torch
 
 # numbers of glibc's mallopt (malloc.h)
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+
+
+PLANS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+"""oneDNN keeps a plan, up to a megabyte of code, for each of so many shapes of product. Its 1,024
+are fewer than fairseq's batches have, and so are mostly of no use; with 64 a training is as quick."""
+
+
+def keep_few_plans() -> None:
+    """Bound oneDNN's plans, unless the user has; before the first product, or it has no effect."""
+    os.environ.setdefault(PLANS, "64")
 
 
 @lru_cache(maxsize=None)

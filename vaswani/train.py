@@ -27,6 +27,9 @@ from vaswani.progress import TrainingProgress
 
 FINISHED = "finished.json"
 
+HOW_IT_COMPUTES = ("attention_impl", "compile", "precision")
+"""Options of the model that change neither its parameters nor what it is: a run may change them."""
+
 
 class Order(NamedTuple):
     """What rank 0 tells the others: whether to train, and whether from a checkpoint."""
@@ -145,7 +148,8 @@ def refuse_another_model(config: Any, data: Dict[str, Any], folder: Path) -> Non
     advice = "give the other training a folder of its own with run=NAME"
     before, now = read_yaml(folder / "config.yaml"), OmegaConf.to_container(config)
     assert isinstance(now, dict)
-    keys = [("model", key) for key in {**before["model"], **now["model"]}]
+    # what was no option when the run began had the default's effect
+    keys = [("model", key) for key in before["model"] if key not in HOW_IT_COMPUTES]
     keys += [("task", "source_lang"), ("task", "target_lang"), ("optimizer", "_name")]
     for section, key in keys:
         old, new = before[section].get(key), now[section].get(key)

@@ -242,7 +242,11 @@ def test_a_run_keeps_its_model():
     from vaswani.train import refuse_another_model
 
     config = OmegaConf.create(
-        {"model": {"_name": "a", "layers": 4}, "task": {}, "optimizer": {"_name": "adam"}}
+        {
+            "model": {"_name": "a", "layers": 4, "precision": "fp32"},
+            "task": {},
+            "optimizer": {"_name": "adam"},
+        }
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vaswani.train.read_yaml", lambda path: OmegaConf.to_container(config))
@@ -254,3 +258,7 @@ def test_a_run_keeps_its_model():
         changed = OmegaConf.merge(config, {"model": {"layers": 6}})
         with pytest.raises(UserError, match=r"model.layers=4, not 6.*run=NAME"):
             refuse_another_model(changed, {"sha256": {"dict.x": "1"}}, Path("runs/a"))
+        # an option that a later version added, and one that changes how, not what
+        for more in ({"new": False}, {"precision": "bf16"}):
+            same = OmegaConf.merge(config, {"model": more})
+            refuse_another_model(same, {"sha256": {"dict.x": "1"}}, Path("runs/a"))
