@@ -85,7 +85,7 @@ def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
         return train.run(args.device, args.full, data, args.threads)
     if name == "decode":
         folder = Path("runs") / "benchmark" / Path(data).parent.name
-        checkpoint = args.checkpoint or decode.trained(folder, data, args.device)
+        checkpoint = args.checkpoint or decode.trained(folder, data, args.device, args.threads)
         return decode.run(args.device, args.full, data, args.threads, checkpoint)
     if name == "scaling":
         return scaling.run(args.device, args.full, args.threads)

@@ -92,6 +92,16 @@ class Training:
         lengths = (source / sentences, target / sentences)
         return training_flops(sizes, 1, source, target, lengths)
 
+    def save_for_fairseq(self, arguments: List[str], path: str) -> None:
+        """Leave the weights as a checkpoint of the model that ``arguments`` make in fairseq."""
+        from vaswani.convert import to_fairseq
+
+        other = make_trainer([*arguments, *(["--cpu"] if self.device == "cpu" else [])])
+        weights = to_fairseq(self.trainer.model.state_dict())
+        missing = other.model.load_state_dict(weights, strict=False).missing_keys
+        assert all("positions" in name or name.endswith("version") for name in missing), missing
+        other.save_checkpoint(path, {})
+
     def peak_megabytes(self) -> float:
         """See :func:`benchmarks.worker.peak_megabytes`."""
         return peak_megabytes(self.device)

@@ -1,4 +1,4 @@
-"""The weights of fairseq's own ``transformer`` under our names.
+"""The weights of fairseq's own ``transformer`` under our names, and back.
 
 A model of the same sizes with ``--sinusoid-layout fairseq --layer-norm-eps 1e-5`` then computes the
 same function: fairseq's positions begin at 2, and its norms have that ε.
@@ -48,3 +48,28 @@ def from_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
                     parts = [state[f"{layer}.{attention}.{x}_proj.{kind}"] for x in letters]
                     ours[f"{layer}.{mine}.{kind}"] = torch.cat(parts)
     return ours
+
+
+def to_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
+    """The state dict of one of our models as a fairseq ``transformer``'s.
+
+    Raises:
+        ValueError: d_k and d_v differ, which that model cannot have.
+    """
+    theirs = {
+        "encoder.embed_tokens.weight": state["encoder.embedding.tokens.weight"],
+        "decoder.embed_tokens.weight": state["decoder.embedding.tokens.weight"],
+        "decoder.output_projection.weight": state["decoder.output_projection.weight"],
+    }
+    for name, value in state.items():
+        layer, _, rest = name.partition(".self_attention.qkv_proj")
+        if rest and value.size(0) != 3 * state[f"{layer}.self_attention.out_proj.weight"].size(1):
+            raise ValueError("fairseq's transformer has one width for keys and values")
+        for their_part, part in SAME:
+            if f".{part}." in name:
+                theirs[name.replace(part, their_part)] = value
+        for attention, letters, part in FUSED:
+            if f".{part}." in name:
+                for letter, rows in zip(letters, value.chunk(len(letters)), strict=True):
+                    theirs[name.replace(part, f"{attention}.{letter}_proj")] = rows
+    return theirs
