@@ -12,8 +12,8 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 
 PLANS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-"""oneDNN keeps a plan, up to a megabyte of code, for each of so many shapes of product: 1,024, fewer
-than fairseq's batches have, so that most are of no use. With 64 a training is as quick."""
+"""oneDNN keeps a plan, up to a megabyte of code, for each of so many shapes of product: 1,024,
+which fairseq's batches exceed, so that most are of no use. With 64 a training is as quick."""
 
 
 def keep_few_plans() -> None:
