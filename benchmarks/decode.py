@@ -79,6 +79,7 @@ def trained(folder: Path, data: str, device: str, threads: int) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         schedule = ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", "200", "--lr", "1e-3"]
         flags = [*size_flags("small"), *schedule, "--max-tokens", "2048", "--dropout", "0"]
+        flags += ["--num-workers", "0"]
         same = ["--sinusoid-layout", "fairseq", "--layer-norm-eps", "1e-5"]
         options = {"data": data, "device": device}
         environment = {"OMP_NUM_THREADS": str(threads)}

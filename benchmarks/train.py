@@ -155,6 +155,7 @@ def measured(
     """One row for each system: all train the same batches, in turn, some updates at a time."""
     systems = {**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}
     flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
+    flags += ["--num-workers", "0" if device == "cpu" else "2"]
     workers = {
         name: Worker(
             Training,

@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 import traceback
+import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
@@ -29,7 +30,8 @@ class Worker:
     ) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, there = context.Pipe()
-        self.process = context.Process(target=serve, args=(there, make, options), daemon=True)
+        self.process = context.Process(target=serve, args=(there, make, options))
+        weakref.finalize(self, self.pipe.close)  # it ends when nobody listens any more
         with environment_with(environment):
             self.process.start()
         there.close()
