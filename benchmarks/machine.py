@@ -11,28 +11,35 @@ def machine(device: str) -> Dict[str, Any]:
     return {**environment(), "device": device}
 
 
-def peak_flops(device: str, precision: str, size: int = 2048, times: int = 20) -> float:
+def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> float:
     """Operations a second of the machine's best square matrix product: what MFU is a share of.
 
-    The best of ``times`` runs on an idle machine, not the data sheet's figure.
+    The best of ``times`` runs, of several sizes and, in fp32 on a CPU, of both of torch's libraries;
+    not the data sheet's figure, and right only on an idle machine.
     """
     import torch
 
+    from transformer_plugin.linear import mkl_is_slow, onednn
+
+    torch.set_num_threads(threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    left = torch.randn(size, size, device=device).to(dtype)
-    right = torch.randn(size, size, device=device).to(dtype)
-    best = min(seconds(lambda: left @ right, device) for _ in range(times))
-    return 2 * size**3 / best
+    product = onednn if precision == "fp32" and device == "cpu" and mkl_is_slow() else torch.matmul
+    best = 0.0
+    for size in (1024, 2048, *([8192] if device == "cuda" else [])):
+        left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+        for _ in range(times):
+            best = max(best, 2 * size**3 / seconds(product, device, left, right))
+    return best
 
 
-def seconds(work: Callable[[], Any], device: str) -> float:
+def seconds(work: Callable[..., Any], device: str, *arguments: Any) -> float:
     """How long ``work`` takes, the GPU's part included."""
     import torch
 
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
-    work()
+    work(*arguments)
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start

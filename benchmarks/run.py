@@ -119,7 +119,7 @@ def report(facts: Dict[str, Any], results: Dict[str, Any], name: str) -> str:
             lines += ["", f"![cost]({name}.png)"]
         if "peak_flops" in result:
             peaks = ", ".join(f"{p} {f / 1e9:,.0f}" for p, f in result["peak_flops"].items())
-            lines += ["", f"Peak of a 2048² matrix product, GFLOP/s: {peaks}."]
+            lines += ["", f"Best square matrix product, GFLOP/s: {peaks}."]
         for note in result.get("notes", []):
             lines += ["", note]
     return "\n".join(lines) + "\n"

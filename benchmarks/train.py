@@ -133,7 +133,7 @@ def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
         works.append(("big", 4096, 1, 3))
     if device == "cuda":
         works = [(size, tokens * 4, 10, rounds) for size, tokens, _, rounds in works]
-    peaks = {p: peak_flops(device, p) for p in ("fp32", "bf16")}
+    peaks = {p: peak_flops(device, p, threads) for p in ("fp32", "bf16")}
     rows: List[Row] = []
     for size, max_tokens, updates, rounds in works:
         rows += measured(size, max_tokens, updates, rounds, device, data, threads, peaks)
