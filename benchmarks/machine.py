@@ -14,7 +14,7 @@ def machine(device: str) -> Dict[str, Any]:
 def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> float:
     """Operations a second of the machine's best square matrix product: what MFU is a share of.
 
-    The best of ``times`` runs, of several sizes and, in fp32 on a CPU, of both of torch's libraries;
+    The best of ``times`` runs and of some sizes, by the quicker of torch's libraries on a CPU;
     not the data sheet's figure, and right only on an idle machine.
     """
     import torch

@@ -100,6 +100,7 @@ class Training:
         weights = to_fairseq(self.trainer.model.state_dict())
         missing = other.model.load_state_dict(weights, strict=False).missing_keys
         assert all("positions" in name or name.endswith("version") for name in missing), missing
+        other.consolidate_optimizer()
         other.save_checkpoint(path, {})
 
     def peak_megabytes(self) -> float:
