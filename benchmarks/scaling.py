@@ -60,7 +60,7 @@ class Steps:
                 "src_lengths": lengths,
                 "prev_output_tokens": tokens[:, :-1],
             },
-            "target": tokens[:, 1:],
+            "target": tokens[:, 1:].contiguous(),
             "ntokens": batch * sizes["length"],
             "nsentences": batch,
         }

@@ -38,6 +38,7 @@ class Training:
         self.epoch = self.trainer.get_train_iterator(epoch=1, load_dataset=True)
         self.batches = iter(())
         self.seen = [0, 0, 0]  # source tokens, target tokens, sentences
+        self.positions = 0  # of the target, pads included
 
     def updates(self, count: int) -> Dict[str, Any]:
         """Do ``count`` updates.
@@ -50,6 +51,7 @@ class Training:
         tokens = sum(sample[0]["ntokens"] for sample in samples)
         source = sum(int(sample[0]["net_input"]["src_lengths"].sum()) for sample in samples)
         sentences = sum(sample[0]["nsentences"] for sample in samples)
+        self.positions += sum(sample[0]["target"].numel() for sample in samples)
         self.seen = [a + b for a, b in zip(self.seen, (source, tokens, sentences), strict=True)]
         self.synchronise()
         start, processor = time.perf_counter(), time.process_time()
@@ -91,6 +93,10 @@ class Training:
         source, target, sentences = self.seen
         lengths = (source / sentences, target / sentences)
         return training_flops(sizes, 1, source, target, lengths)
+
+    def real_share(self) -> float:
+        """The share of the target's positions that are no pads, so far."""
+        return self.seen[1] / self.positions
 
     def save_for_fairseq(self, arguments: List[str], path: str) -> None:
         """Leave the weights as a checkpoint of the model that ``arguments`` make in fairseq."""
@@ -185,6 +191,7 @@ def measured(
         row["s/update"] = last["seconds"] / updates
         row["peak MB"] = worker.ask("peak_megabytes")
         row["MFU"] = f"{100 * flops / peaks[precision]:.0f} %"
+        row["real tokens"] = f"{100 * worker.ask('real_share'):.0f} %"
         row["loss"] = round(last["losses"][-1], 3)
         worker.end()
     return [{"work": f"{size}, {max_tokens:,} max-tokens", **row} for row in rows]
