@@ -64,6 +64,11 @@ class Training:
             "losses": losses,
         }
 
+    def warm_up(self, count: int) -> None:
+        """Updates that do not count."""
+        self.updates(count)
+        self.seen, self.positions = [0, 0, 0], 0
+
     def next_batch(self) -> Any:
         """The next batch; after the last one of an epoch, the next epoch's first."""
         for sample in self.batches:
@@ -79,7 +84,7 @@ class Training:
             torch.cuda.synchronize()
 
     def flops(self) -> float:
-        """The operations that all updates so far needed, by :mod:`vaswani.arithmetic`."""
+        """The operations that the updates which count needed, by :mod:`vaswani.arithmetic`."""
         from argparse import Namespace
 
         from omegaconf import OmegaConf
@@ -95,7 +100,7 @@ class Training:
         return training_flops(sizes, 1, source, target, lengths)
 
     def real_share(self) -> float:
-        """The share of the target's positions that are no pads, so far."""
+        """The share of the target's positions that are no pads."""
         return self.seen[1] / self.positions
 
     def save_for_fairseq(self, arguments: List[str], path: str) -> None:
@@ -177,7 +182,7 @@ def measured(
         for name, system in systems.items()
     }
     for worker in workers.values():
-        worker.ask("updates", 2)
+        worker.ask("warm_up", 2)
     found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in workers}
     for number in range(rounds):
         for name, worker in workers.items():
