@@ -109,8 +109,8 @@ class Training:
 
         other = make_trainer([*arguments, *(["--cpu"] if self.device == "cpu" else [])])
         weights = to_fairseq(self.trainer.model.state_dict())
-        missing = other.model.load_state_dict(weights, strict=False).missing_keys
-        assert all("positions" in name or name.endswith("version") for name in missing), missing
+        # what is missing are tables and, in official fairseq, copies of the same for a fast path
+        assert not other.model.load_state_dict(weights, strict=False).unexpected_keys
         other.consolidate_optimizer()
         other.save_checkpoint(path, {})
 
