@@ -20,6 +20,7 @@ def size_flags(size: str) -> List[str]:
 
 
 THEIRS = ["--arch", "transformer", "--criterion", "label_smoothed_cross_entropy"]
+THEIRS += ["--label-smoothing", "0.1"]
 THEIRS += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9"]
 OURS = ["--arch", "vaswani_transformer", "--criterion", "vaswani_label_smoothed_cross_entropy"]
 OURS += ["--optimizer", "vaswani_adam"]
