@@ -1,8 +1,6 @@
 """Section 5.4: the label-smoothed loss by hand, and what its registered shell logs."""
 
 import math
-import os
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, Optional
@@ -17,6 +15,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from tests.models import task
+from tests.processes import leave_after
 from transformer_plugin.config import ConfigError
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy, label_smoothed_loss
 
@@ -163,12 +162,7 @@ def _rank(rank: int, folder: str) -> None:
     total = distributed_utils.all_reduce_dict(log, torch.device("cpu"), group=group)
     meters = reduced(total)
     torch.save(meters.get_smoothed_values(), f"{folder}/{rank}.pt")
-    other = Path(folder) / f"{1 - rank}.pt"
-    for _ in range(600):
-        if other.exists():
-            break
-        time.sleep(0.1)
-    os._exit(0)  # an orderly end may hang or abort in gloo's threads (seen with torch 2.2)
+    leave_after(Path(folder) / f"{1 - rank}.pt")
 
 
 def test_two_processes_on_gloo(tmp_path) -> None:
