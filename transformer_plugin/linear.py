@@ -7,7 +7,7 @@ Elsewhere, and for every other type, a product is torch's own.
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,15 @@ def mkl_is_slow() -> bool:
         return False
     wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
     return amd and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def can_pack(weight: Tensor) -> bool:
+    """Whether oneDNN multiplies by this weight, in an order of its own."""
+    if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32 and mkl_is_slow()
 
 
 def in_autocast() -> bool:
@@ -96,10 +105,20 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """``torch.nn.Linear`` with the quicker library's product."""
+    """``torch.nn.Linear`` with the quicker library's product.
+
+    Attributes:
+        packed: see :meth:`pack`
+    """
+
+    packed: Optional[Tensor] = None
+    packed_version = 0  # of the weight, which counts what is written into it
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] → [..., O]."""
+        current = self.packed is not None and self.packed_version == self.weight._version
+        if current and x.numel() and x.device.type == "cpu" and not torch.is_grad_enabled():
+            return onednn(x.to(self.weight.dtype), self.packed, self.bias)
         return linear(x, self.weight, self.bias)
 
     def to_bf16(self) -> None:
@@ -107,3 +126,23 @@ class Linear(nn.Linear):
         self.requires_grad_(False)
         for name, parameter in list(self.named_parameters()):
             setattr(self, name, nn.Parameter(parameter.to(torch.bfloat16), requires_grad=False))
+
+    def pack(self) -> None:
+        """For inference only: keep the weights also in the order in which oneDNN reads them.
+
+        Otherwise it puts them in order for each product, which for the few rows of a step of beam
+        search takes longer than the product. Nothing is done where another library multiplies.
+        They are forgotten when the weights change.
+        """
+        if can_pack(self.weight):
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
+            self.packed_version = self.weight._version
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "Linear":
+        """What ``to``, ``half``, ``cuda`` and the like do."""
+        self.packed = None
+        return super()._apply(*args, **kwargs)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """What is copied: packed weights cannot be."""
+        return {**self.__dict__, "packed": None}

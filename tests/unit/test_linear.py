@@ -1,5 +1,7 @@
 """The quicker library's product is the same product, with the same gradients."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -85,3 +87,83 @@ def test_module_is_torchs():
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 5)
     torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=1e-6)
+
+
+needs_packing = pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"), reason="torch without oneDNN"
+)
+
+
+@pytest.fixture
+def packed(monkeypatch):
+    """A layer with packed weights, whatever the processor."""
+    monkeypatch.setattr(module, "mkl_is_slow", lambda: True)
+    torch.manual_seed(1)
+    layer = Linear(48, 64)
+    layer.pack()
+    assert layer.packed is not None
+    return layer
+
+
+@needs_packing
+@pytest.mark.parametrize("shape", [(4, 48), (2, 3, 48), (1, 1, 48), (300, 48), (0, 48)])
+def test_packed(packed, shape):
+    """The same product, without a gradient; with one, the weights themselves are used."""
+    x = torch.randn(shape)
+    expected = F.linear(x, packed.weight, packed.bias)
+    with torch.no_grad():
+        torch.testing.assert_close(packed(x), expected, rtol=1e-5, atol=1e-5)
+    packed(x).sum().backward()
+    torch.testing.assert_close(packed.bias.grad, torch.full((64,), float(len(x.view(-1, 48)))))
+
+
+@needs_packing
+def test_packed_bf16(packed, monkeypatch):
+    """Inputs of float32 become bf16, as under autocast."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("a processor on which oneDNN has no bf16")
+    packed.to_bf16()
+    packed.pack()
+    x = torch.randn(4, 48)
+    with torch.no_grad():
+        result = packed(x)
+        expected = F.linear(x.bfloat16(), packed.weight, packed.bias)
+    assert result.dtype == torch.bfloat16
+    torch.testing.assert_close(result, expected, rtol=2**-7, atol=2**-7)
+
+
+@needs_packing
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: layer.load_state_dict(torch.nn.Linear(48, 64).state_dict()),
+        lambda layer: layer.weight.mul_(2),
+        lambda layer: layer.to(torch.bfloat16).to(torch.float32),
+        lambda layer: layer.double(),
+    ],
+)
+def test_packed_weights_are_forgotten(packed, change):
+    """What changes the weights changes the result."""
+    x = torch.randn(4, 48)
+    with torch.no_grad():
+        change(packed)
+        x = x.to(packed.weight.dtype)
+        expected = F.linear(x, packed.weight, packed.bias)
+        torch.testing.assert_close(packed(x), expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_packing
+def test_a_packed_layer_can_be_copied(packed):
+    """Its copy has the weights; a state dict knows nothing of the packing."""
+    copied = copy.deepcopy(packed)
+    assert copied.packed is None and torch.equal(copied.weight, packed.weight)
+    assert set(packed.state_dict()) == {"weight", "bias"}
+
+
+def test_what_is_not_packed(monkeypatch):
+    """Types that oneDNN does not multiply here."""
+    monkeypatch.setattr(module, "mkl_is_slow", lambda: False)
+    for kind in (torch.float32, torch.float16, torch.float64):
+        layer = Linear(48, 64).to(kind)
+        layer.pack()
+        assert layer.packed is None

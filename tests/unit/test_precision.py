@@ -36,7 +36,25 @@ def test_matrices_are_converted_once(precision, converted, monkeypatch):
     matrices = [m.weight.dtype == torch.bfloat16 for m in model.modules() if isinstance(m, Linear)]
     assert len(matrices) > 10 and set(matrices) == {converted}
     assert model.encoder.embedding.tokens.weight.dtype == torch.float32
-    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    torch.testing.assert_close(after, before, rtol=0, atol=2**-8)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"), reason="torch without oneDNN"
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_matrices_are_packed(compiled, monkeypatch):
+    """Every one, where oneDNN multiplies and no compiler has to understand it."""
+    monkeypatch.setattr("transformer_plugin.linear.mkl_is_slow", lambda: True)
+    model = small_model().eval()
+    with torch.no_grad():
+        before = logits(model)
+        model.cfg.compile = compiled
+        model.prepare_for_inference_(FOR_INFERENCE)
+        after = logits(model)
+    packed = [m.packed is not None for m in model.modules() if isinstance(m, Linear)]
+    assert len(packed) > 10 and set(packed) == {not compiled}
+    torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5)
 
 
 def test_matrices_stay_without_the_units(monkeypatch):
