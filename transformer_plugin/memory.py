@@ -1,4 +1,4 @@
-"""How a CPU training takes its memory: freed blocks stay with the process, plans do not pile up."""
+"""How a CPU training takes its memory: freed blocks stay with the process."""
 
 import ctypes
 import os
@@ -9,16 +9,6 @@ import torch
 
 # numbers of glibc's mallopt (malloc.h)
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-
-
-PLANS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-"""oneDNN keeps a plan, up to a megabyte of code, for each of so many shapes of product: 1,024,
-which fairseq's batches exceed, so that most are of no use. With 64 a training is as quick."""
-
-
-def keep_few_plans() -> None:
-    """Bound oneDNN's plans, unless the user has; before the first product, or it has no effect."""
-    os.environ.setdefault(PLANS, "64")
 
 
 @lru_cache(maxsize=None)

@@ -22,7 +22,7 @@ from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
 from .layers import DecoderLayer, EncoderLayer
 from .linear import Linear
-from .memory import keep_few_plans, keep_freed_memory
+from .memory import keep_freed_memory
 from .precision import has_bf16_units
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         check_model_config(cfg)
         check_task(cfg, task)
         keep_freed_memory()
-        keep_few_plans()
         keep_off_cudnn()
         source, target = task.source_dictionary, task.target_dictionary
         source_tokens = embedding_table(len(source), cfg.encoder_embed_dim, source.pad())

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from transformer_plugin.memory import PLANS, keep_few_plans
-
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = """
 import resource, sys, torch
@@ -51,13 +49,3 @@ def test_settings_of_the_user_stay():
     """Somebody who tunes his allocator is not overruled."""
     asked, _ = run("keep", MALLOC_ARENA_MAX="2")
     assert not asked
-
-
-def test_plans_are_few_unless_the_user_says(monkeypatch):
-    """oneDNN reads the variable at its first product."""
-    monkeypatch.delenv(PLANS, raising=False)
-    keep_few_plans()
-    assert os.environ[PLANS] == "64"
-    monkeypatch.setenv(PLANS, "7")
-    keep_few_plans()
-    assert os.environ[PLANS] == "7"
