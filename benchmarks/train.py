@@ -146,10 +146,15 @@ def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
         works.append(("big", 1024, 1, 3))  # more do not fit four times into 24 GB
     if device == "cuda":
         works = [(size, tokens * 4, 10, rounds) for size, tokens, _, rounds in works]
-    peaks = {p: peak_flops(device, p, threads) for p in ("fp32", "bf16")}
+    peaks = {"fp32": 0.0, "bf16": 0.0}
     rows: List[Row] = []
     for size, max_tokens, updates, rounds in works:
-        rows += measured(size, max_tokens, updates, rounds, device, data, threads, peaks)
+        for precision, peak in peaks.items():  # again each time: the machine may have been busy
+            peaks[precision] = max(peak, peak_flops(device, precision, threads))
+        rows += measured(size, max_tokens, updates, rounds, device, data, threads)
+    for row in rows:
+        peak = peaks["bf16" if "16" in row["system"] else "fp32"]
+        row["MFU"] = f"{100 * row['MFU'] / peak:.0f} %"
     if full:
         rows += swept(device, data, threads)
     return {"rows": rows, "peak_flops": peaks}
@@ -163,9 +168,11 @@ def measured(
     device: str,
     data: str,
     threads: int,
-    peaks: Dict[str, float],
 ) -> List[Row]:
-    """One row for each system: all train the same batches, in turn, some updates at a time."""
+    """One row for each system: all train the same batches, in turn, some updates at a time.
+
+    What is to become MFU is operations a second.
+    """
     systems = {**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}
     flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
     flags += ["--num-workers", "0" if device == "cpu" else "2"]
@@ -192,11 +199,10 @@ def measured(
     rows = compare(found)
     for row in rows:
         worker, last = workers[row["system"]], found[row["system"]][-1]
-        precision = "bf16" if "16" in row["system"] else "fp32"
-        flops = worker.ask("flops") / sum(m["seconds"] for m in found[row["system"]])
+        seconds = sum(m["seconds"] for m in found[row["system"]])
         row["s/update"] = last["seconds"] / updates
         row["peak MB"] = worker.ask("peak_megabytes")
-        row["MFU"] = f"{100 * flops / peaks[precision]:.0f} %"
+        row["MFU"] = worker.ask("flops") / seconds
         row["real tokens"] = f"{100 * worker.ask('real_share'):.0f} %"
         row["loss"] = round(last["losses"][-1], 3)
         worker.end()
