@@ -140,12 +140,13 @@ def make_trainer(arguments: List[str]) -> Any:
 
 
 def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
-    """Training of ``small`` and ``base`` (with ``full`` also ``big``) by every system."""
+    """Training of ``small`` and ``base``, with ``full`` also ``tiny`` and ``big``, by every system."""
     works = [("small", 2048, 4, 5), ("base", 4096, 1, 3)]
     if full:
-        works.append(("big", 1024, 1, 3))  # more do not fit four times into 24 GB
+        # more of big do not fit four times into 24 GB
+        works += [("tiny", 4096, 4, 5), ("big", 1024, 1, 3)]
     if device == "cuda":
-        works = [(size, tokens * 4, 10, rounds) for size, tokens, _, rounds in works]
+        works = [(size, max(4 * tokens, 8192), 10, rounds) for size, tokens, _, rounds in works]
     peaks = {"fp32": 0.0, "bf16": 0.0}
     rows: List[Row] = []
     for size, max_tokens, updates, rounds in works:
