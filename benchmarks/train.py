@@ -140,7 +140,7 @@ def make_trainer(arguments: List[str]) -> Any:
 
 
 def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
-    """Training of ``small`` and ``base``, with ``full`` also ``tiny`` and ``big``, by every system."""
+    """``small`` and ``base`` (``full``: ``tiny`` and ``big`` too) trained by every system."""
     works = [("small", 2048, 4, 5), ("base", 4096, 1, 3)]
     if full:
         # more of big do not fit four times into 24 GB
