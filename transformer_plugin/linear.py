@@ -32,6 +32,8 @@ def can_pack(weight: Tensor) -> bool:
     """Whether oneDNN multiplies by this weight, in an order of its own."""
     if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         return False
+    if weight.is_inference():  # torch does not count what is written into it
+        return False
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return weight.dtype == torch.float32 and mkl_is_slow()

@@ -160,6 +160,15 @@ def test_a_packed_layer_can_be_copied(packed):
     assert set(packed.state_dict()) == {"weight", "bias"}
 
 
+def test_a_layer_made_for_inference_alone(monkeypatch):
+    """Nobody could say whether its weights have changed."""
+    monkeypatch.setattr(module, "mkl_is_slow", lambda: True)
+    with torch.inference_mode():
+        layer = Linear(48, 64)
+        layer.pack()
+        assert layer.packed is None and layer(torch.ones(2, 48)).shape == (2, 64)
+
+
 def test_what_is_not_packed(monkeypatch):
     """Types that oneDNN does not multiply here."""
     monkeypatch.setattr(module, "mkl_is_slow", lambda: False)
