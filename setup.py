@@ -1,6 +1,6 @@
 """The distribution ``vaswani-transformer``: the plugin, the command ``vaswani``, the extras."""
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 FAIRSEQ = {"modern": "fairseq-fixed==0.12.3.1", "official": "fairseq==0.12.2"}
 
@@ -10,7 +10,7 @@ setup(
     description="'Attention Is All You Need' as a plugin of fairseq",
     license="MIT",
     python_requires=">=3.10,<3.13",
-    packages=["transformer_plugin", "vaswani", "vaswani.corpus"],
+    packages=find_packages(include=["transformer_plugin*", "vaswani*"]),
     # fairseq is not required here: two distributions share its folder, and installing one beside
     # the other breaks both. It comes with one of the two extras, or is there already.
     install_requires=[],

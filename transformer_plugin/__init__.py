@@ -10,7 +10,7 @@ file for one part:
     config.py     every option, its default, and the paper's symbol for it
     precision.py  --precision bf16
     checkpoints.py  reading checkpoints without trusting them
-    compat.py     every workaround for a version of fairseq, torch or numpy
+    compat/       every workaround for a version of fairseq, torch or numpy
 """
 
 # each registers its part

@@ -67,7 +67,7 @@ def is_users_problem(error: BaseException) -> bool:
     """
     if isinstance(error, UserError):
         return True
-    for module, name in (("config", "ConfigError"), ("compat", "CheckpointError")):
+    for module, name in (("config", "ConfigError"), ("checkpoints", "CheckpointError")):
         plugin = sys.modules.get(f"transformer_plugin.{module}")
         if plugin is not None and isinstance(error, getattr(plugin, name, ())):
             return True

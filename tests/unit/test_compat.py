@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from tests.models import small_model, task
 from transformer_plugin import compat
 from transformer_plugin.checkpoints import CheckpointError, explain_mismatch
+from transformer_plugin.compat import refusals
 
 
 def test_apply_twice_wraps_nothing_twice():
@@ -60,7 +61,7 @@ def test_bf16_of_fairseq_is_refused_naming_ours(argv, monkeypatch):
     ],
 )
 def test_other_arguments_are_left_alone(argv):
-    compat.refuse_bf16(argv)
+    refusals.refuse_bf16(argv)
 
 
 # --- checkpoints replaced in one step ----------------------------------------------------------

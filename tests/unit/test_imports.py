@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "transformer_plugin"
 COMMANDS = ROOT / "vaswani"
 
-# file of the plugin → the files of the plugin that it may import, lowest first
+# file of the plugin (a folder stands for its __init__.py) → the files of the plugin that it may
+# import, lowest first
 MAY_IMPORT = {
     "attention": {"cache", "linear"},
     "cache": set(),
@@ -43,7 +44,16 @@ MAY_IMPORT = {
     "beam_search": {"search_rules", "search_trail"},
     "generator": {"beam_search", "cache", "config", "decoder", "precision", "search_rules"},
     "task": {"config", "generator"},
-    "compat": {"checkpoints", "config"},
+    "compat.loading": {"checkpoints"},
+    "compat.saving": set(),
+    "compat.batches": set(),
+    "compat.decoding": set(),
+    "compat.refusals": {"checkpoints"},
+    "compat.stale_warnings": set(),
+    "compat": {
+        *{"compat.batches", "compat.decoding", "compat.loading", "compat.refusals"},
+        *{"compat.saving", "compat.stale_warnings"},
+    },
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }
 TORCH_ONLY = ["attention", "cache", "dropout", "embedding", "layers", "linear", "loss"]
@@ -51,7 +61,7 @@ TORCH_ONLY += ["memory", "precision"]
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 300, 60
 
-plugin_files = sorted(PLUGIN.glob("*.py"))
+plugin_files = sorted(PLUGIN.rglob("*.py"))
 command_files = sorted(COMMANDS.rglob("*.py"))
 
 
@@ -88,17 +98,30 @@ def statements_at_import(body: List[ast.stmt]) -> Iterator[ast.stmt]:
             yield from statements_at_import(handler.body)
 
 
+def module_of(path: Path) -> str:
+    """The dotted name of a file inside the plugin: ``compat.saving``; of a folder, ``compat``."""
+    parts = path.relative_to(PLUGIN).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
 def own_modules(path: Path) -> Set[str]:
-    """The files of the plugin that a file imports, without their ending."""
-    names = [n.split(".") for n in imports(path) if n.split(".")[0] == PLUGIN.name]
-    files = {p.stem for p in plugin_files}
-    return {n[1] if len(n) > 1 and n[1] in files else "__init__" for n in names}
+    """The files of the plugin that a file imports, as ``module_of`` names them."""
+    known = {module_of(p) for p in plugin_files}
+    found = set()
+    for name in imports(path):
+        package, *parts = name.split(".")
+        if package == PLUGIN.name:
+            while parts and ".".join(parts) not in known:  # the name of something in a file
+                parts.pop()
+            found.add(".".join(parts) or "__init__")
+    return found
 
 
-@pytest.mark.parametrize("path", plugin_files, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", plugin_files, ids=module_of)
 def test_imports_inside_the_plugin_go_down(path: Path) -> None:
-    assert path.stem in MAY_IMPORT, f"say in MAY_IMPORT what {path.name} may import"
-    assert own_modules(path) <= MAY_IMPORT[path.stem]
+    name = module_of(path)
+    assert name in MAY_IMPORT, f"say in MAY_IMPORT what {path.name} may import"
+    assert own_modules(path) <= MAY_IMPORT[name]
 
 
 def test_what_may_import_what_has_no_circle() -> None:
@@ -110,7 +133,7 @@ def test_what_may_import_what_has_no_circle() -> None:
         left = {name: below for name, below in left.items() if name not in lowest}
 
 
-@pytest.mark.parametrize("path", plugin_files, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", plugin_files, ids=module_of)
 def test_the_plugin_needs_no_command(path: Path) -> None:
     assert {n for n in imports(path) if n.split(".")[0] in ("vaswani", "tests")} == set()
 

@@ -1,0 +1,35 @@
+"""Every workaround for a version of fairseq, torch or numpy: what breaks, since when, until when.
+
+"Official" is fairseq 0.12.2 (torch 2.2, numpy 1.23), "modern" is fairseq-fixed 0.12.3.1 (torch 2.6
+and later, numpy 2). ``apply`` sets all of them once; nothing here imports a model. One file a
+subject, each with its own ``apply``:
+
+    loading.py         reading checkpoints          saving.py    writing them
+    batches.py         what goes into a batch       decoding.py  options of beam search
+    refusals.py        one sentence where fairseq has a stack trace, or trains something else
+    stale_warnings.py  what newer libraries say of fairseq
+"""
+
+import sys
+
+from . import batches, decoding, loading, refusals, saving
+from .stale_warnings import quiet
+
+__all__ = ["apply", "quiet"]
+
+_applied = False
+
+
+def apply() -> None:
+    """Set every workaround, once per process; a second call changes nothing.
+
+    Raises:
+        SystemExit: the command line has a flag that cannot work (status 1, one sentence).
+    """
+    global _applied
+    refusals.refuse_bf16(sys.argv)
+    if _applied:
+        return
+    _applied = True
+    for part in (loading, saving, batches, decoding, refusals):
+        part.apply()

@@ -1,0 +1,32 @@
+"""Batches: no sentence is lost on the way into them."""
+
+import functools
+from typing import Any
+
+import numpy as np
+from fairseq.data import data_utils
+
+
+def apply() -> None:
+    """Set this file's workarounds."""
+    _keep_last_batch()
+
+
+def _keep_last_batch() -> None:
+    """No sentence is lost because the data do not divide by 8.
+
+    Modern fairseq drops the last batch (the longest sentences of a training epoch, and up to seven
+    of a test set, in silence) unless its size is a multiple of ``--required-batch-size-multiple``;
+    the official one keeps it, as the option's own description says.
+    """
+    original = data_utils.batch_by_size
+
+    @functools.wraps(original)
+    def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
+        batches = original(indices, *args, **kwargs)
+        kept = sum(len(batch) for batch in batches)
+        if kept < len(indices):  # batches are consecutive pieces of `indices`
+            batches = [*batches, np.asarray(indices, dtype=np.int64)[kept:]]
+        return batches
+
+    data_utils.batch_by_size = batch_by_size
