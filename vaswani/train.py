@@ -64,8 +64,10 @@ def run(args: argparse.Namespace) -> int:
     launch = find_launch(config, os.environ, torch.cuda.device_count())
     folder = run_folder(config, name, path)
     config.checkpoint.save_dir = str(folder / "checkpoints")
-    data_bin.check_data(config)
+    remarks = data_bin.check_data(config)
     if launch.rank == 0:
+        for remark in remarks:
+            print(f"warning: {remark}", file=sys.stderr)
         lead(config, folder, launch)
     else:
         start(config, folder, launch, None)

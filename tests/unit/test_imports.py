@@ -46,13 +46,14 @@ MAY_IMPORT = {
     "task": {"config", "generator"},
     "compat.loading": {"checkpoints"},
     "compat.saving": set(),
-    "compat.batches": set(),
+    "compat.batches": {"config"},
+    "compat.data": {"config"},
     "compat.decoding": set(),
-    "compat.refusals": {"checkpoints"},
+    "compat.refusals": {"checkpoints", "config"},
     "compat.stale_warnings": set(),
     "compat": {
-        *{"compat.batches", "compat.decoding", "compat.loading", "compat.refusals"},
-        *{"compat.saving", "compat.stale_warnings"},
+        *{"compat.batches", "compat.data", "compat.decoding", "compat.loading"},
+        *{"compat.refusals", "compat.saving", "compat.stale_warnings"},
     },
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }

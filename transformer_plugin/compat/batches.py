@@ -1,32 +1,114 @@
-"""Batches: no sentence is lost on the way into them."""
+"""Batches: no sentence is lost on the way into them, and one that is too long is named early."""
 
 import functools
 from typing import Any
 
 import numpy as np
 from fairseq.data import data_utils
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+
+from ..config import ConfigError
+
+_SKIP = "--skip-invalid-size-inputs-valid-test (in YAML dataset.skip_invalid_size_inputs_valid_test)"
 
 
 def apply() -> None:
     """Set this file's workarounds."""
-    _keep_last_batch()
+    _make_batches_whole()
+    _count_overlong()
+    _look_ahead()
 
 
-def _keep_last_batch() -> None:
-    """No sentence is lost because the data do not divide by 8.
+def _make_batches_whole() -> None:
+    """No sentence is lost because the data do not divide by 8, and none too long is an assertion.
 
     Modern fairseq drops the last batch (the longest sentences of a training epoch, and up to seven
     of a test set, in silence) unless its size is a multiple of ``--required-batch-size-multiple``;
-    the official one keeps it, as the option's own description says.
+    the official one keeps it, as the option's own description says. All versions assert that a
+    sentence is no longer than ``--max-tokens``.
     """
     original = data_utils.batch_by_size
 
     @functools.wraps(original)
     def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
-        batches = original(indices, *args, **kwargs)
+        try:
+            batches = original(indices, *args, **kwargs)
+        except AssertionError as error:
+            if "exceeds max_tokens limit" not in str(error):
+                raise
+            words = str(error).rstrip("!").split()
+            raise ConfigError(
+                f"a sentence of {words[words.index('size') + 1]} tokens does not fit into batches "
+                f"of {words[-1]}: give a larger --max-tokens (dataset.max_tokens), or "
+                "--max-tokens-valid (dataset.max_tokens_valid) for validation alone"
+            ) from None
         kept = sum(len(batch) for batch in batches)
         if kept < len(indices):  # batches are consecutive pieces of `indices`
             batches = [*batches, np.asarray(indices, dtype=np.int64)[kept:]]
         return batches
 
     data_utils.batch_by_size = batch_by_size
+
+
+def _count_overlong() -> None:
+    """Where sentences are too long, the message says how many, and the switch that leaves them out.
+
+    All versions name the first one alone.
+    """
+    original = FairseqTask.filter_indices_by_size
+
+    @functools.wraps(original)
+    def filter_indices_by_size(
+        self: Any, indices: Any, dataset: Any, max_positions: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        try:
+            return original(self, indices, dataset, max_positions, *args, **kwargs)
+        except Exception as error:
+            if "is invalid" not in str(error):
+                raise
+            fit, _ = dataset.filter_indices_by_size(indices, max_positions)
+            raise ConfigError(
+                f"{len(indices) - len(fit):,} of {len(indices):,} sentences are longer than the "
+                f"{max_positions} tokens that the model takes: leave them out with {_SKIP}, or "
+                "shorten them"
+            ) from None
+
+    FairseqTask.filter_indices_by_size = filter_indices_by_size
+
+
+def _look_ahead() -> None:
+    """What a training or its first validation would fail on, it fails on before the first update.
+
+    Official fairseq makes the batches of the validation when it comes to it, hours later. All
+    versions say of an empty text, and of one whose every sentence is too long, the same.
+    """
+    original = Trainer.get_train_iterator
+
+    def first_batches(trainer: Any, subset: str, *args: Any, **kwargs: Any) -> Any:
+        train = subset == trainer.cfg.dataset.train_subset
+        try:
+            if train:
+                return original(trainer, *args, **kwargs)
+            return trainer.get_valid_iterator(subset)
+        except Exception as error:
+            if "dataset is empty" not in str(error):
+                raise
+            bounds = "--max-tokens (dataset.max_tokens) or " if train else ""
+            raise ConfigError(
+                f"no sentence of '{subset}' is left: all are longer than {bounds}the model's "
+                "positions (task.max_source_positions, task.max_target_positions)"
+            ) from None
+
+    @functools.wraps(original)
+    def get_train_iterator(self: Any, *args: Any, **kwargs: Any) -> Any:
+        dataset = self.cfg.dataset
+        if not dataset.disable_validation and not getattr(self, "_looked_ahead", False):
+            self._looked_ahead = True
+            for subset in dataset.valid_subset.split(","):
+                if subset in self.task.datasets:
+                    first_batches(self, subset)
+        # last, so that fairseq's dummy batch is of the training text, as ever
+        return first_batches(self, dataset.train_subset, *args, **kwargs)
+
+    Trainer.get_train_iterator = get_train_iterator
