@@ -46,13 +46,15 @@ MAY_IMPORT = {
     "task": {"config", "generator"},
     "compat.loading": {"checkpoints"},
     "compat.saving": set(),
+    "compat.dictionaries": {"checkpoints"},
+    "compat.resuming": {"checkpoints", "compat.dictionaries"},
     "compat.batches": set(),
     "compat.decoding": set(),
     "compat.refusals": {"checkpoints"},
     "compat.stale_warnings": set(),
     "compat": {
-        *{"compat.batches", "compat.decoding", "compat.loading", "compat.refusals"},
-        *{"compat.saving", "compat.stale_warnings"},
+        *{"compat.batches", "compat.decoding", "compat.dictionaries", "compat.loading"},
+        *{"compat.refusals", "compat.resuming", "compat.saving", "compat.stale_warnings"},
     },
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }
