@@ -12,7 +12,7 @@ from vaswani.files import atomic_write, read_json
 
 FINISHED = "finished.json"
 RECORDS = ("config.yaml", "env.json")
-HOW_IT_COMPUTES = ("attention_impl", "compile", "precision")
+HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
 """Options of the model that change neither its parameters nor what it is: a run may change them."""
 
 

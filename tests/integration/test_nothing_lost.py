@@ -46,11 +46,11 @@ def begun(seven_updates, tmp_path) -> Path:
 
 
 def test_ctrl_c_during_a_save_leaves_last_and_best(begun, tiny_data_bin, monkeypatch):
-    """At the third write of the next checkpoint: fairseq took it for a failed write, tried again."""
+    """At the third write of the next checkpoint: fairseq took it for a failed write."""
     before = contents(begun)
 
     def opened(path, mode):
-        stream = open(path, mode)
+        stream = open(path, mode)  # noqa: SIM115
         write, seen = stream.write, []
 
         def interrupted(data):

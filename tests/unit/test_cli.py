@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from vaswani import cli, experiment
-from vaswani.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*_en_*.yaml"))

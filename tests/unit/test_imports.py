@@ -25,14 +25,20 @@ MAY_IMPORT = {
     "memory": set(),
     "precision": set(),
     "layers": {"attention", "cache", "dropout", "embedding", "linear"},
-    "config": {"attention", "embedding", "precision"},  # only for the names of their choices
+    "initialisation": {"attention", "layers"},
+    "config": {
+        "attention",
+        "embedding",
+        "initialisation",
+        "precision",
+    },  # only for the names of their choices
     "encoder": {"attention", "config", "embedding", "layers", "precision"},
     "decoder": {
         *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
     },
     "model": {
         *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "layers"},
-        *{"linear", "memory", "precision"},
+        *{"initialisation", "linear", "memory", "precision"},
     },
     "loss": {"linear"},
     "criterion": {"config", "loss"},

@@ -18,7 +18,7 @@ class Stream:
     """A file in which something happens to the first tensor, at the first so many openings."""
 
     def __init__(self, path: str, mode: str, happens, times: list) -> None:
-        self.stream = open(path, mode)
+        self.stream = open(path, mode)  # noqa: SIM115
         self.happens, self.times = happens, times
 
     def __enter__(self):
