@@ -31,6 +31,7 @@ from omegaconf import II
 
 from .attention import ATTENTION_IMPLEMENTATIONS
 from .embedding import SINUSOID_LAYOUTS
+from .initialisation import SCHEMES as INITIALISATIONS
 from .precision import PRECISIONS
 
 LENGTH_PENALTIES = ["fairseq", "gnmt"]
@@ -88,6 +89,9 @@ class VaswaniTransformerConfig(FairseqDataclass):
     )
     layer_norm_eps: float = option(
         1e-6, "epsilon of LayerNorm (tensor2tensor's; the paper gives none, fairseq has 1e-5)"
+    )
+    init: ChoiceEnum(list(INITIALISATIONS)) = option(  # type: ignore[valid-type]
+        "t2t", "where the weights start: as in tensor2tensor or in fairseq (the paper does not say)"
     )
     attention_impl: ChoiceEnum(ATTENTION_IMPLEMENTATIONS) = option(  # type: ignore[valid-type]
         "auto", "scaled dot-product attention as the formula reads, or torch's fused kernel"

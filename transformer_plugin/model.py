@@ -20,6 +20,7 @@ from .config import (
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
+from .initialisation import initialise
 from .layers import DecoderLayer, EncoderLayer
 from .linear import Linear
 from .memory import keep_freed_memory
@@ -62,7 +63,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
             cfg, target, input_embedding(cfg, target_tokens, "decoder"), output_projection
         )
         model = cls(cfg, encoder, decoder)
-        initialise(model)
+        initialise(model, str(cfg.init))
         if cfg.compile:
             compile_layers(model)
         return model
@@ -159,25 +160,3 @@ def compile_layers(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, (EncoderLayer, DecoderLayer)):
             module.compile(dynamic=True)
-
-
-def initialise(model: nn.Module) -> None:
-    """Initialise as tensor2tensor did at the paper's release; the paper does not say.
-
-    Glorot uniform for every matrix (fused projections as one), zero biases; embeddings, learned
-    positions and the output matrix N(0, 1/√d_model), the padding row zero.
-    """
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-    decoder: Any = model.decoder
-    nn.init.normal_(
-        decoder.output_projection.weight, std=decoder.output_projection.in_features**-0.5
-    )
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-            if module.padding_idx is not None:
-                nn.init.zeros_(module.weight[module.padding_idx])

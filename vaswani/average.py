@@ -22,7 +22,7 @@ TRAINED = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best|\.best_.+)\.pt")
 #: what decoding needs of a checkpoint besides its parameters
 KEPT = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 #: model options that change how, not what, is computed: a resumed run may change them
-MAY_CHANGE = {"attention_impl", "precision"}
+MAY_CHANGE = {"attention_impl", "init", "precision"}
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,10 @@ def never(why: str) -> Rule:
     return Rule(f"false: {why}", lambda value: not value)
 
 
+def _is_mmap(value: Any) -> bool:
+    return str(value) == "mmap"
+
+
 POSITIVE = Rule("a number above 0", lambda value: 0 < value < math.inf)
 SHARE = Rule("in [0, 1)", lambda value: 0 <= value < 1)
 FILLED = Rule("given", lambda value: bool(str(value).strip()))
@@ -68,7 +72,9 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "amp_batch_retries": NATURAL,
         "amp_init_scale": POSITIVE,
         "amp_scale_window": NATURAL,
-        "model_parallel_size": between(1, 1),
+        "model_parallel_size": Rule(f"1: {ONE_MACHINE}", lambda value: value == 1),
+        "log_file": Rule("in a folder that is there", lambda p: Path(p).parent.is_dir()),
+        "quantization_config_path": Rule("a file that is there", lambda p: Path(p).is_file()),
     },
     "dataset": {
         "num_workers": between(0, max(64, 4 * (os.cpu_count() or 1))),
@@ -87,6 +93,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "fixed_validation_seed": SEED,
         "max_valid_steps": NATURAL,
         "curriculum": COUNT,
+        "dataset_impl": Rule("null or mmap, what 'vaswani prepare' writes", _is_mmap),
     },
     "optimization": {
         "max_epoch": COUNT,
@@ -106,7 +113,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "keep_last_epochs": LIMIT,
         "keep_best_checkpoints": LIMIT,
         "patience": LIMIT,
-        "checkpoint_shard_count": between(1, 1),
+        "checkpoint_shard_count": Rule(f"1: {ONE_MACHINE}", lambda value: value == 1),
     },
     "distributed_training": {
         "distributed_world_size": NATURAL,

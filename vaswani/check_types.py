@@ -30,6 +30,8 @@ def check_types(given: Dict[str, Any], declared: Dict[str, Any], where: str) -> 
             hint = ""
             if _bare(kind) is str and isinstance(value, (bool, float)):
                 hint = " (YAML reads words such as no, on and 1e5 as something else: quote them)"
+            elif _bare(kind) is int and isinstance(value, float) and value.is_integer():
+                hint = f": write {value:.0f}"
             raise UserError(f"{where}.{key} is {value!r}, but must be {_words(kind)}{hint}")
 
 
@@ -66,13 +68,12 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is str:
         return isinstance(value, (str, int)) and not isinstance(value, bool)
     if kind in (int, float):
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        if isinstance(value, bool) or not isinstance(value, (int, str, kind)):
             return False
         try:
-            number = float(value)
+            kind(value)
         except (ValueError, OverflowError):
             return False
-        return kind is float or number.is_integer()
     return True
 
 

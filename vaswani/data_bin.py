@@ -182,8 +182,11 @@ def check_dictionaries(config: Any, folder: Path) -> None:
 
 
 def fingerprint(config: Any) -> Dict[str, Any]:
-    """What the data is: dictionary and index hashes (an index holds every sentence's length)."""
+    """What the data is: the hash of every dictionary, index and text, and the texts' sizes."""
     folder = Path(str(config.task.data).split(":")[0])
-    files = sorted([*folder.glob("dict.*.txt"), *folder.glob("*.idx")])
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.glob("*.bin"))}
-    return {"sha256": {path.name: sha256_of(path) for path in files}, "bytes": sizes}
+    texts = sorted(folder.glob("*.bin"))
+    files = [*sorted(folder.glob("dict.*.txt")), *sorted(folder.glob("*.idx")), *texts]
+    return {
+        "sha256": {path.name: sha256_of(path) for path in files},
+        "bytes": {path.name: path.stat().st_size for path in texts},
+    }

@@ -104,7 +104,7 @@ class TrainingProgress(logging.Handler):
         parts = [f"update {self.last_update:,}" + (f" of {self.total:,}" if self.total else "")]
         parts += [f"{key} {value}" for key, value in self.shown.items()]
         done = self.last_update - (self.first_update or 0)
-        if self.total and done > 0:
+        if self.total > self.last_update and done > 0:
             left = (self.total - self.last_update) * (time.monotonic() - self.begun) / done
             parts.append(
                 f"{int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d} left"

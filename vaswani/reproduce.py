@@ -23,7 +23,7 @@ from vaswani.errors import UserError
 from vaswani.experiment import nearest, read_yaml
 from vaswani.files import atomic_write, locked, read_json
 from vaswani.results import Order, batch, commands, find_order, finished, plan_on, plan_table
-from vaswani.train import last_checkpoint
+from vaswani.run_record import last_checkpoint
 
 STAGES = ("plan", "prepare", "train", "average", "generate", "score")
 RECIPES = ("paper", "t2t", "fairseq")

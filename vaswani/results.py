@@ -8,7 +8,8 @@ from vaswani import plan
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, nearest, read_yaml, spelt
 from vaswani.files import read_json
-from vaswani.train import FINISHED, last_checkpoint, split_run
+from vaswani.run_record import FINISHED, last_checkpoint
+from vaswani.train import split_run
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
 #: section 6.1: how many checkpoints are averaged

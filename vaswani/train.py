@@ -9,33 +9,38 @@ the machine are used; several machines, or several processes on a CPU: docs/trai
 """
 
 import argparse
-import json
 import logging
 import os
-import shutil
 import socket
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from vaswani.corpus.stage import key_of
 from vaswani.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
 from vaswani.errors import UserError
-from vaswani.experiment import find_config, read_yaml, spelt
-from vaswani.files import atomic_write, locked, read_json
+from vaswani.experiment import find_config, read_yaml
+from vaswani.files import locked, read_json
 from vaswani.progress import TrainingProgress
-
-FINISHED = "finished.json"
-
-HOW_IT_COMPUTES = ("attention_impl", "compile", "precision")
-"""Options of the model that change neither its parameters nor what it is: a run may change them."""
+from vaswani.run_record import (
+    FINISHED,
+    Undo,
+    finish,
+    has_checkpoints,
+    last_checkpoint,
+    record,
+    refuse_another_run,
+    refuse_foreign_folder,
+    run_folder,
+    stop_key,
+)
 
 
 class Order(NamedTuple):
-    """What rank 0 tells the others: whether to train, and whether from a checkpoint."""
+    """What rank 0 tells the others: whether to train, whether from a checkpoint, and which."""
 
     go: bool
     resumes: bool
+    restore_file: str = "checkpoint_last.pt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,44 +70,60 @@ def run(args: argparse.Namespace) -> int:
     folder = run_folder(config, name, path)
     config.checkpoint.save_dir = str(folder / "checkpoints")
     remarks = data_bin.check_data(config)
+    data = data_bin.fingerprint(config)
     if launch.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        lead(config, folder, launch)
+        lead(config, data, folder, launch)
     else:
-        start(config, folder, launch, None)
+        start(config, data, folder, launch, None)
     return 0
 
 
-def lead(config: Any, folder: Path, launch: Launch) -> None:
+def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
     """Rank 0: decide whether there is anything to train, keep the records, train.
 
-    Options that are refused before the first update leave no new folder.
+    What is refused before the first update leaves no new folder, and an old one as it was.
     """
+    from transformer_plugin.checkpoints import CheckpointError
     from transformer_plugin.config import ConfigError
-    from vaswani import data_bin
 
-    is_new = not folder.exists()
-    data = data_bin.fingerprint(config)
+    refuse_foreign_folder(folder)
+    undo = Undo(folder)
     with locked(folder / ".lock", f"{folder} is being trained"):
-        refuse_another_model(config, data, folder)
-        finished = read_json(folder / FINISHED)
-        resumes = last_checkpoint(folder).is_file()
-        if resumes and finished.get("stop") == stop_key(config):
-            if launch.kind in (TORCHRUN, BY_HAND):  # the others wait to hear it
-                start(config, folder, launch, Order(False, resumes))
-            print(
-                f"{folder}: already trained, {finished['num_updates']:,} updates", file=sys.stderr
-            )
-            return
-        record(config, data, folder, launch)
         try:
-            start(config, folder, launch, Order(True, resumes))
-        except ConfigError:
-            if is_new:
-                shutil.rmtree(folder)
+            for change in refuse_another_run(config, data, folder):
+                print(f"warning: {change}", file=sys.stderr)
+            finished = read_json(folder / FINISHED)
+            resumes = has_checkpoints(folder)
+            restore_file = where_to_go_on(config, folder, resumes)
+            if resumes and finished.get("stop") == stop_key(config):
+                if launch.kind in (TORCHRUN, BY_HAND):  # the others wait to hear it
+                    start(config, data, folder, launch, Order(False, resumes))
+                done = f"{finished['num_updates']:,} updates"
+                print(f"{folder}: already trained, {done}", file=sys.stderr)
+                return
+            record(config, data, folder, launch)
+            start(config, data, folder, launch, Order(True, resumes, restore_file))
+        except (ConfigError, CheckpointError):
+            undo()
             raise
     print(f"{folder}: trained; next: vaswani average {folder}", file=sys.stderr)
+
+
+def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
+    """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it is to begin from.
+
+    The same command again goes on with what the run has trained since.
+    """
+    asked = str(config.checkpoint.restore_file)
+    default = last_checkpoint(folder).name
+    if asked != default and resumes and (folder / "config.yaml").is_file():
+        before = read_yaml(folder / "config.yaml").get("checkpoint", {}).get("restore_file")
+        if before == asked:
+            print(f"{folder} was begun from {asked} and goes on from there", file=sys.stderr)
+            return default
+    return asked
 
 
 def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
@@ -113,72 +134,9 @@ def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
     return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
-def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
-    """``run=NAME``, or the folder above ``checkpoint.save_dir``, or runs/ and the config's name."""
-    if name is not None:
-        return Path(name) if "/" in name else Path("runs") / name
-    save_dir = Path(str(config.checkpoint.save_dir))
-    return (
-        save_dir.parent
-        if save_dir.name == "checkpoints" and save_dir.parent.name
-        else (Path("runs") / spelt(path.stem))
-    )
-
-
-def last_checkpoint(folder: Path) -> Path:
-    """Where a run's newest state lies."""
-    return folder / "checkpoints" / "checkpoint_last.pt"
-
-
-def stop_key(config: Any) -> str:
-    """A hash of what decides when a training ends."""
-    from omegaconf import OmegaConf
-
-    return key_of([OmegaConf.to_container(config.optimization), config.checkpoint.patience])
-
-
-def refuse_another_model(config: Any, data: Dict[str, Any], folder: Path) -> None:
-    """A run keeps its model, its languages and its dictionary.
-
-    Raises:
-        UserError: the folder holds a training of something else; names the first difference.
-    """
-    if not last_checkpoint(folder).is_file() or not (folder / "config.yaml").is_file():
-        return
-    from omegaconf import OmegaConf
-
-    advice = "give the other training a folder of its own with run=NAME"
-    before, now = read_yaml(folder / "config.yaml"), OmegaConf.to_container(config)
-    assert isinstance(now, dict)
-    # what was no option when the run began had the default's effect
-    keys = [("model", key) for key in before["model"] if key not in HOW_IT_COMPUTES]
-    keys += [("task", "source_lang"), ("task", "target_lang"), ("optimizer", "_name")]
-    for section, key in keys:
-        old, new = before[section].get(key), now[section].get(key)
-        if old != new:
-            raise UserError(f"{folder} was trained with {section}.{key}={old}, not {new}: {advice}")
-    trained_on = read_json(folder / "env.json").get("data", {}).get("sha256", {})
-    for name, digest in data["sha256"].items():
-        if name.startswith("dict.") and trained_on.get(name, digest) != digest:
-            raise UserError(f"{folder} was trained with another {name} than there is now: {advice}")
-
-
-def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
-    """Leave config.yaml (complete, as trained) and env.json; earlier starts stay in the latter."""
-    from omegaconf import OmegaConf
-
-    from vaswani.environment import environment
-
-    with atomic_write(folder / "config.yaml") as stream:
-        stream.write(OmegaConf.to_yaml(config))
-    before = read_json(folder / "env.json")
-    earlier = before.pop("earlier_starts", []) + ([before] if before else [])
-    with atomic_write(folder / "env.json") as stream:
-        now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
-        json.dump({**now, "data": data, "earlier_starts": earlier}, stream, indent=1)
-
-
-def start(config: Any, folder: Path, launch: Launch, order: Optional[Order]) -> None:
+def start(
+    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, order: Optional[Order]
+) -> None:
     """Take this process's place in fairseq's training; ``order`` is None but for rank 0."""
     from fairseq.distributed import utils as distributed_utils
     from omegaconf import OmegaConf
@@ -189,19 +147,21 @@ def start(config: Any, folder: Path, launch: Launch, order: Optional[Order]) -> 
     # official fairseq's omegaconf otherwise answers None to getattr(section, key, default)
     OmegaConf.set_struct(config, True)
     if launch.world_size == 1:
-        train_process(config, str(folder), order)
+        train_process(config, data, str(folder), order)
         return
     try:
-        distributed_utils.call_main(config, train_process, folder=str(folder), order=order)
+        distributed_utils.call_main(
+            config, train_process, data=data, folder=str(folder), order=order
+        )
     except ProcessException as failure:
         raise own_error(failure) from None
 
 
-def train_process(config: Any, folder: str, order: Optional[Order]) -> None:
+def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optional[Order]) -> None:
     """One process of the training, with the others if there are any; rank 0 keeps the logs.
 
     Raises:
-        UserError: the training diverged, or a machine does not see the run's folder.
+        UserError: the training diverged, or a machine has other data or another folder.
     """
     from vaswani.fairseq_config import load_plugin
 
@@ -211,28 +171,37 @@ def train_process(config: Any, folder: str, order: Optional[Order]) -> None:
     assert order is not None
     if not order.go:
         return
-    sees = order.resumes == last_checkpoint(Path(folder)).is_file()
-    # all learn of it, so that none waits for one that is gone
-    blind = [who for who in heard(None if sees else f"{rank}, on {socket.gethostname()},") if who]
-    if blind:
-        raise UserError(
-            f"process {blind[0]} does not see the {folder} of process 0: the machines of a "
-            "training need one folder that all of them share"
-        )
+    check_agreement(rank, data, Path(folder), order.resumes)
+    config.checkpoint.restore_file = order.restore_file
     if rank:
         Path(folder).mkdir(parents=True, exist_ok=True)
         log = log_file(Path(folder) / f"train.rank{rank}.log", logging.WARNING)
         run_fairseq(config, [log])
         return
+    stop = stop_key(config)  # before fairseq, which may be told to stop at once
     progress = TrainingProgress(Path(folder) / "train.jsonl", config.optimization.max_update)
     run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
-    finished = {
-        "num_updates": progress.last_update,
-        "seconds": round(progress.seconds(), 1),
-        "stop": stop_key(config),
-    }
-    with atomic_write(Path(folder) / FINISHED) as stream:
-        json.dump(finished, stream)
+    finish(Path(folder), progress.last_update, progress.seconds(), stop)
+
+
+def check_agreement(rank: int, data: Dict[str, Any], folder: Path, resumes: bool) -> None:
+    """Raises UserError, in every process, unless all see the same data and the same run."""
+    sees = resumes == has_checkpoints(folder)
+    # all learn of it, so that none waits for one that is gone
+    said = heard((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
+    for who, sees, files in said:
+        if not sees:
+            raise UserError(
+                f"process {who} does not see the {folder} of process 0: the machines of a "
+                "training need one folder that all of them share"
+            )
+        first = said[0][2]
+        differ = [name for name in sorted({*files, *first}) if files.get(name) != first.get(name)]
+        if differ:
+            raise UserError(
+                f"process {who} has another {differ[0]} than process 0: all of them need the same "
+                "data; prepare it once, in a folder that they share, or copy it"
+            )
 
 
 def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:

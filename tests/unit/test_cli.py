@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from vaswani import cli, experiment
-from vaswani.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*_en_*.yaml"))
@@ -234,32 +233,3 @@ def test_a_damaged_data_bin_is_refused(small, tmp_path, tiny_data_bin, damage, c
         path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:20])
         said = "missing or damaged"
     assert said in refused(capsys, "train", str(small), f"task.data={other}")
-
-
-def test_a_run_keeps_its_model():
-    """A changed model against an existing run names the key and the way out."""
-    from omegaconf import OmegaConf
-
-    from vaswani.train import refuse_another_model
-
-    config = OmegaConf.create(
-        {
-            "model": {"_name": "a", "layers": 4, "precision": "fp32"},
-            "task": {},
-            "optimizer": {"_name": "adam"},
-        }
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vaswani.train.read_yaml", lambda path: OmegaConf.to_container(config))
-        patch.setattr("vaswani.train.read_json", lambda path: {"data": {"sha256": {"dict.x": "1"}}})
-        patch.setattr(Path, "is_file", lambda path: True)
-        refuse_another_model(config, {"sha256": {"dict.x": "1"}}, Path("runs/a"))
-        with pytest.raises(UserError, match=r"another dict.x .* run=NAME"):
-            refuse_another_model(config, {"sha256": {"dict.x": "2"}}, Path("runs/a"))
-        changed = OmegaConf.merge(config, {"model": {"layers": 6}})
-        with pytest.raises(UserError, match=r"model.layers=4, not 6.*run=NAME"):
-            refuse_another_model(changed, {"sha256": {"dict.x": "1"}}, Path("runs/a"))
-        # an option that a later version added, and one that changes how, not what
-        for more in ({"new": False}, {"precision": "bf16"}):
-            same = OmegaConf.merge(config, {"model": more})
-            refuse_another_model(same, {"sha256": {"dict.x": "1"}}, Path("runs/a"))

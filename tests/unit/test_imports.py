@@ -25,14 +25,20 @@ MAY_IMPORT = {
     "memory": set(),
     "precision": set(),
     "layers": {"attention", "cache", "dropout", "embedding", "linear"},
-    "config": {"attention", "embedding", "precision"},  # only for the names of their choices
+    "initialisation": {"attention", "layers"},
+    "config": {
+        "attention",
+        "embedding",
+        "initialisation",
+        "precision",
+    },  # only for the names of their choices
     "encoder": {"attention", "config", "embedding", "layers", "precision"},
     "decoder": {
         *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
     },
     "model": {
         *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "layers"},
-        *{"linear", "memory", "precision"},
+        *{"initialisation", "linear", "memory", "precision"},
     },
     "loss": {"linear"},
     "criterion": {"config", "loss"},
@@ -46,14 +52,17 @@ MAY_IMPORT = {
     "task": {"config", "generator"},
     "compat.loading": {"checkpoints"},
     "compat.saving": set(),
+    "compat.dictionaries": {"checkpoints"},
+    "compat.resuming": {"checkpoints", "compat.dictionaries"},
     "compat.batches": {"config"},
     "compat.data": {"config"},
     "compat.decoding": set(),
-    "compat.refusals": {"checkpoints", "config"},
+    "compat.refusals": {"checkpoints", "config", "memory"},
     "compat.stale_warnings": set(),
     "compat": {
-        *{"compat.batches", "compat.data", "compat.decoding", "compat.loading"},
-        *{"compat.refusals", "compat.saving", "compat.stale_warnings"},
+        *{"compat.batches", "compat.data", "compat.decoding", "compat.dictionaries"},
+        *{"compat.loading", "compat.refusals", "compat.resuming", "compat.saving"},
+        "compat.stale_warnings",
     },
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }

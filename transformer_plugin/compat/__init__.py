@@ -4,16 +4,17 @@
 and later, numpy 2). ``apply`` sets all of them once; nothing here imports a model. One file a
 subject, each with its own ``apply``:
 
-    loading.py         reading checkpoints          saving.py    writing them
-    batches.py         what goes into a batch       decoding.py  options of beam search
-    data.py            damaged data and dictionaries
+    loading.py         reading checkpoints          saving.py        writing them
+    resuming.py        going on with a training     dictionaries.py  that they are the same
+    batches.py         what goes into a batch       decoding.py      options of beam search
+    data.py            data and dictionaries that are damaged
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
     stale_warnings.py  what newer libraries say of fairseq
 """
 
 import sys
 
-from . import batches, data, decoding, loading, refusals, saving
+from . import batches, data, decoding, dictionaries, loading, refusals, resuming, saving
 from .stale_warnings import quiet
 
 __all__ = ["apply", "quiet"]
@@ -32,5 +33,5 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
-    for part in (loading, saving, data, batches, decoding, refusals):
+    for part in (loading, saving, resuming, dictionaries, data, batches, decoding, refusals):
         part.apply()

@@ -1,25 +1,120 @@
-"""Writing checkpoints: whole, replaced in one step, and readable everywhere."""
+"""Writing checkpoints: whole, checked, replaced in one step, and readable everywhere."""
 
+import contextlib
+import errno
+import filecmp
 import functools
+import logging
 import os
 import shutil
+import time
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
+from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
+
+logger = logging.getLogger(__name__)
+
+TRIES, PAUSE = 3, 2.5
+"""How often a checkpoint is tried to be written, and the seconds between; fairseq's numbers."""
 
 
 def apply() -> None:
     """Set this file's workarounds."""
+    _write_each_try_anew()
     _copy_atomically()
     _save_plain_meters()
 
 
+def _write_each_try_anew() -> None:
+    """A checkpoint replaces the one before only after it was read back.
+
+    All versions write a second time into the same stream where the first failed, behind what is
+    there already; and since torch's writer answers a Ctrl-C in the middle with ``RuntimeError``,
+    that is taken for such a failure. The unreadable file then replaces the good ones.
+    """
+    original = checkpoint_utils.torch_persistent_save
+
+    @functools.wraps(original)
+    def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> Any:
+        if async_write or not PathManager.supports_rename(filename):
+            return original(obj, filename, async_write)  # not a file of this machine
+        return write_checkpoint(obj, filename)
+
+    checkpoint_utils.torch_persistent_save = torch_persistent_save
+
+
+def write_checkpoint(state: Any, path: str) -> None:
+    """Save ``state`` as ``path``: aside, synced, read back, renamed; tried ``TRIES`` times.
+
+    Raises:
+        KeyboardInterrupt: there was one; ``path`` is as it was.
+        OSError: writing failed each time; names ``path``, which is as it was.
+    """
+    for tries_left in reversed(range(TRIES)):
+        try:
+            _write_once(state, path)
+            return
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if not tries_left:
+                raise OSError(error.errno or errno.EIO, reason, path) from None
+            logger.warning("%s: %s; trying again in %g s", path, reason, PAUSE)
+            time.sleep(PAUSE)
+
+
+def _write_once(state: Any, path: str) -> None:
+    aside = f"{path}.tmp"
+    try:
+        with open(aside, "wb") as stream:
+            try:
+                torch.save(state, stream)
+            except Exception as error:
+                raise (_reason(error) or error) from None
+            stream.flush()
+            os.fsync(stream.fileno())
+        _read_back(aside)
+        os.replace(aside, path)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+    _sync_folder(path)
+
+
+def _reason(error: Optional[BaseException]) -> Optional[BaseException]:
+    """The interrupt or failed write that torch's writer made another error of; None: neither."""
+    while error is not None and not isinstance(error, (KeyboardInterrupt, OSError)):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _read_back(path: str) -> None:
+    """Raises OSError unless every part of the file has the checksum that torch wrote for it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except zipfile.BadZipFile as error:
+        damaged = str(error)
+    if damaged is not None:
+        raise OSError(errno.EIO, f"what was written reads back damaged ({damaged})", path)
+
+
+def _sync_folder(path: str) -> None:
+    """Make a renaming last through a power failure, where the file system can."""
+    with contextlib.suppress(OSError):
+        folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
 def _copy_atomically() -> None:
-    """checkpoint_best.pt and checkpoint_last.pt are replaced in one step.
+    """checkpoint_best.pt and checkpoint_last.pt are replaced in one step, by an equal copy.
 
     All versions copy onto the old file, so that a kill or a full disk in that moment leaves
     neither the old nor the new one.
@@ -34,9 +129,12 @@ def _copy_atomically() -> None:
             shutil.copyfile(src_path, aside)
             with open(aside, "rb+") as stream:
                 os.fsync(stream.fileno())
+            if not filecmp.cmp(src_path, aside, shallow=False):
+                raise OSError(errno.EIO, f"the copy of {src_path} reads back damaged", dst_path)
             os.replace(aside, dst_path)
         finally:
             Path(aside).unlink(missing_ok=True)
+        _sync_folder(dst_path)
         return dst_path
 
     PathManager.copy = staticmethod(copy)

@@ -1,0 +1,304 @@
+"""A training that is interrupted, repeated or continued wrongly costs nothing that was saved.
+
+By fairseq-train with the plugin loaded, in this process; what `vaswani train` adds is at the end.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Dict
+
+import pytest
+import torch
+
+from tests import stock
+from tests.integration.test_vaswani import run, workplace  # noqa: F401
+from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
+from transformer_plugin.compat import saving
+
+SMALL = ["--batch-size", "40", "--max-tokens", "100000", "--update-epoch-batch-itr", "True"]
+EVERY_3 = [*SMALL, "--save-interval-updates", "3", "--no-epoch-checkpoints"]
+
+
+def updates(path: Path) -> int:
+    return load_checkpoint(path)["optimizer_history"][-1]["num_updates"]
+
+
+def contents(folder: Path) -> Dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.pt"))}
+
+
+@pytest.fixture(scope="module")
+def seven_updates(tiny_data_bin, tmp_path_factory) -> Path:
+    """Checkpoints of updates 3, 6 and (best, last) 7."""
+    folder = tmp_path_factory.mktemp("seven")
+    stock.train(tiny_data_bin, folder, *EVERY_3, "--max-update", "7")
+    return folder
+
+
+@pytest.fixture
+def begun(seven_updates, tmp_path) -> Path:
+    """A copy of its own for each test."""
+    return Path(shutil.copytree(seven_updates, tmp_path / "begun"))
+
+
+# --- interrupted while saving ------------------------------------------------------------------
+
+
+def test_ctrl_c_during_a_save_leaves_last_and_best(begun, tiny_data_bin, monkeypatch):
+    """At the third write of the next checkpoint: fairseq took it for a failed write."""
+    before = contents(begun)
+
+    def opened(path, mode):
+        stream = open(path, mode)  # noqa: SIM115
+        write, seen = stream.write, []
+
+        def interrupted(data):
+            seen.append(data)
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+            return write(data)
+
+        class Interrupted:
+            """torch asks for the methods; a file's own cannot be replaced."""
+
+            __enter__, __exit__ = lambda self: self, lambda self, *reason: stream.close()
+            fileno, flush, close = stream.fileno, stream.flush, stream.close
+            write = staticmethod(interrupted)
+
+        return Interrupted()
+
+    monkeypatch.setattr(saving, "open", opened, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "12")
+    monkeypatch.undo()
+    assert contents(begun) == before
+    assert not list(begun.glob("*.tmp"))
+    stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "9")
+    assert updates(begun / "checkpoint_last.pt") == 9
+
+
+# --- where a training goes on from -------------------------------------------------------------
+
+
+def test_without_the_last_checkpoint_it_goes_on_from_the_newest(begun, tiny_data_bin):
+    (begun / "checkpoint_last.pt").unlink()
+    (begun / "checkpoint_best.pt").unlink()
+    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
+    assert any("going on from checkpoint_2_6.pt, of 6 updates" in line for line in lines)
+    assert updates(begun / "checkpoint_last.pt") == 8
+
+
+def test_a_newer_one_that_is_damaged_is_passed_over(begun, tiny_data_bin):
+    (begun / "checkpoint_last.pt").unlink()
+    for name in ("checkpoint_best.pt", "checkpoint_2_6.pt"):
+        (begun / name).write_bytes((begun / name).read_bytes()[:-100])
+    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "4")
+    assert any("going on from checkpoint_1_3.pt, of 3 updates" in line for line in lines)
+
+
+def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):
+    (begun / "checkpoint_last.pt").unlink()
+    for path in begun.glob("*.pt"):
+        path.write_bytes(path.read_bytes()[:-100])
+    before = contents(begun)
+    with pytest.raises(CheckpointError, match="none from which to go on.*damaged.*move them"):
+        stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
+    assert contents(begun) == before
+
+
+def test_a_restore_file_that_does_not_exist_is_refused(tiny_data_bin, tmp_path):
+    """fairseq begins anew, in silence."""
+    missing = ["--restore-file", str(tmp_path / "gone.pt")]
+    with pytest.raises(CheckpointError, match="gone.pt does not exist: correct --restore-file"):
+        stock.train(tiny_data_bin, tmp_path / "new", *SMALL, *missing, "--max-update", "2")
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+# --- no update too many ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", ["7", "5"])
+def test_a_training_that_is_done_is_not_trained_further(begun, tiny_data_bin, limit):
+    """All versions train one update more, and replace the last and the best checkpoint."""
+    before = contents(begun)
+    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", limit)
+    assert any(f"7 updates, and --max-update is {limit}" in line for line in lines)
+    assert contents(begun) == before
+
+
+def test_nor_is_one_whose_time_is_up(begun, tiny_data_bin):
+    before = contents(begun)
+    hours = ["--max-update", "100", "--stop-time-hours", "1e-9"]
+    lines = stock.train(tiny_data_bin, begun, *EVERY_3, *hours)
+    assert any("--stop-time-hours" in line and "nothing is left" in line for line in lines)
+    assert contents(begun) == before
+
+
+# --- with what it goes on ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other_words(tiny_data_bin, tmp_path_factory) -> Path:
+    """The same data with a dictionary of the same size, its words in another order."""
+    folder = Path(shutil.copytree(tiny_data_bin, tmp_path_factory.mktemp("other") / "data-bin"))
+    for path in folder.glob("dict.*.txt"):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        path.write_text("".join([*lines[1:], lines[0]]), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("flag", ["--save-dir", "--restore-file", "--finetune-from-model"])
+def test_training_with_other_words_is_refused(begun, other_words, tmp_path, flag):
+    path = str(begun if flag == "--save-dir" else begun / "checkpoint_last.pt")
+    before = contents(begun)
+    with pytest.raises(CheckpointError, match="another source dictionary"):
+        stock.train(other_words, tmp_path / "new", *EVERY_3, flag, path, "--max-update", "9")
+    assert contents(begun) == before
+
+
+def test_so_is_translating_with_them(begun, other_words):
+    with pytest.raises(CheckpointError, match="another source dictionary.*--srcdict"):
+        stock.generate(other_words, begun / "checkpoint_last.pt")
+
+
+def test_a_checkpoint_of_before_is_compared_by_size_alone(begun, other_words):
+    path = begun / "checkpoint_last.pt"
+    state = torch.load(path, weights_only=False)
+    assert set(state["task_state"].pop("dictionaries_sha256")) == {"source", "target"}
+    torch.save(state, path)
+    assert stock.results(stock.generate(other_words, path), "H")
+
+
+def test_options_that_changed_are_said(begun, tiny_data_bin):
+    changed = ["--label-smoothing", "0.2", "--dropout", "0.5", "--seed", "3", "--batch-size", "20"]
+    lines = stock.train(tiny_data_bin, begun, *EVERY_3, *changed, "--max-update", "8")
+    said = next(line for line in lines if "going on with other options" in line)
+    for change in (
+        "criterion.label_smoothing was 0.1, is 0.2",
+        "model.dropout was 0.3, is 0.5",
+        "common.seed was 1, is 3",
+        "dataset.batch_size was 40, is 20",
+    ):
+        assert change in said
+    assert said.count(" was ") == 4
+    lines = stock.train(tiny_data_bin, begun, *EVERY_3, *changed, "--max-update", "9")
+    assert not any("other options" in line for line in lines)
+
+
+def test_an_epoch_that_became_shorter_is_explained(begun, tiny_data_bin):
+    with pytest.raises(CheckpointError, match="fewer batches now.*--reset-dataloader"):
+        stock.train(tiny_data_bin, begun, *EVERY_3, "--batch-size", "200", "--max-update", "9")
+
+
+# --- vaswani train -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def done(workplace) -> Path:  # noqa: F811
+    """A run of 4 updates in ``workplace``."""
+    with pytest.MonkeyPatch.context() as patch:
+        train = ("train", "small", "run=done", "optimization.max_update=4")
+        assert run(workplace, patch, *train) == 0
+    return workplace / "runs" / "done"
+
+
+@pytest.fixture
+def four(done, workplace, monkeypatch, request):  # noqa: F811
+    """A copy of the run, and a function that runs ``vaswani train`` on it."""
+    folder = workplace / "runs" / f"four{abs(hash(request.node.name))}"
+    shutil.copytree(done, folder)
+
+    def train(*overrides: str) -> int:
+        return run(workplace, monkeypatch, "train", "small", f"run={folder.name}", *overrides)
+
+    return folder, train
+
+
+FOUR = "optimization.max_update=4"
+
+
+def test_a_kill_between_the_last_save_and_finished_json(four, capsys):
+    folder, train = four
+    (folder / "finished.json").unlink()
+    before = contents(folder / "checkpoints")
+    assert train(FOUR) == 0
+    assert contents(folder / "checkpoints") == before
+    assert json.loads((folder / "finished.json").read_text())["num_updates"] == 4
+    said = capsys.readouterr().err
+    assert "nothing is left to train" in said and "-" not in said.partition("left to train")[0]
+
+
+def test_fewer_updates_than_were_trained(four, capsys):
+    folder, train = four
+    before = contents(folder / "checkpoints")
+    assert train("optimization.max_update=2") == 0
+    assert contents(folder / "checkpoints") == before
+    assert "4 updates, and --max-update is 2" in capsys.readouterr().err
+    assert train("optimization.max_update=2") == 0
+    assert "already trained, 4 updates" in capsys.readouterr().err
+
+
+def test_a_run_without_its_last_checkpoint_is_still_that_run(four, capsys):
+    folder, train = four
+    (folder / "checkpoints" / "checkpoint_last.pt").unlink()
+    assert train("model.encoder_layers=2") == 1
+    assert train("optimization.max_update=6") == 0
+    assert "of 4 updates" in capsys.readouterr().err
+    assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 6
+
+
+def test_a_restore_file_begins_a_run_once(four, done, workplace, capsys):  # noqa: F811
+    """The same command again goes on with what the run has trained since."""
+    folder, train = four
+    shutil.rmtree(folder)
+    begin = f"checkpoint.restore_file={done}/checkpoints/checkpoint_last.pt"
+    assert train(begin, "optimization.max_update=5") == 0
+    assert train(begin, "optimization.max_update=6") == 0
+    assert "goes on from there" in capsys.readouterr().err
+    lines = (folder / "train.jsonl").read_text().splitlines()
+    resumed = [json.loads(line)["num_updates"] for line in lines if '"resumed"' in line]
+    assert resumed == [4, 5]
+
+
+def test_a_restore_file_that_is_missing_leaves_no_folder(four, capsys):
+    folder, train = four
+    shutil.rmtree(folder)
+    assert train("checkpoint.restore_file=gone.pt") == 1
+    assert "gone.pt does not exist" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_a_changed_training_text_is_refused(four, workplace, capsys):  # noqa: F811
+    """Of the same lengths, so that sizes and index stay as they were."""
+    folder, train = four
+    path = workplace / "data" / "digits" / "data-bin" / "train.en-de.en.bin"
+    before = path.read_bytes()
+    try:
+        path.write_bytes(before[2:4] + before[:2] + before[4:])
+        assert train("optimization.max_update=6") == 1
+        assert "train.en-de.en.bin has changed" in capsys.readouterr().err
+        assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 4
+        anew = ("optimization.max_update=6", "checkpoint.reset_dataloader=true")
+        assert train(*anew) == 0
+    finally:
+        path.write_bytes(before)
+
+
+def test_options_that_changed_are_said_on_the_terminal(four, capsys):
+    _, train = four
+    assert train("criterion.label_smoothing=0.2", "optimization.max_update=5") == 0
+    said = capsys.readouterr().err
+    assert "warning: going on with other options: criterion.label_smoothing was 0.1" in said
+
+
+def test_a_users_config_yaml_is_not_replaced(workplace, monkeypatch, capsys):  # noqa: F811
+    """``vaswani train mine/config.yaml`` with ``mine/checkpoints``, or ``run=mine``."""
+    mine = workplace / "mine"
+    mine.mkdir()
+    shutil.copy(workplace / "configs" / "small.yaml", mine / "config.yaml")
+    before = (mine / "config.yaml").read_bytes()
+    assert run(workplace, monkeypatch, "train", "mine/config.yaml", "run=./mine", FOUR) == 1
+    assert "mine/config.yaml is there already" in capsys.readouterr().err
+    assert (mine / "config.yaml").read_bytes() == before
+    assert [path.name for path in mine.iterdir()] == ["config.yaml"]

@@ -1,0 +1,76 @@
+"""``--init fairseq``: parameter by parameter as fairseq's own, freshly built model."""
+
+import argparse
+import math
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModel, base_architecture
+
+from tests.models import dictionary, small_model, task
+from vaswani.convert import to_fairseq
+
+DIM, FFN, WORDS = 64, 256, 2000
+SIZES = {"layers": 2, "embed_dim": DIM, "ffn_embed_dim": FFN, "attention_heads": 4}
+
+
+def sized(**options):
+    found = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in SIZES.items()}
+    return {**found, **options}
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """Fresh parameters of fairseq's model, one matrix for source, target and output."""
+    torch.manual_seed(3)
+    args = argparse.Namespace(**sized(share_all_embeddings=True))
+    base_architecture(args)
+    return TransformerModel.build_model(args, task(dictionary(WORDS))).state_dict()
+
+
+@pytest.fixture(scope="module")
+def ours():
+    """Ours under fairseq's names."""
+    model = small_model(4, for_task=task(dictionary(WORDS)), **sized(init="fairseq"))
+    return to_fairseq(model.state_dict())
+
+
+def test_every_parameter_has_fairseqs_distribution(ours, theirs):
+    """Equal means and deviations, within their sampling error; equal limits where it has any."""
+    compared = 0
+    for name, tensor in ours.items():
+        their, count = theirs[name], tensor.numel()
+        assert tensor.shape == their.shape
+        deviation = their.std().item() if count > 1 else 0.0
+        error = 5 * deviation * math.sqrt(2 / count)
+        assert tensor.mean().item() == pytest.approx(their.mean().item(), abs=error + 1e-7), name
+        assert tensor.std().item() == pytest.approx(deviation, abs=error + 1e-7), name
+        if "embed_tokens" in name or "output_projection" in name:
+            assert not tensor[1].any() and not their[1].any(), "the row of the padding"
+        else:  # uniform, or constant: the largest of n numbers is near the limit
+            near = 10 / count * their.abs().max().item()
+            largest = tensor.abs().max().item()
+            assert largest == pytest.approx(their.abs().max().item(), abs=near + 1e-7), name
+        compared += 1
+    assert compared == sum("version" not in n and "_float_tensor" not in n for n in theirs)
+
+
+@pytest.mark.parametrize("name", ["encoder.embedding.positions", "decoder.output_projection"])
+def test_what_is_not_shared_starts_as_embeddings_do(name):
+    """fairseq: N(0, 1/√d) for learned positions and for an output matrix of its own."""
+    model = small_model(
+        for_task=task(dictionary(WORDS)),
+        **sized(init="fairseq", untie_embeddings=True, encoder_learned_pos=True),
+        max_source_positions=1000,
+    )
+    weight = model.get_submodule(name).weight
+    assert weight.std().item() == pytest.approx(DIM**-0.5, rel=0.02)
+
+
+def test_free_head_widths_keep_the_rule():
+    """d_k ≠ d_v (Table 3 row B): each part's limit is by its own two sides."""
+    model = small_model(**sized(init="fairseq", head_key_dim=4, head_value_dim=32))
+    projection = model.encoder.layers[0].self_attention.qkv_proj.weight
+    for part, width in zip(projection.split([16, 16, 128]), (16, 16, 128), strict=True):
+        limit = math.sqrt(3 / (DIM + width))
+        assert 0.97 * limit < part.abs().max().item() <= limit

@@ -1,0 +1,155 @@
+"""What may not be trained into a run's folder, and what a refused start leaves."""
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from vaswani import run_record, train
+from vaswani.errors import UserError
+
+CONFIG = OmegaConf.create(
+    {
+        "common": {"seed": 1},
+        "task": {"source_lang": "en", "target_lang": "de"},
+        "model": {"_name": "a", "layers": 4, "precision": "fp32"},
+        "optimizer": {"_name": "adam"},
+        "dataset": {"train_subset": "train"},
+        "checkpoint": {"reset_dataloader": False},
+    }
+)
+TRAIN, VALID = "train.en-de.en.bin", "valid.en-de.en.bin"
+DATA = {"sha256": {"dict.en.txt": "1", TRAIN: "2", VALID: "3"}, "bytes": {TRAIN: 8, VALID: 9}}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A run's folder with its records and a checkpoint."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "checkpoint_best.pt").touch()
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(CONFIG))
+    (tmp_path / "env.json").write_text(json.dumps({"command": "vaswani train", "data": DATA}))
+    return tmp_path
+
+
+def refuse(folder, change=None, **files):
+    """``refuse_another_run`` with a changed configuration or changed files."""
+    data = {**DATA, "sha256": {**DATA["sha256"], **files.get("sha256", {})}}
+    config = OmegaConf.merge(CONFIG, change or {})
+    return run_record.refuse_another_run(config, {**data, **files.get("sizes", {})}, folder)
+
+
+def test_the_same_run_goes_on(folder):
+    assert refuse(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": {"layers": 6}}, "model.layers=4, not 6"),
+        ({"task": {"target_lang": "fr"}}, "task.target_lang=de, not fr"),
+        ({"optimizer": {"_name": "sgd"}}, "optimizer._name=adam, not sgd"),
+        ({"common": {"seed": 2}}, "common.seed=1, not 2"),
+    ],
+)
+def test_another_run_is_refused_naming_the_key_and_the_way_out(folder, change, said):
+    with pytest.raises(UserError, match=f"{said}.*run=NAME"):
+        refuse(folder, change)
+
+
+@pytest.mark.parametrize("more", [{"new": False}, {"precision": "bf16"}])
+def test_a_later_versions_option_and_how_it_computes_may_differ(folder, more):
+    assert refuse(folder, {"model": more}) == []
+
+
+def test_another_dictionary_is_refused(folder):
+    with pytest.raises(UserError, match=r"another dict.en.txt .* run=NAME"):
+        refuse(folder, sha256={"dict.en.txt": "9"})
+
+
+def test_another_training_text_of_the_same_lengths_is_refused(folder):
+    with pytest.raises(UserError, match=rf"{TRAIN} has changed.*reset_dataloader"):
+        refuse(folder, sha256={TRAIN: "9"})
+
+
+def test_a_training_text_recorded_by_its_size_alone_is_compared_by_it(folder):
+    """As versions before 0.2 recorded it."""
+    old = {"sha256": {"dict.en.txt": "1"}, "bytes": {TRAIN: 7}}
+    (folder / "env.json").write_text(json.dumps({"command": "vaswani train", "data": old}))
+    with pytest.raises(UserError, match=f"{TRAIN} has changed"):
+        refuse(folder)
+
+
+def test_another_text_may_be_asked_for_and_is_said(folder):
+    change = {"checkpoint": {"reset_dataloader": True}}
+    assert f"{TRAIN} has changed" in refuse(folder, change, sha256={TRAIN: "9"})[0]
+
+
+def test_another_validation_text_is_said(folder):
+    assert VALID in refuse(folder, sha256={VALID: "9"})[0]
+
+
+def test_it_is_compared_where_the_last_checkpoint_is_missing_too(folder):
+    assert not run_record.last_checkpoint(folder).exists()
+    with pytest.raises(UserError, match="model.layers"):
+        refuse(folder, {"model": {"layers": 6}})
+
+
+@pytest.mark.parametrize("name", run_record.RECORDS)
+def test_a_users_own_file_is_not_replaced(tmp_path, name):
+    (tmp_path / name).write_text("mine: 1\n")
+    with pytest.raises(UserError, match=f"{name} is there already.*run=NAME"):
+        run_record.refuse_foreign_folder(tmp_path)
+
+
+def test_our_own_records_are(folder):
+    run_record.refuse_foreign_folder(folder)
+
+
+def test_a_refused_start_brings_the_records_back(folder):
+    before = {name: (folder / name).read_bytes() for name in run_record.RECORDS}
+    undo = run_record.Undo(folder)
+    for name in run_record.RECORDS:
+        (folder / name).write_text("half a start")
+    undo()
+    assert {name: (folder / name).read_bytes() for name in run_record.RECORDS} == before
+
+
+def test_a_start_that_saved_something_is_not_undone(folder):
+    undo = run_record.Undo(folder)
+    (folder / "checkpoints" / "checkpoint1.pt").touch()
+    (folder / "config.yaml").write_text("new")
+    undo()
+    assert (folder / "config.yaml").read_text() == "new"
+
+
+def test_a_folder_made_by_a_refused_start_goes_but_not_what_is_not_ours(tmp_path):
+    folder = tmp_path / "run"
+    undo = run_record.Undo(folder)
+    (folder / "checkpoints").mkdir(parents=True)
+    for name in ("config.yaml", "env.json", "train.log", "train.jsonl", ".lock"):
+        (folder / name).touch()
+    undo()
+    assert not folder.exists()
+    undo = run_record.Undo(folder)
+    folder.mkdir()
+    (folder / "notes.txt").touch()
+    undo()
+    assert (folder / "notes.txt").exists()
+
+
+def test_a_training_that_had_nothing_left_to_do_keeps_its_seconds(tmp_path):
+    run_record.finish(tmp_path, 60, 123.4, "a")
+    run_record.finish(tmp_path, 60, 0.5, "b")
+    said = json.loads((tmp_path / run_record.FINISHED).read_text())
+    assert said == {"num_updates": 60, "seconds": 123.4, "stop": "b"}
+
+
+def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
+    said = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
+    monkeypatch.setattr(train, "heard", lambda word: said)
+    with pytest.raises(UserError, match=rf"process 1, on b, has another {VALID} than process 0"):
+        train.check_agreement(0, {"sha256": said[0][2]}, tmp_path, resumes=False)
+    said[1] = ("1, on b,", True, said[0][2])
+    train.check_agreement(0, {"sha256": said[0][2]}, tmp_path, resumes=False)

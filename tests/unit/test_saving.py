@@ -1,0 +1,117 @@
+"""Writing a checkpoint: what was good stays good, whatever stops it."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from transformer_plugin.compat import saving
+
+TENSOR_BYTES = 4 * 4096
+STATE = {"model": {str(n): torch.full((4096,), float(n)) for n in range(8)}}
+
+
+class Stream:
+    """A file in which something happens to the first tensor, at the first so many openings."""
+
+    def __init__(self, path: str, mode: str, happens, times: list) -> None:
+        self.stream = open(path, mode)  # noqa: SIM115
+        self.happens, self.times = happens, times
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *reason):
+        self.stream.close()
+
+    def write(self, data) -> int:
+        if len(data) >= TENSOR_BYTES and self.times:
+            self.times.pop()
+            self.times = []  # of this opening
+            data = self.happens(bytes(data))
+        return self.stream.write(data)
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+
+def interrupt(data: bytes) -> bytes:
+    raise KeyboardInterrupt
+
+
+def full_disk(data: bytes) -> bytes:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def flipped(data: bytes) -> bytes:
+    """As a disk or a cable does it: in silence."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.fixture
+def save(tmp_path, monkeypatch):
+    """``save(happens, times)`` onto an older file; returns its path."""
+    path = tmp_path / "checkpoint_last.pt"
+    path.write_bytes(b"what was good")
+    monkeypatch.setattr(saving, "PAUSE", 0)
+
+    def run(happens, times: int) -> Path:
+        left = [True] * times
+        opened = lambda name, mode: Stream(name, mode, happens, left)  # noqa: E731
+        monkeypatch.setattr(saving, "open", opened, raising=False)
+        checkpoint_utils.torch_persistent_save(STATE, str(path))
+        return path
+
+    run.path = path
+    return run
+
+
+def is_good(path: Path) -> bool:
+    found = torch.load(path, weights_only=True)["model"]
+    return all(torch.equal(found[name], tensor) for name, tensor in STATE["model"].items())
+
+
+def test_a_checkpoint_replaces_the_older_one(save, tmp_path):
+    assert is_good(save(None, 0))
+    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+def test_an_interrupt_stays_one_and_leaves_the_older_file(save, tmp_path):
+    """torch makes a RuntimeError of it, and fairseq then writes on into the same stream."""
+    with pytest.raises(KeyboardInterrupt):
+        save(interrupt, 1)
+    assert save.path.read_bytes() == b"what was good"
+    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+def test_a_disk_that_is_full_for_a_while_costs_nothing(save, tmp_path):
+    assert is_good(save(full_disk, 2))
+    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"), [(full_disk, "No space left"), (flipped, "reads back damaged")]
+)
+def test_what_cannot_be_written_leaves_the_older_file(save, tmp_path, happens, said):
+    with pytest.raises(OSError, match=said) as stopped:
+        save(happens, saving.TRIES)
+    assert stopped.value.filename == str(save.path)
+    assert save.path.read_bytes() == b"what was good"
+    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+def test_bytes_altered_on_the_way_are_written_again(save):
+    assert is_good(save(flipped, 1))
+
+
+def test_a_copy_that_differs_does_not_replace_the_older_file(tmp_path, monkeypatch):
+    new, old = tmp_path / "checkpoint5.pt", tmp_path / "checkpoint_last.pt"
+    new.write_bytes(b"new")
+    old.write_bytes(b"old")
+    monkeypatch.setattr(saving.shutil, "copyfile", lambda _, aside: Path(aside).write_bytes(b"n"))
+    with pytest.raises(OSError, match="reads back damaged"):
+        checkpoint_utils.PathManager.copy(str(new), str(old), overwrite=True)
+    assert old.read_bytes() == b"old"

@@ -1,0 +1,65 @@
+"""A checkpoint knows its dictionaries: another one of the same size does not slip in.
+
+All versions compare sizes alone (through the shapes of the parameters). Text that is prepared again
+with other BPE codes may have as many types, in another order: the model then reads and writes
+nonsense, and nothing says so. A hash of the symbols goes into ``task_state``, which fairseq saves
+with every checkpoint and gives back to the task for decoding. Checkpoints without it are compared
+by size, as before.
+"""
+
+import functools
+import hashlib
+from typing import Any, Dict, Mapping
+
+from fairseq.tasks import FairseqTask
+
+from ..checkpoints import CheckpointError
+
+KEY = "dictionaries_sha256"
+"""In ``task_state``: ``source`` and ``target``, each 64 hexadecimal digits."""
+
+
+def apply() -> None:
+    """Set this file's workarounds."""
+    save, load = FairseqTask.state_dict, FairseqTask.load_state_dict
+
+    @functools.wraps(save)
+    def state_dict(task: Any) -> Dict[str, Any]:
+        hashes = dictionary_hashes(task)
+        return {**save(task), **({KEY: hashes} if hashes else {})}
+
+    @functools.wraps(load)
+    def load_state_dict(task: Any, state_dict: Dict[str, Any]) -> Any:
+        refuse_other_dictionaries(task, state_dict)
+        return load(task, {name: kept for name, kept in state_dict.items() if name != KEY})
+
+    FairseqTask.state_dict, FairseqTask.load_state_dict = state_dict, load_state_dict
+
+
+def dictionary_hashes(task: Any) -> Dict[str, str]:
+    """SHA-256 of the symbols, in their order, of a task's dictionaries; empty where it has none."""
+    found = {}
+    for side in ("source", "target"):
+        try:
+            symbols = getattr(task, f"{side}_dictionary").symbols
+        except Exception:  # of a task that has none, or not yet; fairseq's raise what they like
+            continue
+        found[side] = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
+    return found
+
+
+def refuse_other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> None:
+    """Raises CheckpointError unless the dictionaries are those that a checkpoint was trained with.
+
+    Args:
+        task: with the dictionaries of now
+        task_state: of the checkpoint
+    """
+    now = dictionary_hashes(task)
+    for side, trained_with in (task_state.get(KEY) or {}).items():
+        if now.get(side, trained_with) != trained_with:
+            raise CheckpointError(
+                f"The checkpoint was trained with another {side} dictionary than this one: its "
+                "words, or their order, differ. Use the data-bin that it was trained on, or "
+                "binarise with that data's dict.*.txt (fairseq-preprocess --srcdict) and BPE codes."
+            )

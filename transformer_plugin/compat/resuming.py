@@ -1,0 +1,192 @@
+"""Going on with a training: from where, with what, and whether there is anything left to do."""
+
+import contextlib
+import functools
+import logging
+import math
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
+
+from ..checkpoints import CheckpointError, load_checkpoint
+from .dictionaries import refuse_other_dictionaries
+
+logger = logging.getLogger(__name__)
+
+DEFAULT = "checkpoint_last.pt"
+TRAINED = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best|\.best_.+)(-rank-\d+|-shard\d+)*\.pt")
+"""The names that fairseq-train gives its checkpoints; averages have others."""
+ANNOUNCED = {
+    "common": ("seed", "fp16"),
+    "dataset": ("max_tokens", "batch_size", "train_subset", "required_batch_size_multiple"),
+    "optimization": ("update_freq", "clip_norm", "lr", "sentence_avg"),
+    "criterion": None,
+    "lr_scheduler": None,
+    "model": None,
+    "optimizer": None,
+}
+"""What is told when a resumed training changes it: keys by section, None for all of them."""
+
+
+def apply() -> None:
+    """Set this file's workarounds."""
+    _choose_where_to_go_on()
+    _compare_with_checkpoint()
+
+
+def _choose_where_to_go_on() -> None:
+    """A training goes on from its newest checkpoint, and no further than asked.
+
+    All versions: without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, they
+    begin anew in the same folder, over what is there. A training that has all its updates, or more
+    than it should have by now, gets one more, which replaces its last and best checkpoint.
+    """
+    original = checkpoint_utils.load_checkpoint
+
+    @functools.wraps(original)
+    def load(cfg: Any, trainer: Any, **options: Any) -> Any:
+        with _restoring(cfg, trainer.checkpoint_suffix or ""):
+            try:
+                extra_state, iterator = original(cfg, trainer, **options)
+            except RuntimeError as error:
+                if "dataloader mismatch" not in str(error):
+                    raise
+                raise CheckpointError(
+                    "The epoch in which the checkpoint was saved has fewer batches now: other "
+                    "text, batches or number of processes. To begin again with epoch 1, give "
+                    "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
+                ) from None
+        reason = _why_over(trainer) if extra_state is not None else None
+        if reason:
+            logger.warning("nothing is left to train: %s", reason)
+            trainer.cfg.optimization.max_epoch = -1  # what fairseq asks before each epoch
+        return extra_state, iterator
+
+    checkpoint_utils.load_checkpoint = load
+
+
+@contextlib.contextmanager
+def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
+    """``cfg`` names the checkpoint to go on from, for as long as fairseq loads it.
+
+    Args:
+        cfg: fairseq's section ``checkpoint``
+        suffix: of this process's files, where each saves its own
+
+    Raises:
+        CheckpointError: ``restore_file`` does not exist, or none of the checkpoints can be read.
+    """
+    before = {name: cfg[name] for name in ("restore_file", "finetune_from_model")}
+    if cfg.restore_file != DEFAULT:
+        wanted = Path(cfg.restore_file.replace(".pt", f"{suffix}.pt"))
+        if not checkpoint_utils.PathManager.exists(str(wanted)):
+            raise CheckpointError(
+                f"{wanted} does not exist: correct --restore-file, or leave it out to begin anew "
+                "(or to go on from checkpoint_last.pt)."
+            )
+    elif not (Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt").exists():
+        newest = newest_checkpoint(Path(cfg.save_dir), suffix)
+        if newest is not None:
+            logger.warning(
+                "checkpoint_last%s.pt is missing in %s: going on from %s, of %s updates",
+                suffix,
+                cfg.save_dir,
+                newest[1].name,
+                f"{newest[0]:,}",
+            )
+            plain = str(newest[1])
+            cfg.restore_file = plain.replace(f"{suffix}.pt", ".pt") if suffix else plain
+            cfg.finetune_from_model = None
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            cfg[name] = value
+
+
+def trained_checkpoints(folder: Path, suffix: str = "") -> List[Path]:
+    """The checkpoints that fairseq-train left in a folder, in order of their names."""
+    found = sorted(folder.glob(f"*{suffix}.pt"))
+    return [path for path in found if TRAINED.fullmatch(path.name)]
+
+
+def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Path]]:
+    """The checkpoint of the most updates that can be read, and its updates; None: none is there.
+
+    Raises:
+        CheckpointError: there are checkpoints, but none can be read.
+    """
+    found, problems = [], []
+    for path in trained_checkpoints(folder, suffix):
+        try:
+            history = load_checkpoint(path, mapped=True).get("optimizer_history") or [{}]
+            found.append((history[-1].get("num_updates", 0), path))
+        except CheckpointError as error:
+            problems.append(str(error))
+    if problems and not found:
+        raise CheckpointError(
+            f"{folder} has checkpoints, but none from which to go on ({problems[0]}); move them "
+            "elsewhere to begin anew."
+        )
+    return max(found, default=None, key=lambda item: item[0])
+
+
+def _why_over(trainer: Any) -> Optional[str]:
+    """Why a training that was just loaded has nothing left to do; None: it has."""
+    updates, limits = trainer.get_num_updates(), trainer.cfg.optimization
+    if updates >= (limits.max_update or math.inf):
+        return f"the checkpoint has {updates:,} updates, and --max-update is {limits.max_update:,}"
+    hours = trainer.cumulative_training_time() / 3600
+    if 0 < limits.stop_time_hours < hours:
+        return f"it has trained for {hours:.2f} hours, and --stop-time-hours is less"
+    return None
+
+
+def _compare_with_checkpoint() -> None:
+    """On resuming, other dictionaries are refused and other options are told.
+
+    All versions compare no more than the shapes of the parameters.
+    """
+    original = Trainer.load_checkpoint
+
+    @functools.wraps(original)
+    def load(
+        trainer: Any, filename: str, reset_optimizer: bool = False, *rest: Any, **kw: Any
+    ) -> Any:
+        if Path(filename).is_file():
+            saved = load_checkpoint(filename, mapped=True)
+            refuse_other_dictionaries(trainer.task, saved.get("task_state") or {})
+            if not reset_optimizer and trainer.data_parallel_rank == 0:
+                changes = changed_options(saved.get("cfg") or {}, trainer.cfg)
+                if changes:
+                    logger.warning("going on with other options: %s", "; ".join(changes))
+        return original(trainer, filename, reset_optimizer, *rest, **kw)
+
+    Trainer.load_checkpoint = load
+
+
+def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:
+    """``criterion.label_smoothing was 0.1, is 0.0`` for each option in ``ANNOUNCED`` that differs.
+
+    Args:
+        saved: the configuration inside a checkpoint
+        now: fairseq's complete configuration
+    """
+    changes = []
+    for section, keys in ANNOUNCED.items():
+        before, after = _table(saved.get(section)), _table(now.get(section))
+        for key in keys or sorted(set(before) & set(after)):
+            if key in before and before[key] != after.get(key):
+                changes.append(f"{section}.{key} was {before[key]}, is {after.get(key)}")
+    return changes
+
+
+def _table(section: Any) -> Dict[str, Any]:
+    """A section of a configuration as a dict; fairseq's own models have a Namespace."""
+    if OmegaConf.is_config(section):
+        section = OmegaConf.to_container(section, resolve=True, enum_to_str=True)
+    return dict(section if isinstance(section, dict) else vars(section) if section else {})
