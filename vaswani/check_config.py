@@ -42,6 +42,16 @@ def never(why: str) -> Rule:
     return Rule(f"false: {why}", lambda value: not value)
 
 
+def _are_buckets(value: Any) -> bool:
+    from numpy import __version__
+
+    return value == 0 or (value > 0 and __version__.startswith("1."))
+
+
+def _is_empty(value: Any) -> bool:
+    return not value
+
+
 def _is_mmap(value: Any) -> bool:
     return str(value) == "mmap"
 
@@ -61,8 +71,6 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "log_interval": NATURAL,
         "empty_cache_freq": COUNT,
         "all_gather_list_size": NATURAL,
-        "bf16": never(BF16),
-        "memory_efficient_bf16": never(BF16),
         "tpu": never("neither fairseq's TPU mode nor the plugin was tried there"),
         "fp16_init_scale": POSITIVE,
         "fp16_scale_window": NATURAL,
@@ -113,6 +121,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "keep_last_epochs": LIMIT,
         "keep_best_checkpoints": LIMIT,
         "patience": LIMIT,
+        "checkpoint_suffix": Rule("empty: a run's checkpoints have names of their own", _is_empty),
         "checkpoint_shard_count": Rule(f"1: {ONE_MACHINE}", lambda value: value == 1),
     },
     "distributed_training": {
@@ -124,7 +133,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
     "task": {
         "max_source_positions": NATURAL,
         "max_target_positions": NATURAL,
-        "num_batch_buckets": COUNT,
+        "num_batch_buckets": Rule("0: fairseq's buckets need numpy 1", _are_buckets),
         "batch_tokens": COUNT,
     },
     "criterion": {"label_smoothing": SHARE},
@@ -201,7 +210,13 @@ def check_end(config: Any) -> None:
 def check_precision(config: Any) -> None:
     """Raises UserError for 16-bit trainings that this machine or the optimizer cannot do."""
     common = config.common
-    asked = [n for n in ("fp16", "memory_efficient_fp16", "amp", "profile") if common.get(n)]
+    if str(config.model.get("_name")).startswith("vaswani_transformer"):
+        for name in ("bf16", "memory_efficient_bf16"):  # fairseq's own models may be trained so
+            if common.get(name):
+                raise UserError(f"common.{name} is true, but must be false: {BF16}")
+    if common.memory_efficient_fp16 and not common.fp16:
+        raise UserError("common.memory_efficient_fp16 does nothing without common.fp16: true")
+    asked = [n for n in ("fp16", "profile") if common.get(n)]
     if asked and common.cpu:
         instead = "leave it out" if asked == ["profile"] else "give model.precision: bf16 instead"
         raise UserError(f"common.{asked[0]} needs a GPU, and none is used here: {instead}")
@@ -212,11 +227,10 @@ def check_precision(config: Any) -> None:
 def check_checkpoint(config: Any) -> None:
     """Raises UserError for checkpoints that cannot be read, or a metric that is not measured."""
     checkpoint = config.checkpoint
-    path = checkpoint.get("finetune_from_model")
-    if path and not Path(path).is_file():
-        raise UserError(f"checkpoint.finetune_from_model: there is no checkpoint {path}")
-    if "/" in (checkpoint.get("checkpoint_suffix") or ""):
-        raise UserError("checkpoint.checkpoint_suffix is part of a file's name: no / in it")
+    for key in ("finetune_from_model", "continue_once"):
+        path = checkpoint.get(key)
+        if path and not Path(path).is_file():
+            raise UserError(f"checkpoint.{key}: there is no checkpoint {path}")
     try:
         overrides = ast.literal_eval(str(checkpoint.optimizer_overrides))
     except (ValueError, SyntaxError):

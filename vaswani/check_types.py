@@ -15,7 +15,7 @@ _TRUTHS = ("true", "false", "yes", "no", "on", "off", "y", "n")
 
 
 def check_types(given: Dict[str, Any], declared: Dict[str, Any], where: str) -> None:
-    """Check a section's values; ``declared`` are the types of its keys, ``where`` names the section.
+    """Check a section's values; ``declared`` are its keys' types, ``where`` names the section.
 
     Raises:
         UserError: a value of another kind; names the key, and what it may be.

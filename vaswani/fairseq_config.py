@@ -56,8 +56,8 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
     table.pop("hydra", None)  # hydra's own settings
     try:
         given = OmegaConf.create(table)
-        for key, value in checked_overrides(overrides).items():
-            OmegaConf.update(given, key, value, merge=True)
+        for changed, value in checked_overrides(overrides).items():
+            OmegaConf.update(given, changed, value, merge=True)
         given = OmegaConf.to_container(given)
         check_names(given, str(path))
         config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)

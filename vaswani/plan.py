@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani import arithmetic
 from vaswani.batching import Batch, choose_batch, count_parameters, most_tokens, training_text
+from vaswani.build_errors import named_by_section
 from vaswani.errors import UserError
 from vaswani.experiment import find_config
 from vaswani.files import atomic_write
@@ -75,9 +76,10 @@ def plan(args: argparse.Namespace) -> Dict[str, Any]:
     config = experiment_config(path, overrides)
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
-    text = training_text(config, args.data)
-    sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
-    parameters = count_parameters(config, text.task)
+    with named_by_section(config):
+        text = training_text(config, args.data)
+        sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
+        parameters = count_parameters(config, text.task)
     most = most_tokens(sizes, parameters, args.memory)
     batch = choose_batch(config, text, args.gpus, most)
     found = {

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from vaswani.build_errors import named_by_section
 from vaswani.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
@@ -221,7 +222,8 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
         # only now: importing it sets up logging to the terminal unless there are handlers already
         from fairseq_cli.train import main
 
-        main(hand_over(config))
+        with named_by_section(config):
+            main(hand_over(config))
     except FloatingPointError as error:
         raise UserError(f"the training diverged ({error}): lower the learning rate") from None
     finally:

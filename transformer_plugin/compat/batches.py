@@ -10,7 +10,9 @@ from fairseq.trainer import Trainer
 
 from ..config import ConfigError
 
-_SKIP = "--skip-invalid-size-inputs-valid-test (in YAML dataset.skip_invalid_size_inputs_valid_test)"
+_SKIP = (
+    "--skip-invalid-size-inputs-valid-test (in YAML dataset.skip_invalid_size_inputs_valid_test)"
+)
 
 
 def apply() -> None:
@@ -108,7 +110,21 @@ def _look_ahead() -> None:
             for subset in dataset.valid_subset.split(","):
                 if subset in self.task.datasets:
                     first_batches(self, subset)
+        refuse_no_updates(self)
         # last, so that fairseq's dummy batch is of the training text, as ever
         return first_batches(self, dataset.train_subset, *args, **kwargs)
 
     Trainer.get_train_iterator = get_train_iterator
+
+
+def refuse_no_updates(trainer: Any) -> None:
+    """Raises ConfigError where a training would end, as if it were done, before its first update.
+
+    A warm-up begins with a small rate, which fairseq takes for one that has become small.
+    """
+    lowest = trainer.cfg.optimization.stop_min_lr
+    if lowest > 0 and trainer.get_num_updates() == 0 and trainer.get_lr() <= lowest:
+        raise ConfigError(
+            f"--stop-min-lr {lowest:g} ends the training before its first update, whose rate is "
+            f"{trainer.get_lr():g}: lower it (optimization.stop_min_lr), or leave it out"
+        )

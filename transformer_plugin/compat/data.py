@@ -59,7 +59,7 @@ def apply() -> None:
 def read_index(prefix: str) -> Index:
     """The index of binarised text (named without .idx), after its binary was held against it.
 
-    The format: a magic word, version (8 bytes), type (1), N (8), N sizes of 4 bytes, N offsets of 8.
+    The format: a magic word, version (8 bytes), type (1), N (8), N sizes of 4 bytes, N places of 8.
 
     Raises:
         DataError: a file is missing, or says what cannot be.
@@ -183,7 +183,7 @@ def _name_bad_dictionaries() -> None:
 
 def _trouble(path: Path) -> str:
     """What is wrong with a dictionary, and in which line; empty where nothing is found."""
-    seen = {word: 0 for word in Dictionary().symbols}
+    seen = dict.fromkeys(Dictionary().symbols, 0)
     try:
         with open(path, encoding="utf-8") as stream:
             for number, line in enumerate(stream, 1):
@@ -191,8 +191,8 @@ def _trouble(path: Path) -> str:
                 if not count.lstrip("-").isdecimal() or not _:
                     return f"line {number} is not 'WORD COUNT': prepare the data again"
                 if word in seen and "#fairseq:overwrite" not in line:
-                    where = f"in line {seen[word]} already" if seen[word] else "one of fairseq's own"
-                    return f"'{word}' of line {number} is {where}: prepare the data again"
+                    where = f"line {seen[word]} already" if seen[word] else "fairseq of itself"
+                    return f"line {number} has '{word}', as has {where}: prepare the data again"
                 seen[word] = number
     except UnicodeError:
         return "not text in UTF-8: prepare the data again"
