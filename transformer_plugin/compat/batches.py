@@ -1,7 +1,7 @@
 """Batches: no sentence is lost on the way into them, and one that is too long is named early."""
 
 import functools
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 from fairseq.data import data_utils
@@ -33,17 +33,26 @@ def _make_batches_whole() -> None:
     original = data_utils.batch_by_size
 
     @functools.wraps(original)
-    def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
+    def batch_by_size(
+        indices: Any,
+        num_tokens_fn: Any,
+        num_tokens_vec: Any = None,
+        max_tokens: Optional[int] = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if len(indices) == 0:  # modern fairseq looks at the last batch
+            return []
         try:
-            batches = original(indices, *args, **kwargs)
+            batches = original(indices, num_tokens_fn, num_tokens_vec, max_tokens, *args, **kwargs)
         except AssertionError as error:
-            if "exceeds max_tokens limit" not in str(error):
+            if "max_tokens" not in str(error):
                 raise
-            words = str(error).rstrip("!").split()
+            longest = max(map(num_tokens_fn, indices) if num_tokens_vec is None else num_tokens_vec)
             raise ConfigError(
-                f"a sentence of {words[words.index('size') + 1]} tokens does not fit into batches "
-                f"of {words[-1]}: give a larger --max-tokens (dataset.max_tokens), or "
-                "--max-tokens-valid (dataset.max_tokens_valid) for validation alone"
+                f"a sentence of {longest} tokens does not fit into batches of {max_tokens}: give a "
+                "larger --max-tokens (dataset.max_tokens), or --max-tokens-valid "
+                "(dataset.max_tokens_valid) for validation alone"
             ) from None
         kept = sum(len(batch) for batch in batches)
         if kept < len(indices):  # batches are consecutive pieces of `indices`
