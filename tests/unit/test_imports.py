@@ -31,8 +31,8 @@ MAY_IMPORT = {
         *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
     },
     "model": {
-        *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "layers"},
-        *{"linear", "memory", "precision"},
+        *{"attention", "checkpoints", "config", "decoder", "dropout", "embedding", "encoder"},
+        *{"layers", "linear", "memory", "precision"},
     },
     "loss": {"linear"},
     "criterion": {"config", "loss"},
@@ -48,11 +48,12 @@ MAY_IMPORT = {
     "compat.saving": set(),
     "compat.batches": set(),
     "compat.decoding": set(),
+    "compat.divergence": set(),
     "compat.refusals": {"checkpoints"},
     "compat.stale_warnings": set(),
     "compat": {
-        *{"compat.batches", "compat.decoding", "compat.loading", "compat.refusals"},
-        *{"compat.saving", "compat.stale_warnings"},
+        *{"compat.batches", "compat.decoding", "compat.divergence", "compat.loading"},
+        *{"compat.refusals", "compat.saving", "compat.stale_warnings"},
     },
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }

@@ -6,13 +6,14 @@ subject, each with its own ``apply``:
 
     loading.py         reading checkpoints          saving.py    writing them
     batches.py         what goes into a batch       decoding.py  options of beam search
+    divergence.py      gradients that are not finite
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
     stale_warnings.py  what newer libraries say of fairseq
 """
 
 import sys
 
-from . import batches, decoding, loading, refusals, saving
+from . import batches, decoding, divergence, loading, refusals, saving
 from .stale_warnings import quiet
 
 __all__ = ["apply", "quiet"]
@@ -31,5 +32,5 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
-    for part in (loading, saving, batches, decoding, refusals):
+    for part in (loading, saving, batches, decoding, divergence, refusals):
         part.apply()

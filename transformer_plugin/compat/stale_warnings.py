@@ -2,7 +2,6 @@
 
 import warnings
 
-
 # What fairseq sets off in newer libraries, and no user of this plugin can mend: a regular
 # expression that the message begins with, and its kind. All were seen with the pinned stacks.
 _STALE = [
