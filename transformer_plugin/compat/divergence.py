@@ -1,15 +1,33 @@
-"""Divergence: fairseq says where it began, and ends with the error that it means to end with."""
+"""Divergence: fairseq says when and where it began, and ends with the error that it means to."""
 
+import functools
 from typing import Any, Iterator
 
 import torch
 from fairseq.nan_detector import NanDetector
+from fairseq.trainer import Trainer
 from torch import Tensor
 
 
 def apply() -> None:
     """Set this file's workarounds."""
     _watch_gradients_of_tensors()
+    _say_at_which_update()
+
+
+def _say_at_which_update() -> None:
+    """The FloatingPointError of an update names it. All versions leave that to the log."""
+    original = Trainer.train_step
+
+    @functools.wraps(original)
+    def train_step(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(trainer, *args, **kwargs)
+        except FloatingPointError as error:
+            update = trainer.get_num_updates() + 1
+            raise FloatingPointError(f"update {update:,}: {error}") from error
+
+    Trainer.train_step = train_step
 
 
 def _watch_gradients_of_tensors() -> None:
