@@ -97,6 +97,16 @@ def test_a_newer_one_that_is_damaged_is_passed_over(begun, tiny_data_bin):
     assert any("going on from checkpoint_1_3.pt, of 3 updates" in line for line in lines)
 
 
+def test_a_last_checkpoint_that_is_damaged_is_refused_naming_the_way_round(begun, tiny_data_bin):
+    (begun / "checkpoint_best.pt").unlink()
+    last = begun / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:-100])
+    before = contents(begun)
+    with pytest.raises(CheckpointError, match=r"damaged.* goes on from checkpoint_2_6.pt, of 6"):
+        stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
+    assert contents(begun) == before
+
+
 def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):
     (begun / "checkpoint_last.pt").unlink()
     for path in begun.glob("*.pt"):
