@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     launch = find_launch(config, os.environ, torch.cuda.device_count())
     folder = run_folder(config, name, path)
     asked, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
-    if launch.rank == 0 and asked not in (used, Path("checkpoints")):  # the latter: fairseq's own
+    ours = name is not None or asked in (used, Path("checkpoints"))  # the latter: fairseq's default
+    if launch.rank == 0 and not ours:
         print(
             f"warning: checkpoints go to {used} (run=NAME chooses), not to "
             f"checkpoint.save_dir={asked}",

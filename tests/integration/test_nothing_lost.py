@@ -248,10 +248,12 @@ def test_what_a_kill_left_half_written_is_cleared_away(four):
 
 
 def test_another_folder_for_checkpoints_is_not_ignored_in_silence(workplace, monkeypatch, capsys):  # noqa: F811
-    command = ("train", "small", "run=elsewhere", FOUR, "checkpoint.save_dir=out/models")
+    command = ("train", "small", FOUR, "checkpoint.save_dir=out/models")
     assert run(workplace, monkeypatch, *command) == 0
     said = capsys.readouterr().err
-    assert "go to runs/elsewhere/checkpoints" in said and "out/models" in said
+    assert "go to runs/small/checkpoints" in said and "out/models" in said
+    assert run(workplace, monkeypatch, *command, "run=elsewhere") == 0
+    assert "out/models" not in capsys.readouterr().err, "run= says where"
 
 
 def test_fewer_updates_than_were_trained(four, capsys):
