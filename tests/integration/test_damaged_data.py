@@ -205,7 +205,7 @@ def test_fairseq_train_names_them_before_the_first_update(with_long_ones, tmp_pa
     options = ["--max-tokens", "2000", "--max-update", "2"]
     with stock.logged() as lines, pytest.raises(ConfigError) as stopped:
         stock.train(with_long_ones, tmp_path / "run", *options)
-    assert "1 of 21 sentences are longer than" in str(stopped.value)
+    assert "1 of 21 sentences (the first is #20) are longer than" in str(stopped.value)
     assert "--skip-invalid-size-inputs-valid-test" in str(stopped.value)
     assert not any("begin training epoch" in line for line in lines)
     skip = "--skip-invalid-size-inputs-valid-test"

@@ -7,14 +7,24 @@ subject, each with its own ``apply``:
     loading.py         reading checkpoints          saving.py        writing them
     resuming.py        going on with a training     dictionaries.py  that they are the same
     batches.py         what goes into a batch       decoding.py      options of beam search
-    data.py            data and dictionaries that are damaged
+    data.py            damaged text, dictionaries  divergence.py    gradients that are not finite
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
     stale_warnings.py  what newer libraries say of fairseq
 """
 
 import sys
 
-from . import batches, data, decoding, dictionaries, loading, refusals, resuming, saving
+from . import (
+    batches,
+    data,
+    decoding,
+    dictionaries,
+    divergence,
+    loading,
+    refusals,
+    resuming,
+    saving,
+)
 from .stale_warnings import quiet
 
 __all__ = ["apply", "quiet"]
@@ -33,5 +43,6 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
-    for part in (loading, saving, resuming, dictionaries, data, batches, decoding, refusals):
+    parts = (loading, saving, resuming, dictionaries, data, batches, decoding, divergence, refusals)
+    for part in parts:
         part.apply()

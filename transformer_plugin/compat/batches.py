@@ -41,6 +41,8 @@ def _make_batches_whole() -> None:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        if not isinstance(indices, np.ndarray):  # an iterator can be read only once
+            indices = np.fromiter(indices, dtype=np.int64, count=-1)
         if len(indices) == 0:  # modern fairseq looks at the last batch
             return []
         try:
@@ -56,7 +58,7 @@ def _make_batches_whole() -> None:
             ) from None
         kept = sum(len(batch) for batch in batches)
         if kept < len(indices):  # batches are consecutive pieces of `indices`
-            batches = [*batches, np.asarray(indices, dtype=np.int64)[kept:]]
+            batches = [*batches, indices[kept:]]
         return batches
 
     data_utils.batch_by_size = batch_by_size
@@ -79,10 +81,11 @@ def _count_overlong() -> None:
             if "is invalid" not in str(error):
                 raise
             fit, _ = dataset.filter_indices_by_size(indices, max_positions)
+            too_long = np.setdiff1d(indices, fit)
             raise ConfigError(
-                f"{len(indices) - len(fit):,} of {len(indices):,} sentences are longer than the "
-                f"{max_positions} tokens that the model takes: leave them out with {_SKIP}, or "
-                "shorten them"
+                f"{len(too_long):,} of {len(indices):,} sentences (the first is #{too_long[0]}) are "
+                f"longer than the {max_positions} tokens that the model takes: leave them out with "
+                f"{_SKIP}, or shorten them"
             ) from None
 
     FairseqTask.filter_indices_by_size = filter_indices_by_size
