@@ -10,6 +10,7 @@ fairseq makes of the data; where there is no data yet, they are estimated. Memor
 
 import argparse
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -53,8 +54,11 @@ def run(args: argparse.Namespace) -> int:
         ("--memory", args.memory),
         ("--tokens-per-second", args.tokens_per_second),
     ):
-        if value is not None and value <= 0:
-            raise UserError(f"{name} must be above 0, not {value:g}")
+        if value is not None and not 0 < value < math.inf:
+            raise UserError(f"{name} must be a number above 0, not {value:g}")
+    experiment, report = find_config(args.config), Path(args.json or "")
+    if args.json and report.exists() and report.samefile(experiment):
+        raise UserError(f"--json {report} is the experiment itself: name another file")
     found = plan(args)
     print(table(found))
     if args.json:

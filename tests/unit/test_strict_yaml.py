@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from vaswani import cli
 from vaswani.errors import UserError
 from vaswani.experiment import read_yaml
 from vaswani.strict_yaml import MOST_BYTES, parse
@@ -89,3 +90,35 @@ def test_a_file_that_is_no_experiment_by_its_length(tmp_path):
 )
 def test_shipped_files_read_as_ever(path):
     assert read_yaml(path) == yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("place", "argv"),
+    [
+        ("mine.yaml", ["train", "mine.yaml"]),
+        ("mine.yaml", ["plan", "mine.yaml", "--gpus", "1"]),
+        ("mine.yaml", ["prepare", "mine.yaml"]),
+        (
+            "configs/table3.yaml",
+            ["reproduce", "wmt14-en-de-base", "--row", "A-h1", "--dry-run"],
+        ),
+    ],
+)
+def test_every_command_names_a_key_that_stands_twice(place, argv, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = Path(place)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("task:\n  data: x\nmodel:\n  a: 1\n  a: 2\n", encoding="utf-8")
+    assert cli.main(argv) == 1
+    assert f"{place}, line 5: 'a' stands here twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["base: x", "base: x\nrows: [1]", "base: x\nrows: {A-h1: {ppl: 1}}"]
+)
+def test_another_table_3_is_one_sentence(rows, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("configs").mkdir()
+    Path("configs/table3.yaml").write_text(f"base: x{rows}", encoding="utf-8")
+    assert cli.main(["reproduce", "wmt14-en-de-base", "--row", "A-h1", "--dry-run"]) == 1
+    assert "configs/table3.yaml: " in capsys.readouterr().err

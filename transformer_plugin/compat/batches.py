@@ -83,9 +83,9 @@ def _count_overlong() -> None:
             fit, _ = dataset.filter_indices_by_size(indices, max_positions)
             too_long = np.setdiff1d(indices, fit)
             raise ConfigError(
-                f"{len(too_long):,} of {len(indices):,} sentences (the first is #{too_long[0]}) are "
-                f"longer than the {max_positions} tokens that the model takes: leave them out with "
-                f"{_SKIP}, or shorten them"
+                f"{len(too_long):,} of {len(indices):,} sentences (the first is #{too_long[0]}) "
+                f"are longer than the {max_positions} tokens that the model takes: leave them out "
+                f"with {_SKIP}, or shorten them"
             ) from None
 
     FairseqTask.filter_indices_by_size = filter_indices_by_size
