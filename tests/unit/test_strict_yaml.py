@@ -113,9 +113,16 @@ def test_every_command_names_a_key_that_stands_twice(place, argv, tmp_path, monk
     assert f"{place}, line 5: 'a' stands here twice" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "text", ["base: x", "base: x\nrows: [1]", "base: x\nrows: {A-h1: {ppl: 1}}"]
-)
+def test_a_manifest_with_a_name_twice(tmp_path):
+    from vaswani.corpus.manifest import read_manifest
+
+    path = tmp_path / "manifest.yaml"
+    path.write_text("parts:\n  a: {}\n  a: {}\n", encoding="utf-8")
+    with pytest.raises(UserError, match="line 3: 'a' stands here twice"):
+        read_manifest(str(path))
+
+
+@pytest.mark.parametrize("rows", ["", "\nrows: [1]", "\nrows: {A-h1: {ppl: 1}}"])
 def test_another_table_3_is_one_sentence(rows, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("configs").mkdir()
