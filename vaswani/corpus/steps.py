@@ -4,7 +4,7 @@ Each takes the job and the path aside that it fills, and returns what it reports
 every set, the pairs seen, kept, held out and left out by reason.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -39,6 +39,8 @@ class Job:
     archives: Path
     #: take the validation and test set from sacreBLEU
     sacrebleu: bool = False
+    #: files that were read besides text: the recipe, the manifest
+    read: Dict[str, Path] = field(default_factory=dict)
 
     def pair(self, folder: Path, split: str) -> Pair:
         """The two files of a set."""

@@ -111,6 +111,12 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
             stream.write(line + "\n")
 
 
+def write_whole(path: Path, content: str) -> None:
+    """Write a text file, whole or not at all."""
+    with atomic_write(path) as stream:
+        stream.write(content)
+
+
 def count_lines(path: Path) -> int:
     """The number of lines: of ``\\n`` bytes, and of a last line without one."""
     lines, last = 0, b"\n"
