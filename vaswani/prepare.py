@@ -11,7 +11,6 @@ for the same inputs and options. Text is streamed, over --workers processes.
 """
 
 import argparse
-import os
 import sys
 import time
 from dataclasses import asdict, fields
@@ -22,6 +21,7 @@ from vaswani.corpus import plan, stage, steps, text
 from vaswani.corpus.bar import cpu_seconds
 from vaswani.corpus.inputs import RECIPE_FILE, check_places, source_files
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
+from vaswani.corpus.parallel import affordable, cores
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
 from vaswani.corpus.steps import Job, Pair
 from vaswani.corpus.summary import show_dropped, tell
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        default=os.cpu_count() or 1,
+        default=cores(),
         help="processes (all cores)",
     )
     parser.add_argument("--from", dest="start", metavar="STAGE", help="redo from this stage on")
@@ -101,8 +101,11 @@ def job_of(args: argparse.Namespace) -> Job:
     own = {item.name: getattr(args, item.name, None) for item in fields(Recipe)}
     own["tokenised"] = args.tokenised or None
     own["archives"] = None  # of that name there is an option, but it says where they lie
-    if args.workers < 1:
-        raise UserError(f"--workers is {args.workers}, but must be at least 1")
+    for option, least in (("workers", 1), ("show_dropped", 0)):
+        if getattr(args, option) < least:
+            said = f"--{option.replace('_', '-')} is {getattr(args, option)}"
+            raise UserError(f"{said}, but must be at least {least}")
+    workers = affordable(args.workers)
     if args.name is None:
         if not args.out:
             raise UserError("give the name of a recipe, or your own text with --out DIR")
@@ -122,7 +125,7 @@ def job_of(args: argparse.Namespace) -> Job:
             if recipe.parts(split):
                 parts[split] = choose(manifest, recipe.parts(split), f"the recipe's {split} set")
     sacrebleu = args.test_sets == "sacrebleu"
-    return Job(recipe, folder, args.workers, parts, Path(args.archives), sacrebleu, read)
+    return Job(recipe, folder, workers, parts, Path(args.archives), sacrebleu, read)
 
 
 def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:
@@ -177,7 +180,8 @@ def write_recipe(job: Job) -> None:
     if not stage.marker(path) and looks_written(there):
         stage.write_marker(path, {"left": {".": len(there)}})
     stage.forget(path)
-    stage.run_stage(path, stage.key_of(said), lambda aside: text.write_whole(aside, said))
+    lines = said.split("\n")[:-1]
+    stage.run_stage(path, stage.key_of(said), lambda aside: text.write_lines(aside, lines))
 
 
 def looks_written(recipe: bytes) -> bool:

@@ -7,6 +7,7 @@ of the files; a chunk is whole lines, as bytes, of the same number in both langu
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -22,6 +23,29 @@ from vaswani.errors import UserError
 CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
 #: chunks that are quicker done at once than sent to processes that have yet to start
 WORTH_A_PROCESS = 5
+
+
+#: processes for each core (and at all) that a request is cut down to: each takes some 0.2 GB
+MOST_PER_CORE, MOST_ANYWHERE = 2, 4
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def affordable(workers: int) -> int:
+    """``workers``, or as many as this machine has a use for; says so."""
+    most = max(MOST_ANYWHERE, MOST_PER_CORE * cores())
+    if workers <= most:
+        return workers
+    print(
+        f"--workers {workers:,} is more than {cores()} cores have a use for: going on with {most}",
+        file=sys.stderr,
+    )
+    return most
 
 
 class Chunk(NamedTuple):
