@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-import sys
+import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
