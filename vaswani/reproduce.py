@@ -22,6 +22,7 @@ from vaswani import arithmetic, prepare, published
 from vaswani.errors import UserError
 from vaswani.experiment import nearest, read_yaml
 from vaswani.files import atomic_write, locked, read_json
+from vaswani.outputs import is_report, output_file
 from vaswani.results import Order, batch, commands, find_order, finished, plan_on, plan_table
 from vaswani.run_record import last_checkpoint
 
@@ -246,7 +247,8 @@ def table_3(order: Order) -> List[str]:
         validated = [line for line in map(json.loads, stream) if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
     here = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
-    with atomic_write(order.run / "eval" / "table3.json") as stream:
+    path = order.run / "eval" / "table3.json"
+    with atomic_write(output_file(path, ours=lambda there: is_report(there, "paper"))) as stream:
         report = {"row": order.row, "paper": order.paper, "here": here}
         json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
     known = published.SENTENCES["wmt13"]

@@ -63,6 +63,10 @@ class Material:
     #: how a run translated
     translation: Dict[str, Any] = field(default_factory=dict)
 
+    def inputs(self) -> List[Path]:
+        """The files that are read."""
+        return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
+
     @property
     def main(self) -> Sides:
         """What counts and warnings are taken from."""
