@@ -274,7 +274,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_is_file(path: Path) -> None:
-    """Raise CheckpointError for a folder, or what one would wait for endlessly (a pipe, a device)."""
+    """Raise CheckpointError for a folder, or a pipe or device, which one might wait for."""
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder; name a checkpoint in it.")
     if path.exists() and not path.is_file():

@@ -1,4 +1,4 @@
-"""Whether parameters fit: a model, the configuration saved beside them; and that they are numbers."""
+"""Whether parameters fit a model, or the configuration beside them, and are numbers at all."""
 
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -84,9 +84,10 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
 
 
 # An option of ours → the parameter and the axis of it whose size it is.
+_POSITIONS = {"encoder": "max_source_positions", "decoder": "max_target_positions"}
 _DECLARED: List[Tuple[str, str, int]] = [
     row
-    for side, positions in (("encoder", "max_source_positions"), ("decoder", "max_target_positions"))
+    for side, positions in _POSITIONS.items()
     for row in (
         (f"{side}_embed_dim", f"{side}.embedding.tokens.weight", 1),
         (f"{side}_ffn_embed_dim", f"{side}.layers.0.feed_forward.fc1.weight", 0),

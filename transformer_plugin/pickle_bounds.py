@@ -34,11 +34,13 @@ class Portions:
         self.stream = stream
 
     def read(self, size: int = -1) -> bytes:
+        """As a file's; Refused for too much at once."""
         if size > MOST_BYTES:
             raise Refused(f"asks for {size:,} bytes at once, which no checkpoint does")
         return self.stream.read(size)
 
     def readline(self) -> bytes:
+        """As a file's; a longer line is cut, which pickle takes for damage."""
         return self.stream.readline(MOST_BYTES)
 
     def __getattr__(self, name: str) -> Any:

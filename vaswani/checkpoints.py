@@ -1,6 +1,5 @@
 """The checkpoints of a run: told apart by what is inside them, and chosen to average or decode."""
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,8 +166,13 @@ def newest_average(folder: Path) -> Optional[Checkpoint]:
 
 def tell_if_stale(average: Checkpoint, folder: Path) -> None:
     """Warn where training went on after the average that is to be decoded was made."""
-    last = last_checkpoint(folder)
-    if last.is_file() and describe(last).updates > average.updates:
+    from transformer_plugin.checkpoints import CheckpointError
+
+    try:
+        goes_on = describe(last_checkpoint(folder)).updates > average.updates
+    except (CheckpointError, UserError):  # gone, or no use: the average is still one
+        return
+    if goes_on:
         print(
             f"warning: training went on after {average.path} was made (update "
             f"{average.updates:,}); for a new one: vaswani average {folder}",

@@ -16,7 +16,7 @@ from vaswani.corpus.text import read_lines
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
 from vaswani.files import atomic_write, read_json
-from vaswani.outputs import is_report, output_file
+from vaswani.outputs import is_report, output_file, writing
 
 SHOWN = 5
 LEFT = ("report.json", "report.txt", "attention.png")
@@ -53,11 +53,12 @@ def run(args: argparse.Namespace) -> int:
     }
     numbers, words, picture = (output_file(out / name, ours=is_ours) for name in LEFT)
     lines = summary(report) + examples(asked, wanted, said) + places(folder, data, picture)
-    with atomic_write(numbers) as stream:  # first: it says whose the other two are
-        json.dump(report, stream, indent=1)
-    with atomic_write(words) as stream:
-        stream.write("\n".join(lines) + "\n")
-    draw_attention(picture, folder, scores["translation"]["checkpoint"], data, recipe)
+    with writing(numbers):
+        with atomic_write(numbers) as stream:  # first: it says whose the other two are
+            json.dump(report, stream, indent=1)
+        with atomic_write(words) as stream:
+            stream.write("\n".join(lines) + "\n")
+        draw_attention(picture, folder, scores["translation"]["checkpoint"], data, recipe)
     print("\n".join(lines))
     return 0
 

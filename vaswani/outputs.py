@@ -46,7 +46,17 @@ def output_file(
                 f"{path} exists and is no {ours_is}: give the output another name, or move the "
                 "file away"
             )
+    check_folder(path.parent)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def check_folder(folder: Path) -> None:
+    """Raises UserError unless a folder can be written to, or made; before hours of work for it."""
+    there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    if not there.is_dir():
+        raise UserError(f"{there} is no folder: give the output another one")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"{there} cannot be written to: give the output another folder")
 
 
 def same_file(path: Path, other: Path) -> bool:

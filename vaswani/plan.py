@@ -19,7 +19,7 @@ from vaswani.batching import Batch, choose_batch, count_parameters, most_tokens,
 from vaswani.errors import UserError
 from vaswani.experiment import find_config
 from vaswani.files import atomic_write
-from vaswani.outputs import is_report, output_file
+from vaswani.outputs import is_report, output_file, writing
 
 #: section 5.2: seconds an update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         )
     print(table(found))
     if path:
-        with atomic_write(path) as stream:
+        with writing(path), atomic_write(path) as stream:
             json.dump(found, stream, indent=1)
     return 0
 

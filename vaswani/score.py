@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from vaswani import bleu, published
 from vaswani.errors import UserError
 from vaswani.files import atomic_write
-from vaswani.outputs import is_report, output_file
+from vaswani.outputs import is_report, output_file, writing
 from vaswani.score_input import Material, Sides, looks_tokenised, of_files, of_run
 
 SHOWN = 20
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if other:
         report["comparison"] = {"with": args.compare, **compare(material, other)}
         lines += comparison_table(report["comparison"])
-    with atomic_write(path) as stream:
+    with writing(path), atomic_write(path) as stream:
         json.dump(report, stream, indent=1)
     print("\n".join(lines))
     for reason in left_out:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from vaswani import average
-from vaswani.average import Checkpoint, average_models, check_one_run, select_last, select_named
+from vaswani.average import average_models
+from vaswani.checkpoints import Checkpoint, check_one_run, run_options, select_last, select_named
 from vaswani.errors import UserError
 
 
@@ -117,7 +118,7 @@ def test_named_files() -> None:
     with pytest.raises(UserError, match=r"a and b are of the same update \(10\)"):
         select_named(found("a", 10, "c", 20, "b", 10))
     with pytest.raises(UserError, match="mean is an average itself"):
-        select_named([*found("a", 10), Checkpoint(Path("mean"), 20, {}, is_average=True)])
+        select_named([*found("a", 10), Checkpoint(Path("mean"), 20, {}, averaged=2)])
 
 
 # ---- averaging ------------------------------------------------------------------------------
@@ -225,15 +226,26 @@ def test_checkpoints_by_name(run_folder: Path) -> None:
     assert load(folder / "checkpoint_average_of2.pt")["model"]["weight"].tolist() == [3.0] * 4
 
 
-@pytest.mark.parametrize("name", ["checkpoint3.pt", "checkpoint_best.pt", "notes.txt"])
-def test_replaces_nothing_but_an_average(run_folder: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("checkpoint3.pt", "a name that training gives its own"),
+        ("checkpoint_best.pt", "a name that training gives its own"),
+        ("checkpoint99.pt", "a name that training gives its own"),
+        ("mine.pt", "exists and is no average: give the output another name"),
+        ("notes.txt", "exists and is no average: give the output another name"),
+    ],
+)
+def test_replaces_nothing_but_an_average(run_folder: Path, name: str, said: str) -> None:
     output = run_folder / "checkpoints" / name
-    if not output.exists():
+    if name == "mine.pt":
+        save(output, 50)
+    elif name == "notes.txt":
         output.write_text("mine")
-    before = output.read_bytes()
-    with pytest.raises(UserError, match="exists and is no average: choose another --output"):
+    before = output.read_bytes() if output.exists() else None
+    with pytest.raises(UserError, match=said):
         invoke(run_folder, "--output", output)
-    assert output.read_bytes() == before
+    assert (output.read_bytes() if output.exists() else None) == before
 
 
 @pytest.mark.parametrize(
@@ -272,7 +284,7 @@ def test_run_of_fairseqs_own_architecture() -> None:
         model = Namespace(_name="transformer", arch="transformer", dropout=0.1, max_update=10)
         vars(model).update(changed)
         cfg = {"optimization": {"max_update": model.max_update}, "common": {"seed": 1}}
-        return average.run_options({"cfg": {**cfg, "model": model}})
+        return run_options({"cfg": {**cfg, "model": model}})
 
     def check(**changed: Any) -> None:
         first = Checkpoint(Path("a"), 1, options())
