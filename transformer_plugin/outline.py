@@ -175,6 +175,8 @@ class OutlineReader(pickle.Unpickler):
             "torch.Size": tuple,
             "collections.OrderedDict": collections.OrderedDict,
             "argparse.Namespace": argparse.Namespace,
+            "builtins.set": set,
+            "__builtin__.set": set,
         }
         return known.get(f"{module_name}.{global_name}", _Opaque)
 

@@ -11,7 +11,7 @@ from typing import IO, Any, Dict, List, Optional, Set, Tuple
 
 MOST_BYTES = 16 << 20
 """Of a pickle, or of the archive's list of files; a model of 5,000 tensors has 2 MB."""
-MOST_STEPS = 4_000_000
+MOST_STEPS = 1_000_000
 """Instructions of a pickle; a tensor has about 40."""
 DEEPEST = 100
 """Tables and lists inside one another."""
