@@ -83,17 +83,18 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
     return ""
 
 
-# An option of ours → the parameter and the axis of it whose size it is.
-_POSITIONS = {"encoder": "max_source_positions", "decoder": "max_target_positions"}
-_DECLARED: List[Tuple[str, str, int]] = [
-    row
-    for side, positions in _POSITIONS.items()
-    for row in (
-        (f"{side}_embed_dim", f"{side}.embedding.tokens.weight", 1),
-        (f"{side}_ffn_embed_dim", f"{side}.layers.0.feed_forward.fc1.weight", 0),
-        (positions, f"{side}.embedding.positions.weight", 0),
-    )
-]
+# An option → the axis of a parameter whose size it is; the parameter as ours and as fairseq's
+# transformer call it. Only learned positions are parameters.
+_DECLARED: List[Tuple[str, int, Tuple[str, str]]] = []
+for _side, _positions in ("encoder", "max_source_positions"), ("decoder", "max_target_positions"):
+    _tables = f"{_side}.embedding.tokens.weight", f"{_side}.embed_tokens.weight"
+    _inner = f"{_side}.layers.0.feed_forward.fc1.weight", f"{_side}.layers.0.fc1.weight"
+    _learned = f"{_side}.embedding.positions.weight", f"{_side}.embed_positions.weight"
+    _DECLARED.append((f"{_side}_embed_dim", 1, _tables))
+    _DECLARED.append((f"{_side}_ffn_embed_dim", 0, _inner))
+    _DECLARED.append((_positions, 0, _learned))
+MOST_POSITIONS = 1_000_000
+"""fairseq's transformer makes a table of all of them at once; recipes have 1,024."""
 
 
 def misdeclared(state: Mapping[str, Any]) -> str:
@@ -106,15 +107,19 @@ def misdeclared(state: Mapping[str, Any]) -> str:
     options = cfg if isinstance(cfg, dict) else vars(cfg) if hasattr(cfg, "__dict__") else {}
     model = state["model"]
     ours = str(options.get("_name", options.get("arch"))).startswith("vaswani_transformer")
-    for side in ("encoder", "decoder"):
-        said, there = options.get(f"{side}_layers"), _layers(model, side)
-        if type(said) is int and there and (said != there if ours else said > 10 * there + 100):
-            return f"its configuration says {side}_layers {said:,}, its parameters are of {there:,}"
-    for name, parameter, axis in _DECLARED if ours else []:
-        shape = getattr(model.get(parameter), "shape", ())
+    sizes = [(f"{side}_layers", _layers(model, side), side) for side in ("encoder", "decoder")]
+    for name, axis, parameters in _DECLARED:
+        for parameter in parameters:
+            shape = getattr(model.get(parameter), "shape", ())
+            if len(shape) > axis:
+                sizes.append((name, shape[axis], parameter))
+    for name, there, where in sizes:
         said = options.get(name)
-        if type(said) is int and len(shape) > axis and said != shape[axis]:
-            return f"its configuration says {name} {said:,}, but {parameter} has {shape[axis]:,}"
+        if type(said) is int and there and (said != there if ours else said > 10 * there + 100):
+            return f"its configuration says {name} {said:,}, its parameters {there:,} ({where})"
+    for name in ("max_source_positions", "max_target_positions"):
+        if not ours and type(options.get(name)) is int and options[name] > MOST_POSITIONS:
+            return f"its configuration says {name} {options[name]:,}"
     return ""
 
 
