@@ -80,7 +80,6 @@ def test_scores_replace_scores_and_nothing_else(place, capsys):
     ("output", "said"),
     [
         (".", "is a folder"),
-        ("/dev/null", "is no ordinary file"),
         ("fifo", "is no ordinary file"),
         ("h/scores.json", "h is no folder"),
     ],
