@@ -3,17 +3,21 @@
 #   VENV=.venv          where the environment lies
 #   PAIR=en-fr          the demo's languages (default en-de)
 #   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
+#   JOBS=auto            processes that run the tests, 4 at most (default: one a core)
 #   BENCH="train --full" what `make bench` measures (default: everything, in about 10 minutes)
 PYTHON ?=
 VENV ?= .venv
 PAIR ?= en-de
 BENCH ?=
+JOBS ?= auto
 MULTI30K ?=
 
 export PYTHON VENV
 BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH"
 PACKAGES := transformer_plugin vaswani
+# a file's tests stay in one process: they share what took long to make
+PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile
 
 .PHONY: setup demo test test-all check bench multi30k clean
 
@@ -24,10 +28,10 @@ demo: setup
 	@$(RUN) scripts/demo.sh $(PAIR)
 
 test: setup
-	@$(RUN) python -m pytest
+	@$(RUN) $(PYTEST)
 
 test-all: setup
-	@$(RUN) python -m pytest -m "slow or not slow"
+	@$(RUN) $(PYTEST) -m "slow or not slow"
 
 check: setup
 	@$(RUN) ruff check .

@@ -40,6 +40,12 @@ def has_checkpoints(folder: Path) -> bool:
     return bool(trained_checkpoints(folder / "checkpoints"))
 
 
+def remove_half_written(folder: Path) -> None:
+    """Remove what a killed training of this run left of checkpoints that it was just writing."""
+    for path in (folder / "checkpoints").glob("checkpoint*.pt.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def stop_key(config: Any) -> str:
     """A hash of what decides when a training ends."""
     from omegaconf import OmegaConf

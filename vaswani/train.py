@@ -30,6 +30,7 @@ from vaswani.run_record import (
     record,
     refuse_another_run,
     refuse_foreign_folder,
+    remove_half_written,
     run_folder,
     stop_key,
 )
@@ -68,7 +69,15 @@ def run(args: argparse.Namespace) -> int:
 
     launch = find_launch(config, os.environ, torch.cuda.device_count())
     folder = run_folder(config, name, path)
-    config.checkpoint.save_dir = str(folder / "checkpoints")
+    asked, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
+    ours = name is not None or asked in (used, Path("checkpoints"))  # the latter: fairseq's default
+    if launch.rank == 0 and not ours:
+        print(
+            f"warning: checkpoints go to {used} (run=NAME chooses), not to "
+            f"checkpoint.save_dir={asked}",
+            file=sys.stderr,
+        )
+    config.checkpoint.save_dir = str(used)
     data_bin.check_data(config)
     data = data_bin.fingerprint(config)
     if launch.rank == 0:
@@ -101,6 +110,7 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
                 done = f"{finished['num_updates']:,} updates"
                 print(f"{folder}: already trained, {done}", file=sys.stderr)
                 return
+            remove_half_written(folder)
             record(config, data, folder, launch)
             start(config, data, folder, launch, Order(True, resumes, restore_file))
         except (ConfigError, CheckpointError):
@@ -221,13 +231,36 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
 
         main(hand_over(config))
     except FloatingPointError as error:
-        raise UserError(f"the training diverged ({error}): lower the learning rate") from None
+        logging.getLogger(__name__).exception("the training diverged")
+        raise UserError(diverged(str(error), Path(config.checkpoint.save_dir))) from None
     finally:
         logging.captureWarnings(False)
         root.handlers, root.level = before, level
         fairseq_logs(logging.WARNING)
         for handler in handlers:
             handler.close()
+
+
+def diverged(reason: str, checkpoints: Path) -> str:
+    """The sentence about a training whose numbers left what can be represented.
+
+    Args:
+        reason: fairseq's, with the update: "update 12: gradients are Nan/Inf"
+        checkpoints: the run's folder of them
+    """
+    from transformer_plugin.checkpoints import CheckpointError
+    from transformer_plugin.compat.resuming import newest_checkpoint
+
+    try:
+        newest = newest_checkpoint(checkpoints)
+    except CheckpointError:
+        newest = None
+    good = f"the last good checkpoint is {newest[1]}" if newest else "no checkpoint was saved"
+    return (
+        f"the training diverged at {reason.splitlines()[0]}; {good}: lower the learning rate "
+        "(optimization.lr, lr_scheduler.lr_factor) or lengthen the warm-up, and run the command "
+        "again, with another run=NAME to begin anew"
+    )
 
 
 def log_file(path: Path, level: int) -> logging.Handler:

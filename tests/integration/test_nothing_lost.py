@@ -97,6 +97,16 @@ def test_a_newer_one_that_is_damaged_is_passed_over(begun, tiny_data_bin):
     assert any("going on from checkpoint_1_3.pt, of 3 updates" in line for line in lines)
 
 
+def test_a_last_checkpoint_that_is_damaged_is_refused_naming_the_way_round(begun, tiny_data_bin):
+    (begun / "checkpoint_best.pt").unlink()
+    last = begun / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:-100])
+    before = contents(begun)
+    with pytest.raises(CheckpointError, match=r"damaged.* goes on from checkpoint_2_6.pt, of 6"):
+        stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
+    assert contents(begun) == before
+
+
 def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):
     (begun / "checkpoint_last.pt").unlink()
     for path in begun.glob("*.pt"):
@@ -229,6 +239,23 @@ def test_a_kill_between_the_last_save_and_finished_json(four, capsys):
     assert "nothing is left to train" in said and "-" not in said.partition("left to train")[0]
 
 
+def test_what_a_kill_left_half_written_is_cleared_away(four):
+    folder, train = four
+    half = folder / "checkpoints" / "checkpoint_1_3.pt.tmp"
+    half.write_bytes(b"half")
+    assert train("optimization.max_update=5") == 0
+    assert not half.exists()
+
+
+def test_another_folder_for_checkpoints_is_not_ignored_in_silence(workplace, monkeypatch, capsys):  # noqa: F811
+    command = ("train", "small", FOUR, "checkpoint.save_dir=out/models")
+    assert run(workplace, monkeypatch, *command) == 0
+    said = capsys.readouterr().err
+    assert "go to runs/small/checkpoints" in said and "out/models" in said
+    assert run(workplace, monkeypatch, *command, "run=elsewhere") == 0
+    assert "out/models" not in capsys.readouterr().err, "run= says where"
+
+
 def test_fewer_updates_than_were_trained(four, capsys):
     folder, train = four
     before = contents(folder / "checkpoints")
@@ -302,3 +329,17 @@ def test_a_users_config_yaml_is_not_replaced(workplace, monkeypatch, capsys):  #
     assert "mine/config.yaml is there already" in capsys.readouterr().err
     assert (mine / "config.yaml").read_bytes() == before
     assert [path.name for path in mine.iterdir()] == ["config.yaml"]
+
+
+def test_a_training_that_diverges_ends_in_a_sentence(four, capsys):
+    """fairseq's search for the place failed on an encoder's output: StopIteration."""
+    folder, train = four
+    before = contents(folder / "checkpoints")
+    hot = ("lr_scheduler.lr_factor=1e30", "optimization.max_update=9")
+    assert train(*hot) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "the training diverged at update 6: gradients are Nan/Inf" in said
+    assert f"the last good checkpoint is {folder.relative_to(folder.parents[1])}" in said
+    assert "lower the learning rate" in said
+    after = contents(folder / "checkpoints")
+    assert {name: after[name] for name in before} == before

@@ -90,8 +90,9 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(shutil, "copyfile", copyfile)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as stopped:
         PathManager.copy(str(new), str(old), overwrite=True)
+    assert stopped.value.filename == str(old)
     assert old.read_bytes() == b"old"
     assert sorted(os.listdir(tmp_path)) == ["checkpoint5.pt", "checkpoint_best.pt"]
 

@@ -37,8 +37,8 @@ MAY_IMPORT = {
         *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
     },
     "model": {
-        *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "layers"},
-        *{"initialisation", "linear", "memory", "parameters", "precision"},
+        *{"attention", "checkpoints", "config", "decoder", "dropout", "embedding", "encoder"},
+        *{"initialisation", "layers", "linear", "memory", "parameters", "precision"},
     },
     "loss": {"linear"},
     "criterion": {"config", "loss"},
@@ -59,12 +59,10 @@ MAY_IMPORT = {
     "compat.resuming": {"checkpoints", "compat.dictionaries"},
     "compat.batches": set(),
     "compat.decoding": set(),
+    "compat.divergence": set(),
     "compat.refusals": {"checkpoints"},
     "compat.stale_warnings": set(),
-    "compat": {
-        *{"compat.batches", "compat.decoding", "compat.dictionaries", "compat.loading"},
-        *{"compat.refusals", "compat.resuming", "compat.saving", "compat.stale_warnings"},
-    },
+    "compat": {f"compat.{path.stem}" for path in (PLUGIN / "compat").glob("[a-z]*.py")},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }
 TORCH_ONLY = ["attention", "cache", "dropout", "embedding", "layers", "linear", "loss"]

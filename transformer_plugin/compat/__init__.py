@@ -7,13 +7,23 @@ subject, each with its own ``apply``:
     loading.py         reading checkpoints          saving.py        writing them
     resuming.py        going on with a training     dictionaries.py  that they are the same
     batches.py         what goes into a batch       decoding.py      options of beam search
+    divergence.py      gradients that are not finite
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
     stale_warnings.py  what newer libraries say of fairseq
 """
 
 import sys
 
-from . import batches, decoding, dictionaries, loading, refusals, resuming, saving
+from . import (
+    batches,
+    decoding,
+    dictionaries,
+    divergence,
+    loading,
+    refusals,
+    resuming,
+    saving,
+)
 from .stale_warnings import quiet
 
 __all__ = ["apply", "quiet"]
@@ -32,5 +42,6 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
-    for part in (loading, saving, resuming, dictionaries, batches, decoding, refusals):
+    parts = (loading, saving, resuming, dictionaries, batches, decoding, divergence, refusals)
+    for part in parts:
         part.apply()

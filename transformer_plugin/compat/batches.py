@@ -23,10 +23,12 @@ def _keep_last_batch() -> None:
 
     @functools.wraps(original)
     def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(indices, np.ndarray):  # an iterator can be read only once
+            indices = np.fromiter(indices, dtype=np.int64, count=-1)
         batches = original(indices, *args, **kwargs)
         kept = sum(len(batch) for batch in batches)
         if kept < len(indices):  # batches are consecutive pieces of `indices`
-            batches = [*batches, np.asarray(indices, dtype=np.int64)[kept:]]
+            batches = [*batches, indices[kept:]]
         return batches
 
     data_utils.batch_by_size = batch_by_size

@@ -1,17 +1,31 @@
 """Decoding: options of fairseq's generators and models that fail, or do nothing."""
 
 import copy
+import functools
+import math
 from typing import Any, Dict, Optional
 
+import torch
 from fairseq import utils
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.search import DiverseBeamSearch
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks import FairseqTask
+from torch import Tensor
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Set this file's workarounds.
+
+    fairseq's models and its generator can be compiled by ``torch.jit.script``, which reads the
+    source of their methods: what is put in the place of one has to be TorchScript too.
+    """
     _keep_off_fast_path()
     _replace_unknown_words()
+    NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
+    for generator in (SequenceGenerator, SequenceGeneratorWithAlignment):
+        _number_sentences_by_batch(generator)
 
 
 def _keep_off_fast_path() -> None:
@@ -20,8 +34,15 @@ def _keep_off_fast_path() -> None:
     Official fairseq with torch 2: "Mask Type should be defined", from a fused encoder layer that
     it calls with the arguments of torch 1.13. Modern fairseq has no such path.
     """
-    never = property(lambda layer: False, lambda layer, value: None)
-    TransformerEncoderLayerBase.can_use_fastpath = never
+    original = TransformerEncoderLayerBase.__init__
+
+    @functools.wraps(original)
+    def without_fast_path(layer: Any, *args: Any, **kwargs: Any) -> None:
+        original(layer, *args, **kwargs)
+        if hasattr(layer, "can_use_fastpath"):
+            layer.can_use_fastpath = False
+
+    TransformerEncoderLayerBase.__init__ = without_fast_path
 
 
 def _replace_unknown_words() -> None:
@@ -32,6 +53,7 @@ def _replace_unknown_words() -> None:
     one called "@@ ".
     """
     read_table, build_generator = utils.load_align_dict, FairseqTask.build_generator
+    replace_by_numbers = utils.replace_unk
 
     def load_align_dict(replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
         return {} if replace_unk == "@@ " else read_table(replace_unk)
@@ -39,12 +61,15 @@ def _replace_unknown_words() -> None:
     def replace_unk(
         hypo_str: str, src_str: str, alignment: Any, align_dict: Dict[str, str], unk: str
     ) -> str:
+        if all(isinstance(origin, int) for origin in alignment):  # what fairseq's own reads
+            return replace_by_numbers(hypo_str, src_str, alignment, align_dict, unk)
         words, source = hypo_str.split(), src_str.split()
         for number, origin in _origins(alignment).items():
             if number < len(words) and words[number] == unk and origin < len(source):
                 words[number] = align_dict.get(source[origin], source[origin])
         return " ".join(words)
 
+    @functools.wraps(build_generator)
     def aligning(task: Any, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         asked = getattr(args, "replace_unk", None) is not None
         if asked and not getattr(args, "print_alignment", None):
@@ -66,3 +91,43 @@ def _origins(alignment: Any) -> Dict[int, int]:
         rows = [[float(weight) for weight in row[:-1]] for row in alignment]
         return {number: row.index(max(row)) for number, row in enumerate(rows) if row}
     return {int(target): int(source) for source, target in alignment}
+
+
+def _no_repeat_ngram(
+    self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
+) -> Tensor:
+    """Take the place of ``NGramRepeatBlock._no_repeat_ngram``: ``--no-repeat-ngram-size`` works.
+
+    All versions compare the end of the whole buffer, which is padding, so nothing is repeated; and
+    a size of 1 compares nothing. Arguments as fairseq's: ``tokens`` [bsz·beam_size, longest], the
+    first of which begins the sentence and is none of its words; ``lprobs`` [bsz·beam_size, V], of
+    the word after number ``step``, changed in place.
+    """
+    size: int = self.no_repeat_ngram_size
+    if step >= size:
+        ngrams = tokens[:, 1 : step + 1].unfold(
+            1, size, 1
+        )  # [bsz·beam_size, step + 1 - size, size]
+        last = tokens[:, step + 2 - size : step + 1].unsqueeze(1)
+        repeated = (ngrams[:, :, : size - 1] == last).all(dim=2)
+        row, number = torch.where(repeated)
+        lprobs[row, ngrams[row, number, size - 1]] = -math.inf
+    return lprobs
+
+
+def _number_sentences_by_batch(generator: Any) -> None:
+    """``--diverse-beam-groups`` works where sentences are numbered in their data set.
+
+    Modern fairseq keeps the overlap of the groups by the sentence's number in its batch and looks
+    it up by that in the data set: an IndexError, or another sentence's. Without the latter its
+    generator counts within the batch. Only ``generate`` may be wrapped: it is not compiled.
+    """
+    original = generator.generate
+
+    @functools.wraps(original)
+    def generate(self: Any, models: Any, sample: Dict[str, Any], **kwargs: Any) -> Any:
+        if isinstance(self.search, DiverseBeamSearch):
+            sample = {name: value for name, value in sample.items() if name != "id"}
+        return original(self, models, sample, **kwargs)
+
+    generator.generate = generate

@@ -49,9 +49,12 @@ def _choose_where_to_go_on() -> None:
 
     @functools.wraps(original)
     def load(cfg: Any, trainer: Any, **options: Any) -> Any:
-        with _restoring(cfg, trainer.checkpoint_suffix or ""):
+        suffix = trainer.checkpoint_suffix or ""
+        with _restoring(cfg, suffix):
             try:
                 extra_state, iterator = original(cfg, trainer, **options)
+            except CheckpointError as error:
+                raise CheckpointError(f"{error}{_way_round_damage(cfg, suffix)}") from None
             except RuntimeError as error:
                 if "dataloader mismatch" not in str(error):
                     raise
@@ -106,6 +109,24 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
     finally:
         for name, value in before.items():
             cfg[name] = value
+
+
+def _way_round_damage(cfg: Any, suffix: str) -> str:
+    """What to do about a last checkpoint that cannot be read; empty where that is not the case."""
+    last = Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt"
+    if cfg.restore_file != DEFAULT or not last.exists():
+        return ""
+    try:
+        load_checkpoint(last, mapped=True)
+    except CheckpointError:
+        with contextlib.suppress(CheckpointError):
+            newest = newest_checkpoint(last.parent, suffix)
+            if newest:
+                return (
+                    f" With {last.name} moved elsewhere, the same command goes on from "
+                    f"{newest[1].name}, of {newest[0]:,} updates."
+                )
+    return ""
 
 
 def trained_checkpoints(folder: Path, suffix: str = "") -> List[Path]:

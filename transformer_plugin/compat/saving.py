@@ -132,6 +132,8 @@ def _copy_atomically() -> None:
             if not filecmp.cmp(src_path, aside, shallow=False):
                 raise OSError(errno.EIO, f"the copy of {src_path} reads back damaged", dst_path)
             os.replace(aside, dst_path)
+        except OSError as error:  # whose file may be the one that is read
+            raise OSError(error.errno, error.strerror, dst_path) from None
         finally:
             Path(aside).unlink(missing_ok=True)
         _sync_folder(dst_path)
