@@ -24,13 +24,19 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     pair = (config.task.source_lang, config.task.target_lang)
     prefix = data_bin.split_prefix(folder, subset, *pair)
     sides = [Path(f"{prefix}.{language}") for language in pair]
-    total = data_bin.sentences(sides[0])
+    there = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
+    total, *others = (data_bin.sentences(side) for side in there)
     if not total:
         raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")
+    if any(count != total for count in others):
+        raise UserError(
+            f"{prefix} has {total:,} {pair[0]} and {others[0]:,} {pair[1]} sentences: it should "
+            "have as many of both; prepare it again"
+        )
     check_dictionary(config.generation.beam, folder / f"dict.{pair[1]}.txt")
     files = [folder / f"dict.{language}.txt" for language in pair]
     files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
-    check_lengths(config, [side for side in sides if Path(f"{side}.idx").is_file()], total)
+    check_lengths(config, there, total)
     return [path for path in files if path.is_file()], total
 
 

@@ -183,9 +183,9 @@ def configuration_inside(checkpoint: Path) -> Dict[str, Any]:
     """
     from omegaconf import OmegaConf
 
-    from transformer_plugin.checkpoints import load_checkpoint
+    from transformer_plugin.checkpoints import outline_of
 
-    config = load_checkpoint(checkpoint).get("cfg")
+    config = outline_of(checkpoint).get("cfg")
     if config is None:
         raise UserError(
             f"{checkpoint} holds no configuration (fairseq before 0.11): it cannot be used"

@@ -265,6 +265,14 @@ def test_an_impossible_option_is_one_sentence(options, said, place, capsys):
     assert not place.out.exists() or place.left() == {}
 
 
+def test_a_reference_too_few(place, capsys):
+    for end in ("idx", "bin"):
+        shutil.copy(place.data / f"train.en-de.de.{end}", place.data / f"test.en-de.de.{end}")
+    assert place.generate() == 1
+    err = capsys.readouterr().err
+    assert "has 20 en and 200 de sentences" in err and err.count("\n") == 1
+
+
 def bad_checkpoint(place, kind):
     state = load_checkpoint(place.checkpoint)
     if kind == "nan":

@@ -11,7 +11,7 @@ import pytest
 
 from vaswani import cli, demo_report
 from vaswani.errors import UserError
-from vaswani.outputs import is_inside, output_file, same_file, writing
+from vaswani.outputs import is_inside, same_file, writing
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["Das kostet 3,50 €, sagte er.", "Am 3. März 1987 war es kalt.", "Die E-Mail kam gestern."]
@@ -135,14 +135,52 @@ def test_a_plan_does_not_replace_the_experiment(tmp_path, monkeypatch, capsys):
         assert cli.main([*command, "plan.json"]) == 0
 
 
+@pytest.fixture
+def demo(tmp_path, monkeypatch):
+    """A run of the demo, translated and scored, as far as its report looks at it."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "runs" / "demo" / "config.yaml", "task: {}")
+    write(tmp_path / "runs" / "demo" / "finished.json", json.dumps({"num_updates": 9}))
+    recipe = ["generate: phrases", "source_lang: en", "target_lang: de"]
+    write(tmp_path / "data" / "demo" / "recipe.yaml", *recipe)
+    text = tmp_path / "data" / "demo" / "text"
+    for name in ("train.en", "train.de", "test.en", "test.de"):
+        write(text / name, *LINES)
+    write(text / "test.values.tsv", "sentence\tvalue\ttext", "2\ty:1987\t1987")
+    out = write(tmp_path / "runs" / "demo" / "eval" / "test.hyp", *LINES).parent
+    translation = {"data": "data/demo/data-bin", "checkpoint": "last.pt", "seconds": 1.0}
+    scores = {"bleu": {"score": 100.0, "signature": "-"}, "translation": translation}
+    write(out / "test.score.json", json.dumps(scores))
+    monkeypatch.setattr(demo_report, "draw_attention", lambda path, *_: write(path, "a picture"))
+    return out
+
+
 @pytest.mark.parametrize("name", demo_report.LEFT)
-def test_the_demos_report_replaces_its_own_alone(name, tmp_path):
-    path = write(tmp_path / name, "mine")
-    with pytest.raises(UserError, match="exists and is no"):
-        output_file(path, ours=demo_report.is_ours)
-    report = {"exact_match": 1, "nearest_training_sentence_bleu": 2}
-    write(tmp_path / "report.json", json.dumps(report))
-    assert output_file(path, ours=demo_report.is_ours) == path
+def test_the_demos_report_replaces_its_own_alone(demo, capsys, name):
+    path = write(demo / name, "mine")
+    assert cli.main(["demo-report", "demo"]) == 1
+    assert f"{name} exists and is no" in capsys.readouterr().err
+    assert path.read_text() == "mine\n"
+    path.unlink()
+    for _ in range(2):
+        assert cli.main(["demo-report", "demo"]) == 0
+    assert json.loads((demo / "report.json").read_text())["exact_match"] == 100.0
+    assert (demo / "attention.png").read_text() == "a picture\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("eval/test.hyp", LINES[0], "test.hyp has 1 lines, but the test has 3"),
+        ("eval/test.score.json", '{"bleu"', "has no scores yet"),
+        ("finished.json", "", "is not trained to its end"),
+    ],
+)
+def test_a_demo_with_something_missing_is_one_sentence(demo, capsys, name, content, said):
+    write(demo.parent / name, content)
+    assert cli.main(["demo-report", "demo"]) == 1
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
 
 
 def test_where_a_path_leads(tmp_path, monkeypatch):
