@@ -19,6 +19,7 @@ from vaswani.batching import Batch, choose_batch, count_parameters, most_tokens,
 from vaswani.errors import UserError
 from vaswani.experiment import find_config
 from vaswani.files import atomic_write
+from vaswani.outputs import is_report, output_file, writing
 
 #: section 5.2: seconds an update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
@@ -55,9 +56,17 @@ def run(args: argparse.Namespace) -> int:
         if value is not None and value <= 0:
             raise UserError(f"{name} must be above 0, not {value:g}")
     found = plan(args)
-    print(table(found))
+    path = None
     if args.json:
-        with atomic_write(Path(args.json)) as stream:
+        path = output_file(
+            Path(args.json),
+            [find_config(args.config)],
+            lambda there: is_report(there, "experiment", "gpus"),
+            "plan",
+        )
+    print(table(found))
+    if path:
+        with writing(path), atomic_write(path) as stream:
             json.dump(found, stream, indent=1)
     return 0
 
