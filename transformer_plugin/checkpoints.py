@@ -8,26 +8,39 @@ called:
   addition to theirs;
 * older torch gets a restricted unpickler in place of ``pickle``.
 
-``torch.load`` accepts flipped bits in silence, so the checksums inside the file are compared first.
+``torch.load`` accepts flipped bits in silence, so the checksums inside the file are compared first;
+and before that, that the file is one that can be read at all (``outline.py``).
 Files written under numpy 2 name ``numpy._core``, under numpy 1 ``numpy.core``: both are understood.
 """
 
 import argparse
 import codecs
 import collections
+import contextlib
+import functools
+import logging
+import os
 import pickle
 import re
 import types
 import zipfile
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import IO, Any, Callable, Dict, Iterator, List, Tuple, Union
 
 import numpy as np
 import torch
 from fairseq.logging import meters
 
+from . import outline
+from .parameters import misdeclared
+
+logger = logging.getLogger(__name__)
+
 ZIP_MAGIC = b"PK\x03\x04"  # torch itself tells its two formats apart by these first bytes
 TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 6)
+
+
+NO_CHECKPOINT = "is no checkpoint that fairseq-train wrote, or a damaged one"
 
 
 class CheckpointError(ValueError):
@@ -105,21 +118,76 @@ def _unpickle(source: Union[IO[bytes], str], mapped: bool = False) -> Any:
         return torch.load(source, weights_only=True, **options)
 
 
-def _check_zip(stream: IO[bytes], name: str) -> None:
-    """Raise CheckpointError unless the zip archive is whole and every checksum in it is right."""
-    advice = "copy it again, or use another checkpoint"
+ADVICE = "copy it again, or use another checkpoint"
+
+
+def _outline(stream: IO[bytes], name: str) -> Dict[str, Any]:
+    """The checkpoint in an open file with outlines for its tensors; the stream is at its start.
+
+    Raises CheckpointError for what is no checkpoint, or would take too much to read.
+    """
+    start = stream.read(len(ZIP_MAGIC))
+    if not start:
+        raise CheckpointError(f"{name} is empty; use another checkpoint, or train again.")
+    size = os.fstat(stream.fileno()).st_size
+    stream.seek(0)
     try:
-        with zipfile.ZipFile(stream) as archive:
-            damaged = archive.testzip()
-            members = [member.rpartition("/")[2] for member in archive.namelist()]
-    except Exception:  # zipfile raises half a dozen kinds for damaged bytes
-        raise CheckpointError(f"{name} is cut short or damaged; {advice}.") from None
-    if damaged is not None:
-        raise CheckpointError(f"{name} is damaged (wrong checksum in {damaged}); {advice}.")
-    if "data.pkl" not in members or "constants.pkl" in members:  # the latter: a TorchScript program
+        if start == ZIP_MAGIC:
+            with outline.open_archive(stream) as archive:
+                _check_kind(archive, name)
+                state = outline.of_archive(archive, size)
+        else:
+            state = outline.of_old_format(stream, size)
+            _warn_of_old_format(name)
+    except (CheckpointError, KeyboardInterrupt):
+        raise
+    except outline.Refused as refusal:
+        raise CheckpointError(f"{name} {refusal}; {ADVICE}.") from None
+    except zipfile.BadZipFile as error:
+        found = re.search("CRC-32 for file '(.*)'", str(error))
+        problem = f"damaged (wrong checksum in {found[1]})" if found else "cut short or damaged"
+        raise CheckpointError(f"{name} is {problem}; {ADVICE}.") from None
+    except Exception:  # zipfile and pickle raise almost anything for damaged bytes
+        problem = "is cut short or damaged" if start == ZIP_MAGIC else NO_CHECKPOINT
+        raise CheckpointError(f"{name} {problem}; {ADVICE}.") from None
+    finally:
+        stream.seek(0)
+    _check_content(state, name)
+    problem = misdeclared(state)
+    if problem:
+        raise CheckpointError(f"{name} was altered: {problem}; {ADVICE}.")
+    return dict(state)
+
+
+def _check_kind(archive: zipfile.ZipFile, name: str) -> None:
+    """Raise CheckpointError unless a zip archive is one of torch's, and no TorchScript program."""
+    members = [member.rpartition("/")[2] for member in archive.namelist()]
+    if members.count("data.pkl") != 1 or "constants.pkl" in members:
         raise CheckpointError(
             f"{name} is a zip archive but no checkpoint; name a .pt file that fairseq-train wrote."
         )
+
+
+def _check_sums(stream: IO[bytes], name: str) -> None:
+    """Raise CheckpointError unless every checksum in a zip archive is right."""
+    with outline.open_archive(stream) as archive:
+        try:
+            damaged = archive.testzip()
+        except Exception:
+            raise CheckpointError(f"{name} is cut short or damaged; {ADVICE}.") from None
+    if damaged is not None:
+        raise CheckpointError(f"{name} is damaged (wrong checksum in {damaged}); {ADVICE}.")
+    stream.seek(0)
+
+
+@functools.lru_cache(maxsize=None)
+def _warn_of_old_format(name: str) -> None:
+    """Once for each file: what cannot be promised of it."""
+    logger.warning(
+        "%s is in the format of torch before 1.6, which has no checksums: damage in its numbers "
+        "would not be noticed",
+        name,
+    )
 
 
 def _check_content(state: Any, name: str) -> Dict[str, Any]:
@@ -150,18 +218,18 @@ def read_checkpoint(stream: IO[bytes], name: str, mapped: bool = False) -> Dict[
     Raises CheckpointError for anything but a whole, unaltered checkpoint that holds data only;
     nothing that a file names is called unless it is on the list.
     """
-    start = stream.read(len(ZIP_MAGIC))
-    if not start:
-        raise CheckpointError(f"{name} is empty; use another checkpoint, or train again.")
+    is_zip = stream.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     stream.seek(0)
-    if start == ZIP_MAGIC:
-        _check_zip(stream, name)
-        stream.seek(0)
+    _outline(stream, name)
+    if is_zip:
+        _check_sums(stream, name)
+    mapped = mapped and is_zip  # the old format cannot be
     try:
-        mapped = mapped and start == ZIP_MAGIC  # the old format cannot be
         state = _unpickle(stream.name if mapped else stream, mapped)
     except MemoryError:
-        raise
+        raise CheckpointError(
+            f"{name} needs more memory than there is; use a machine with more."
+        ) from None
     except Exception as error:  # bytes that are no pickle raise almost anything
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and refused:
@@ -169,9 +237,7 @@ def read_checkpoint(stream: IO[bytes], name: str, mapped: bool = False) -> Dict[
                 f"{name} was refused, and nothing in it was run, because it asks for "
                 f"{refused.group(1)}, which no checkpoint needs; use one from a source you trust."
             ) from None
-        raise CheckpointError(
-            f"{name} is no checkpoint, or a damaged one; name a .pt file that fairseq-train wrote."
-        ) from None
+        raise CheckpointError(f"{name} {NO_CHECKPOINT}; {ADVICE}.") from None
     return _check_content(state, name)
 
 
@@ -180,88 +246,36 @@ def load_checkpoint(path: Union[str, Path], mapped: bool = False) -> Dict[str, A
 
     Raises CheckpointError if there is no such file, or as ``read_checkpoint`` does.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise CheckpointError(f"{path} is a folder; name a checkpoint in it.")
+    with _opened(Path(path)) as stream:
+        return read_checkpoint(stream, str(path), mapped)
+
+
+def outline_of(path: Union[str, Path]) -> Dict[str, Any]:
+    """What a checkpoint says of itself, with a ``TensorOutline`` in place of every tensor.
+
+    It takes no time and hardly memory; damage inside the tensors does not show.
+
+    Raises CheckpointError if there is no such file, or it is no checkpoint.
+    """
+    with _opened(Path(path)) as stream:
+        return _outline(stream, str(path))
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file to read; raises CheckpointError for a folder, a device, or nothing."""
+    check_is_file(path)
     try:
-        with open(path, "rb") as stream:
-            return read_checkpoint(stream, str(path), mapped)
+        stream = open(path, "rb")  # noqa: SIM115  (closed below)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the name, or train first.") from None
+    with stream:
+        yield stream
 
 
-# A parameter that both sides have, by the end of its name → the option that sets its first
-# (0) or second (1) size; looked through in this order, since a width changes everything else.
-_SIZES: List[Tuple[str, int, str]] = [
-    ("tokens.weight", 1, "--encoder-embed-dim and --decoder-embed-dim"),
-    ("tokens.weight", 0, "the dictionary (its number of entries)"),
-    ("positions.weight", 0, "--max-source-positions or --max-target-positions"),
-    ("fc1.weight", 0, "--{side}-ffn-embed-dim"),
-    ("out_proj.weight", 1, "--head-value-dim"),
-    ("q_proj.weight", 0, "--head-key-dim"),
-    ("qkv_proj.weight", 0, "--head-key-dim"),
-]
-
-
-def _layers(state: Mapping[str, Any], side: str) -> int:
-    """How many layers a state has on one side ("encoder" or "decoder")."""
-    found = (re.match(rf"{side}\.layers\.(\d+)\.", name) for name in state)
-    return len({match.group(1) for match in found if match})
-
-
-def _differing_option(saved: Mapping[str, Any], model: Mapping[str, Any]) -> Optional[str]:
-    """The first option that explains a difference, with both its values; None if none does."""
-    for ending, axis, option in _SIZES:
-        for name in sorted(set(saved) & set(model)):
-            there, here = saved[name].shape, model[name].shape
-            if name.endswith(ending) and len(there) > axis and there[axis] != here[axis]:
-                label = option.format(side=name.partition(".")[0])
-                return f"{label}: {there[axis]} there, {here[axis]} here ({name})"
-    for side in ("encoder", "decoder"):
-        there, here = _layers(saved, side), _layers(model, side)
-        if there and here and there != here:
-            return f"--{side}-layers: {there} there, {here} here"
-        learned = [any(f"{side}." in n and "positions." in n for n in s) for s in (saved, model)]
-        if learned[0] != learned[1]:
-            return f"--{side}-learned-pos: {learned[0]} there, {learned[1]} here"
-    return None
-
-
-def _untied(saved: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    """Whether matrices that the model shares (one place in memory) differ in the checkpoint."""
-    first: Dict[int, str] = {}
-    for name in sorted(set(saved) & set(model)):
-        other = first.setdefault(model[name].data_ptr(), name)
-        if other != name and not torch.equal(saved[other], saved[name]):
-            return True
-    return False
-
-
-def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, Any]) -> str:
-    """One sentence on why parameters do not fit a model, naming the option that differs.
-
-    Both map parameter names to tensors. Returns "" if they fit: every name and shape agrees, and
-    what the model shares is shared in the checkpoint.
-    """
-    other = "The checkpoint was trained with other options; "
-    kinds = [
-        {re.sub(r"\d+", "*", n) for n in s if ".layers." in n} for s in (saved_state, model_state)
-    ]
-    if kinds[0] != kinds[1]:
-        odd = sorted(kinds[0] - kinds[1]) or sorted(kinds[1] - kinds[0])
-        return (
-            f"The checkpoint is of another architecture ({odd[0]} is only on one side); "
-            "use the --arch that it was trained with."
-        )
-    option = _differing_option(saved_state, model_state)
-    if option:
-        return f"{other}{option}."
-    for name in sorted(set(saved_state) ^ set(model_state)):
-        return f"{other}{name} is only {'there' if name in saved_state else 'here'}."
-    for name in sorted(saved_state):
-        there, here = tuple(saved_state[name].shape), tuple(model_state[name].shape)
-        if there != here:
-            return f"{other}{name} is {there} there, {here} here."
-    if _untied(saved_state, model_state):
-        return f"{other}--untie-embeddings: True there, False here."
-    return ""
+def check_is_file(path: Path) -> None:
+    """Raise CheckpointError for a folder, or a pipe or device, which one might wait for."""
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder; name a checkpoint in it.")
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is no ordinary file; copy the checkpoint into one.")

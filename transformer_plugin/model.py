@@ -8,7 +8,7 @@ from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
 from .attention import keep_off_cudnn
-from .checkpoints import CheckpointError, explain_mismatch
+from .checkpoints import CheckpointError
 from .config import (
     ConfigError,
     VaswaniTransformerBigConfig,
@@ -24,6 +24,7 @@ from .initialisation import initialise
 from .layers import DecoderLayer, EncoderLayer
 from .linear import Linear
 from .memory import keep_freed_memory
+from .parameters import explain_mismatch
 from .precision import has_bf16_units
 
 logger = logging.getLogger(__name__)

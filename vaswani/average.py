@@ -7,35 +7,22 @@ training cannot go on from it.
 """
 
 import argparse
-import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
 
+from vaswani.checkpoints import (
+    DEFAULT_LAST,
+    Checkpoint,
+    check_one_run,
+    choose,
+    describe,
+    is_name_of_training,
+)
 from vaswani.errors import UserError
-from vaswani.experiment import spelt
-from vaswani.files import atomic_write
+from vaswani.outputs import output_file, writing
 
-DEFAULT_LAST = 5
-#: the names that fairseq-train gives its checkpoints; averages have others
-TRAINED = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best|\.best_.+)\.pt")
 #: what decoding needs of a checkpoint besides its parameters
 KEPT = ("args", "cfg", "criterion", "optimizer_history", "task_state")
-#: model options that change how, not what, is computed: a resumed run may change them
-MAY_CHANGE = {"attention_impl", "init", "precision"}
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What is known of a checkpoint without its tensors.
-
-    ``run``: option → value, equal in all checkpoints of one run (see ``run_options``).
-    """
-
-    path: Path
-    updates: int
-    run: Mapping[str, Any]
-    is_average: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,150 +48,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Choose, average, write."""
-    import torch
-
     chosen, name = choose(args.inputs, args.last)
     check_one_run(chosen)
     output = Path(args.output) if args.output else chosen[-1].path.with_name(name)
-    check_output(output)
-    averaged = averaged_checkpoint(chosen)
-    with atomic_write(output, "wb") as stream:
-        torch.save(averaged, stream)
+    place = check_output(output, chosen)
+    write(averaged_checkpoint(chosen), place)
     updates = ", ".join(str(checkpoint.updates) for checkpoint in chosen)
     print(f"{output}: the average of {len(chosen)} checkpoints (updates {updates})")
     return 0
 
 
-# ---- choosing -------------------------------------------------------------------------------
-
-
-def choose(inputs: Sequence[str], last: Optional[int]) -> Tuple[List[Checkpoint], str]:
-    """The checkpoints to average, fewest updates first, and a name for the result."""
-    folder = run_folder(inputs[0]) if len(inputs) == 1 else None
-    if folder is not None:
-        count = DEFAULT_LAST if last is None else last
-        names = sorted(path for path in folder.glob("*.pt") if TRAINED.fullmatch(path.name))
-        found = select_last([describe(path) for path in names], count, str(folder))
-        return found, f"checkpoint_average_last{count}.pt"
-    if last is not None:
-        raise UserError("--last chooses within one run: leave it out with checkpoint files")
-    for path in map(Path, inputs):
-        if path.is_dir():
-            raise UserError(f"{path} is a folder: give one run, or checkpoint files only")
-        if not path.is_file():
-            raise UserError(f"there is no checkpoint or run '{path}'")
-    found = select_named([describe(Path(path)) for path in inputs])
-    return found, f"checkpoint_average_of{len(found)}.pt"
-
-
-def run_folder(name: str) -> Optional[Path]:
-    """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None."""
-    for folder in (Path(name), Path("runs") / name, Path("runs") / spelt(name)):
-        if folder.is_dir():
-            inside = folder / "checkpoints"
-            return inside if inside.is_dir() else folder
-    return None
-
-
-def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> List[Checkpoint]:
-    """The last ``count`` by updates, fewest first; files of the same update count once.
-
-    (checkpoint_last.pt and checkpoint_best.pt are copies of others, or stand alone where an
-    epoch's file was not kept.)
-
-    Raises:
-        UserError: fewer than two asked for, or more than there are.
-    """
-    if count < 2:
-        raise UserError(f"--last must be at least 2, not {count}: there is nothing to average")
-    by_updates: Dict[int, Checkpoint] = {}
-    for checkpoint in checkpoints:
-        by_updates.setdefault(checkpoint.updates, checkpoint)
-    updates = sorted(by_updates)
-    if len(updates) < count:
-        listed = f" (updates: {', '.join(map(str, updates))})" if updates else ""
-        remedy = f"give --last {len(updates)}, or train longer" if updates[1:] else "train longer"
+def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
+    """The file to write; raises UserError if it would replace anything but an older average."""
+    if is_name_of_training(output):
         raise UserError(
-            f"{count} checkpoints were asked for, but {where} has {len(updates)}{listed}: {remedy}"
+            f"{output} is a name that training gives its own checkpoints: choose another --output"
         )
-    return [by_updates[number] for number in updates[-count:]]
+    return output_file(output, [one.path for one in chosen], is_average, "average")
 
 
-def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
-    """All of them, fewest updates first; UserError for one, an average, or an update twice."""
-    if len(checkpoints) < 2:
-        raise UserError(
-            f"{checkpoints[0].path} is a single checkpoint: give a run, or two checkpoints or more"
-        )
-    ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.updates)
-    for checkpoint in ordered:
-        if checkpoint.is_average:
-            raise UserError(f"{checkpoint.path} is an average itself: give what it was made of")
-    for before, after in zip(ordered, ordered[1:], strict=False):
-        if before.updates == after.updates:
-            raise UserError(
-                f"{before.path} and {after.path} are of the same update ({after.updates}) and "
-                "would count twice: leave one out"
-            )
-    return ordered
-
-
-def describe(path: Path) -> Checkpoint:
-    """Read what ``Checkpoint`` tells of a file; CheckpointError or UserError if it cannot be."""
-    from transformer_plugin.checkpoints import load_checkpoint
-
-    state = load_checkpoint(path, mapped=True)
-    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
-    if updates is None:
-        raise UserError(f"{path} does not tell after how many updates it was saved")
-    return Checkpoint(path, updates, run_options(state), "averaged_updates" in state)
-
-
-def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """What marks a run: the model's name and options, the languages, and the seed.
-
-    The size of the dictionaries shows in the shapes of the parameters. fairseq's own
-    architectures store all options of the command line as the model's; those that belong to
-    another section (save_dir, max_update …) are left out, since a resumed run may change them.
-    """
-    cfg = state.get("cfg") or {}
-    model = cfg.get("model") or state.get("args") or {}
-    model = model if isinstance(model, dict) else vars(model)
-    sections = {name: part for name, part in cfg.items() if isinstance(part, dict)}
-    elsewhere = {key for name, part in sections.items() if name != "model" for key in part}
-    elsewhere |= {*cfg, *MAY_CHANGE, "_name", "arch"}
-    options = {name: value for name, value in model.items() if name not in elsewhere}
-    options["architecture"] = model.get("_name", model.get("arch"))
-    for section, name in (("common", "seed"), ("task", "source_lang"), ("task", "target_lang")):
-        options[name] = sections.get(section, {}).get(name)
-    return options
-
-
-def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises UserError, naming the first option that differs, unless all are of one run."""
-    first = checkpoints[0]
-    for other in checkpoints[1:]:
-        for name in sorted(set(first.run) | set(other.run)):
-            here, there = first.run.get(name), other.run.get(name)
-            if here != there:
-                raise UserError(
-                    f"{first.path} and {other.path} are of different runs "
-                    f"({name} is {here} and {there}): average checkpoints of one run"
-                )
-
-
-def check_output(output: Path) -> None:
-    """Raises UserError if the result would replace anything but an older average."""
+def is_average(path: Path) -> bool:
+    """Whether a file is a checkpoint that was averaged."""
     from transformer_plugin.checkpoints import CheckpointError
 
-    if not output.exists():
-        return
     try:
-        replaceable = describe(output).is_average
+        return describe(path).averaged > 0
     except (CheckpointError, UserError):
-        replaceable = False
-    if not replaceable:
-        raise UserError(f"{output} exists and is no average: choose another --output")
+        return False
+
+
+def write(state: Dict[str, Any], path: Path) -> None:
+    """Save a checkpoint, whole or not at all.
+
+    Raises:
+        UserError: the disk is full, or the folder cannot be written.
+    """
+    from transformer_plugin.compat.saving import write_checkpoint
+
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(state, str(path))
 
 
 # ---- averaging ------------------------------------------------------------------------------
@@ -243,15 +126,23 @@ def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str,
     Names that share one tensor (tied embeddings) are averaged once and stay shared.
 
     Raises:
-        UserError: names, shapes or sharing differ; the sentence starts with the label.
+        UserError: names, shapes or sharing differ, or a number is none; the sentence starts with
+            the label.
     """
     import torch
+
+    from transformer_plugin.parameters import not_finite
 
     mean: Dict[str, Any] = {}
     owner: Dict[str, str] = {}
     types: Dict[str, Any] = {}
     k = 0
     for label, model in models:
+        bad = not_finite(model)
+        if bad:
+            raise UserError(
+                f"{label} has NaN or infinity in {bad}: its training has diverged; average others"
+            )
         k += 1  # noqa: SIM113 (enumerate() would hold on to a model while the next is read)
         if k == 1:
             owner, types = owners(model), {name: tensor.dtype for name, tensor in model.items()}

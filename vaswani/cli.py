@@ -12,8 +12,6 @@ import contextlib
 import errno
 import importlib
 import importlib.metadata
-import os
-import re
 import signal
 import sys
 from typing import Dict, List, Optional, Tuple
@@ -39,8 +37,6 @@ VERBS: Dict[str, Tuple[str, str]] = {
 
 #: of a disk, a quota, a limit on file sizes: the operating system names no file
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: what vaswani.files.atomic_write writes aside
-_ASIDE = re.compile(r"^\.(.+)\.\w{8}\.part$")
 
 
 def version() -> str:
@@ -119,14 +115,8 @@ def problem_of(error: BaseException) -> Optional[str]:
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
     if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_FULL):
         name = "writing failed" if error.filename is None else str(error.filename)
-        return f"{without_aside(name)}: {error.strerror}"
+        return f"{name}: {error.strerror}"
     return None
-
-
-def without_aside(path: str) -> str:
-    """The file that was to be replaced by ``.NAME.RANDOM.part``, which no user knows of."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, _ASIDE.sub(r"\1", name))
 
 
 def main(argv: Optional[List[str]] = None) -> int:

@@ -15,9 +15,11 @@ from typing import Any, Dict, List, Tuple
 from vaswani.corpus.text import read_lines
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
-from vaswani.files import atomic_write
+from vaswani.files import atomic_write, read_json
+from vaswani.outputs import is_report, output_file, writing
 
 SHOWN = 5
+LEFT = ("report.json", "report.txt", "attention.png")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,24 +36,36 @@ def run(args: argparse.Namespace) -> int:
     asked = list(read_lines(data / "text" / f"test.{source}"))
     wanted = list(read_lines(data / "text" / f"test.{target}"))
     said = list(read_lines(out / "test.hyp"))
+    if not len(asked) == len(wanted) == len(said):
+        raise UserError(
+            f"{out / 'test.hyp'} has {len(said):,} lines, but the test has {len(wanted):,}: run "
+            "'vaswani generate' again"
+        )
     train = [list(read_lines(data / "text" / f"train.{lang}")) for lang in (source, target)]
-    numbers = number_rows(data / "text" / "test.values.tsv")
+    values = number_rows(data / "text" / "test.values.tsv")
     report = {
         "bleu": scores["bleu"],
         "exact_match": share(hyp == ref for hyp, ref in zip(said, wanted, strict=True)),
-        "numbers_right": numbers_right(numbers, said),
+        "numbers_right": numbers_right(values, said),
         "nearest_training_sentence_bleu": nearest_bleu(asked, wanted, train[0], train[1]),
         "training": read_training(folder),
         "generation_seconds": scores["translation"]["seconds"],
     }
-    picture = draw_attention(folder, scores["translation"]["checkpoint"], data, recipe)
+    numbers, words, picture = (output_file(out / name, ours=is_ours) for name in LEFT)
     lines = summary(report) + examples(asked, wanted, said) + places(folder, data, picture)
-    with atomic_write(out / "report.json") as stream:
-        json.dump(report, stream, indent=1)
-    with atomic_write(out / "report.txt") as stream:
-        stream.write("\n".join(lines) + "\n")
+    with writing(numbers):
+        with atomic_write(numbers) as stream:  # first: it says whose the other two are
+            json.dump(report, stream, indent=1)
+        with atomic_write(words) as stream:
+            stream.write("\n".join(lines) + "\n")
+        draw_attention(picture, folder, scores["translation"]["checkpoint"], data, recipe)
     print("\n".join(lines))
     return 0
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file beside the translations was left by an earlier report."""
+    return is_report(path.with_name(LEFT[0]), "exact_match", "nearest_training_sentence_bleu")
 
 
 def scored(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
@@ -60,10 +74,9 @@ def scored(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
     Raises:
         UserError: not scored yet, or its text was not generated.
     """
-    path = folder / "eval" / "test.score.json"
-    if not path.is_file():
+    scores = read_json(folder / "eval" / "test.score.json")
+    if "translation" not in scores or "bleu" not in scores:
         raise UserError(f"{folder} has no scores yet: run 'vaswani generate' and 'vaswani score'")
-    scores = json.loads(path.read_text(encoding="utf-8"))
     data = Path(scores["translation"]["data"]).parent
     recipe = read_yaml(data / "recipe.yaml")
     if recipe.get("generate") != "phrases":
@@ -132,12 +145,16 @@ def nearest_bleu(
 
 
 def read_training(folder: Path) -> Dict[str, Any]:
-    """Updates and seconds of a finished training."""
-    finished = json.loads((folder / "finished.json").read_text(encoding="utf-8"))
-    return {"updates": finished["num_updates"], "seconds": finished.get("seconds")}
+    """Updates and seconds of a finished training; UserError if it is not."""
+    finished = read_json(folder / "finished.json")
+    if "num_updates" not in finished:
+        raise UserError(f"{folder} is not trained to its end: run 'vaswani train' again")
+    return {"updates": finished["num_updates"], "seconds": finished.get("seconds") or 0.0}
 
 
-def draw_attention(folder: Path, checkpoint: str, data: Path, recipe: Dict[str, Any]) -> Path:
+def draw_attention(
+    path: Path, folder: Path, checkpoint: str, data: Path, recipe: Dict[str, Any]
+) -> None:
     """Draw the attention of the first test sentence over the model's own translation."""
     from vaswani import attention_picture, generate
     from vaswani.corpus import bpe, tokenise
@@ -149,10 +166,8 @@ def draw_attention(folder: Path, checkpoint: str, data: Path, recipe: Dict[str, 
     source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
     target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))
     weights, pieces = attention_picture.cross_attention(Path(checkpoint), config, source, target)
-    path = folder / "eval" / "attention.png"
     back = tokenise.unescape
     attention_picture.draw(path, weights, ([*map(back, pieces[0])], [*map(back, pieces[1])]))
-    return path
 
 
 def summary(report: Dict[str, Any]) -> List[str]:

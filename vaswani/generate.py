@@ -10,30 +10,21 @@ SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts).
 """
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from vaswani.checkpoints import find_checkpoint
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
+from vaswani.decoding_text import data_files, data_folder
 from vaswani.errors import UserError
-from vaswani.experiment import find_run, read_yaml
-from vaswani.files import atomic_write, read_json, sha256_of
-
-#: an average (the newest), else the first of these that exists is decoded
-PREFERRED = ("checkpoint_best.pt", "checkpoint_last.pt")
-OPTIONS: Dict[str, Callable[[str], Any]] = {
-    "beam": int,
-    "nbest": int,
-    "lenpen": float,
-    "unkpen": float,
-    "max_len_a": float,
-    "max_len_b": int,
-    "min_len": int,
-    "no_repeat_ngram_size": int,
-}
+from vaswani.experiment import read_yaml
+from vaswani.files import atomic_write, locked, sha256_of
+from vaswani.outputs import check_folder, is_inside, writing
+from vaswani.search_options import OPTIONS, check_search
+from vaswani.translations import Translations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,35 +48,56 @@ def run(args: argparse.Namespace) -> int:
     checkpoint, folder = find_checkpoint(args.model)
     config = generation_config(args, checkpoint, folder)
     out = Path(args.out) if args.out else folder / "eval"
-    prefix, total = source_of(config, args.subset)
+    data, total = data_files(config, args.subset)
+    if is_inside(out, data_folder(config)):
+        raise UserError(f"{out} is where the data lies: give another folder with --out")
+    check_folder(out)
     options = {name: config.generation[name] for name in OPTIONS}
     options["length_penalty"] = config.task.get("length_penalty", "fairseq")
-    key = key_of([sha256_of(checkpoint), sha256_of(f"{prefix}.idx"), options, args.max_tokens])
-    report_path = out / f"{args.subset}.json"
-    report = read_json(report_path)
-    if report.get("key") == key and (out / f"{args.subset}.hyp").is_file():
-        print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
-        return 0
-    report_path.unlink(missing_ok=True)
-    start = time.monotonic()
-    found = decode(config, out / f"{args.subset}.log", total)
-    lines, left_out = in_order(found, total)
-    text.write_lines(out / f"{args.subset}.hyp.tok", lines)
-    back = tokenise.detokeniser(config.task.target_lang)
-    text.write_lines(out / f"{args.subset}.hyp", map(back, lines))
-    report = {
-        "key": key,
-        "checkpoint": str(checkpoint),
-        "data": str(config.task.data),
-        "options": options,
-        "sentences": total,
-        "not_translated": left_out,
-        "seconds": round(time.monotonic() - start, 1),
-    }
-    with atomic_write(report_path) as stream:
-        json.dump(report, stream, indent=1)
+    key = key_of_translation(config, [checkpoint, *data])
+    results = Translations(out, args.subset)
+    with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
+        results.settle()
+        if args.out:
+            results.refuse_strangers()
+        if results.are_of(key):
+            print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
+            return 0
+        start = time.monotonic()
+        with results.aside() as part:
+            left_out = translate(config, part, args.subset, total)
+            report = {
+                "key": key,
+                "checkpoint": str(checkpoint),
+                "data": str(config.task.data),
+                "options": options,
+                "sentences": total,
+                "not_translated": left_out,
+                "seconds": round(time.monotonic() - start, 1),
+            }
+            results.finish(report)
     tell(report, out / f"{args.subset}.hyp")
     return 0
+
+
+def translate(config: Any, folder: Path, subset: str, total: int) -> List[int]:
+    """Leave a subset's translations in a folder; return the numbers (from 1) of those left out."""
+    found = decode(config, folder / f"{subset}.log", total)
+    lines, left_out = in_order(found, total)
+    text.write_lines(folder / f"{subset}.hyp.tok", lines)
+    back = tokenise.detokeniser(config.task.target_lang)
+    text.write_lines(folder / f"{subset}.hyp", map(back, lines))
+    return left_out
+
+
+def key_of_translation(config: Any, files: List[Path]) -> str:
+    """A hash of all that translations depend on: what these files hold, task, search, batches."""
+    from omegaconf import OmegaConf
+
+    task = {**OmegaConf.to_container(config.task), "data": None}  # which may have been moved
+    search = OmegaConf.to_container(config.generation)
+    hashes = [sha256_of(path) for path in files]
+    return key_of([hashes, task, search, config.dataset.max_tokens])
 
 
 def tell(report: Dict[str, Any], path: Path) -> None:
@@ -104,41 +116,6 @@ def tell(report: Dict[str, Any], path: Path) -> None:
         f"in {report['seconds']:.0f} s",
         file=sys.stderr,
     )
-
-
-def find_checkpoint(name: str) -> Tuple[Path, Path]:
-    """The checkpoint to decode with, and the folder of its run (or its own, if it is in none).
-
-    Raises:
-        UserError: no such run or checkpoint.
-    """
-    path = Path(name)
-    if path.suffix == ".pt":
-        if not path.is_file():
-            raise UserError(f"there is no checkpoint {path}")
-        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        return path, folder
-    folder = find_run(name)
-    averages = (folder / "checkpoints").glob("checkpoint_average*.pt")
-    newest = sorted(averages, key=lambda found: found.stat().st_mtime, reverse=True)
-    for checkpoint in [*newest, *(folder / "checkpoints" / found for found in PREFERRED)]:
-        if checkpoint.is_file():
-            tell_if_stale(checkpoint, folder)
-            return checkpoint, folder
-    raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
-
-
-def tell_if_stale(checkpoint: Path, folder: Path) -> None:
-    """Warn where training went on after the average that is to be decoded was made."""
-    last = folder / "checkpoints" / "checkpoint_last.pt"
-    if "average" not in checkpoint.name or not last.is_file():
-        return
-    if last.stat().st_mtime > checkpoint.stat().st_mtime:
-        print(
-            f"warning: training went on after {checkpoint} was made; for a new one: "
-            f"vaswani average {folder}",
-            file=sys.stderr,
-        )
 
 
 def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) -> Any:
@@ -160,9 +137,9 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
         trained = configuration_inside(checkpoint)
     search = {key: value for key, value in trained["generation"].items() if key in OPTIONS}
     search.update({k: getattr(args, k) for k in OPTIONS if getattr(args, k) is not None})
-    for name in ("beam", "nbest"):
-        if search.get(name, 1) < 1:
-            raise UserError(f"--{name} is {search[name]}, but must be at least 1")
+    check_search(search)
+    if args.max_tokens < 1:
+        raise UserError(f"--max-tokens is {args.max_tokens}, but must be at least 1")
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {
@@ -206,30 +183,15 @@ def configuration_inside(checkpoint: Path) -> Dict[str, Any]:
     """
     from omegaconf import OmegaConf
 
-    from transformer_plugin.checkpoints import load_checkpoint
+    from transformer_plugin.checkpoints import outline_of
 
-    config = load_checkpoint(checkpoint).get("cfg")
+    config = outline_of(checkpoint).get("cfg")
     if config is None:
         raise UserError(
             f"{checkpoint} holds no configuration (fairseq before 0.11): it cannot be used"
         )
     sections = OmegaConf.to_container(config) if OmegaConf.is_config(config) else config
     return {name: dict(sections.get(name) or {}) for name in ("task", "generation", "common")}
-
-
-def source_of(config: Any, subset: str) -> Tuple[Path, int]:
-    """The binarised source (without .idx) and its number of sentences.
-
-    Raises:
-        UserError: no such data or subset.
-    """
-    from vaswani import data_bin
-
-    folder = data_bin.check_pair(config.task)
-    source, target = config.task.source_lang, config.task.target_lang
-    prefix = data_bin.split_prefix(folder, subset, source, target)
-    prefix = Path(f"{prefix}.{source}")
-    return prefix, data_bin.sentences(prefix)
 
 
 class CountingOutput:
@@ -253,7 +215,11 @@ class CountingOutput:
 
 
 def decode(config: Any, log: Path, total: int) -> List[str]:
-    """Run fairseq's generation; return its ``S-`` (source) and ``H-`` (hypothesis) lines."""
+    """Run fairseq's generation; return its ``S-`` (source) and ``H-`` (hypothesis) lines.
+
+    Raises:
+        UserError: the model's scores are no numbers, or its file is gone.
+    """
     import fairseq_cli.generate
     from tqdm import tqdm
 
@@ -262,7 +228,14 @@ def decode(config: Any, log: Path, total: int) -> List[str]:
         tqdm(total=total, desc="translate", unit=" sentences", disable=None) as bar,
     ):
         output = CountingOutput(stream, bar.update)
-        fairseq_cli.generate._main(config, output)
+        try:
+            fairseq_cli.generate._main(config, output)
+        except FloatingPointError as error:  # ours, and written for the user
+            raise UserError(str(error)) from None
+        except OSError as error:
+            if error.errno is None:  # fairseq's own: the checkpoint has gone in the meantime
+                raise UserError(str(error)) from None
+            raise
     return output.lines
 
 

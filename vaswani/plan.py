@@ -21,6 +21,7 @@ from vaswani.build_errors import named_by_section
 from vaswani.errors import UserError
 from vaswani.experiment import find_config
 from vaswani.files import atomic_write
+from vaswani.outputs import is_report, output_file, writing
 
 #: section 5.2: seconds an update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
@@ -60,9 +61,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json and report.exists() and report.samefile(experiment):
         raise UserError(f"--json {report} is the experiment itself: name another file")
     found = plan(args)
-    print(table(found))
+    path = None
     if args.json:
-        with atomic_write(Path(args.json)) as stream:
+        path = output_file(
+            Path(args.json),
+            [find_config(args.config)],
+            lambda there: is_report(there, "experiment", "gpus"),
+            "plan",
+        )
+    print(table(found))
+    if path:
+        with writing(path), atomic_write(path) as stream:
             json.dump(found, stream, indent=1)
     return 0
 

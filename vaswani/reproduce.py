@@ -15,15 +15,17 @@ import json
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import List
 
 from vaswani import arithmetic, prepare, published
+from vaswani.checkpoints import describe
 from vaswani.errors import UserError
 from vaswani.experiment import nearest, read_yaml
 from vaswani.files import atomic_write, locked, read_json
+from vaswani.outputs import is_report, output_file, writing
 from vaswani.results import Order, batch, commands, find_order, finished, plan_on, plan_table
 from vaswani.run_record import last_checkpoint
+from vaswani.translations import Translations
 
 STAGES = ("plan", "prepare", "train", "average", "generate", "score")
 RECIPES = ("paper", "t2t", "fairseq")
@@ -145,10 +147,8 @@ def set_aside(order: Order, stages: List[str]) -> None:
                 number += 1
             order.run.rename(aside)
         print(f"{order.run}: set aside as {aside}", file=sys.stderr)
-    if "average" in stages:
-        order.checkpoint.unlink(missing_ok=True)
     if "generate" in stages:
-        (order.run / "eval" / f"{order.subset}.json").unlink(missing_ok=True)
+        Translations(order.run / "eval", order.subset).forget()
 
 
 def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
@@ -157,7 +157,7 @@ def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
         if not order.data.joinpath("data-bin").is_dir() and not finished(order):
             print(plan_table(plan_on(order, gpus)), file=sys.stderr)
         return 0
-    if stage == "average" and is_newer(order.checkpoint, last_checkpoint(order.run)):
+    if stage == "average" and not order.args.start and is_averaged(order):
         print(f"{order.checkpoint}: averaged already", file=sys.stderr)
         return 0
     chosen = batch_of(order, gpus) if stage == "train" else []
@@ -187,11 +187,15 @@ def run_command(command: List[str]) -> int:
         raise
 
 
-def is_newer(made: Path, source: Path) -> bool:
-    """Whether ``made`` is there and not older than what it was made from."""
-    if not made.is_file():
+def is_averaged(order: Order) -> bool:
+    """Whether the average is there, and training has not gone on since."""
+    from transformer_plugin.checkpoints import CheckpointError
+
+    try:
+        average, last = describe(order.checkpoint), describe(last_checkpoint(order.run))
+    except (CheckpointError, UserError):
         return False
-    return not source.is_file() or made.stat().st_mtime >= source.stat().st_mtime
+    return average.averaged > 0 and average.updates >= last.updates
 
 
 # ---- the plan -------------------------------------------------------------------------------
@@ -262,7 +266,9 @@ def table_3(order: Order) -> List[str]:
         validated = [line for line in map(json.loads, stream) if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
     here = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
-    with atomic_write(order.run / "eval" / "table3.json") as stream:
+    path = order.run / "eval" / "table3.json"
+    path = output_file(path, ours=lambda there: is_report(there, "paper"))
+    with writing(path), atomic_write(path) as stream:
         report = {"row": order.row, "paper": order.paper, "here": here}
         json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
     known = published.SENTENCES["wmt13"]

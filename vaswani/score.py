@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from vaswani import bleu, published
 from vaswani.errors import UserError
 from vaswani.files import atomic_write
+from vaswani.outputs import is_report, output_file, writing
 from vaswani.score_input import Material, Sides, looks_tokenised, of_files, of_run
 
 SHOWN = 20
@@ -47,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the scores and leave them beside the translations."""
     material = find(args, args.run, args.hypotheses)
+    other = find(args, args.compare if args.run else None, args.compare) if args.compare else None
+    path = place(args, material, other)
     warn(material.main)
     results, left_out = score(material)
     figures = published.published(material.test_set, material.pair, len(material.main.references))
@@ -56,17 +59,27 @@ def run(args: argparse.Namespace) -> int:
         assert material.test_set and material.pair, "they were found by these"
         report["published"] = published.said(figures)
         lines += published.table(figures, material.test_set, "-".join(material.pair))
-    if args.compare:
-        report["comparison"] = compare(args, material)
+    if other:
+        report["comparison"] = {"with": args.compare, **compare(material, other)}
         lines += comparison_table(report["comparison"])
-    path = Path(args.json) if args.json else material.out
-    with atomic_write(path) as stream:
+    with writing(path), atomic_write(path) as stream:
         json.dump(report, stream, indent=1)
     print("\n".join(lines))
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
     return 0
+
+
+def place(args: argparse.Namespace, material: Material, other: Optional[Material]) -> Path:
+    """Where the numbers go.
+
+    Raises:
+        UserError: there, a file would be lost.
+    """
+    read = [file for part in (material, other) if part for file in part.inputs()]
+    path = Path(args.json) if args.json else material.out
+    return output_file(path, read, lambda found: is_report(found, "chrf"), "report of scores")
 
 
 def find(args: argparse.Namespace, name: Optional[str], hypotheses: Optional[str]) -> Material:
@@ -178,15 +191,14 @@ def table(rows: Dict[str, bleu.Row]) -> List[str]:
     return lines
 
 
-def compare(args: argparse.Namespace, material: Material) -> Dict[str, Any]:
-    """The paired bootstrap of this system and ``--compare``.
+def compare(material: Material, other: Material) -> Dict[str, Any]:
+    """The paired bootstrap of this system and another.
 
     Raises:
-        UserError: the other has other references, or cannot be scored.
+        UserError: the other has other references.
     """
     from vaswani import significance
 
-    other = find(args, args.compare if args.run else None, args.compare)
     ours, theirs = material.main, other.main
     if bool(material.text) != bool(other.text) or ours.references != theirs.references:
         raise UserError(
@@ -196,7 +208,7 @@ def compare(args: argparse.Namespace, material: Material) -> Dict[str, Any]:
     warn(theirs)
     metrics = bleu.text_metrics() if material.text else bleu.token_metrics()
     found = significance.compare(metrics, ours.hypotheses, theirs.hypotheses, ours.references)
-    return {"with": args.compare, "files": theirs.said(), **found}
+    return {"files": theirs.said(), **found}
 
 
 def comparison_table(found: Dict[str, Any]) -> List[str]:

@@ -5,6 +5,7 @@ something else (references that are tokens, hypotheses in BPE pieces) is refused
 """
 
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -13,7 +14,8 @@ from vaswani.bleu import refuse_split, split_mark
 from vaswani.corpus.text import read_lines
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, nearest, read_yaml
-from vaswani.files import read_json, sha256_of
+from vaswani.files import sha256_of
+from vaswani.translations import Translations
 
 _BPE_MARK = re.compile(r"@@( |$)")
 _SPACED_PUNCTUATION = re.compile(r" [.,]( |$)")
@@ -63,6 +65,10 @@ class Material:
     #: how a run translated
     translation: Dict[str, Any] = field(default_factory=dict)
 
+    def inputs(self) -> List[Path]:
+        """The files that are read."""
+        return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
+
     @property
     def main(self) -> Sides:
         """What counts and warnings are taken from."""
@@ -78,11 +84,14 @@ def of_run(name: str, subset: str) -> Material:
         UserError: nothing translated yet, the data's text is gone, or a file cannot be scored.
     """
     folder = find_run(name)
-    made = folder / "eval" / f"{subset}.hyp"
-    tokens = folder / "eval" / f"{subset}.hyp.tok"
-    report = read_json(folder / "eval" / f"{subset}.json")
+    results = Translations(folder / "eval", subset)
+    results.settle()
+    tokens, made, _ = results.files
+    report = results.report()
     if not made.is_file() or not tokens.is_file() or "data" not in report:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
+    for path in results.changed():
+        print(f"warning: {path} was changed since it was translated", file=sys.stderr)
     data = Path(report["data"].split(":")[0]).parent
     if not (data / "recipe.yaml").is_file():
         raise UserError(

@@ -4,7 +4,9 @@ import io
 import os
 import pickle
 import re
+import resource
 import shutil
+import time
 import zipfile
 from pathlib import Path
 
@@ -277,3 +279,74 @@ def unpickle_as_older_torch(stream, mapped=False):
 def test_the_payloads_above_do_run_where_nothing_restricts_them(way, tmp_path):
     pickle.loads(pickle.dumps(payloads(tmp_path / "executed")[way]))
     assert (tmp_path / "executed").exists()
+
+
+# --- what is built from a checkpoint, and whether it can be decoded ----------------------------
+
+
+def altered(run: Path, path: Path, change) -> Path:
+    """A copy of a run's checkpoint with something changed in it."""
+    state = load_checkpoint(run)
+    change(state)
+    torch.save(state, path)
+    return path
+
+
+ABSURD = [
+    {"encoder_layers": 10**6},
+    {"decoder_layers": 10**6},
+    {"encoder_ffn_embed_dim": 10**9},
+    {"decoder_ffn_embed_dim": 10**7},
+    {"encoder_embed_dim": 10**6, "decoder_embed_dim": 10**6},
+    {"encoder_attention_heads": 10**6, "head_key_dim": 64, "head_value_dim": 64},
+    {"encoder_learned_pos": True, "max_source_positions": 10**8},
+    {"max_target_positions": 10**9},
+]
+
+
+@pytest.mark.parametrize("options", ABSURD, ids=lambda options: next(iter(options)))
+def test_a_model_is_no_larger_than_the_parameters_beside_it(options, run, tmp_path):
+    """54 seconds and 9.6 GB for a million layers, before they were compared."""
+
+    def change(state):
+        model = state["cfg"]["model"]
+        given = {name: value for name, value in options.items() if "head_" not in name}
+        (model if isinstance(model, dict) else vars(model)).update(
+            options if isinstance(model, dict) else given
+        )
+
+    if run.parent.name.startswith("transformer") and "encoder_attention_heads" in options:
+        pytest.skip("no size of fairseq's model: it is refused for not dividing the width")
+    path = altered(run, tmp_path / "large.pt", change)
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if set(options) == {"max_target_positions"} and not run.parent.name.startswith("transformer"):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])  # a formula: no table is made
+        return
+    with pytest.raises(CheckpointError, match="was altered") as refused:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    assert time.monotonic() - start < 10
+    taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert taken < 500 * 1024
+    assert_one_sentence(refused.value, path)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("-inf")])
+def test_what_is_no_number_is_not_decoded(number, run, tmp_path):
+    name = "decoder.layers.0.fc1.weight"
+
+    def change(state):
+        known = name if name in state["model"] else "decoder.layers.0.feed_forward.fc1.weight"
+        state["model"][known][1, 2] = number
+
+    path = altered(run, tmp_path / "diverged.pt", change)
+    with pytest.raises(CheckpointError, match=r"NaN or infinity in decoder\.layers\.0") as refused:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    assert_one_sentence(refused.value, path)
+
+
+def test_a_mask_may_be_infinite(run, tmp_path):
+    """Buffers of fairseq's models are no parameters."""
+    path = altered(
+        run, tmp_path / "mask.pt", lambda s: s["model"].update(mask=torch.tensor([-torch.inf]))
+    )
+    assert "mask" in checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]

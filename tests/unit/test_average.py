@@ -1,6 +1,8 @@
 """Section 6.1: which checkpoints are averaged, and that their mean is the mean."""
 
 import argparse
+import errno
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -8,8 +10,16 @@ from typing import Any, Dict, List, Optional
 import pytest
 import torch
 
-from vaswani import average
-from vaswani.average import Checkpoint, average_models, check_one_run, select_last, select_named
+from vaswani import average, cli
+from vaswani.average import average_models
+from vaswani.checkpoints import (
+    Checkpoint,
+    check_one_run,
+    find_checkpoint,
+    run_options,
+    select_last,
+    select_named,
+)
 from vaswani.errors import UserError
 
 
@@ -24,6 +34,7 @@ def save(
     path: Path, updates: Optional[int], value: float = 0.0, model: Any = None, **changed: Any
 ) -> Path:
     """A checkpoint as fairseq writes it, with one parameter of four equal values."""
+    dictionaries = changed.pop("dictionaries", None)
     options = {"_name": "vaswani_transformer", "dropout": 0.1, "encoder_layers": 6}
     cfg = {
         "common": {"seed": changed.pop("seed", 1)},
@@ -37,7 +48,7 @@ def save(
         "model": model or {"weight": torch.full((4,), float(value))},
         "criterion": None,
         "optimizer_history": [{} if updates is None else {"num_updates": updates}],
-        "task_state": {},
+        "task_state": {"dictionaries_sha256": dictionaries} if dictionaries else {},
         "extra_state": {"train_iterator": {"epoch": 1}},
         "last_optimizer_state": {"state": {0: {"exp_avg": torch.zeros(4)}}},
     }
@@ -117,7 +128,7 @@ def test_named_files() -> None:
     with pytest.raises(UserError, match=r"a and b are of the same update \(10\)"):
         select_named(found("a", 10, "c", 20, "b", 10))
     with pytest.raises(UserError, match="mean is an average itself"):
-        select_named([*found("a", 10), Checkpoint(Path("mean"), 20, {}, is_average=True)])
+        select_named([*found("a", 10), Checkpoint(Path("mean"), 20, {}, averaged=2)])
 
 
 # ---- averaging ------------------------------------------------------------------------------
@@ -225,15 +236,26 @@ def test_checkpoints_by_name(run_folder: Path) -> None:
     assert load(folder / "checkpoint_average_of2.pt")["model"]["weight"].tolist() == [3.0] * 4
 
 
-@pytest.mark.parametrize("name", ["checkpoint3.pt", "checkpoint_best.pt", "notes.txt"])
-def test_replaces_nothing_but_an_average(run_folder: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("checkpoint3.pt", "a name that training gives its own"),
+        ("checkpoint_best.pt", "a name that training gives its own"),
+        ("checkpoint99.pt", "a name that training gives its own"),
+        ("mine.pt", "exists and is no average: give the output another name"),
+        ("notes.txt", "exists and is no average: give the output another name"),
+    ],
+)
+def test_replaces_nothing_but_an_average(run_folder: Path, name: str, said: str) -> None:
     output = run_folder / "checkpoints" / name
-    if not output.exists():
+    if name == "mine.pt":
+        save(output, 50)
+    elif name == "notes.txt":
         output.write_text("mine")
-    before = output.read_bytes()
-    with pytest.raises(UserError, match="exists and is no average: choose another --output"):
+    before = output.read_bytes() if output.exists() else None
+    with pytest.raises(UserError, match=said):
         invoke(run_folder, "--output", output)
-    assert output.read_bytes() == before
+    assert (output.read_bytes() if output.exists() else None) == before
 
 
 @pytest.mark.parametrize(
@@ -260,9 +282,18 @@ def test_a_resumed_run_is_one_run(tmp_path: Path) -> None:
     """Moved folders and another way to compute attention do not make another run."""
     inputs = [
         save(tmp_path / "a.pt", 10, attention_impl="auto"),
-        save(tmp_path / "b.pt", 20, attention_impl="readable", save_dir="elsewhere"),
+        save(tmp_path / "b.pt", 20, attention_impl="readable", save_dir="elsewhere", compile=True),
     ]
     assert invoke(*inputs) == 0
+
+
+def test_other_dictionaries_of_the_same_size(tmp_path: Path) -> None:
+    """One that an earlier version wrote does not know its own."""
+    one, other = ({"source": digit * 64, "target": digit * 64} for digit in "ab")
+    first = save(tmp_path / "a.pt", 10, dictionaries=one)
+    with pytest.raises(UserError, match="different runs .source dictionary is aaaaaaaaaaaa and b"):
+        invoke(first, save(tmp_path / "b.pt", 20, dictionaries=other))
+    assert invoke(first, save(tmp_path / "c.pt", 20)) == 0
 
 
 def test_run_of_fairseqs_own_architecture() -> None:
@@ -272,7 +303,7 @@ def test_run_of_fairseqs_own_architecture() -> None:
         model = Namespace(_name="transformer", arch="transformer", dropout=0.1, max_update=10)
         vars(model).update(changed)
         cfg = {"optimization": {"max_update": model.max_update}, "common": {"seed": 1}}
-        return average.run_options({"cfg": {**cfg, "model": model}})
+        return run_options({"cfg": {**cfg, "model": model}})
 
     def check(**changed: Any) -> None:
         first = Checkpoint(Path("a"), 1, options())
@@ -312,3 +343,134 @@ def test_only_one_checkpoint_in_a_run(tmp_path: Path) -> None:
     save(tmp_path / "checkpoint_last.pt", 10)
     with pytest.raises(UserError, match=r"has 1 \(updates: 10\): train longer"):
         invoke(tmp_path, "--last", 2)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_diverged_checkpoint_is_no_part_of_an_average(tmp_path: Path, number: float) -> None:
+    """The file and the parameter are named, and nothing is written."""
+    inputs = [save(tmp_path / "a.pt", 10), save(tmp_path / "b.pt", 20, number)]
+    with pytest.raises(UserError, match=r"b\.pt has NaN or infinity in weight"):
+        invoke(*inputs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt"]
+
+
+# ---- what may be written, and what happens when it cannot be ----------------------------------
+
+
+@pytest.mark.parametrize("way", ["dot", "symlink", "hard link", "folder link"])
+def test_an_input_is_no_output_however_it_is_spelt(tmp_path: Path, monkeypatch, way: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    inputs = [save(Path("a.pt"), 10, 1.0), save(Path("b.pt"), 20, 2.0)]
+    output = Path("mean.pt")
+    if way == "symlink":
+        output.symlink_to("b.pt")
+    elif way == "hard link":
+        output.hardlink_to("b.pt")
+    elif way == "folder link":
+        Path("here").symlink_to(".")
+        output = Path("here/b.pt")
+    else:
+        output = Path("../" + tmp_path.name + "/b.pt")
+    before = Path("b.pt").read_bytes()
+    with pytest.raises(UserError, match=r"is read by the same command \(it is b\.pt\)"):
+        invoke(*inputs, "--output", output)
+    assert Path("b.pt").read_bytes() == before
+
+
+def test_an_older_average_behind_a_symlink_is_replaced_there(run_folder: Path) -> None:
+    folder = run_folder / "checkpoints"
+    link, target = folder / "mean.pt", folder / "elsewhere.pt"
+    link.symlink_to(target)
+    for last, mean in ((2, 5.5), (3, 5.0)):  # the first time, there is nothing behind it
+        assert invoke(run_folder, "--last", last, "--output", link) == 0
+        assert link.is_symlink() and load(target)["model"]["weight"][0] == mean
+
+
+def test_an_average_under_a_name_of_training_is_no_input(run_folder: Path) -> None:
+    made = run_folder / "checkpoints" / "checkpoint_average_last2.pt"
+    invoke(run_folder, "--last", "2")
+    made.rename(made.with_name("checkpoint9.pt"))
+    with pytest.raises(UserError, match=r"checkpoint9\.pt is an average itself"):
+        invoke(run_folder)
+
+
+def refusing(error: BaseException) -> Any:
+    """torch.save that writes a little, then fails as the system would have it."""
+    original = torch.save
+
+    class Stream:
+        def __init__(self, stream: Any) -> None:
+            self.stream, self.left = stream, 3
+
+        def write(self, data: bytes) -> int:
+            self.left -= 1
+            if not self.left:
+                raise error
+            return int(self.stream.write(data))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stream, name)
+
+    return lambda state, stream: original(state, Stream(stream))
+
+
+@pytest.mark.parametrize(
+    "error, code, said",
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "there is no space left for "),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_the_earlier_average_stays(
+    run_folder: Path, monkeypatch, capsys, error: BaseException, code: int, said: str
+) -> None:
+    """A full disk, and Ctrl-C in the middle, which torch's writer makes a RuntimeError of."""
+    from transformer_plugin.compat import saving
+
+    monkeypatch.setattr(saving, "PAUSE", 0)
+    invoke(run_folder, "--last", "2")
+    made = run_folder / "checkpoints" / "checkpoint_average_last2.pt"
+    before, names = made.read_bytes(), sorted(made.parent.iterdir())
+    monkeypatch.setattr(torch, "save", refusing(error))
+    capsys.readouterr()
+    assert cli.main(["average", str(run_folder), "--last", "2"]) == code
+    err = capsys.readouterr().err
+    assert said in err and "Traceback" not in err
+    assert code == 130 or (str(made) in err and err.count("\n") == 1)
+    assert made.read_bytes() == before and sorted(made.parent.iterdir()) == names
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_done(
+    run_folder: Path, monkeypatch, capsys
+) -> None:
+    """The test may run as root, whom no permission stops: the system's answer is replaced."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert cli.main(["average", str(run_folder), "--output", str(run_folder / "new" / "m.pt")]) == 1
+    err = capsys.readouterr().err
+    assert f"{run_folder} cannot be written to" in err and ".part" not in err
+    assert not (run_folder / "new").exists()
+
+
+# ---- what is decoded --------------------------------------------------------------------------
+
+
+def test_the_newest_average_is_that_of_the_last_updates(run_folder: Path, capsys) -> None:
+    """Not that of the latest file: copying and restoring make times anew. Of equals, the larger."""
+    folder = run_folder / "checkpoints"
+    (run_folder / "config.yaml").write_text("task: {}", encoding="utf-8")
+    early = [folder / f"{name}.pt" for name in ("checkpoint1", "checkpoint_2_200")]
+    names = ["checkpoint_average_a.pt", "checkpoint_average_b.pt", "checkpoint_average_c.pt"]
+    invoke(run_folder, "--last", 3, "--output", folder / names[0])
+    invoke(run_folder, "--last", 2, "--output", folder / names[1])
+    invoke(*early, "--output", folder / names[2])
+    for age, name in enumerate(names):
+        os.utime(folder / name, (1000 + age, 1000 + age))
+    capsys.readouterr()
+    assert find_checkpoint(str(run_folder)) == (folder / names[0], run_folder)
+    assert capsys.readouterr().err == "", "it is of the last update, whatever the files' times"
+    save(folder / "checkpoint_last.pt", 700)
+    os.utime(folder / "checkpoint_last.pt", (1, 1))
+    find_checkpoint(str(run_folder))
+    assert "training went on after" in capsys.readouterr().err
+    (folder / "checkpoint_last.pt").write_bytes(b"damaged")
+    assert find_checkpoint(str(run_folder))[0] == folder / names[0]

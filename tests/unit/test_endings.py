@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import List
 
 import pytest
 
 from vaswani import cli, reproduce, signals
+from vaswani.files import atomic_write
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,11 +81,6 @@ def test_a_closed_output_is_no_error():
 
 
 PROBLEMS: List[tuple] = [
-    # what is written aside has a name that no user knows of
-    (
-        PermissionError(errno.EACCES, "Permission denied", "/ro/.config.yaml.ab12_d34.part"),
-        "/ro/config.yaml: Permission denied",
-    ),
     (OSError(errno.EROFS, "Read-only file system", "/ro/runs"), "/ro/runs: Read-only file system"),
     (IsADirectoryError(errno.EISDIR, "Is a directory", "x.yaml"), "x.yaml: Is a directory"),
     (MemoryError("Unable to allocate 3 TiB"), "there is not enough memory: Unable to allocate 3"),
@@ -100,6 +97,25 @@ def test_what_the_system_refuses_is_one_sentence(error, said, monkeypatch, capsy
     assert cli.main(["plugin-dir"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith(f"vaswani plugin-dir: {said}")
+
+
+def test_what_cannot_be_written_has_the_name_that_a_user_knows(tmp_path, monkeypatch):
+    """Not that of the file that is written aside; a full disk gives no name at all."""
+
+    def refuse(**names):
+        raise PermissionError(errno.EACCES, "Permission denied", "/ro/.config.yaml.ab12_d34.part")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "config.yaml"
+    for module, name, broken in ((tempfile, "mkstemp", refuse), (os, "fsync", full)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, broken)
+            with pytest.raises(OSError) as stopped, atomic_write(path) as stream:
+                stream.write("x")
+        assert stopped.value.filename == str(path)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_handlers_are_put_back_and_workers_end_by_sigterm(tmp_path):

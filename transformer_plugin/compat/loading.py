@@ -2,18 +2,22 @@
 
 import functools
 import types
-from typing import IO, Any, Callable, Dict
+from pathlib import Path
+from typing import IO, Any, Callable, Dict, Optional
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from ..checkpoints import TORCH_RESTRICTS_ITSELF, read_checkpoint
+from ..checkpoints import TORCH_RESTRICTS_ITSELF, CheckpointError, check_is_file, read_checkpoint
+from ..parameters import not_finite
 
 
 def apply() -> None:
     """Set this file's workarounds."""
     _load_safely()
+    _build_no_more_than_was_saved()
     _share_state_between_ranks()
 
 
@@ -30,7 +34,17 @@ class _TorchWithOtherLoad(types.ModuleType):
 
 def _load(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
     """Stands for ``torch.load(stream, map_location)`` in fairseq.checkpoint_utils (always CPU)."""
-    return read_checkpoint(stream, getattr(stream, "name", "the checkpoint"))
+    name = getattr(stream, "name", "the checkpoint")
+    state = read_checkpoint(stream, name)
+    parameter = not_finite(state["model"])
+    if parameter:
+        raise CheckpointError(
+            f"{name} has NaN or infinity in {parameter}: its training has diverged; use an earlier "
+            "checkpoint."
+        )
+    if Limit.now:
+        Limit.now.give(name, state["model"])
+    return state
 
 
 def _load_safely() -> None:
@@ -38,9 +52,80 @@ def _load_safely() -> None:
 
     Official: ``torch.load`` runs whatever a pickle names. Modern: ``torch.load`` refuses what
     fairseq itself saves (argparse.Namespace, numpy arrays). Both: a damaged file is accepted, or
-    fails without its name. Until fairseq does it (it is no longer developed).
+    fails without its name; a pipe is waited for; NaN is decoded into something. Until fairseq does
+    it (it is no longer developed).
     """
     checkpoint_utils.torch = _TorchWithOtherLoad(_load)
+    original = checkpoint_utils.load_checkpoint_to_cpu
+
+    @functools.wraps(original)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+        check_is_file(Path(path))
+        return original(path, *args, **kwargs)
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+
+
+class Limit:
+    """How large a model may become that is built from a checkpoint: a few times what is in it.
+
+    (Some parameters are made and then replaced by shared ones; and the data's dictionary may be
+    larger than the checkpoint's, which is explained better once the model is there.)
+    """
+
+    now: Optional["Limit"] = None
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.tensors, self.numbers = 1_000, 100_000_000
+
+    def give(self, name: str, model: Dict[str, Any]) -> None:
+        """Allow for one more checkpoint: of an ensemble, or one that a model is begun from."""
+        tensors = [tensor for tensor in model.values() if isinstance(tensor, torch.Tensor)]
+        self.name = name
+        self.tensors += 4 * len(tensors)
+        self.numbers += 4 * sum(tensor.numel() for tensor in tensors)
+
+    def take(self, module: Any, name: str, parameter: Any) -> None:
+        """Count a parameter that is made; raises CheckpointError if it is one too many."""
+        if self.name and parameter is not None:
+            self.tensors -= 1
+            self.numbers -= parameter.numel()
+            if min(self.tensors, self.numbers) < 0:
+                raise self.refusal()
+
+    def refusal(self) -> CheckpointError:
+        """What is said of a checkpoint that asks for too much."""
+        return CheckpointError(
+            f"{self.name} describes a model far larger than the parameters in it: it was altered, "
+            "or the data's dictionary is not the one that it was trained with; use another one."
+        )
+
+
+def _build_no_more_than_was_saved() -> None:
+    """A configuration inside a checkpoint that asks for a million layers is refused.
+
+    All versions build the model that it describes, for as long and in as much memory as it takes,
+    before they compare it with the parameters in the same file.
+    """
+    original = checkpoint_utils.load_model_ensemble_and_task
+
+    @functools.wraps(original)
+    def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
+        limit = Limit()
+        before, Limit.now = Limit.now, limit
+        hook = register_module_parameter_registration_hook(limit.take)
+        try:
+            return original(*args, **kwargs)
+        except (MemoryError, RuntimeError) as error:
+            if limit.name and (isinstance(error, MemoryError) or "allocate memory" in str(error)):
+                raise limit.refusal() from None
+            raise
+        finally:
+            hook.remove()
+            Limit.now = before
+
+    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
 
 
 def _share_state_between_ranks() -> None:

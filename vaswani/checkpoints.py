@@ -1,0 +1,218 @@
+"""The checkpoints of a run: told apart by what is inside them, and chosen to average or decode."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from vaswani.errors import UserError
+from vaswani.experiment import find_run, spelt
+from vaswani.run_record import HOW_IT_COMPUTES, last_checkpoint
+
+DEFAULT_LAST = 5
+#: what is decoded of a run without an average: the first of these that exists
+PREFERRED = ("checkpoint_best.pt", "checkpoint_last.pt")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is known of a checkpoint without its tensors.
+
+    ``run``: option → value, equal in all checkpoints of one run (see ``run_options``).
+    ``averaged``: of how many checkpoints it is the average; 0 for one that a training left.
+    """
+
+    path: Path
+    updates: int
+    run: Mapping[str, Any]
+    averaged: int = 0
+
+
+# ---- to average -----------------------------------------------------------------------------
+
+
+def choose(inputs: Sequence[str], last: Optional[int]) -> Tuple[List[Checkpoint], str]:
+    """The checkpoints to average, fewest updates first, and a name for the result."""
+    folder = run_folder(inputs[0]) if len(inputs) == 1 else None
+    if folder is not None:
+        count = DEFAULT_LAST if last is None else last
+        names = sorted(path for path in folder.glob("*.pt") if is_name_of_training(path))
+        found = select_last([describe(path) for path in names], count, str(folder))
+        return found, f"checkpoint_average_last{count}.pt"
+    if last is not None:
+        raise UserError("--last chooses within one run: leave it out with checkpoint files")
+    for path in map(Path, inputs):
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: give one run, or checkpoint files only")
+        if not path.is_file():
+            raise UserError(f"there is no checkpoint or run '{path}'")
+    found = select_named([describe(Path(path)) for path in inputs])
+    return found, f"checkpoint_average_of{len(found)}.pt"
+
+
+def is_name_of_training(path: Path) -> bool:
+    """Whether a file is called as fairseq-train calls its checkpoints."""
+    from transformer_plugin.compat.resuming import TRAINED
+
+    return bool(TRAINED.fullmatch(path.name))
+
+
+def run_folder(name: str) -> Optional[Path]:
+    """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None."""
+    for folder in (Path(name), Path("runs") / name, Path("runs") / spelt(name)):
+        if folder.is_dir():
+            inside = folder / "checkpoints"
+            return inside if inside.is_dir() else folder
+    return None
+
+
+def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> List[Checkpoint]:
+    """The last ``count`` by updates, fewest first; files of the same update count once.
+
+    (checkpoint_last.pt and checkpoint_best.pt are copies of others, or stand alone where an
+    epoch's file was not kept.)
+
+    Raises:
+        UserError: fewer than two asked for, or more than there are.
+    """
+    if count < 2:
+        raise UserError(f"--last must be at least 2, not {count}: there is nothing to average")
+    refuse_averages(checkpoints)
+    by_updates: Dict[int, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        by_updates.setdefault(checkpoint.updates, checkpoint)
+    updates = sorted(by_updates)
+    if len(updates) < count:
+        listed = f" (updates: {', '.join(map(str, updates))})" if updates else ""
+        remedy = f"give --last {len(updates)}, or train longer" if updates[1:] else "train longer"
+        raise UserError(
+            f"{count} checkpoints were asked for, but {where} has {len(updates)}{listed}: {remedy}"
+        )
+    return [by_updates[number] for number in updates[-count:]]
+
+
+def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
+    """All of them, fewest updates first; UserError for one, an average, or an update twice."""
+    if len(checkpoints) < 2:
+        raise UserError(
+            f"{checkpoints[0].path} is a single checkpoint: give a run, or two checkpoints or more"
+        )
+    ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.updates)
+    refuse_averages(ordered)
+    for before, after in zip(ordered, ordered[1:], strict=False):
+        if before.updates == after.updates:
+            raise UserError(
+                f"{before.path} and {after.path} are of the same update ({after.updates}) and "
+                "would count twice: leave one out"
+            )
+    return ordered
+
+
+def refuse_averages(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raises UserError for a checkpoint that no training left."""
+    for checkpoint in checkpoints:
+        if checkpoint.averaged:
+            raise UserError(f"{checkpoint.path} is an average itself: give what it was made of")
+
+
+def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raises UserError, naming the first option that differs, unless all are of one run."""
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
+        for name in sorted(set(first.run) | set(other.run)):
+            here, there = first.run.get(name), other.run.get(name)
+            if name.endswith("dictionary") and None in (here, there):
+                continue  # of an earlier version, which did not record it
+            if here != there:
+                raise UserError(
+                    f"{first.path} and {other.path} are of different runs "
+                    f"({name} is {here} and {there}): average checkpoints of one run"
+                )
+
+
+# ---- to decode ------------------------------------------------------------------------------
+
+
+def find_checkpoint(name: str) -> Tuple[Path, Path]:
+    """The checkpoint to decode with, and the folder of its run (or its own, if it is in none).
+
+    Raises:
+        UserError: no such run or checkpoint.
+        CheckpointError: what is there is no checkpoint.
+    """
+    path = Path(name)
+    if path.suffix == ".pt":
+        if not path.is_file():
+            raise UserError(f"there is no checkpoint {path}")
+        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+        return path, folder
+    folder = find_run(name)
+    average = newest_average(folder / "checkpoints")
+    if average:
+        tell_if_stale(average, folder)
+        return average.path, folder
+    for name in PREFERRED:
+        if (folder / "checkpoints" / name).is_file():
+            return folder / "checkpoints" / name, folder
+    raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
+
+
+def newest_average(folder: Path) -> Optional[Checkpoint]:
+    """The average of a run that reaches furthest in its training; of equals, that of most."""
+    paths = sorted(path for path in folder.glob("checkpoint_average*.pt") if path.is_file())
+    found = [describe(path) for path in paths]
+    return max(found, key=lambda one: (one.updates, one.averaged), default=None)
+
+
+def tell_if_stale(average: Checkpoint, folder: Path) -> None:
+    """Warn where training went on after the average that is to be decoded was made."""
+    from transformer_plugin.checkpoints import CheckpointError
+
+    try:
+        goes_on = describe(last_checkpoint(folder)).updates > average.updates
+    except (CheckpointError, UserError):  # gone, or no use: the average is still one
+        return
+    if goes_on:
+        print(
+            f"warning: training went on after {average.path} was made (update "
+            f"{average.updates:,}); for a new one: vaswani average {folder}",
+            file=sys.stderr,
+        )
+
+
+# ---- what is inside -------------------------------------------------------------------------
+
+
+def describe(path: Path) -> Checkpoint:
+    """Read what ``Checkpoint`` tells of a file; CheckpointError or UserError if it cannot be."""
+    from transformer_plugin.checkpoints import outline_of
+
+    state = outline_of(path)
+    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
+    if updates is None:
+        raise UserError(f"{path} does not tell after how many updates it was saved")
+    return Checkpoint(path, updates, run_options(state), len(state.get("averaged_updates", [])))
+
+
+def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:
+    """What marks a run: the model's name and options, languages, dictionaries, and the seed.
+
+    The size of the dictionaries also shows in the shapes of the parameters. fairseq's own
+    architectures store all options of the command line as the model's; those that belong to
+    another section (save_dir, max_update …) are left out, since a resumed run may change them.
+    """
+    from transformer_plugin.compat.dictionaries import KEY
+
+    cfg = state.get("cfg") or {}
+    model = cfg.get("model") or state.get("args") or {}
+    model = model if isinstance(model, dict) else vars(model)
+    sections = {name: part for name, part in cfg.items() if isinstance(part, dict)}
+    elsewhere = {key for name, part in sections.items() if name != "model" for key in part}
+    elsewhere |= {*cfg, *HOW_IT_COMPUTES, "_name", "arch"}
+    options = {name: value for name, value in model.items() if name not in elsewhere}
+    options["architecture"] = model.get("_name", model.get("arch"))
+    for section, name in (("common", "seed"), ("task", "source_lang"), ("task", "target_lang")):
+        options[name] = sections.get(section, {}).get(name)
+    hashes = (state.get("task_state") or {}).get(KEY) or {}
+    options.update((f"{side} dictionary", digest[:12]) for side, digest in hashes.items())
+    return options

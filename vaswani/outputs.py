@@ -1,0 +1,98 @@
+"""Where a command may write: never onto what it reads, nor onto what it did not write itself."""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import Callable, Iterable, Iterator
+
+from vaswani.errors import UserError
+from vaswani.files import read_json
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def output_file(
+    path: Path,
+    inputs: Iterable[Path] = (),
+    ours: Callable[[Path], bool] = lambda _: False,
+    ours_is: str = "this command's",
+) -> Path:
+    """Where to write a file that is asked for as ``path``: behind a symlink, the file it names.
+
+    Args:
+        path: may exist; an empty file may be replaced by any command
+        inputs: files that the command reads
+        ours: whether an existing file was written by the same command
+        ours_is: the same in words, for the message
+
+    Raises:
+        UserError: it is an input, under whatever name, or exists and is nothing of ours.
+    """
+    for source in inputs:
+        if same_file(path, source):
+            raise UserError(
+                f"{path} would be replaced, but is read by the same command"
+                f"{'' if path == source else f' (it is {source})'}: give the output another name"
+            )
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: give the output a name in it")
+    if path.exists():
+        if not path.is_file():
+            raise UserError(f"{path} is no ordinary file: give the output another name")
+        if path.stat().st_size and not ours(path):
+            raise UserError(
+                f"{path} exists and is no {ours_is}: give the output another name, or move the "
+                "file away"
+            )
+    check_folder(path.parent)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def check_folder(folder: Path) -> None:
+    """Raises UserError unless a folder can be written to, or made; before hours of work for it."""
+    there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    if not there.is_dir():
+        raise UserError(f"{there} is no folder: give the output another one")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"{there} cannot be written to: give the output another folder")
+
+
+def same_file(path: Path, other: Path) -> bool:
+    """Whether two names are of one file: spelt differently, or linked, symbolically or not."""
+    try:
+        return os.path.samefile(path, other)
+    except OSError:  # one of them is not there
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is ``folder`` or lies anywhere below it, however the two are spelt."""
+    there = Path(os.path.realpath(folder))
+    here = Path(os.path.realpath(path))
+    return here == there or there in here.parents
+
+
+def is_report(path: Path, *keys: str) -> bool:
+    """Whether a file is a JSON table with these keys."""
+    return path.is_file() and set(keys) <= set(read_json(path))
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """While ``path`` is written (aside, then renamed): what can go wrong is said of it.
+
+    Raises:
+        UserError: the disk is full, or a folder cannot be written; ``path`` is as it was.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            problem = f"there is no space left for {path}: free some"
+        elif error.errno in NO_RIGHT:
+            problem = f"{path.parent} cannot be written to: give the output another folder"
+        else:
+            raise
+        raise UserError(f"{problem} ({error.strerror}; what was there is as it was)") from None
