@@ -267,9 +267,20 @@ def diverged(reason: str, checkpoints: Path) -> str:
     )
 
 
+class LogFile(logging.FileHandler):
+    """A log whose file cannot be written ends the training; logging would print a stack trace."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
+        """Raise what writing raised; of a full disk, with the file's name."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = self.baseFilename
+        raise
+
+
 def log_file(path: Path, level: int) -> logging.Handler:
     """A handler that appends messages to a file, which is made when there is one."""
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler = LogFile(path, encoding="utf-8", delay=True)
     handler.setLevel(level)
     handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
     return handler

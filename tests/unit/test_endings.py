@@ -118,6 +118,19 @@ def test_what_cannot_be_written_has_the_name_that_a_user_knows(tmp_path, monkeyp
         assert list(tmp_path.iterdir()) == []
 
 
+def test_a_log_on_a_full_disk_is_no_stack_trace(capsys):
+    """fairseq's messages go on into it during a training."""
+    import logging
+
+    from vaswani.train import log_file
+
+    handler = log_file(Path("/dev/full"), logging.INFO)
+    with pytest.raises(OSError) as stopped:
+        handler.handle(logging.LogRecord("x", logging.INFO, "x", 1, "message", None, None))
+    assert stopped.value.filename == "/dev/full"
+    assert capsys.readouterr().err == ""
+
+
 def test_handlers_are_put_back_and_workers_end_by_sigterm(tmp_path):
     """A forked worker that its pool terminates must not print a traceback of ours."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
