@@ -282,6 +282,24 @@ def test_a_reference_too_few(place, capsys):
     assert "has 20 en and 200 de sentences" in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("generation: {lenpen: .nan}", "--lenpen is nan"),
+        ("generation: {lenpen: long}", "config.yaml, generation: Value 'long'"),
+        ("task: {data: x}", "config.yaml names no task"),
+    ],
+)
+def test_the_runs_own_options_are_checked(section, said, place, capsys):
+    config = place.out.parent / "config.yaml"
+    config.write_text("task: {_name: translation}\n" if section[:4] != "task" else "")
+    with open(config, "a", encoding="utf-8") as stream:
+        stream.write(section)
+    assert place.generate() == 1
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+
+
 def bad_checkpoint(place, kind):
     state = load_checkpoint(place.checkpoint)
     if kind == "nan":
