@@ -43,12 +43,14 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         raise
 
 
-def sha256_of(path: PathLike) -> str:
-    """The SHA-256 of a file's bytes, as 64 hexadecimal digits."""
+def sha256_of(path: PathLike, sync: bool = False) -> str:
+    """The SHA-256 of a file's bytes, as 64 hexadecimal digits; ``sync``: and it is on the disk."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
             digest.update(block)
+        if sync:
+            os.fsync(stream.fileno())
     return digest.hexdigest()
 
 
@@ -62,11 +64,11 @@ def read_json(path: Path) -> Dict[str, Any]:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
+def locked(path: Path, what: str, leave: bool = True) -> Iterator[None]:
     """While the block runs, no other command gets past the same ``path``; the file stays behind.
 
-    The kernel lets go when the process ends, however it ends. Where a folder cannot be written, or
-    its file system knows no locks, the block runs without one.
+    Unless ``leave`` is False. The kernel lets go when the process ends, however it ends. Where a
+    folder cannot be written, or its file system knows no locks, the block runs without one.
 
     Raises:
         UserError: another process is at it; begins with ``what`` ("runs/a is being trained").
@@ -77,6 +79,8 @@ def locked(path: Path, what: str) -> Iterator[None]:
         yield
     finally:
         if stream is not None:
+            if not leave:
+                path.unlink(missing_ok=True)
             stream.close()
 
 
@@ -86,6 +90,8 @@ def _take(path: Path, what: str) -> Optional[IO[str]]:
     ``lockf`` and not ``flock``: that one's locks pass to forked workers, which may outlive a killed
     parent by seconds, and would keep the same command from continuing.
     """
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, whose file would be overwritten: remove it")
     try:
         stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
     except OSError as error:
@@ -102,7 +108,18 @@ def _take(path: Path, what: str) -> Optional[IO[str]]:
     except OSError:
         stream.close()
         return None
+    if not _still_there(path, stream):  # its holder has removed it since it was opened
+        stream.close()
+        return _take(path, what)
     stream.truncate(0)
     stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     stream.flush()
     return stream
+
+
+def _still_there(path: Path, stream: IO[str]) -> bool:
+    """Whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    except FileNotFoundError:
+        return False

@@ -11,7 +11,6 @@ for the same inputs and options. Text is streamed, over --workers processes.
 """
 
 import argparse
-import os
 import sys
 import time
 from dataclasses import asdict, fields
@@ -19,16 +18,17 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.corpus import plan, stage, steps, text
-from vaswani.corpus.bar import cpu_seconds, peak_megabytes
-from vaswani.corpus.clean import Report
-from vaswani.corpus.manifest import choose, read_manifest
+from vaswani.corpus.bar import cpu_seconds
+from vaswani.corpus.inputs import RECIPE_FILE, check_places, source_files
+from vaswani.corpus.manifest import choose, find_manifest, read_manifest
+from vaswani.corpus.parallel import affordable, cores
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
 from vaswani.corpus.steps import Job, Pair
+from vaswani.corpus.summary import show_dropped, tell
 from vaswani.errors import UserError
 from vaswani.experiment import nearest
-from vaswani.files import atomic_write, locked, sha256_of
+from vaswani.files import locked, sha256_of
 
-RECIPE_FILE = "recipe.yaml"
 #: the work that a stage does, by the names one might give it
 ALSO_CALLED = {
     "download": "raw",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        default=os.cpu_count() or 1,
+        default=cores(),
         help="processes (all cores)",
     )
     parser.add_argument("--from", dest="start", metavar="STAGE", help="redo from this stage on")
@@ -101,8 +101,11 @@ def job_of(args: argparse.Namespace) -> Job:
     own = {item.name: getattr(args, item.name, None) for item in fields(Recipe)}
     own["tokenised"] = args.tokenised or None
     own["archives"] = None  # of that name there is an option, but it says where they lie
-    if args.workers < 1:
-        raise UserError(f"--workers is {args.workers}, but must be at least 1")
+    for option, least in (("workers", 1), ("show_dropped", 0)):
+        if getattr(args, option) < least:
+            said = f"--{option.replace('_', '-')} is {getattr(args, option)}"
+            raise UserError(f"{said}, but must be at least {least}")
+    workers = affordable(args.workers)
     if args.name is None:
         if not args.out:
             raise UserError("give the name of a recipe, or your own text with --out DIR")
@@ -112,27 +115,32 @@ def job_of(args: argparse.Namespace) -> Job:
         changed = {key: value for key, value in own.items() if value is not None}
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {args.name} with options")
         folder = Path(args.out) if args.out else folder
-    parts = {}
+    parts, read = {}, {}
+    if args.name and Path(args.name).is_file():
+        read["recipe"] = Path(args.name)
     if recipe.archives:
-        manifest = read_manifest(args.manifest or recipe.archives)
+        read["manifest"] = find_manifest(args.manifest or recipe.archives)
+        manifest = read_manifest(str(read["manifest"]))
         for split in text.SPLITS:
             if recipe.parts(split):
                 parts[split] = choose(manifest, recipe.parts(split), f"the recipe's {split} set")
     sacrebleu = args.test_sets == "sacrebleu"
-    return Job(recipe, folder, args.workers, parts, Path(args.archives), sacrebleu)
+    return Job(recipe, folder, workers, parts, Path(args.archives), sacrebleu, read)
 
 
 def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:
     """Run the stages, each only where needed; ``start`` and those after it in any case.
 
     Raises:
-        UserError: text that is missing, damaged or not parallel.
+        UserError: text that is missing, damaged or not parallel, or lies where it would be lost.
     """
     if text_folder is not None and not text_folder.is_dir():
         raise UserError(f"there is no folder {text_folder} to take the text from")
     key, stages, sources = plan_stages(job, text_folder)
     redo = position(stages, start) if start else len(stages)
-    with locked(job.folder / ".stages" / "lock", f"{job.folder} is being prepared"):
+    check_places(job, [step.name for step in stages], sources)
+    lock = job.folder / stage.STAGES / "lock"
+    with stage.space_for(lock.parent), locked(lock, f"{job.folder} is being prepared"):
         for left in stages[redo:]:
             stage.forget(job.folder / left.name)
         show_plan(job, sources, key, stages)
@@ -166,9 +174,30 @@ def write_recipe(job: Job) -> None:
 
     said = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
     path = job.folder / RECIPE_FILE
-    if not path.is_file() or path.read_text(encoding="utf-8") != said:
-        with stage.space_for(path), atomic_write(path) as stream:
-            stream.write(said)
+    there = path.read_bytes() if path.is_file() else b""
+    if there == said.encode():
+        return
+    if not stage.marker(path) and looks_written(there):
+        stage.write_marker(path, {"left": {".": len(there)}})
+    stage.forget(path)
+    lines = said.split("\n")[:-1]
+    stage.run_stage(path, stage.key_of(said), lambda aside: text.write_lines(aside, lines))
+
+
+def looks_written(recipe: bytes) -> bool:
+    """Whether earlier versions, which left no marker of it, wrote this ``recipe.yaml``.
+
+    They wrote every key there was, with ``null`` where it was not given; nobody else would.
+    """
+    import yaml
+
+    try:
+        table = yaml.safe_load(recipe)
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return False
+    known = {item.name for item in fields(Recipe)}
+    ours = isinstance(table, dict) and None in table.values() and set(table) <= known
+    return ours and yaml.safe_dump(table, sort_keys=False).encode() == recipe
 
 
 def plan_stages(
@@ -187,7 +216,7 @@ def plan_stages(
         for split, parts in job.parts.items():
             sources[split] = [job.pair(job.folder / "raw", part.name) for part in parts]
     else:
-        sources = source_files(recipe, text_folder)
+        sources = source_files(recipe, text_folder or Path())
         hashes = {s: [[sha256_of(p) for p in pair] for pair in own] for s, own in sources.items()}
         key = stage.key_of([recipe.langs, hashes])
     at_text = [recipe.normalise, recipe.valid_every, recipe.limit]
@@ -216,9 +245,11 @@ def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[S
             undone.append(step.name)
     if not undone or job.recipe.generate:
         return
-    pairs = job.recipe.about_pairs or steps.count_pairs(sources["train"])
+    pairs = job.recipe.about_pairs or 0
+    if not pairs and "raw" not in undone:
+        pairs = steps.count_pairs(sources["train"])
     pairs = min(pairs, job.recipe.limit or pairs)
-    if job.parts or pairs >= plan.WORTH_A_PLAN:
+    if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
         print(plan.plan(job, pairs, undone), file=sys.stderr)
 
 
@@ -239,23 +270,6 @@ def position(stages: List[Stage], name: str) -> int:
     return names.index(asked)
 
 
-def source_files(recipe: Recipe, folder: Optional[Path]) -> Dict[str, List[Pair]]:
-    """The two files of each set of one's own text."""
-    base = folder or Path()
-    found = {}
-    for split in text.SPLITS:
-        for name in recipe.parts(split):
-            prefix = base / name
-            try:
-                source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
-            except UserError as error:
-                lost = not folder and prefix.parent == Path()
-                hint = "; name their folder with --text" if lost else ""
-                raise UserError(f"{error}{hint}") from None
-            found[split] = [(source, target)]
-    return found
-
-
 def generator_fingerprint() -> List[str]:
     """What the generated text depends on: the generator's sources and num2words' version."""
     import importlib.metadata
@@ -265,34 +279,3 @@ def generator_fingerprint() -> List[str]:
     modules = (lexicon, numerals, phrases, quantities, split, templates)
     sources = [sha256_of(str(module.__file__)) for module in modules]
     return [*sources, importlib.metadata.version("num2words")]
-
-
-def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
-    """Say what a stage did: counts by set, beside the expected ones, pairs a second, memory.
-
-    ``spent``: seconds on the clock, and of all processors together.
-    """
-    counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
-    seen = sum(found.seen for found in counts.values())
-    said = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
-    said += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
-    print(f"{job.folder / name}: made ({said})", file=sys.stderr)
-    for split, found in counts.items():
-        expected = (job.recipe.expected or {}).get(f"{name}/{split}")
-        beside = ""
-        if expected and job.recipe.limit is None:
-            beside = f" (expected {expected:,})"
-            if abs(found.kept - expected) > expected / 100:
-                beside = f" (expected {expected:,}: more than 1 % off, see docs/wmt14-data.md)"
-        print(f"  {split}: {found.summary()}{beside}", file=sys.stderr)
-    for key, value in (report or {}).items():
-        if not isinstance(value, dict):
-            print(f"  {key}: {value:,}", file=sys.stderr)
-
-
-def show_dropped(name: str, report: Any, examples: int) -> None:
-    """Print examples of the pairs a stage left out, ``examples`` of each reason."""
-    for split, found in (report or {}).items():
-        for reason, shown in found["examples"].items() if isinstance(found, dict) else ():
-            for place, source, target in shown[:examples]:
-                print(f"{name}/{split}, {reason}: {place}\n    {source}\n    {target}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import stock
+from tests import archives, stock
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +33,27 @@ def raw_data(tiny_data_bin, tmp_path_factory) -> Path:
     (folder / "test.en-de.en").write_text("1 2 one 4\ntwo 3 4 5 6\n\n7 8 9\n", encoding="utf-8")
     (folder / "test.en-de.de").write_text("x 2 1\ny 5 4 3\n9 8\n9 8 7\n", encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """``vaswani prepare`` without fairseq's part, the last stage, which takes seconds."""
+    from vaswani.corpus import steps
+
+    def folder(job, out):
+        out.mkdir()
+        (out / "made").write_text("\n")
+
+    monkeypatch.setattr(steps, "make_data_bin", folder)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> Path:
+    """A folder with 40 training and 10 validation pairs."""
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("train", 40), ("valid", 10)):
+        for lang in ("en", "de"):
+            lines = archives.sentences(lang, count, count)
+            text = "".join(line + "\n" for line in lines)
+            (tmp_path / f"{name}.{lang}").write_text(text, encoding="utf-8")
+    return tmp_path

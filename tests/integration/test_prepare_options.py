@@ -15,30 +15,11 @@ import pytest
 
 from tests import archives
 from vaswani import cli
-from vaswani.corpus import plan, steps
+from vaswani.corpus import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
-
-
-@pytest.fixture
-def light(monkeypatch):
-    def folder(job, out):
-        out.mkdir()
-        (out / "made").write_text("\n")
-
-    monkeypatch.setattr(steps, "make_data_bin", folder)
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch) -> Path:
-    """A folder with 40 training and 10 validation pairs."""
-    monkeypatch.chdir(tmp_path)
-    for name, count in (("train", 40), ("valid", 10)):
-        for lang in ("en", "de"):
-            write(tmp_path / f"{name}.{lang}", archives.sentences(lang, count, count))
-    return tmp_path
 
 
 def write(path, lines):

@@ -143,10 +143,13 @@ def test_a_stage_is_skipped_redone_and_never_half_there(tmp_path):
     assert stage.run_stage(output, "b", make) and (output / "file").read_text() == "xx"
     (output / "file").write_text("cut", encoding="utf-8")
     assert stage.run_stage(output, "b", make), "a file of another size is redone"
+    assert (tmp_path / "data" / "out.kept-1" / "file").read_text() == "cut", "it may be somebody's"
     with pytest.raises(KeyboardInterrupt):
         stage.run_stage(output, "c", fail)
     assert (output / "file").read_text() == "xxx", "the old result is whole"
-    assert [path.name for path in output.parent.iterdir() if path.name != ".stages"] == ["out"]
+    left = {path.name for path in output.parent.iterdir()}
+    assert left == {"out", "out.kept-1", ".stages"}
+    assert {path.name for path in (output.parent / ".stages").iterdir()} <= {"out.json", "old"}
     assert stage.run_stage(output, "c", make) and not stage.run_stage(output, "c", make)
 
 
@@ -181,11 +184,14 @@ def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
     source, target = [b"The old house."] * 20 + [b""], [b"Das alte Haus."] * 21
     for name in ("train", "valid", "test"):
         pair(tmp_path, name, source, target)
+    pair(tmp_path, "test", source, ["Старый дом".encode()] * 21)
     arguments = [*LANGS, "--train", "train", "--valid", "valid", "--test", "test"]
     command = ["prepare", *arguments, "--bpe", "10", "--out", "data/own"]
     assert cli.main(command) == 0
     said = capsys.readouterr().err
     assert "left out: 1 with an empty side" in said and said.count("made") == 5
+    assert "unknown in test.de: 189" in said, "another alphabet, letter by letter"
+    assert "189 of the 189 pieces of test.de are unknown" in said and "unknown in valid" not in said
     folder = tmp_path / "data" / "own"
     assert pairs_in(folder / "data-bin") == [("en", "de")]
     assert sentences(folder / "data-bin" / "train.en-de.en") == 20

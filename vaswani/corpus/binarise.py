@@ -8,13 +8,17 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from vaswani.corpus import leashed
-from vaswani.corpus.stage import NO_SPACE, no_space
+from vaswani.corpus.stage import NO_SPACE
 from vaswani.corpus.text import count_lines
 from vaswani.errors import UserError
 
+#: fairseq's codes of the types of numbers in which a dictionary may be counted
+NUMBERS = {4: "<i4", 5: "<i8", 8: "<u2"}
+#: the places of fairseq's symbols in every dictionary
+END, UNKNOWN = 2, 3
 #: seconds between looks at how far fairseq is
 LOOK_EVERY = 1.0
 
@@ -63,8 +67,9 @@ def binarise(
         output.seek(0)
         words = output.read().decode("utf-8", "replace").strip().splitlines() or ["no output"]
     if process.returncode != 0:
-        if any(os.strerror(code) in words[-1] for code in NO_SPACE):
-            raise UserError(no_space(target.parent / "data-bin"))
+        for code in NO_SPACE:
+            if any(os.strerror(code) in line for line in words):
+                raise OSError(code, os.strerror(code), str(target))
         raise UserError(f"fairseq-preprocess failed on {bpe}: {words[-1]}")
     for split in splits:
         for lang in (source_lang, target_lang):
@@ -127,3 +132,25 @@ def binary_lines(index: Path) -> int:
     with open(index, "rb") as stream:
         head = stream.read(26)
     return int(struct.unpack("<9sQBQ", head)[3])
+
+
+def unknown(
+    folder: Path, langs: Iterable[str], splits: Iterable[str]
+) -> Dict[str, Tuple[int, int]]:
+    """For each side of each set, ``valid.de``: its unknown pieces, and all (ends not counted)."""
+    import numpy
+
+    source, target = langs
+    found = {}
+    for split in splits:
+        for lang in (source, target):
+            file = folder / f"{split}.{source}-{target}.{lang}"
+            with open(f"{file}.idx", "rb") as stream:
+                kind = struct.unpack("<9sQBQ", stream.read(26))[2]
+            unknowns = others = 0
+            with open(f"{file}.bin", "rb") as stream:
+                while len(pieces := numpy.fromfile(stream, NUMBERS[kind], 1 << 22)):
+                    unknowns += int((pieces == UNKNOWN).sum())
+                    others += int((pieces != END).sum())
+            found[f"{split}.{lang}"] = (unknowns, others)
+    return found

@@ -6,10 +6,11 @@ lines at U+2028 and its like.
 
 import contextlib
 import io
+import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 from vaswani.corpus.clean import LONGEST_WORD, Limits
 from vaswani.corpus.parallel import Chunk, Outcome, chunks, in_order
@@ -20,6 +21,8 @@ from vaswani.files import atomic_write
 MARK = "@@ "
 #: different words that codes are learned from; of more, the most frequent (bounds the memory)
 MOST_WORDS = 2_000_000
+#: what fairseq reads as its own symbols: an end, a start, nothing, unknown
+_FAIRSEQS = re.compile(r"(?<![^ ])(?:</s>|<s>|<pad>|<unk>)(?![^ ])")
 #: different words each process remembers the pieces of
 CACHED_WORDS = 300_000
 
@@ -96,10 +99,18 @@ def learn(
         learn_bpe(dictionary, stream, size, is_dict=True, total_symbols=types)
 
 
+def spelt_out(line: str) -> Tuple[str, int]:
+    """Pieces that fairseq would read as its own symbols in single letters, and how many."""
+    if "<" not in line:
+        return line, 0
+    return _FAIRSEQS.subn(lambda found: MARK.join(found[0]), line)
+
+
 def splitter(codes: Path) -> Callable[[str], str]:
     """A function that splits the words of a line; pieces that go on end in ``@@``.
 
-    Words without an end are split in several steps, since BPE is quadratic in a word.
+    Words without an end are split in several steps, since BPE is quadratic in a word. What is to
+    be binarised goes through ``spelt_out`` too.
     """
     from subword_nmt.apply_bpe import BPE
 
@@ -126,10 +137,20 @@ class Pieces:
     def __init__(self, name: str, codes: Path, limits: Optional[Limits]) -> None:
         self.name, self.limits = name, limits
         self.split = splitter(codes)
+        self.spelt = 0
+
+    def pieces(self, side: int, line: str) -> str:
+        """The pieces of one side of a pair, none of which fairseq misreads."""
+        line, count = spelt_out(self.split(line))
+        self.spelt += count
+        return line
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The pieces of a chunk."""
-        return within(self.limits, chunk, self.name, lambda _, line: self.split(line))
+        self.spelt = 0
+        outcome = within(self.limits, chunk, self.name, self.pieces)
+        outcome.report.spelt = self.spelt
+        return outcome
 
 
 def undo(line: str) -> str:

@@ -47,6 +47,8 @@ class Report:
     kept: int = 0
     #: pairs held out as the validation set (neither kept here nor left out)
     held_out: int = 0
+    #: words such as </s> that fairseq would have taken for its own
+    spelt: int = 0
     dropped: Dict[str, int] = field(default_factory=dict)
     examples: Dict[str, List[Example]] = field(default_factory=dict)
 
@@ -62,6 +64,7 @@ class Report:
         self.seen += other.seen
         self.kept += other.kept
         self.held_out += other.held_out
+        self.spelt += other.spelt
         for reason, count in other.dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
         for reason, found in other.examples.items():
@@ -71,13 +74,14 @@ class Report:
     def summary(self) -> str:
         """``4,500 pairs of 4,512; left out: 10 with an empty side, 2 not UTF-8``."""
         said = f"{self.kept:,} pairs"
-        if self.kept == self.seen:
-            return said
-        said += f" of {self.seen:,}"
+        if self.kept != self.seen:
+            said += f" of {self.seen:,}"
         if self.held_out:
             said += f"; held out: {self.held_out:,}"
         if self.dropped:
             most = sorted(self.dropped.items(), key=lambda item: -item[1])
             counts = [f"{count:,} {reason}" for reason, count in most]
             said += f"; left out: {', '.join(counts)}"
+        if self.spelt:
+            said += f"; spelt out: {self.spelt:,} words such as </s>, which are fairseq's own"
         return said

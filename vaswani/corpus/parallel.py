@@ -4,9 +4,11 @@ At most ``2 × workers + 1`` chunks of ``CHUNK_BYTES`` are under way at any time
 of the files; a chunk is whole lines, as bytes, of the same number in both languages.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -22,6 +24,29 @@ from vaswani.errors import UserError
 CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
 #: chunks that are quicker done at once than sent to processes that have yet to start
 WORTH_A_PROCESS = 5
+
+
+#: processes for each core (and at all) that a request is cut down to: each takes some 0.2 GB
+MOST_PER_CORE, MOST_ANYWHERE = 2, 4
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def affordable(workers: int) -> int:
+    """``workers``, or as many as this machine has a use for; says so."""
+    most = max(MOST_ANYWHERE, MOST_PER_CORE * cores())
+    if workers <= most:
+        return workers
+    print(
+        f"--workers {workers:,} is more than {cores()} cores have a use for: going on with {most}",
+        file=sys.stderr,
+    )
+    return most
 
 
 class Chunk(NamedTuple):
@@ -89,12 +114,25 @@ _work: Any = None
 def _start(make: Callable[[], Any]) -> None:
     """Ready a worker process: its tools, and an end with its parent's, however that comes."""
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and tidies up
     parent = multiprocessing.parent_process()
     if parent is not None:
         join, leave = parent.join, os._exit
         threading.Thread(target=lambda: (join(), leave(1)), daemon=True).start()
     _work = make()
+
+
+@contextlib.contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back while the block runs; processes started in it are deaf to it for good.
+
+    It goes to every process of the terminal: workers would print their tracebacks, from the first
+    moment of their own start on.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run(item: Any) -> Any:
@@ -123,7 +161,8 @@ def in_order(make: Callable[[], Any], items: Iterable[Any], workers: int) -> Ite
     waiting: Deque["Future[Any]"] = deque()
     try:
         for item in chain(ahead, items):
-            waiting.append(pool.submit(_run, item))
+            with without_interrupts():  # which a process started in here never sees
+                waiting.append(pool.submit(_run, item))
             if len(waiting) >= 2 * workers:
                 yield waiting.popleft().result()
         while waiting:

@@ -1,5 +1,6 @@
 """What a data recipe says, and where it is found: ``configs/data/NAME.yaml`` or arguments."""
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, Union
@@ -15,6 +16,8 @@ CHOICES = {
     "normalise": ("none", "train", "all"),
     "clean_after": ("tok", "bpe"),
 }
+#: fairseq reads languages off names such as train.en-de.en.idx
+_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 LEAST = {
     "bpe": 1,
     "dictionary": 1,
@@ -116,8 +119,20 @@ def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
     for key in ("source_lang", "target_lang"):
         if not isinstance(given.get(key), str):
             raise UserError(f"{where}: '{key}' is missing (a code such as 'en'; quote 'no')")
-    if given["source_lang"] == given["target_lang"]:
-        raise UserError(f"{where}: source and target are both '{given['source_lang']}'")
+        if not _LANGUAGE.fullmatch(given[key]):
+            like = re.sub(r"\W+", "_", given[key]).strip("_")
+            raise UserError(
+                f"{where}: {key} is '{given[key]}', but fairseq's file names allow letters, digits "
+                f"and _ only: call your files .{like or 'en'} and give that"
+            )
+    source, target = given["source_lang"], given["target_lang"]
+    if source == target:
+        raise UserError(f"{where}: source and target are both '{source}'")
+    if source.lower() == target.lower():
+        raise UserError(
+            f"{where}: '{source}' and '{target}' differ in case only, which some file systems do "
+            "not tell apart"
+        )
     check_sets(given, where)
     check_values(given, where)
     return Recipe(**given)

@@ -1,22 +1,27 @@
 """A step of preparation that is either done for exactly these inputs and options, or redone.
 
-Each stage writes aside and renames; then its marker under ``.stages/`` records a key (a hash of
-its options and of the stage before it), what it left and what it reported. The same key and the
-same files: skipped.
+Each stage is made in ``.stages/part`` and renamed. Its marker ``.stages/NAME.json`` records a key
+(a hash of its options and of the stage before it), what was left (sizes, hashes) and what was
+reported. The same key and the same sizes: skipped. A marker stays until its output is replaced;
+what the marker does not describe is not ours, and is never removed (``ownership.py``).
 """
 
 import contextlib
 import errno
 import hashlib
 import json
-import shutil
+import os
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator
 
+from vaswani.corpus.ownership import hashes, holds, keep, listing, remove, unchanged
 from vaswani.errors import UserError
-from vaswani.files import atomic_write
+from vaswani.files import atomic_write, read_json
 
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
+#: the folder of markers, beside the outputs; in it, what is being made and what is being replaced
+STAGES, PART, OLD = ".stages", "part", "old"
 
 
 def key_of(options: Any) -> str:
@@ -24,89 +29,131 @@ def key_of(options: Any) -> str:
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
 
-def listing(path: Path) -> Dict[str, int]:
-    """The sizes of a file, or of the files in a folder."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return {str(file.relative_to(path)): file.stat().st_size for file in files if file.is_file()}
-
-
-def remove(path: Path) -> None:
-    """Remove a file or a folder, if there is one."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def marker(output: Path) -> Dict[str, Any]:
     """What the marker of an output says; empty if there is none."""
-    try:
-        found = json.loads(marker_of(output).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_json(marker_of(output))
 
 
 def is_done(output: Path, key: str) -> bool:
     """Whether ``output`` is whole and was made under this key."""
     said = marker(output)
-    return bool(said.get("key") == key and said.get("left") and said["left"] == listing(output))
+    return said.get("key") == key and holds(output, said.get("left"))
 
 
 def marker_of(output: Path) -> Path:
     """The marker's file, in ``.stages`` beside the output."""
-    return output.parent / ".stages" / f"{output.name}.json"
+    return output.parent / STAGES / f"{output.name}.json"
+
+
+def write_marker(output: Path, said: Dict[str, Any]) -> None:
+    """Record what is known of an output."""
+    with atomic_write(marker_of(output)) as stream:
+        json.dump(said, stream, indent=1)
 
 
 def forget(output: Path) -> None:
-    """Let a stage be redone, whatever its key."""
-    marker_of(output).unlink(missing_ok=True)
+    """Let a stage be redone, whatever its key; that its output is ours stays known."""
+    settle(output)
+    said = marker(output)
+    if said.get("key"):
+        write_marker(output, {**said, "key": None})
 
 
 def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
     """Bring ``output`` about by ``make(path aside)``, unless it is done; return whether it ran.
 
     What ``make`` returns (JSON-able, or None) is kept in the marker as ``report``. A failure or an
-    interruption inside ``make`` leaves nothing under the final name; what a killed run left aside
-    is removed.
+    interruption inside ``make`` leaves what was there as it was.
 
     Raises:
-        UserError: the disk is full.
+        UserError: the disk is full, or the folder cannot be written.
     """
+    settle(output)
     if is_done(output, key):
         return False
-    aside = output.parent / f".{output.name}.part"
-    forget(output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    for left in [aside, *output.parent.glob(f".{aside.name}.*.part")]:
-        remove(left)  # the second kind: files.atomic_write's own, of an aside that is a file
-    try:
-        with space_for(output):
+    aside = output.parent / STAGES / PART / output.name
+    with space_for(output):
+        check_writable(output.parent)
+        remove(aside.parent)
+        aside.parent.mkdir(parents=True)
+        try:
             report = make(aside)
-            remove(output)
-            aside.rename(output)
-            with atomic_write(marker_of(output)) as stream:
-                said = {"key": key, "left": listing(output), "report": report}
-                json.dump(said, stream, indent=1)
-    finally:
-        remove(aside)
+            left = listing(aside)
+            made = {"key": key, "left": left, "sha256": hashes(aside, left, sync=True)}
+            replace(output, aside, {**made, "report": report})
+        finally:
+            remove(aside.parent)
     return True
 
 
+def replace(output: Path, made: Path, coming: Dict[str, Any]) -> None:
+    """Put ``made`` in the place of ``output``, and ``coming`` in the place of its marker.
+
+    The marker speaks of both while this goes on, so that a kill at any point leaves nothing that
+    ``settle`` could not tell.
+    """
+    said = marker(output)
+    ours = unchanged(output, said)
+    write_marker(output, {**said, "next": coming})
+    old = output.parent / STAGES / OLD / output.name
+    if ours:
+        old.parent.mkdir(exist_ok=True)
+        output.rename(old)
+    elif os.path.lexists(output):
+        keep(output)
+    made.rename(output)
+    write_marker(output, coming)
+    remove(old)
+
+
+def settle(output: Path) -> None:
+    """Finish or undo a replacement that was killed in the midst."""
+    said = marker(output)
+    old = output.parent / STAGES / OLD / output.name
+    if "next" in said:
+        if os.path.lexists(old) and not os.path.lexists(output):
+            old.rename(output)
+        coming = said.pop("next")
+        write_marker(output, coming if unchanged(output, coming) else said)
+    remove(old)
+
+
+def check_writable(folder: Path) -> None:
+    """Raises UserError where nothing can be made in a folder that is there."""
+    for place in (folder, folder / STAGES):
+        if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
+            raise UserError(no_right(folder, "--out", "no right to write in it"))
+
+
 @contextlib.contextmanager
-def space_for(output: Path) -> Iterator[None]:
-    """Turn a full disk into a UserError that says what it was needed for."""
+def space_for(output: Path, option: str = "--out") -> Iterator[None]:
+    """Turn a full disk, and a folder of ``output`` that cannot be written, into a UserError.
+
+    ``option`` is the one that names another folder.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_SPACE:
-            raise
-        raise UserError(no_space(output)) from None
+        if error.errno in NO_SPACE:
+            raise UserError(no_space(output, option)) from None
+        folder, named = output.parent.absolute(), Path(error.filename or output).absolute()
+        about_it = folder in (named, *named.parents) or named in folder.parents
+        if error.errno in NO_RIGHT and about_it:
+            raise UserError(no_right(output.parent, option, str(error.strerror))) from None
+        raise
 
 
-def no_space(output: Path) -> str:
+def no_space(output: Path, option: str = "--out") -> str:
     """The sentence about a full disk."""
     return (
         f"{output}: there is no space left for it on the disk; free some, or name a folder "
-        "elsewhere with --out, and run the same command again"
+        f"elsewhere with {option}, and run the same command again"
+    )
+
+
+def no_right(folder: Path, option: str, why: str) -> str:
+    """The sentence about a folder that cannot be written."""
+    return (
+        f"the folder {folder} cannot be written ({why}): change its permissions, or name another "
+        f"with {option}"
     )

@@ -4,7 +4,8 @@ Each takes the job and the path aside that it fills, and returns what it reports
 every set, the pairs seen, kept, held out and left out by reason.
 """
 
-from dataclasses import asdict, dataclass
+import sys
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -17,10 +18,12 @@ from vaswani.corpus.manifest import Part
 from vaswani.corpus.parallel import Chunk, Outcome, chunks, transform
 from vaswani.corpus.recipe import Recipe
 from vaswani.corpus.sentences import Sentences
-from vaswani.corpus.tokenise import Tokens
+from vaswani.corpus.tokenise import Tokens, without_rules
 from vaswani.errors import UserError
 
 Pair = Tuple[Path, Path]
+#: of a set; with a larger part unknown, something is wrong with it
+MOSTLY_KNOWN = 0.1
 Maker = Callable[[], Callable[[Chunk], Outcome]]
 
 
@@ -39,6 +42,8 @@ class Job:
     archives: Path
     #: take the validation and test set from sacreBLEU
     sacrebleu: bool = False
+    #: files that were read besides text: the recipe, the manifest
+    read: Dict[str, Path] = field(default_factory=dict)
 
     def pair(self, folder: Path, split: str) -> Pair:
         """The two files of a set."""
@@ -53,7 +58,7 @@ def make_raw(job: Job, out: Path) -> Any:
         for part in parts:
             part.files(job.recipe.langs)
             if split == "train" or not job.sacrebleu:
-                found[part.name] = fetch(part, job.archives)
+                found[part.name] = fetch(part, job.archives, job.recipe.langs)
     out.mkdir()
     counts: Dict[str, Any] = {}
     every = [part for parts in job.parts.values() for part in parts]
@@ -83,7 +88,11 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
         phrases.write("-".join(recipe.langs), out)
         return {}
     counts: Dict[str, Any] = {}
-    with Bar("text", count_pairs([p for pairs in sources.values() for p in pairs])) as bar:
+    every = [pair for pairs in sources.values() for pair in pairs]
+    if not recipe.archives:  # of one's own text nobody has looked at it before
+        for path in dict.fromkeys(path for pair in every for path in pair):
+            text.check_form(path)
+    with Bar("text", count_pairs(every)) as bar:
         for split, pairs in sources.items():
             report = Report()
             held = job.pair(out, "valid") if split == "train" and recipe.valid_every else ()
@@ -126,8 +135,12 @@ def shares(recipe: Recipe, split: str, parts: int) -> List[Optional[int]]:
 def make_tokens(job: Job, out: Path) -> Any:
     """Moses tokens (or the text, where it is tokens already), within the limits on words."""
     recipe = job.recipe
+    for lang in () if recipe.tokenised else recipe.langs:
+        if without_rules(lang):
+            print(f"Moses has no rules for '{lang}': those for English are used", file=sys.stderr)
 
     def make(split: str) -> Maker:
+        source, target = job.pair(job.folder / "text", split)
         return partial(
             Tokens,
             split,
@@ -135,6 +148,7 @@ def make_tokens(job: Job, out: Path) -> Any:
             recipe.split_hyphens,
             recipe.straight_test_apostrophes and split == "test",
             recipe.limits(split, "tok"),
+            (str(source), str(target)),
         )
 
     return each_set(job, job.folder / "text", out, "tokenise", make)
@@ -174,7 +188,17 @@ def make_data_bin(job: Job, out: Path) -> Any:
             recipe.dictionary,
             bar.update,
         )
-    return {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
+    report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
+    for name, (unknown, every) in binarise.unknown(out, recipe.langs, recipe.splits).items():
+        if unknown:
+            report[f"unknown in {name}"] = unknown
+        if unknown > every * MOSTLY_KNOWN:
+            print(
+                f"warning: {unknown:,} of the {every:,} pieces of {name} are unknown to the "
+                "dictionary, which is of the training text: is it the same language and alphabet?",
+                file=sys.stderr,
+            )
+    return report
 
 
 def each_set(

@@ -21,7 +21,14 @@ SPLITS = ("train", "valid", "test")
 LONGEST_LINE = 1 << 20
 #: how packed text is opened, by the end of its name
 PACKED: Dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+#: what unpacking raises where a file is not what its name says, or not all of it
+DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+#: how packed files begin, whatever they are called
+_PACKED_HEADS = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 _ODD_SPACE = re.compile(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f]")
+#: carriage returns within a line that make it many lines of another system
+_MANY_RETURNS = 10
+_BY_FEEDS = "end the lines by line feeds, for example by tr '\\r' '\\n'"
 _BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -43,9 +50,24 @@ def find_text(prefix: PathLike, lang: str) -> Path:
 
 @contextlib.contextmanager
 def open_text(paths: Sequence[Path]) -> Iterator[List[IO[bytes]]]:
-    """Open files, packed or not, to read their bytes."""
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(PACKED.get(p.suffix, open)(p, "rb")) for p in paths]
+    """Open files, packed or not, to read their bytes.
+
+    Raises:
+        UserError: one turns out to be damaged while it is read inside the block.
+    """
+    try:
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(PACKED.get(p.suffix, open)(p, "rb")) for p in paths]
+    except DAMAGED as error:
+        raise damaged(" or ".join(map(str, paths)), error) from None
+
+
+def damaged(path: PathLike, error: BaseException) -> UserError:
+    """The error about a packed file that cannot be unpacked to its end."""
+    return UserError(
+        f"{path} is damaged or cut short ({error}): fetch it again, or, if it is not packed, "
+        "rename it"
+    )
 
 
 def next_line(stream: IO[bytes], path: Path, number: int) -> bytes:
@@ -56,8 +78,8 @@ def next_line(stream: IO[bytes], path: Path, number: int) -> bytes:
     """
     try:
         line = stream.readline(LONGEST_LINE + 1)
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise UserError(f"{path} is damaged or cut short ({error}): fetch it again") from None
+    except DAMAGED as error:
+        raise damaged(path, error) from None
     if len(line) > LONGEST_LINE:
         raise UserError(
             f"{path}, line {number:,}, is longer than {LONGEST_LINE:,} bytes: the file should "
@@ -92,6 +114,42 @@ def read_lines(path: Path) -> Iterator[str]:
         while line := next_line(stream, path, number):
             yield decode(line[:-1], path, number)
             number += 1
+
+
+def check_line(line: str, path: PathLike, number: int) -> None:
+    """Raises UserError for a line that is many, as old Macs ended them."""
+    if line.count("\r") >= _MANY_RETURNS:
+        raise UserError(
+            f"{path}, line {number:,}, holds {line.count(chr(13)):,} carriage returns: {_BY_FEEDS}"
+        )
+
+
+def check_form(path: Path) -> None:
+    """Check that a file is lines of text as they are read here.
+
+    Raises:
+        UserError: it is packed under another name, has the line ends of another system, or is
+            not in UTF-8 but full of NULs.
+    """
+    with open(path, "rb") as raw:
+        head = raw.read(8)
+    for magic, kind in _PACKED_HEADS.items():
+        if path.suffix not in PACKED and head.startswith(magic):
+            raise UserError(f"{path} is packed ({kind}): unpack it, or name it {path.name}.{kind}")
+    feeds = returns = both = nuls = 0
+    last = b"\n"
+    with open_text([path]) as (stream,):
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            feeds, returns = feeds + block.count(b"\n"), returns + block.count(b"\r")
+            both += block.count(b"\r\n") + (last == b"\r" and block.startswith(b"\n"))
+            nuls, last = nuls + block.count(b"\0"), block[-1:]
+    lines = feeds + (last != b"\n")
+    if 2 * nuls > lines:
+        raise UserError(f"{path} has {nuls:,} NUL bytes, as UTF-16 has: convert it to UTF-8")
+    if returns - both > (lines if feeds else 0):
+        raise UserError(
+            f"{path} has {returns - both:,} carriage returns for {lines:,} lines: {_BY_FEEDS}"
+        )
 
 
 def safe_line(line: str) -> str:

@@ -1,10 +1,14 @@
 """Moses tokenisation and its way back, by sacremoses."""
 
 import html
-from typing import Any, Callable, List, Optional, Tuple
+import re
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from vaswani.corpus.clean import Limits, Report
 from vaswani.corpus.parallel import Chunk, Outcome
+from vaswani.errors import UserError
+
+_BPE_MARK = re.compile(rb"[^ \n]*@@(?=[ \n])")
 
 
 def tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
@@ -18,6 +22,13 @@ def tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
     return lambda line: str(
         moses.tokenize(line, aggressive_dash_splits=split_hyphens, return_str=True)
     )
+
+
+def without_rules(lang: str) -> bool:
+    """Whether sacremoses has no list of abbreviations of a language, and takes the English one."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    return lang not in NonbreakingPrefixes().available_langs
 
 
 def detokeniser(lang: str) -> Callable[[str], str]:
@@ -42,6 +53,7 @@ class Tokens:
         split_hyphens: as in ``tokeniser``.
         straight_apostrophes: ’ becomes ' first.
         limits: what pairs must satisfy; None keeps all.
+        files: what the two files are called in errors.
     """
 
     def __init__(
@@ -51,8 +63,9 @@ class Tokens:
         split_hyphens: bool,
         straight_apostrophes: bool,
         limits: Optional[Limits],
+        files: Tuple[str, str] = ("source", "target"),
     ) -> None:
-        self.name, self.limits = name, limits
+        self.name, self.limits, self.files = name, limits, files
         self.straight_apostrophes = straight_apostrophes
         self.tokenisers = [tokeniser(lang, split_hyphens) for lang in langs] if langs else None
 
@@ -64,7 +77,21 @@ class Tokens:
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The tokens of a chunk."""
+        if not self.tokenisers:  # Moses' tokens have no such mark
+            refuse_bpe(chunk, self.files)
         return within(self.limits, chunk, self.name, self.tokens)
+
+
+def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
+    """Raises UserError where words are split by BPE already: undoing ours would glue them."""
+    for side, file in zip(chunk.sides, files, strict=True):
+        found = _BPE_MARK.search(side)
+        if found:
+            number = chunk.first + side.count(b"\n", 0, found.start())
+            raise UserError(
+                f"{file}, line {number:,}: '{found[0].decode('utf-8')}' ends in '@@', BPE's mark "
+                "that a word goes on: join the pieces first (sed -E 's/@@( |$)//g')"
+            )
 
 
 def within(

@@ -1,0 +1,103 @@
+"""Where a preparation reads from and writes to: found, and refused where one lies in the other."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Dict, Iterator, List, Sequence, Set, Tuple
+
+from vaswani.corpus import text
+from vaswani.corpus.recipe import Recipe
+from vaswani.corpus.stage import STAGES
+from vaswani.corpus.steps import Job, Pair
+from vaswani.errors import UserError
+
+#: what says how all the rest was made
+RECIPE_FILE = "recipe.yaml"
+
+
+def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
+    """The two files of each set of one's own text.
+
+    Raises:
+        UserError: one is missing or empty.
+    """
+    found = {}
+    for split in text.SPLITS:
+        for name in recipe.parts(split):
+            prefix = folder / name
+            try:
+                source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
+            except UserError as error:
+                lost = prefix.parent == Path()
+                hint = "; name their folder with --text" if lost else ""
+                raise UserError(f"{error}{hint}") from None
+            found[split] = [(source, target)]
+    return found
+
+
+def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]]) -> None:
+    """Check, before anything is touched, what stages of these ``names`` would replace.
+
+    Raises:
+        UserError: the folder is a file, an output is a link, or something to be read lies in one.
+    """
+    for folder, option in ((job.folder / STAGES, "--out"), (job.archives, "--archives")):
+        for place in (folder, *folder.parents):
+            if os.path.lexists(place) and not place.is_dir():
+                raise UserError(f"{place} is no folder, but has to be one: give another {option}")
+    outputs = [job.folder / name for name in (*names, STAGES)]
+    for output in outputs:
+        if output.is_symlink():
+            raise UserError(
+                f"{output} is a symbolic link (to {os.readlink(output)}), but is to be made here: "
+                "remove the link, or give another --out"
+            )
+    for what, path in read_by(job, sources):
+        for output in [*outputs, job.folder / RECIPE_FILE]:
+            if what == "recipe" and output.name == RECIPE_FILE:
+                continue  # it may be repeated; changed by hand, it is kept
+            if lies_in(path, output):
+                raise UserError(
+                    f"the {what} {path} lies in {output}, which this command makes itself: move "
+                    "it elsewhere, or give another --out"
+                )
+    for name in names:
+        left = job.folder / f".{name}.part"
+        if os.path.lexists(left):
+            print(
+                f"{left}: left by an earlier version that was killed; it is not needed any more",
+                file=sys.stderr,
+            )
+
+
+def read_by(job: Job, sources: Dict[str, List[Pair]]) -> Iterator[Tuple[str, Path]]:
+    """What a preparation reads, each with what it is called."""
+    if job.parts:
+        yield "folder of archives", job.archives
+    else:
+        for split, pairs in sources.items():
+            yield from ((f"{split} text", path) for pair in pairs for path in pair)
+    yield from job.read.items()
+
+
+def lies_in(path: Path, output: Path) -> bool:
+    """Whether a path is an output or is below it: by name, behind links, or in another case."""
+    there = {os.path.abspath(output), os.path.realpath(output)}
+    same = identities([output])
+    for whole in {os.path.abspath(path), os.path.realpath(path)}:
+        places = [Path(whole), *Path(whole).parents]
+        if there & {str(place) for place in places} or same & identities(places):
+            return True
+    return False
+
+
+def identities(paths: Sequence[Path]) -> Set[Tuple[int, int]]:
+    """Device and inode of those that are there: the same folder, whatever it is called."""
+    found = set()
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found.add((status.st_dev, status.st_ino))
+    return found

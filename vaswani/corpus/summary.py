@@ -1,0 +1,39 @@
+"""What is said of a stage that was made: counts beside the expected ones, time, memory."""
+
+import sys
+from typing import Any, Tuple
+
+from vaswani.corpus.bar import peak_megabytes
+from vaswani.corpus.clean import Report
+from vaswani.corpus.steps import Job
+
+
+def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
+    """Say what a stage did: counts by set, beside the expected ones, pairs a second, memory.
+
+    ``spent``: seconds on the clock, and of all processors together.
+    """
+    counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
+    seen = sum(found.seen for found in counts.values())
+    said = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
+    said += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
+    print(f"{job.folder / name}: made ({said})", file=sys.stderr)
+    for split, found in counts.items():
+        expected = (job.recipe.expected or {}).get(f"{name}/{split}")
+        beside = ""
+        if expected and job.recipe.limit is None:
+            beside = f" (expected {expected:,})"
+            if abs(found.kept - expected) > expected / 100:
+                beside = f" (expected {expected:,}: more than 1 % off, see docs/wmt14-data.md)"
+        print(f"  {split}: {found.summary()}{beside}", file=sys.stderr)
+    for key, value in (report or {}).items():
+        if not isinstance(value, dict):
+            print(f"  {key}: {value:,}", file=sys.stderr)
+
+
+def show_dropped(name: str, report: Any, examples: int) -> None:
+    """Print examples of the pairs a stage left out, ``examples`` of each reason."""
+    for split, found in (report or {}).items():
+        for reason, shown in found["examples"].items() if isinstance(found, dict) else ():
+            for place, source, target in shown[:examples]:
+                print(f"{name}/{split}, {reason}: {place}\n    {source}\n    {target}")
