@@ -17,7 +17,7 @@ COMMANDS = ROOT / "vaswani"
 # file of the plugin (a folder stands for its __init__.py) → the files of the plugin that it may
 # import, lowest first
 MAY_IMPORT = {
-    "attention": {"cache", "linear"},
+    "attention": {"cache", "dropout", "linear"},
     "cache": set(),
     "linear": set(),
     "dropout": set(),
@@ -49,11 +49,13 @@ MAY_IMPORT = {
     "compat.batches": set(),
     "compat.decoding": set(),
     "compat.divergence": set(),
+    "compat.generation_options": {"config"},
     "compat.refusals": {"checkpoints"},
     "compat.stale_warnings": set(),
     "compat": {
         *{"compat.batches", "compat.decoding", "compat.divergence", "compat.loading"},
-        *{"compat.refusals", "compat.saving", "compat.stale_warnings"},
+        *{"compat.generation_options", "compat.refusals", "compat.saving"},
+        "compat.stale_warnings",
     },
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }

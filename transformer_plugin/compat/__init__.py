@@ -6,6 +6,7 @@ subject, each with its own ``apply``:
 
     loading.py         reading checkpoints          saving.py    writing them
     batches.py         what goes into a batch       decoding.py  options of beam search
+    generation_options.py  options of decoding that cannot work, or are forgotten
     divergence.py      gradients that are not finite
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
     stale_warnings.py  what newer libraries say of fairseq
@@ -13,7 +14,7 @@ subject, each with its own ``apply``:
 
 import sys
 
-from . import batches, decoding, divergence, loading, refusals, saving
+from . import batches, decoding, divergence, generation_options, loading, refusals, saving
 from .stale_warnings import quiet
 
 __all__ = ["apply", "quiet"]
@@ -32,5 +33,5 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
-    for part in (loading, saving, batches, decoding, divergence, refusals):
+    for part in (loading, saving, batches, decoding, generation_options, divergence, refusals):
         part.apply()
