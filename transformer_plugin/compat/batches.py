@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 from fairseq.data import data_utils
+from fairseq.tasks import translation
 
 
 def apply() -> None:
     """Set this file's workarounds."""
     _keep_last_batch()
+    _read_all_parts()
 
 
 def _keep_last_batch() -> None:
@@ -32,3 +34,20 @@ def _keep_last_batch() -> None:
         return batches
 
     data_utils.batch_by_size = batch_by_size
+
+
+def _read_all_parts() -> None:
+    """Data in several parts (``train``, ``train1``, …) are read without ``--upsample-primary`` too.
+
+    All versions read the first part as often as that option says, whose default is -1: "negative
+    dimensions are not allowed". ``--combine-valid-subsets`` ends the same way.
+    """
+    original = translation.load_langpair_dataset
+
+    @functools.wraps(original)
+    def load_langpair_dataset(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("upsample_primary") == -1:
+            kwargs["upsample_primary"] = 1
+        return original(*args, **kwargs)
+
+    translation.load_langpair_dataset = load_langpair_dataset
