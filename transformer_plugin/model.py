@@ -75,8 +75,10 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         With ``--precision bf16`` they become bf16. On a CPU they may be kept in a second order.
 
         Raises:
+            CheckpointError: a parameter is not finite.
             ConfigError: ``--retain-dropout-modules`` cannot be followed.
         """
+        check_finite(self)
         super().prepare_for_inference_(cfg)
         retain_dropout(self, cfg.generation)
         device = self.decoder.output_projection.weight.device
@@ -148,6 +150,16 @@ def input_embedding(
     else:
         positions = SinusoidalPositions(tokens.embedding_dim, str(cfg.sinusoid_layout))
     return InputEmbedding(tokens, positions, cfg.dropout)
+
+
+def check_finite(model: nn.Module) -> None:
+    """Raises CheckpointError, naming the parameter, where one has a NaN or an infinity."""
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise CheckpointError(
+                f"the model cannot decode: its parameter {name} has numbers that are not finite; "
+                "its training has diverged, or the file is damaged: take an earlier checkpoint"
+            )
 
 
 def retain_dropout(model: nn.Module, generation: Any) -> None:

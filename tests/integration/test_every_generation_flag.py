@@ -8,11 +8,14 @@ import shutil
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.tasks.translation import TranslationTask
 
 from tests import stock
+from transformer_plugin.checkpoints import CheckpointError
+from transformer_plugin.compat import generation_options
 from transformer_plugin.config import ConfigError
 
 TASKS = {"translation": [], "ours": ["--task", "vaswani_translation"]}
@@ -351,3 +354,27 @@ def test_usual_options_are_not_warned_of(build) -> None:
     with stock.logged() as said:
         build("--lenpen 0.6 --quiet --nbest 4 --retain-dropout --sampling --sampling-topk 3")
     assert said == []
+
+
+def test_interactive_names_what_it_ignores(tiny_data_bin, trained, monkeypatch) -> None:
+    from fairseq_cli import interactive
+
+    monkeypatch.setattr(interactive, "main", interactive.main)  # as it was, afterwards
+    generation_options.say_what_interactive_ignores(interactive)
+    flags = ["--prefix-size", "1", "--sacrebleu", "--quiet", "--results-path", "x"]
+    with stock.logged() as said:
+        stock.interactive(tiny_data_bin, trained, "1 2 3\n", *SHORT, *flags, "--num-shards", "2")
+    names = [line.split()[0] for line in said if "has no effect in fairseq-interactive" in line]
+    assert names == ["--prefix-size", "--sacrebleu", "--quiet", "--results-path", "--num-shards"]
+    with pytest.raises(ConfigError, match="--score-reference needs references"):
+        stock.interactive(tiny_data_bin, trained, "1 2 3\n", *SHORT, "--score-reference")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_model_with_nan_is_not_decoded(task: str, tiny_data_bin, trained, tmp_path) -> None:
+    """One sentence that names the parameter, whichever search would have run."""
+    state = torch.load(trained, weights_only=False)
+    state["model"]["decoder.layers.1.feed_forward.fc1.bias"][3] = float("nan")
+    torch.save(state, tmp_path / "nan.pt")
+    with pytest.raises(CheckpointError, match=r"decoder\.layers\.1\.feed_forward\.fc1\.bias"):
+        stock.generate(tiny_data_bin, tmp_path / "nan.pt", *SHORT, *TASKS[task])

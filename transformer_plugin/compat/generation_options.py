@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 import math
+import sys
 from typing import Any, Dict, Iterator
 
 from fairseq.dataclass.configs import GenerationConfig
@@ -31,6 +32,9 @@ def apply() -> None:
     """Set this file's workarounds."""
     _check_before_decoding()
     _shards_and_sacrebleu()
+    interactive = sys.modules.get("fairseq_cli.interactive")
+    if interactive is not None:  # the command that runs; importing it would set up logging
+        say_what_interactive_ignores(interactive)
 
 
 def _check_before_decoding() -> None:
@@ -145,3 +149,35 @@ def _shards_and_sacrebleu() -> None:
         return original(cfg, output_file)
 
     generate._main = main
+
+
+def say_what_interactive_ignores(interactive: Any) -> None:
+    """``fairseq-interactive`` names the options that it takes and does not know.
+
+    All versions ignore options of fairseq-generate that need a reference or a whole data set;
+    ``--score-reference`` ends in "KeyError: 'target'".
+
+    Args:
+        interactive: the module ``fairseq_cli.interactive``
+    """
+    original = interactive.main
+
+    @functools.wraps(original)
+    def main(cfg: Any) -> Any:
+        given = {
+            "prefix_size": cfg.generation.prefix_size,
+            "sacrebleu": cfg.generation.sacrebleu,
+            "quiet": cfg.common_eval.quiet,
+            "results_path": cfg.common_eval.results_path,
+            "num_shards": cfg.dataset.num_shards > 1,
+        }
+        if cfg.generation.score_reference:
+            raise ConfigError(
+                "--score-reference needs references, which fairseq-interactive has not: "
+                "give the data to fairseq-generate"
+            )
+        for name in [name for name, value in given.items() if value]:
+            logger.warning("%s has no effect in fairseq-interactive", flag(name))
+        return original(cfg)
+
+    interactive.main = main
