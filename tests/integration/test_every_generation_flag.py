@@ -164,6 +164,9 @@ SEARCH: Cases = {
     "--min-len 9": ([], lengths(9, 9)),
     "--max-len-b 3": ([], lengths(0, 3)),
     "--max-len-a 0.5 --max-len-b 1": ([], half_the_source),
+    "--retain-dropout": ([], other),
+}
+LEFT_TO_FAIRSEQ: Cases = {
     "--no-repeat-ngram-size 2": (["--min-len", "9"], no_repetition(2)),
     "--no-repeat-ngram-size 1": (["--min-len", "9"], no_repetition(1)),
     "--diverse-beam-groups 4 --diverse-beam-strength 1000": (APART, first_words_differ),
@@ -172,7 +175,6 @@ SEARCH: Cases = {
     "--prefix-size 2": ([], begins_as_the_target),
     "--sampling --sampling-topp 0.0001": (["--beam", "1"], the_same),
     "--sampling --sampling-topk 4": (["--beam", "1"], other),
-    "--retain-dropout": ([], other),
 }
 OTHERS: Cases = {
     "--quiet": ([], without_text),
@@ -201,10 +203,15 @@ def generate(tiny_data_bin, trained) -> Callable[..., List[str]]:
 
 
 @pytest.mark.parametrize(
-    "flags,task", [(f, t) for f in SEARCH for t in TASKS] + [(f, "translation") for f in OTHERS]
+    "flags,task",
+    [
+        *[(flags, task) for flags in SEARCH for task in TASKS],
+        *[(flags, "ours") for flags in LEFT_TO_FAIRSEQ],
+        *[(flags, "translation") for flags in OTHERS],
+    ],
 )
 def test_it_changes_what_it_should(flags: str, task: str, generate) -> None:
-    base, check = {**SEARCH, **OTHERS}[flags]
+    base, check = {**SEARCH, **LEFT_TO_FAIRSEQ, **OTHERS}[flags]
     before = generate(*TASKS[task], *base)
     check(before, generate(*TASKS[task], *base, *flags.split()))
 
