@@ -5,12 +5,14 @@ Alignments, ensembles, references and unknown words are in test_generation_optio
 """
 
 import shutil
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 import torch
 from fairseq import options
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 
 from tests import stock
@@ -269,6 +271,46 @@ def test_pieces_of_words_are_joined(tiny_data_bin, trained, tmp_path) -> None:
         lines = stock.generate(tmp_path / "pieces", trained, *SHORT, *flags)
         assert all(len(words) == 1 for words in best(lines).values())
         assert "@@ " in " ".join(stock.generate(tmp_path / "pieces", trained, *SHORT))
+
+
+@pytest.fixture(scope="module")
+def language_model(tiny_text, tiny_data_bin, tmp_path_factory) -> Path:
+    """A folder with a data-bin that also has what a language model asks for, and the model."""
+    from fairseq_cli import preprocess, train  # the latter sets up logging
+
+    folder = tmp_path_factory.mktemp("lm")
+    parser = options.get_preprocessing_parser()
+    arguments = ["--only-source", "--srcdict", str(tiny_data_bin / "dict.de.txt")]
+    arguments += ["--trainpref", str(tiny_text / "train.de"), "--destdir", str(folder / "text")]
+    preprocess.main(parser.parse_args([*arguments, "--validpref", str(tiny_text / "valid.de")]))
+    shutil.copytree(tiny_data_bin, folder / "data")
+    shutil.copy(folder / "text" / "dict.txt", folder / "data")
+    parser = options.get_training_parser()
+    arguments = [str(folder / "text"), *stock.ON_CPU, "--task", "language_modeling"]
+    arguments += ["--arch", "transformer_lm", "--decoder-embed-dim", "16", "--decoder-layers", "1"]
+    arguments += ["--decoder-attention-heads", "2", "--lr", "0.01", "--tokens-per-sample", "20"]
+    arguments += ["--optimizer", "adam", "--max-tokens", "400", "--max-update", "9"]
+    arguments += ["--save-dir", str(folder), "--disable-validation", "--no-epoch-checkpoints"]
+    with stock.fresh_process():
+        args = options.parse_args_and_arch(parser, input_args=arguments)
+        train.main(convert_namespace_to_omegaconf(args))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_a_language_model_is_listened_to(task: str, language_model: Path, trained) -> None:
+    """``--lm-path`` and ``--lm-weight``: a token's score is log P + weight · log P of the LM."""
+    data, path = language_model / "data", str(language_model / "checkpoint_last.pt")
+    flags = [*SHORT, *TASKS[task], "--beam", "1", "--min-len", "9"]
+    plain = stock.generate(data, trained, *flags)
+    found = {
+        weight: stock.generate(data, trained, *flags, "--lm-path", path, "--lm-weight", weight)
+        for weight in ("0", "1e-3", "10")
+    }
+    assert best(found["0"]) == best(plain) != best(found["10"])
+    for (_, before), (_, after) in zip(scored(plain), scored(found["1e-3"]), strict=True):
+        assert all(-0.01 < b - a < 0 for a, b in zip(before, after, strict=True))
 
 
 # --- what cannot work ---------------------------------------------------------------------------
