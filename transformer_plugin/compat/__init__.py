@@ -7,7 +7,7 @@ subject, each with its own ``apply``:
     loading.py         reading checkpoints        saving.py        writing them
     resuming.py        going on with a training   dictionaries.py  that they are the same
     data.py            damaged text               batches.py       what goes into a batch
-    divergence.py      gradients without end      decoding.py      options of beam search
+    divergence.py      NaN and infinity           decoding.py      options of beam search
     generation_options.py  options of decoding that cannot work, or are forgotten
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
     stale_warnings.py  what newer libraries say of fairseq
