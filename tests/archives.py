@@ -1,7 +1,8 @@
 """WMT14 in small: archives of the real names and inner layout, and a server that offers them.
 
 The server is on this machine. It can be told to misbehave: ``server.faults["a.tgz"] = ["cut 500"]``
-spends one entry a request (``cut N``: the connection ends after N bytes; a number: that status).
+spends one entry a request (``cut N``: the connection ends after N bytes; ``end N``: the same,
+and the size was not said; ``page``: a web page instead; a number: that status).
 """
 
 import gzip
@@ -152,9 +153,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             data = data[start:]
         else:
             self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
+        if fault == "page":
+            data = b"<!DOCTYPE html>\n<html><body>Please log in</body></html>\n"
+        if fault.startswith("end "):
+            self.close_connection = True
+        else:
+            self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        if fault.startswith("cut "):
+        if fault.startswith(("cut ", "end ")):
             data = data[: int(fault.split()[1])]
             self.close_connection = True
         self.wfile.write(data)

@@ -253,7 +253,7 @@ def test_odd_places_for_the_result(own, light, capsys, where):
     after = everything(own)
     assert {name: after[name] for name in before} == before
     if where != ".":
-        assert "is a file, but a folder is needed" in said and said.count("\n") == 1
+        assert "is no folder, but has to be one" in said and said.count("\n") == 1
 
 
 def test_hard_links_to_an_output_keep_their_content(own, light):

@@ -1,8 +1,14 @@
 """Archives by HTTP: resumed, checked, from a mirror where the primary fails."""
 
 import hashlib
+import io
 import json
+import os
 import random
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +17,24 @@ from vaswani.corpus import download
 from vaswani.corpus.manifest import Part, Source
 from vaswani.errors import UserError
 
-DATA = random.Random(5).randbytes(300_000)
+ROOT = Path(__file__).resolve().parents[2]
+LANGS = ("en", "de")
+MEMBERS = {"en-de": ["c.en", "c.de"], "en-fr": ["c.en", "c.fr"]}
+
+
+def archive(*names: str) -> bytes:
+    """A .tgz of about 300,000 bytes with files of these names."""
+    packed = io.BytesIO()
+    dice = random.Random(5)
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name in names:
+            member = tarfile.TarInfo(f"folder/{name}")
+            member.size = 150_000
+            tar.addfile(member, io.BytesIO(dice.randbytes(member.size)))
+    return packed.getvalue()
+
+
+DATA = archive("c.en", "c.de")
 SHA256 = hashlib.sha256(DATA).hexdigest()
 
 
@@ -27,24 +50,28 @@ def server(tmp_path, monkeypatch):
     server.server_close()
 
 
+def fetch(part, folder):
+    return download.fetch(part, folder, LANGS)
+
+
 def part(server, **known) -> Part:
     """An archive with a primary and a mirror."""
     places = [f"{server.base}/{folder}/{folder}.tgz" for folder in ("primary", "mirror")]
-    return Part("corpus", tuple(Source(url, **known) for url in places), {})
+    return Part("corpus", tuple(Source(url, **known) for url in places), MEMBERS)
 
 
 def test_a_download_is_whole_and_nothing_else_is_left(server, tmp_path):
-    path = download.fetch(part(server, bytes=len(DATA), sha256=SHA256), tmp_path / "a")
+    path = fetch(part(server, bytes=len(DATA), sha256=SHA256), tmp_path / "a")
     assert path.name == "primary.tgz" and path.read_bytes() == DATA
     assert {p.name for p in path.parent.iterdir()} == {"primary.tgz", download.RECORD}
     server.asked.clear()
-    download.fetch(part(server, bytes=len(DATA), sha256=SHA256), tmp_path / "a")
+    fetch(part(server, bytes=len(DATA), sha256=SHA256), tmp_path / "a")
     assert not server.asked, "what is there is not fetched again"
 
 
 def test_a_cut_connection_is_resumed_where_it_broke(server, tmp_path):
     server.faults["primary.tgz"] = ["cut 100000", "cut 50000"]
-    path = download.fetch(part(server, sha256=SHA256), tmp_path / "a")
+    path = fetch(part(server, sha256=SHA256), tmp_path / "a")
     assert path.read_bytes() == DATA
     assert server.asked == [
         ("primary.tgz", None),
@@ -56,21 +83,21 @@ def test_a_cut_connection_is_resumed_where_it_broke(server, tmp_path):
 def test_a_part_left_by_a_killed_run_is_gone_on_with(server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".primary.tgz.part").write_bytes(DATA[:1234])
-    assert download.fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
+    assert fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
     assert server.asked == [("primary.tgz", "bytes=1234-")]
 
 
 def test_a_wrong_part_of_an_earlier_day_is_fetched_anew(server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".primary.tgz.part").write_bytes(b"x" * 1234)
-    assert download.fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
+    assert fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
     assert [wanted for _, wanted in server.asked] == ["bytes=1234-", None]
 
 
 def test_a_server_without_ranges_sends_all_of_it_again(server, tmp_path):
     server.ranges = False
     server.faults["primary.tgz"] = ["cut 100000"]
-    assert download.fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
+    assert fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
 
 
 def test_a_whole_part_needs_no_byte_more(server, tmp_path):
@@ -78,20 +105,20 @@ def test_a_whole_part_needs_no_byte_more(server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".primary.tgz.part").write_bytes(DATA)
     known = part(server, bytes=len(DATA), sha256=SHA256)
-    assert download.fetch(known, tmp_path / "a").read_bytes() == DATA
+    assert fetch(known, tmp_path / "a").read_bytes() == DATA
 
 
 @pytest.mark.parametrize("fault", ["404", "500"])
 def test_the_mirror_stands_in(server, tmp_path, capsys, fault):
     server.faults["primary.tgz"] = [fault] * download.TRIES
-    path = download.fetch(part(server, sha256=SHA256), tmp_path / "a")
+    path = fetch(part(server, sha256=SHA256), tmp_path / "a")
     assert path.name == "mirror.tgz" and path.read_bytes() == DATA
     assert f"the server answered {fault}" in capsys.readouterr().err
 
 
 def test_a_server_that_recovers_is_asked_again(server, tmp_path):
     server.faults["primary.tgz"] = ["503", "503"]
-    assert download.fetch(part(server, sha256=SHA256), tmp_path / "a").name == "primary.tgz"
+    assert fetch(part(server, sha256=SHA256), tmp_path / "a").name == "primary.tgz"
 
 
 @pytest.mark.parametrize(
@@ -103,31 +130,33 @@ def test_a_server_that_recovers_is_asked_again(server, tmp_path):
 )
 def test_what_is_not_the_right_file_is_never_used(server, tmp_path, known, said):
     with pytest.raises(UserError, match="could not be downloaded") as error:
-        download.fetch(part(server, **known), tmp_path / "a")
+        fetch(part(server, **known), tmp_path / "a")
     assert said in str(error.value) and "by hand" in str(error.value)
     assert not list((tmp_path / "a").glob("*.tgz"))
 
 
 def test_the_first_checksum_of_an_unknown_archive_is_held(server, tmp_path):
     folder = tmp_path / "a"
-    path = download.fetch(part(server), folder)
+    path = fetch(part(server), folder)
     assert json.loads((folder / download.RECORD).read_text())["primary.tgz"]["sha256"] == SHA256
     path.write_bytes(DATA[:-1] + b"?")
     with pytest.raises(UserError, match="SHA-256 .* instead of"):
-        download.fetch(part(server), folder)
+        fetch(part(server), folder)
     path.unlink()
-    (tmp_path / "www" / "primary" / "primary.tgz").write_bytes(b"another")
-    assert download.fetch(part(server), folder).name == "mirror.tgz", "the primary has changed"
+    (tmp_path / "www" / "primary" / "primary.tgz").write_bytes(archive("c.de", "c.en"))
+    assert fetch(part(server), folder).name == "mirror.tgz", "the primary has changed"
 
 
 def test_a_file_that_is_there_is_checked(server, tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     (folder / "mirror.tgz").write_bytes(DATA)
-    assert download.fetch(part(server, sha256=SHA256), folder).name == "mirror.tgz"
+    assert fetch(part(server, sha256=SHA256), folder).name == "mirror.tgz"
     (folder / "mirror.tgz").write_bytes(DATA[:-5])
-    with pytest.raises(UserError, match=r"mirror\.tgz has 299,995 bytes instead of 300,000"):
-        download.fetch(part(server, sha256=SHA256, bytes=len(DATA)), folder)
+    with pytest.raises(
+        UserError, match=rf"mirror\.tgz has {len(DATA) - 5:,} bytes instead of {len(DATA):,}"
+    ):
+        fetch(part(server, sha256=SHA256, bytes=len(DATA)), folder)
     assert not server.asked
 
 
@@ -137,5 +166,106 @@ def test_no_network_is_said_in_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(
         UserError, match=r"corpus could not be downloaded .*Connection refused"
     ) as e:
-        download.fetch(nobody, tmp_path / "a")
+        fetch(nobody, tmp_path / "a")
     assert "--test-sets sacrebleu" in str(e.value)
+
+
+BAD = [["page"], ["end 0"], ["end 1000"], ["end 299000"]]
+SAID = ["a web page", "damaged or cut short", "damaged or cut short", "damaged or cut short"]
+
+
+@pytest.mark.parametrize(("fault", "said"), list(zip(BAD, SAID, strict=True)))
+def test_what_is_no_whole_archive_is_not_recorded(server, tmp_path, capsys, fault, said):
+    """A first download of what nobody published a checksum of; then the advice, which mends it."""
+    server.faults = {"primary.tgz": list(fault), "mirror.tgz": list(fault)}
+    with pytest.raises(UserError, match="run the same command again") as error:
+        fetch(part(server), tmp_path / "a")
+    assert said in str(error.value)
+    assert list((tmp_path / "a").iterdir()) == [], "nothing is left of it"
+    assert fetch(part(server), tmp_path / "a").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("kind", ["page", "other names", "cut"])
+def test_a_bad_first_download_of_an_earlier_version_is_mended_by_the_advice(server, tmp_path, kind):
+    """It was recorded then, with whatever checksum it had."""
+    bad = {"page": b"<html>", "other names": archive("x.en", "x.de"), "cut": DATA[:-1000]}[kind]
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "primary.tgz").write_bytes(bad)
+    stat = (folder / "primary.tgz").stat()
+    seen = {"bytes": len(bad), "changed": stat.st_mtime_ns}
+    said = {"primary.tgz": {"sha256": hashlib.sha256(bad).hexdigest(), **seen}}
+    (folder / download.RECORD).write_text(json.dumps(said))
+    with pytest.raises(UserError, match=r"primary\.tgz .*: remove it to have it downloaded again"):
+        fetch(part(server), folder)
+    (folder / "primary.tgz").unlink()
+    assert fetch(part(server), folder).name == "primary.tgz"
+    assert fetch(part(server), folder).read_bytes() == DATA
+
+
+def test_a_good_file_put_there_by_hand_in_the_place_of_a_bad_one(server, tmp_path):
+    """Instead of a download, where an earlier version had recorded the bad one's checksum."""
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / download.RECORD).write_text(json.dumps({"primary.tgz": {"sha256": "0" * 64}}))
+    (folder / "primary.tgz").write_bytes(DATA)
+    assert fetch(part(server), folder).read_bytes() == DATA and not server.asked
+    assert json.loads((folder / download.RECORD).read_text())["primary.tgz"]["sha256"] == SHA256
+
+
+def test_an_archive_that_was_changed_by_its_makers_can_be_taken_over(server, tmp_path):
+    folder = tmp_path / "a"
+    fetch(part(server), folder).unlink()
+    other = archive("c.de", "c.en")
+    for name in ("primary", "mirror"):
+        (tmp_path / "www" / name / f"{name}.tgz").write_bytes(other)
+    (folder / "primary.tgz").write_bytes(other)
+    with pytest.raises(UserError, match=r"remove 'primary.tgz' from .*checksums\.json"):
+        fetch(part(server), folder)
+    known = json.loads((folder / download.RECORD).read_text())
+    del known["primary.tgz"]
+    (folder / download.RECORD).write_text(json.dumps(known))
+    assert fetch(part(server), folder).read_bytes() == other
+
+
+@pytest.mark.parametrize("content", ['{"primary.tgz": "5e884"}', "[1, 2]", "no JSON"])
+def test_a_file_of_the_records_name_that_is_not_ours_is_kept(server, tmp_path, content):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / download.RECORD).write_text(content)
+    with pytest.raises(UserError, match="is not the record of checksums"):
+        fetch(part(server, sha256=SHA256), folder)
+    assert (folder / download.RECORD).read_text() == content
+
+
+def test_a_part_that_is_a_link_is_not_written_through(server, tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (tmp_path / "mine").write_text("mine")
+    (folder / ".primary.tgz.part").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="is a symbolic link"):
+        fetch(part(server, sha256=SHA256), folder)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_two_downloads_of_one_archive_at_once(server, tmp_path):
+    """Into the folder that several preparations share: the second one says who is at it."""
+    folder = tmp_path / "a"
+    folder.mkdir()
+    code = (
+        "import sys, time; from pathlib import Path; from vaswani.files import locked\n"
+        "with locked(Path(sys.argv[1]), 'x', leave=False): print(flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(folder / ".primary.tgz.lock")]
+    other = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout is not None and other.stdout.readline()
+        with pytest.raises(UserError, match=rf"being downloaded by .*process {other.pid}"):
+            fetch(part(server, sha256=SHA256), folder)
+    finally:
+        other.kill()
+        other.communicate()
+    assert fetch(part(server, sha256=SHA256), folder).read_bytes() == DATA
+    assert {path.name for path in folder.iterdir()} == {"primary.tgz", download.RECORD}

@@ -1,8 +1,8 @@
 """Archives by HTTP: primary, then mirrors; resumed where they broke off; checked before use.
 
 A file under its own name in the folder is whole and was checked; ``.NAME.part`` is one on its way.
-Where the manifest states no checksum, the first download's is recorded in ``checksums.json`` there
-and held from then on.
+Where the manifest states no checksum, an archive is opened and read through instead; then its own
+is recorded in ``checksums.json`` there, and held from then on.
 """
 
 import json
@@ -10,12 +10,13 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Tuple
 
+from vaswani.corpus import extract
 from vaswani.corpus.manifest import Part, Source
 from vaswani.corpus.stage import space_for
 from vaswani.errors import UserError
-from vaswani.files import atomic_write, sha256_of
+from vaswani.files import atomic_write, locked, sha256_of
 
 RECORD = "checksums.json"
 #: tries at one address, seconds before the second (doubled each time), seconds without an answer
@@ -27,7 +28,7 @@ class Unavailable(Exception):
     """This address does not give the file; the reason is a few words."""
 
 
-def fetch(part: Part, folder: Path) -> Path:
+def fetch(part: Part, folder: Path, langs: Tuple[str, str]) -> Path:
     """The archive of a part in ``folder``, checked; downloaded unless it is there.
 
     Raises:
@@ -35,14 +36,18 @@ def fetch(part: Part, folder: Path) -> Path:
     """
     for source in part.sources:
         if (folder / source.name).is_file():
-            check_there(folder / source.name, source, folder)
+            check_there(part, source, folder, langs)
             return folder / source.name
-    folder.mkdir(parents=True, exist_ok=True)
     reasons = []
     for source in part.sources:
+        path = folder / source.name
+        lock = folder / f".{source.name}.lock"
         try:
-            with space_for(folder / source.name):
-                return download(source, folder)
+            with (
+                space_for(path, "--archives"),
+                locked(lock, f"{path} is being downloaded", leave=False),
+            ):
+                return download(part, source, folder, langs)
         except Unavailable as reason:
             reasons.append(f"{source.url}: {reason}")
             print(f"{part.name}: {reasons[-1]}", file=sys.stderr)
@@ -53,62 +58,112 @@ def fetch(part: Part, folder: Path) -> Path:
     )
 
 
-def read_record(folder: Path) -> Dict[str, Any]:
-    """What is known of the files in a folder: SHA-256, size and time of change when checked."""
+def read_record(folder: Path) -> Dict[str, Dict[str, Any]]:
+    """What is known of the files in a folder: SHA-256, size and time of change when checked.
+
+    Raises:
+        UserError: the file of that name is something else, which would be overwritten.
+    """
+    path = folder / RECORD
     try:
-        return dict(json.loads((folder / RECORD).read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError):
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return {}
+    except ValueError:
+        known = None
+    if not isinstance(known, dict) or not all(isinstance(one, dict) for one in known.values()):
+        raise UserError(
+            f"{path} is not the record of checksums that this command keeps there: move it "
+            "elsewhere, or give another --archives"
+        )
+    return known
 
 
 def record(path: Path, sha256: str) -> None:
-    """Note the SHA-256 of a file, so that the same file need not be read again."""
+    """Note the SHA-256 of a file that was found to be right: it need not be read again."""
     stat = path.stat()
     known = read_record(path.parent)
-    known[path.name] = {"sha256": sha256, "bytes": stat.st_size, "changed": stat.st_mtime_ns}
+    said = {"sha256": sha256, "bytes": stat.st_size, "changed": stat.st_mtime_ns, "opened": True}
+    known[path.name] = said
     if os.access(path.parent, os.W_OK):
         with atomic_write(path.parent / RECORD) as stream:
             json.dump(known, stream, indent=1, sort_keys=True)
 
 
-def check_there(path: Path, source: Source, folder: Path) -> None:
-    """Check a file that is there against the manifest, or against what was recorded first.
+def expected_of(source: Source, folder: Path) -> Optional[str]:
+    """The SHA-256 a file should have: the published one, or that of a first download.
+
+    Of the latter only if the archive was opened then; earlier versions recorded anything.
+    """
+    known = read_record(folder).get(source.name, {})
+    return source.sha256 or (known.get("sha256") if known.get("opened") else None)
+
+
+def differs(found: str, expected: str, source: Source, folder: Path) -> str:
+    """What is said of another SHA-256, and what to do where it is only the recorded one."""
+    said = f"{found} instead of {expected}"
+    if source.sha256 is None:
+        said += (
+            f", which its first download had (if it is meant to have changed, remove "
+            f"'{source.name}' from {folder / RECORD})"
+        )
+    return said
+
+
+def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> None:
+    """Check a file that is there against the manifest, or what was recorded; or open it.
 
     Raises:
         UserError: it is another file, or a part of it.
     """
-    size = path.stat().st_size
-    known = read_record(folder).get(path.name, {})
-    expected = source.sha256 or known.get("sha256")
+    path = folder / source.name
+    stat = path.stat()
     advice = f"remove {path} to have it downloaded"
-    if source.bytes is not None and size != source.bytes:
-        raise UserError(f"{path} has {size:,} bytes instead of {source.bytes:,}: {advice}")
-    seen = {"sha256": expected, "bytes": size, "changed": path.stat().st_mtime_ns}
-    if expected is not None and known == seen:
+    if source.bytes is not None and stat.st_size != source.bytes:
+        raise UserError(f"{path} has {stat.st_size:,} bytes instead of {source.bytes:,}: {advice}")
+    expected, known = expected_of(source, folder), read_record(folder).get(path.name, {})
+    seen = {"sha256": expected, "bytes": stat.st_size, "changed": stat.st_mtime_ns}
+    if expected is not None and {key: known.get(key) for key in seen} == seen:
         return
     found = sha256_of(path)
-    if expected is not None and found != expected:
-        raise UserError(f"{path} has SHA-256 {found} instead of {expected}: {advice}")
+    if expected is None:
+        extract.check(part, path, langs)
+    elif found != expected:
+        said = differs(found, expected, source, folder)
+        raise UserError(f"{path} has SHA-256 {said}: {advice}")
     record(path, found)
 
 
-def download(source: Source, folder: Path) -> Path:
+def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> Path:
     """Download one archive into ``folder``, going on where an earlier try stopped.
 
     Raises:
         Unavailable: the address does not give the right file.
     """
     aside = folder / f".{source.name}.part"
+    for path in (aside, note_of(aside)):
+        if path.is_symlink():
+            raise UserError(
+                f"{path} is a symbolic link, whose file would be overwritten: remove it"
+            )
     for again in (True, False):
         resumed = aside.is_file()
         receive_all(source, aside)
         found = sha256_of(aside)
-        expected = source.sha256 or read_record(folder).get(source.name, {}).get("sha256")
-        if expected is None or found == expected:
+        expected = expected_of(source, folder)
+        problem = None
+        if expected is None:
+            try:
+                extract.check(part, aside, langs)
+            except extract.BadArchive as error:
+                problem = f"it {error.what}"
+        elif found != expected:
+            problem = f"its SHA-256 is {differs(found, expected, source, folder)}"
+        if problem is None:
             break
         forget(aside)
         if not (resumed and again):  # a piece from an earlier day may be what is wrong: once anew
-            raise Unavailable(f"its SHA-256 is {found} instead of {expected}")
+            raise Unavailable(problem)
     path = folder / source.name
     os.replace(aside, path)
     forget(aside)

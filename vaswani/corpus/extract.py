@@ -1,10 +1,14 @@
 """Texts out of archives: tar (packed or not), zip, gz inside; test sets out of SGML.
 
-Only the wanted files are written, under names of our own. An archive with a link, a device, or a
-name that leads out of its folder is refused whole: the corpora have none.
+Only the wanted files are written, under names of our own. An archive with a link, a device, a name
+that leads out of its folder, a wanted name twice, or far more inside than text can be packed to is
+refused whole: the corpora have none.
 """
 
+import bz2
+import contextlib
 import gzip
+import lzma
 import re
 import shutil
 import stat
@@ -12,64 +16,164 @@ import tarfile
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import IO, Dict, Iterator, Sequence, Tuple
+from typing import IO, Any, Callable, Dict, Iterator, Sequence, Set, Tuple
 
 from vaswani.corpus.manifest import Part
 from vaswani.errors import UserError
 
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError)
+BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+    NotImplementedError,  # zipfile: a way of packing that it does not know
+)
+#: text is packed to a third or a tenth; what unpacks to more than this, times its size, is none
+MOST_TIMES = 100
+#: bytes that any archive may unpack to; bytes of a test set, which is read whole, and of a header
+ALWAYS_FINE, LONGEST_TEST_SET, LONGEST_HEADER = 64 << 20, 256 << 20, 1 << 20
+BLOCK = 1 << 20
+#: how packed archives begin, and what opens them
+OPENERS: Dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\0": lzma.open,
+    b"BZh": bz2.open,
+}
+
+
+class BadArchive(UserError):
+    """An archive that is not to be used; ``what`` goes on from "it"."""
+
+    def __init__(self, archive: Path, what: str) -> None:
+        super().__init__(f"{archive} {what}: remove it to have it downloaded again")
+        self.what = what
 
 
 def extract(part: Part, archive: Path, langs: Tuple[str, str], out: Path) -> None:
     """Write the two sides of a part as ``out/PART.LANG``, one sentence per line.
 
     Raises:
-        UserError: the archive is damaged, unsafe, or lacks a side.
+        BadArchive: the archive is damaged, unsafe, or lacks a side.
     """
-    files = part.files(langs)
-    wanted = {n: out / f"{part.name}.{lang}" for n, lang in zip(files, langs, strict=True)}
-    found = set()
+    langs_of = dict(zip(part.files(langs), langs, strict=True))
+    targets: Dict[str, IO[bytes]] = {}
+    with contextlib.ExitStack() as stack:
+        for name, block in contents(archive, list(langs_of)):
+            if name not in targets:
+                path = out / f"{part.name}.{langs_of[name]}"
+                targets[name] = stack.enter_context(open(path, "wb"))
+            targets[name].write(block)
+
+
+def check(part: Part, archive: Path, langs: Tuple[str, str]) -> None:
+    """Read an archive as ``extract`` does, writing nothing; it raises the same."""
+    for _ in contents(archive, part.files(langs)):
+        pass
+
+
+def contents(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, bytes]]:
+    """The wanted files of an archive, in blocks: a .gz unpacked, the segments of an .sgm.
+
+    Of an empty file there is an empty block.
+
+    Raises:
+        BadArchive: the archive is damaged, unsafe, or lacks one of the files.
+    """
+    found: Set[str] = set()
     try:
-        for name, stream in members(archive, list(wanted)):
+        for name, stream in members(archive, wanted):
+            if name in found:
+                raise refused(archive, name, "is there twice")
             found.add(name)
-            unpack(name, stream, wanted[name])
-    except BROKEN as error:
-        raise UserError(
-            f"{archive} is damaged or cut short ({error}): remove it to have it downloaded again"
-        ) from None
+            yield name, b""
+            yield from ((name, block) for block in blocks(archive, name, stream))
+    except (*BROKEN, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the system's; without a number it is bz2's, about the data
+        raise BadArchive(archive, f"is {kind_of_damage(archive, error)}") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{archive}: a test set in it is not UTF-8 ({error})") from None
-    for name in files:
+        raise BadArchive(archive, f"holds a test set that is not UTF-8 ({error})") from None
+    for name in wanted:
         if name not in found:
-            raise UserError(f"{archive} has no file {name} inside: is it the right archive?")
+            raise BadArchive(archive, f"has no file {name} inside, which the manifest names")
+
+
+def kind_of_damage(archive: Path, error: BaseException) -> str:
+    """What to call an archive that does not open."""
+    with open(archive, "rb") as stream:
+        head = stream.read(512).lstrip().lower()
+    if head.startswith((b"<!doctype", b"<html", b"<?xml")):
+        return "a web page instead of an archive"
+    return f"damaged or cut short ({error})"
 
 
 def members(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, IO[bytes]]]:
     """The wanted files of an archive, by their names without folders; every name is checked."""
+    most = max(ALWAYS_FINE, MOST_TIMES * archive.stat().st_size)
     if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as packed:
-            for item in packed.infolist():
-                check_name(archive, item.filename)
-                kind = item.external_attr >> 16
-                if stat.S_IFMT(kind) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                    raise refused(archive, item.filename, "is a link or a device")
-            for item in packed.infolist():
-                name = PurePosixPath(item.filename).name
-                if name in wanted and not item.is_dir():
-                    with packed.open(item) as stream:
-                        yield name, stream
+        yield from zip_members(archive, wanted, most)
         return
-    # "r|*": read once from front to end, since seeking in a packed file reads it again
-    with tarfile.open(archive, "r|*") as packed_tar:
-        for member in packed_tar:
+    # "r|": read once from front to end, since seeking in a packed file reads it again. Unpacked
+    # here: tarfile would not look at the checksum.
+    with opened(archive) as stream, tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar:
+        while (member := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # it would keep a million of them
             check_name(archive, member.name)
             if not (member.isfile() or member.isdir()):
                 raise refused(archive, member.name, "is a link or a device")
+            if member.offset_data + member.size > most:
+                raise refused(archive, member.name, too_much(archive, member.size))
             name = PurePosixPath(member.name).name
-            content = packed_tar.extractfile(member) if name in wanted else None
+            content = tar.extractfile(member) if name in wanted else None
             if content is not None:
                 yield name, content
+        for _ in range(0, most, BLOCK):  # to the checksum at the end
+            if not stream.read(BLOCK):
+                break
+
+
+def opened(archive: Path) -> IO[bytes]:
+    """An archive, unpacked if it is packed as a whole, by how it begins."""
+    with open(archive, "rb") as stream:
+        head = stream.read(6)
+    for magic, opener in OPENERS.items():
+        if head.startswith(magic):
+            return opener(archive, "rb")
+    return open(archive, "rb")
+
+
+def zip_members(archive: Path, wanted: Sequence[str], most: int) -> Iterator[Tuple[str, IO[bytes]]]:
+    """The same of a zip, which states its names at its end."""
+    with zipfile.ZipFile(archive) as packed:
+        for item in packed.infolist():
+            check_name(archive, item.filename)
+            kind = item.external_attr >> 16
+            if stat.S_IFMT(kind) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise refused(archive, item.filename, "is a link or a device")
+        for item in packed.infolist():
+            name = PurePosixPath(item.filename).name
+            if name in wanted and not item.is_dir():
+                if item.flag_bits & 1:
+                    raise refused(archive, item.filename, "is encrypted")
+                if item.file_size > most:
+                    raise refused(archive, item.filename, too_much(archive, item.file_size))
+                with packed.open(item) as stream:
+                    yield name, stream
+
+
+class Header(tarfile.TarInfo):
+    """A tar header; one that would have much read into memory before it is looked at is refused."""
+
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: Any, errors: Any) -> "Header":
+        """As tarfile's, which reads long names and their like at once."""
+        header = super().frombuf(buf, encoding, errors)
+        if not header.isfile() and header.size > LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+        return header
 
 
 def check_name(archive: Path, name: str) -> None:
@@ -79,27 +183,33 @@ def check_name(archive: Path, name: str) -> None:
         raise refused(archive, name, "leads out of the archive's folder")
 
 
-def refused(archive: Path, name: str, what: str) -> UserError:
+def refused(archive: Path, name: str, what: str) -> BadArchive:
     """The error about an unsafe member."""
-    return UserError(
-        f"{archive} is refused: '{name}' in it {what}, which the corpora have nowhere; remove it "
-        "to have it downloaded again"
-    )
+    return BadArchive(archive, f"is refused: '{name}' in it {what}, which the corpora have nowhere")
 
 
-def unpack(name: str, stream: IO[bytes], target: Path) -> None:
-    """Write one file of an archive: a .gz unpacked, the segments of an .sgm, else as it is."""
+def too_much(archive: Path, size: int) -> str:
+    """What is said of a file that no text can be."""
+    packed = archive.stat().st_size
+    return f"would unpack to {size:,} bytes (over {MOST_TIMES} times the archive's {packed:,})"
+
+
+def blocks(archive: Path, name: str, stream: IO[bytes]) -> Iterator[bytes]:
+    """One file of an archive: a .gz unpacked, the segments of an .sgm, else as it is."""
     if name.endswith(".sgm"):
-        with open(target, "w", encoding="utf-8", newline="\n") as output:
-            for line in segments(stream.read().decode("utf-8-sig")):
-                output.write(line + "\n")
+        content = stream.read(LONGEST_TEST_SET + 1)
+        if len(content) > LONGEST_TEST_SET:
+            raise refused(archive, name, f"is a test set of over {LONGEST_TEST_SET:,} bytes")
+        yield "".join(line + "\n" for line in segments(content.decode("utf-8-sig"))).encode()
         return
-    with open(target, "wb") as raw:
-        if name.endswith(".gz"):
-            with gzip.GzipFile(fileobj=stream) as inner:
-                shutil.copyfileobj(inner, raw, 1 << 20)
-        else:
-            shutil.copyfileobj(stream, raw, 1 << 20)
+    packed = name.endswith(".gz")
+    source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
+    most, written = max(ALWAYS_FINE, MOST_TIMES * archive.stat().st_size), 0
+    while block := source.read(BLOCK):
+        written += len(block)
+        if written > most:
+            raise refused(archive, name, too_much(archive, written))
+        yield block
 
 
 def segments(sgml: str) -> Iterator[str]:

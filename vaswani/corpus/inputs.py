@@ -41,9 +41,10 @@ def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]])
     Raises:
         UserError: the folder is a file, an output is a link, or something to be read lies in one.
     """
-    for place in (job.folder / STAGES, job.folder, *job.folder.parents):
-        if place.exists() and not place.is_dir():
-            raise UserError(f"{place} is a file, but a folder is needed: give another --out")
+    for folder, option in ((job.folder / STAGES, "--out"), (job.archives, "--archives")):
+        for place in (folder, *folder.parents):
+            if os.path.lexists(place) and not place.is_dir():
+                raise UserError(f"{place} is no folder, but has to be one: give another {option}")
     outputs = [job.folder / name for name in (*names, STAGES)]
     for output in outputs:
         if output.is_symlink():

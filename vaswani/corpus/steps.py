@@ -58,7 +58,7 @@ def make_raw(job: Job, out: Path) -> Any:
         for part in parts:
             part.files(job.recipe.langs)
             if split == "train" or not job.sacrebleu:
-                found[part.name] = fetch(part, job.archives)
+                found[part.name] = fetch(part, job.archives, job.recipe.langs)
     out.mkdir()
     counts: Dict[str, Any] = {}
     every = [part for parts in job.parts.values() for part in parts]
