@@ -245,9 +245,11 @@ def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[S
             undone.append(step.name)
     if not undone or job.recipe.generate:
         return
-    pairs = job.recipe.about_pairs or steps.count_pairs(sources["train"])
+    pairs = job.recipe.about_pairs or 0
+    if not pairs and "raw" not in undone:
+        pairs = steps.count_pairs(sources["train"])
     pairs = min(pairs, job.recipe.limit or pairs)
-    if job.parts or pairs >= plan.WORTH_A_PLAN:
+    if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
         print(plan.plan(job, pairs, undone), file=sys.stderr)
 
 

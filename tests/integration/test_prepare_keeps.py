@@ -3,16 +3,16 @@
 import json
 import os
 import shutil
-import sys
+import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests import archives
+from tests import archives, forks
 from vaswani import cli
 from vaswani.corpus import stage
 
-ROOT = Path(__file__).resolve().parents[2]
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
 ALL = ["text", "tok", "codes", "bpe", "data-bin"]
@@ -264,66 +264,46 @@ def test_hard_links_to_an_output_keep_their_content(own, light):
     assert (own / "mine").read_bytes() == before
 
 
-STOPPED = """
-import os, signal, sys
-from vaswani import cli
-from vaswani.corpus import stage, steps
+def stop_at(step, how):
+    """In a fork: send itself a signal before the n-th rename, marker or removal about ``tok``."""
+    count = 0
 
-step, how, arguments = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-steps.make_data_bin = lambda job, out: (out.mkdir(), (out / "made").write_text("x"))[0]
-count = 0
+    def counted(function):
+        def run(path, *more):
+            nonlocal count
+            if path.name in ("tok", "tok.json"):
+                count += 1
+                if count == step:
+                    os.kill(os.getpid(), how)
+            return function(path, *more)
 
-def counted(function):
-    def run(*arguments, **options):
-        global count
-        output = next((a for a in arguments if hasattr(a, "name")), None)
-        if output is not None and output.name in ("tok", "tok.json"):
-            count += 1
-            if count == step:
-                os.kill(os.getpid(), getattr(signal, how))
-        return function(*arguments, **options)
-    return run
+        return run
 
-stage.Path.rename = counted(stage.Path.rename)
-stage.atomic_write = counted(stage.atomic_write)
-stage.remove = counted(stage.remove)
-sys.exit(cli.main(arguments))
-"""
+    Path.rename = counted(Path.rename)
+    stage.atomic_write = counted(stage.atomic_write)
+    stage.remove = counted(stage.remove)
 
 
-def test_stopped_at_each_step_of_a_replacement_nothing_is_taken_for_the_users(own, light, capsys):
-    """SIGKILL, or Ctrl-C, before each rename, marker and removal: then the same command ends it."""
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_stopped_at_each_step_of_a_replacement(own, light, capsys, how, code):
+    """Nothing of ours is taken for the user's, and the same command ends it."""
     prepare(*OWN, "--out", "first")
     prepare(*OWN, "--out", "whole", "--max-words", "14")
-    for how in ("SIGKILL", "SIGINT"):
-        for step in range(1, 7):
-            shutil.rmtree(own / "data", ignore_errors=True)
-            shutil.copytree(own / "first", own / "data")
-            # a fork: to start Python for each would take the tests' time
-            pid = os.fork()
-            if pid == 0:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-                sys.argv[1:] = [str(step), how, "prepare", *OWN, "--out", "data", "--max-words=14"]
-                try:
-                    exec(STOPPED, {})
-                except SystemExit as end:
-                    os._exit(end.code)
-                os._exit(99)
-            status = os.waitpid(pid, 0)[1]
-            stopped = os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 130
-            assert stopped, (how, step, status)
-            prepare(*OWN, "--out", "data", "--max-words", "14")
-            assert not list((own / "data").glob("*.kept-*")), (how, step)
-            found, expected = (
-                {k: v for k, v in everything(own / name).items() if not k.startswith(".stages")}
-                for name in ("data", "whole")
-            )
-            assert found == expected, (how, step)
-            assert set(os.listdir(own / "data/.stages")) <= {
-                "lock",
-                "old",
-                *(f"{name}.json" for name in [*ALL, "recipe.yaml"]),
-            }
+    again = [*OWN, "--out", "data", "--max-words", "14"]
+    for step in range(1, 7):
+        shutil.rmtree(own / "data", ignore_errors=True)
+        shutil.copytree(own / "first", own / "data")
+        ended = forks.vaswani(["prepare", *again], partial(stop_at, step, how))
+        assert ended.code == code and "Traceback" not in ended.said, (step, ended)
+        prepare(*again)
+        assert not list((own / "data").glob("*.kept-*")), step
+        found, expected = (
+            {k: v for k, v in everything(own / name).items() if not k.startswith(".stages")}
+            for name in ("data", "whole")
+        )
+        assert found == expected, step
+        markers = {f"{name}.json" for name in [*ALL, "recipe.yaml"]}
+        assert set(os.listdir(own / "data/.stages")) <= {"lock", "old", *markers}
 
 
 def test_a_killed_replacement_does_not_pass_for_done(tmp_path):

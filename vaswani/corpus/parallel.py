@@ -4,6 +4,7 @@ At most ``2 × workers + 1`` chunks of ``CHUNK_BYTES`` are under way at any time
 of the files; a chunk is whole lines, as bytes, of the same number in both languages.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -113,12 +114,25 @@ _work: Any = None
 def _start(make: Callable[[], Any]) -> None:
     """Ready a worker process: its tools, and an end with its parent's, however that comes."""
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and tidies up
     parent = multiprocessing.parent_process()
     if parent is not None:
         join, leave = parent.join, os._exit
         threading.Thread(target=lambda: (join(), leave(1)), daemon=True).start()
     _work = make()
+
+
+@contextlib.contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back while the block runs; processes started in it are deaf to it for good.
+
+    It goes to every process of the terminal: workers would print their tracebacks, from the first
+    moment of their own start on.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run(item: Any) -> Any:
@@ -147,7 +161,8 @@ def in_order(make: Callable[[], Any], items: Iterable[Any], workers: int) -> Ite
     waiting: Deque["Future[Any]"] = deque()
     try:
         for item in chain(ahead, items):
-            waiting.append(pool.submit(_run, item))
+            with without_interrupts():  # which a process started in here never sees
+                waiting.append(pool.submit(_run, item))
             if len(waiting) >= 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
