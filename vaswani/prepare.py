@@ -19,7 +19,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.corpus import plan, stage, steps, text
 from vaswani.corpus.bar import cpu_seconds
-from vaswani.corpus.inputs import RECIPE_FILE, check_places, source_files
+from vaswani.corpus.inputs import (
+    RECIPE_FILE,
+    check_places,
+    refuse_changed,
+    source_files,
+    stamps,
+)
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
 from vaswani.corpus.parallel import affordable, cores
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
@@ -206,6 +212,7 @@ def plan_stages(
     """The key of what a job starts from, its stages in order, and the texts of each set."""
     recipe, stages = job.recipe, []
     sources: Dict[str, List[Pair]] = {}
+    seen = {}
     if recipe.generate:
         key = stage.key_of([recipe.generate, recipe.langs, generator_fingerprint()])
     elif job.parts:
@@ -217,8 +224,16 @@ def plan_stages(
             sources[split] = [job.pair(job.folder / "raw", part.name) for part in parts]
     else:
         sources = source_files(recipe, text_folder or Path())
+        seen = stamps(sources)
         hashes = {s: [[sha256_of(p) for p in pair] for pair in own] for s, own in sources.items()}
         key = stage.key_of([recipe.langs, hashes])
+
+    def make_text(out: Path) -> Any:
+        report = steps.make_text(job, sources, out)
+        if not job.parts:
+            refuse_changed(sources, seen)
+        return report
+
     at_text = [recipe.normalise, recipe.valid_every, recipe.limit]
     at_tok = [recipe.tokenised, recipe.split_hyphens, recipe.straight_test_apostrophes]
     limits = {
@@ -227,7 +242,7 @@ def plan_stages(
     }
     codes = [recipe.bpe, recipe.bpe_counts]
     stages += [
-        Stage("text", at_text, lambda out: steps.make_text(job, sources, out)),
+        Stage("text", at_text, make_text),
         Stage("tok", [at_tok, limits["tok"]], lambda out: steps.make_tokens(job, out)),
         Stage("codes", codes, lambda out: steps.make_codes(job, out)),
         Stage("bpe", limits["bpe"], lambda out: steps.make_bpe(job, out)),

@@ -321,3 +321,20 @@ def test_a_killed_replacement_does_not_pass_for_done(tmp_path):
     stage.write_marker(output, {**said, "next": coming})
     assert stage.run_stage(output, "b", make("new")) and output.read_text() == "new"
     assert unchanged(output, stage.marker(output))
+
+
+def test_what_an_earlier_version_left_when_killed_is_named_only(own, light, capsys):
+    """Nobody could tell any more whose it is."""
+    left = own / "data/own/.text.part"
+    left.mkdir(parents=True)
+    (left / "train.en").write_text("mine")
+    prepare(*OWN, "--out", "data/own")
+    assert "data/own/.text.part: left by an earlier version" in capsys.readouterr().err
+    assert (left / "train.en").read_text() == "mine"
+
+
+def test_what_a_desktop_leaves_makes_no_folder_the_users(own, light):
+    prepare(*OWN, "--out", "data/own")
+    (own / "data/own/tok/.DS_Store").write_text("icons")
+    prepare(*OWN, "--out", "data/own", "--max-words", "20")
+    assert not list((own / "data/own").glob("*.kept-*"))

@@ -153,6 +153,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
         expected = expected_of(source, folder)
         problem = None
         if expected is None:
+            print(f"{source.name}: no checksum is published: read through once", file=sys.stderr)
             try:
                 extract.check(part, aside, langs)
             except extract.BadArchive as error:

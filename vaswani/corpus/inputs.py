@@ -35,6 +35,22 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     return found
 
 
+def stamps(sources: Dict[str, List[Pair]]) -> Dict[Path, Tuple[int, int, int]]:
+    """What changes when a file does: its inode, size and time of change."""
+    found = {}
+    for path in (path for pairs in sources.values() for pair in pairs for path in pair):
+        status = path.stat()
+        found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def refuse_changed(sources: Dict[str, List[Pair]], before: Dict[Path, Tuple[int, ...]]) -> None:
+    """Raises UserError where a file is not the one any more that was looked at before."""
+    for path, stamp in stamps(sources).items():
+        if stamp != before[path]:
+            raise UserError(f"{path} was changed while it was read: run the same command again")
+
+
 def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]]) -> None:
     """Check, before anything is touched, what stages of these ``names`` would replace.
 
