@@ -19,16 +19,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.corpus import plan, stage, steps, text
 from vaswani.corpus.bar import cpu_seconds
-from vaswani.corpus.inputs import (
-    RECIPE_FILE,
-    check_places,
-    refuse_changed,
-    source_files,
-    stamps,
-)
+from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
 from vaswani.corpus.parallel import affordable, cores
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
+from vaswani.corpus.recipe_file import write_recipe
 from vaswani.corpus.steps import Job, Pair
 from vaswani.corpus.summary import show_dropped, tell
 from vaswani.errors import UserError
@@ -174,45 +169,13 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int) -> bool:
     return ran
 
 
-def write_recipe(job: Job) -> None:
-    """Leave ``recipe.yaml``, which says how all the rest was made."""
-    import yaml
-
-    said = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
-    path = job.folder / RECIPE_FILE
-    there = path.read_bytes() if path.is_file() else b""
-    if there == said.encode():
-        return
-    if not stage.marker(path) and looks_written(there):
-        stage.write_marker(path, {"left": {".": len(there)}})
-    stage.forget(path)
-    lines = said.split("\n")[:-1]
-    stage.run_stage(path, stage.key_of(said), lambda aside: text.write_lines(aside, lines))
-
-
-def looks_written(recipe: bytes) -> bool:
-    """Whether earlier versions, which left no marker of it, wrote this ``recipe.yaml``.
-
-    They wrote every key there was, with ``null`` where it was not given; nobody else would.
-    """
-    import yaml
-
-    try:
-        table = yaml.safe_load(recipe)
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return False
-    known = {item.name for item in fields(Recipe)}
-    ours = isinstance(table, dict) and None in table.values() and set(table) <= known
-    return ours and yaml.safe_dump(table, sort_keys=False).encode() == recipe
-
-
 def plan_stages(
     job: Job, text_folder: Optional[Path]
 ) -> Tuple[str, List[Stage], Dict[str, List[Pair]]]:
     """The key of what a job starts from, its stages in order, and the texts of each set."""
     recipe, stages = job.recipe, []
     sources: Dict[str, List[Pair]] = {}
-    seen = {}
+    seen: Dict[Path, Tuple[int, ...]] = {}
     if recipe.generate:
         key = stage.key_of([recipe.generate, recipe.langs, generator_fingerprint()])
     elif job.parts:
