@@ -116,6 +116,10 @@ def job_of(args: argparse.Namespace) -> Job:
         changed = {key: value for key, value in own.items() if value is not None}
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {args.name} with options")
         folder = Path(args.out) if args.out else folder
+    if args.text and (recipe.generate or recipe.archives):
+        raise UserError("--text names the folder of text files, but this recipe has none")
+    if not recipe.archives and (args.manifest or args.test_sets != "archives"):
+        raise UserError("--manifest and --test-sets are about archives, but these are text files")
     parts, read = {}, {}
     if args.name and Path(args.name).is_file():
         read["recipe"] = Path(args.name)

@@ -338,3 +338,11 @@ def test_what_a_desktop_leaves_makes_no_folder_the_users(own, light):
     (own / "data/own/tok/.DS_Store").write_text("icons")
     prepare(*OWN, "--out", "data/own", "--max-words", "20")
     assert not list((own / "data/own").glob("*.kept-*"))
+
+
+@pytest.mark.parametrize("said", ['{"left": ["a"], "key": 5}', '{"next": 7}', "[]", "no JSON", ""])
+def test_a_marker_that_is_damaged_is_none(own, light, capsys, said):
+    prepare(*OWN, "--out", "data/own")
+    (own / "data/own/.stages/tok.json").write_text(said)
+    prepare(*OWN, "--out", "data/own")
+    assert "data/own/tok.kept-1" in capsys.readouterr().err

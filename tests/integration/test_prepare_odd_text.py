@@ -135,11 +135,23 @@ def test_unknown_pieces_are_counted(tmp_path, kind):
         (["--target-lang", ""], "target_lang is ''"),
         (["--target-lang", "EN"], "'en' and 'EN' differ in case only"),
         (["--show-dropped", "-1"], "--show-dropped is -1"),
+        (["--manifest", "mine.yaml"], "--manifest and --test-sets are about archives"),
+        (["--test-sets", "sacrebleu"], "--manifest and --test-sets are about archives"),
     ],
 )
 def test_odd_languages_and_numbers(own, capsys, change, said):
     refused(capsys, said, arguments=change)
     assert not (own / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["demo_en_de", "wmt14_en_de"])
+def test_text_that_would_be_ignored_is_refused(own, capsys, name):
+    """A recipe that generates its text, or takes it out of archives."""
+    prepare(name, "--text", own, "--out", "out", code=1)
+    assert "--text names the folder of text files" in capsys.readouterr().err
+    prepare(name, "--train", "train", "--out", "out", code=1)
+    said = {"demo_en_de": "the text is generated", "wmt14_en_de": "there is no part 'train'"}
+    assert said[name] in capsys.readouterr().err and not (own / "out").exists()
 
 
 def test_a_language_that_moses_does_not_know_is_said(own, light, capsys):

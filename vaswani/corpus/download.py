@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from vaswani.corpus import extract
-from vaswani.corpus.manifest import Part, Source
+from vaswani.corpus.manifest import RECORD, Part, Source
 from vaswani.corpus.stage import space_for
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, locked, sha256_of
 
-RECORD = "checksums.json"
 #: tries at one address, seconds before the second (doubled each time), seconds without an answer
 TRIES, PAUSE, TIMEOUT = 5, 1.0, 60.0
 BLOCK = 1 << 20
