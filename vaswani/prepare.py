@@ -7,7 +7,8 @@
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
 
 Each stage (raw, of archives; text, tok, codes, bpe, data-bin) is skipped where its result is there
-for the same inputs and options. Text is streamed, over --workers processes.
+for the same inputs and options. Text is streamed, over --workers processes. What is in the way of a
+result and was not made by this command, or was changed since, is kept under the name …kept-1.
 """
 
 import argparse

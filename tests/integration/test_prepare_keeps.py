@@ -107,12 +107,12 @@ def test_archives_and_manifest_inside_an_output_are_refused(own, capsys, option,
     assert everything(own) == before
 
 
-@pytest.mark.parametrize("name", [*ALL, ".stages"])
+@pytest.mark.parametrize("name", [*ALL, ".stages", ".stages/part", ".stages/old"])
 def test_an_output_that_is_a_link_is_refused(own, capsys, name):
     other = own / "other"
     other.mkdir()
-    (other / "mine.txt").write_text("mine")
-    (own / "data" / "own").mkdir(parents=True)
+    (other / "text").write_text("mine")
+    (own / "data" / "own" / name).parent.mkdir(parents=True)
     (own / "data" / "own" / name).symlink_to(other)
     before = everything(own)
     prepare(*OWN, "--out", "data/own", code=1)

@@ -109,6 +109,16 @@ def test_fairseqs_own_symbols_are_spelt_out_and_counted(own, light, capsys, word
         assert f"{count} pairs; spelt out: {4 * count} words such as </s>" in said
 
 
+def test_moses_takes_fairseqs_symbols_and_the_mark_apart(own, light, capsys):
+    """So that text that is not tokens yet needs no such care."""
+    for lang in ("en", "de"):
+        put(own / f"train.{lang}", b"a </s> b <pad> <s>c</s> <unk> the@@ 311th @@ day\n" * 40)
+    prepare(*OWN, "--out", "out")
+    assert "spelt" not in capsys.readouterr().err
+    words = (own / "out/tok/train.en").read_text("utf-8").split()
+    assert not {word for word in words if "<" in word or "@@" in word}
+
+
 def binarised(folder, name, numbers, kind):
     """A file as fairseq leaves it."""
     packed = struct.pack(f"<{len(numbers)}{'H' if kind == 8 else 'i'}", *numbers)

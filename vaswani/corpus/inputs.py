@@ -8,7 +8,7 @@ from typing import Dict, Iterator, List, Sequence, Set, Tuple
 from vaswani.corpus import text
 from vaswani.corpus.recipe import Recipe
 from vaswani.corpus.recipe_file import RECIPE_FILE
-from vaswani.corpus.stage import STAGES
+from vaswani.corpus.stage import OLD, PART, STAGES
 from vaswani.corpus.steps import Job, Pair
 from vaswani.errors import UserError
 
@@ -62,7 +62,8 @@ def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]])
             if os.path.lexists(place) and not place.is_dir():
                 raise UserError(f"{place} is no folder, but has to be one: give another {option}")
     outputs = [job.folder / name for name in (*names, STAGES)]
-    for output in outputs:
+    within = [job.folder / STAGES / name for name in (PART, OLD)]
+    for output in [*outputs, *within]:
         if output.is_symlink():
             raise UserError(
                 f"{output} is a symbolic link (to {os.readlink(output)}), but is to be made here: "
