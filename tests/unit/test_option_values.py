@@ -170,6 +170,17 @@ def test_other_errors_stay_as_they_are():
         build_model()
 
 
+def test_hydra_says_why_it_stops(capsys):
+    """With Python 3.10, hydra 1.0 ended in a TypeError instead."""
+    import hydra
+    from hydra._internal import utils
+
+    if not hydra.__version__.startswith("1.0."):
+        pytest.skip("the official stack's hydra")
+    utils.print_exception(etype=None, value=ConfigError("the reason"), tb=None)
+    assert capsys.readouterr().err.splitlines()[-1].endswith("ConfigError: the reason")
+
+
 # ---- models that no machine holds ----------------------------------------------------------------
 
 

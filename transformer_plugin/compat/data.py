@@ -74,7 +74,7 @@ def read_index(prefix: str) -> Index:
         with open(index, "rb") as stream:
             magic, version, kind, count = _HEADER.unpack(stream.read(_HEADER.size))
             if magic != _MAGIC or version != 1:
-                raise damaged("this is no index")
+                raise damaged("this is no index of the format mmap, fairseq-preprocess's default")
             if kind not in _TYPES:
                 raise damaged(f"{kind} is no type of tokens")
             if length != _HEADER.size + 12 * count:
@@ -196,4 +196,6 @@ def _trouble(path: Path) -> str:
                 seen[word] = number
     except UnicodeError:
         return "not text in UTF-8: prepare the data again"
+    except OSError:  # not a file of this machine
+        pass
     return ""
