@@ -91,7 +91,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "max_tokens_valid": NATURAL,
         "batch_size_valid": NATURAL,
         "required_batch_size_multiple": NATURAL,
-        "required_seq_len_multiple": NATURAL,
+        "required_seq_len_multiple": between(1, 1024),
         "data_buffer_size": COUNT,
         "train_subset": FILLED,
         "valid_subset": FILLED,

@@ -170,7 +170,7 @@ def _name_bad_dictionaries() -> None:
             return original(cls, f, *args, **kwargs)
         try:
             found = original(cls, str(f), *args, **kwargs)
-        except FileNotFoundError:
+        except (FileNotFoundError, TypeError):
             raise
         except Exception as error:  # also of fairseq's own: "Incorrect encoding detected"
             raise DataError(f"{f}: {_trouble(Path(f)) or error}") from None
