@@ -170,7 +170,17 @@ def check_config(config: Any) -> None:
             value = (config.get(section) or {}).get(key)
             if value is not None and not holds(rule, value):
                 raise UserError(f"{section}.{key} is {value}, but must be {rule.words}")
-    for check in (check_batch, check_end, check_precision, check_checkpoint, check_packages):
+    for check in (check_batch, check_end, check_precision, check_checkpoint):
+        check(config)
+
+
+def check_here(config: Any) -> None:
+    """Check what a training asks of this machine; another one may be planned for.
+
+    Raises:
+        UserError: it has no GPU, no such file or no such package.
+    """
+    for check in (check_devices, check_files, check_packages):
         check(config)
 
 
@@ -208,7 +218,7 @@ def check_end(config: Any) -> None:
 
 
 def check_precision(config: Any) -> None:
-    """Raises UserError for 16-bit trainings that this machine or the optimizer cannot do."""
+    """Raises UserError for 16-bit trainings that are not what they are taken for."""
     common = config.common
     if str(config.model.get("_name")).startswith("vaswani_transformer"):
         for name in ("bf16", "memory_efficient_bf16"):  # fairseq's own models may be trained so
@@ -216,21 +226,28 @@ def check_precision(config: Any) -> None:
                 raise UserError(f"common.{name} is true, but must be false: {BF16}")
     if common.memory_efficient_fp16 and not common.fp16:
         raise UserError("common.memory_efficient_fp16 does nothing without common.fp16: true")
-    asked = [n for n in ("fp16", "profile") if common.get(n)]
-    if asked and common.cpu:
-        instead = "leave it out" if asked == ["profile"] else "give model.precision: bf16 instead"
-        raise UserError(f"common.{asked[0]} needs a GPU, and none is used here: {instead}")
     if common.fp16 and common.amp:
         raise UserError("common.fp16 and common.amp exclude each other: give one of them")
 
 
-def check_checkpoint(config: Any) -> None:
-    """Raises UserError for checkpoints that cannot be read, or a metric that is not measured."""
-    checkpoint = config.checkpoint
+def check_devices(config: Any) -> None:
+    """Raises UserError for what needs a GPU, where none is used."""
+    for name, instead in (("fp16", "give model.precision: bf16 instead"), ("profile", "leave it")):
+        if config.common.get(name) and config.common.cpu:
+            raise UserError(f"common.{name} needs a GPU, and none is used here: {instead}")
+
+
+def check_files(config: Any) -> None:
+    """Raises UserError for a checkpoint to begin from that is not there."""
     for key in ("finetune_from_model", "continue_once"):
-        path = checkpoint.get(key)
+        path = config.checkpoint.get(key)
         if path and not Path(path).is_file():
             raise UserError(f"checkpoint.{key}: there is no checkpoint {path}")
+
+
+def check_checkpoint(config: Any) -> None:
+    """Raises UserError for overrides that cannot be read, or a metric that is not measured."""
+    checkpoint = config.checkpoint
     try:
         overrides = ast.literal_eval(str(checkpoint.optimizer_overrides))
     except (ValueError, SyntaxError):

@@ -14,7 +14,7 @@ from transformer_plugin.compat import refusals
 from transformer_plugin.config import ConfigError
 from vaswani import cli
 from vaswani.build_errors import named_by_section
-from vaswani.check_config import check_config
+from vaswani.check_config import check_config, check_here
 from vaswani.errors import UserError
 from vaswani.fairseq_config import experiment_config
 from vaswani.strict_yaml import parse
@@ -81,6 +81,7 @@ def test_a_value_is_refused_by_its_option(override, demo, monkeypatch):
     monkeypatch.setitem(demo[section], name, parse(text, override))
     with pytest.raises(UserError) as stopped:
         check_config(demo)
+        check_here(demo)
     assert str(stopped.value).startswith(key)
     assert "\n" not in str(stopped.value)
 
@@ -145,6 +146,12 @@ def test_a_table_of_rows_is_no_experiment(verb, capsys):
 def test_a_recipe_is_no_experiment(capsys):
     assert cli.main(["train", str(ROOT / "configs" / "data" / "demo_en_de.yaml")]) == 1
     assert "no experiment: 'vaswani prepare' takes it" in capsys.readouterr().err
+
+
+def test_a_training_on_gpus_can_be_planned_without_one(demo, monkeypatch):
+    for key, value in (("cpu", True), ("fp16", True)):
+        monkeypatch.setitem(demo.common, key, value)
+    check_config(demo)
 
 
 def test_fairseqs_own_model_keeps_fairseqs_bf16(theirs):
