@@ -69,6 +69,13 @@ class _Opaque:
     extend = add = append
 
 
+def encoded(text: str, codec: str) -> _Opaque:
+    """Bytes, which pickle writes as text in one codec. Others may take hours (punycode)."""
+    if codec != "latin1":
+        raise Refused(f"holds bytes as {codec}, as no checkpoint does")
+    return _Opaque()
+
+
 # ---- the archive ----------------------------------------------------------------------------
 
 
@@ -175,6 +182,7 @@ class OutlineReader(pickle.Unpickler):
             "torch.Size": tuple,
             "collections.OrderedDict": collections.OrderedDict,
             "argparse.Namespace": argparse.Namespace,
+            "_codecs.encode": encoded,
             "builtins.set": set,
             "__builtin__.set": set,
         }

@@ -130,16 +130,19 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
-    if (folder / "config.yaml").is_file():
-        trained = read_yaml(folder / "config.yaml")
-    else:
-        trained = configuration_inside(checkpoint)
-    search = {key: value for key, value in trained["generation"].items() if key in OPTIONS}
-    search.update({k: getattr(args, k) for k in OPTIONS if getattr(args, k) is not None})
-    check_search(search)
     if args.max_tokens < 1:
         raise UserError(f"--max-tokens is {args.max_tokens}, but must be at least 1")
+    trained = trained_with(checkpoint, folder)
+    search = {key: value for key, value in trained["generation"].items() if key in OPTIONS}
+    search.update({k: getattr(args, k) for k in OPTIONS if getattr(args, k) is not None})
+    try:
+        generation = OmegaConf.merge(OmegaConf.structured(FairseqConfig).generation, search)
+    except OmegaConfBaseException as error:
+        problem = str(error).splitlines()[0]
+        raise UserError(f"{folder}/config.yaml, generation: {problem}") from None
+    check_search({name: generation[name] for name in OPTIONS})
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {
@@ -175,23 +178,25 @@ def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dic
     return task
 
 
-def configuration_inside(checkpoint: Path) -> Dict[str, Any]:
-    """The sections a checkpoint of no run was trained with.
+def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+    """The sections task, generation and common: of the run, or of a checkpoint that is in none.
 
     Raises:
-        UserError: it was written by a fairseq too old to have them.
+        UserError: the checkpoint was written by a fairseq too old to have them, or lacks a task.
     """
-    from omegaconf import OmegaConf
-
     from transformer_plugin.checkpoints import outline_of
 
-    config = outline_of(checkpoint).get("cfg")
+    path = folder / "config.yaml"
+    config = read_yaml(path) if path.is_file() else outline_of(checkpoint).get("cfg")
     if config is None:
         raise UserError(
             f"{checkpoint} holds no configuration (fairseq before 0.11): it cannot be used"
         )
-    sections = OmegaConf.to_container(config) if OmegaConf.is_config(config) else config
-    return {name: dict(sections.get(name) or {}) for name in ("task", "generation", "common")}
+    sections = {name: dict(config.get(name) or {}) for name in ("task", "generation", "common")}
+    if "_name" not in sections["task"]:
+        where = path if path.is_file() else checkpoint
+        raise UserError(f"{where} names no task to decode with (task: _name:)")
+    return sections
 
 
 class CountingOutput:

@@ -1,16 +1,13 @@
 """Where a command may write: never onto what it reads, nor onto what it did not write itself."""
 
 import contextlib
-import errno
 import os
 from pathlib import Path
 from typing import Callable, Iterable, Iterator
 
+from vaswani.corpus.stage import NO_RIGHT, NO_SPACE
 from vaswani.errors import UserError
 from vaswani.files import read_json
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def output_file(

@@ -17,6 +17,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.logging.meters import AverageMeter
 
+from tests import stock
 from transformer_plugin import checkpoints
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint, restricted_pickle
 
@@ -350,3 +351,19 @@ def test_a_mask_may_be_infinite(run, tmp_path):
         run, tmp_path / "mask.pt", lambda s: s["model"].update(mask=torch.tensor([-torch.inf]))
     )
     assert "mask" in checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
+
+
+@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
+@pytest.mark.parametrize("kind", ["layers", "nan"])
+def test_no_training_begins_from_such_a_checkpoint(option, kind, trained, tiny_data_bin, tmp_path):
+    def change(state):
+        if kind == "layers":
+            state["cfg"]["model"]["decoder_layers"] = 10**6
+        else:
+            state["model"]["encoder.layers.0.feed_forward.fc1.bias"][3] = torch.nan
+
+    path = altered(trained, tmp_path / "bad.pt", change)
+    said = "decoder_layers 1,000,000" if kind == "layers" else "NaN or infinity in encoder"
+    with pytest.raises(CheckpointError, match=said):
+        stock.train(tiny_data_bin, tmp_path / "run", "--max-update", "70", option, str(path))
+    assert not list(tmp_path.glob("run/*.pt"))

@@ -39,9 +39,25 @@ class Place:
         return {path.name: path.read_bytes() for path in found}
 
 
+@pytest.fixture(scope="module")
+def first(trained, tiny_data_bin, tmp_path_factory) -> Place:
+    """Where it was decoded once."""
+    done = Place(tmp_path_factory.mktemp("first"), trained, tiny_data_bin)
+    assert done.generate() == 0
+    return done
+
+
 @pytest.fixture
 def place(trained, tiny_data_bin, tmp_path) -> Place:
+    """Where nothing was decoded yet."""
     return Place(tmp_path, trained, tiny_data_bin)
+
+
+@pytest.fixture
+def done(place, first) -> Place:
+    """A copy of where it was: the names of the folders are not what the results depend on."""
+    shutil.copytree(first.out, place.out)
+    return place
 
 
 def spoil(place: Place, monkeypatch) -> None:
@@ -49,35 +65,33 @@ def spoil(place: Place, monkeypatch) -> None:
     monkeypatch.setattr(generate, "decode", lambda *_: pytest.fail("it was decoded again"))
 
 
-def test_the_same_translation_is_left_alone(place, monkeypatch, capsys):
-    assert place.generate() == 0
-    before = place.left()
+def test_the_same_translation_is_left_alone(done, monkeypatch, capsys):
+    before = done.left()
     assert sorted(before) == LEFT
-    spoil(place, monkeypatch)
-    assert place.generate() == 0
-    assert "already translated" in capsys.readouterr().err and place.left() == before
+    spoil(done, monkeypatch)
+    assert done.generate() == 0
+    assert "already translated" in capsys.readouterr().err and done.left() == before
 
 
-def test_another_text_of_the_same_lengths_is_translated(place, tiny_text, tmp_path, capsys):
+def test_another_text_of_the_same_lengths_is_translated(done, tiny_text, tmp_path, capsys):
     """The index holds the lengths alone, and those are the same for digits turned round."""
-    assert place.generate() == 0
-    before = place.left()
+    before = done.left()
     text = tmp_path / "text"
     shutil.copytree(tiny_text, text)
     for language in ("en", "de"):
         lines = (text / f"test.{language}").read_text().splitlines()
         turned = "".join(" ".join(line.split()[::-1]) + "\n" for line in lines)
         (text / f"test.{language}").write_text(turned)
-    words = str(place.data / "dict.en.txt")
+    words = str(done.data / "dict.en.txt")
     new = preprocess(text, tmp_path / "new", "--srcdict", words, "--joined-dictionary")
     assert (new / "test.en-de.en.idx").read_bytes() == (
-        place.data / "test.en-de.en.idx"
+        done.data / "test.en-de.en.idx"
     ).read_bytes()
-    place.data = new
+    done.data = new
     capsys.readouterr()
-    assert place.generate() == 0
+    assert done.generate() == 0
     assert "already" not in capsys.readouterr().err
-    assert place.left()["test.hyp"] != before["test.hyp"]
+    assert done.left()["test.hyp"] != before["test.hyp"]
 
 
 def reorder(place):
@@ -98,37 +112,35 @@ def train_on(place):
 
 
 @pytest.mark.parametrize("change", [reorder, train_on, None], ids=["words", "weights", "option"])
-def test_what_translations_depend_on_is_in_their_key(change, place, monkeypatch):
+def test_what_translations_depend_on_is_in_their_key(change, done, monkeypatch):
     class Decoded(Exception):
         pass
 
     def decode(*_):
         raise Decoded
 
-    assert place.generate() == 0
     if change:
-        change(place)
+        change(done)
     monkeypatch.setattr(generate, "decode", decode)
     with pytest.raises(Decoded):
-        place.generate(*([] if change else ["--max-len-b", "5"]))
+        done.generate(*([] if change else ["--max-len-b", "5"]))
 
 
 @pytest.mark.parametrize("harm", ["edited", "cut", "gone"])
-def test_results_that_were_changed_are_not_passed_off_nor_destroyed(harm, place, capsys):
-    assert place.generate() == 0
-    good = place.left()
-    path = place.out / "test.hyp"
+def test_results_that_were_changed_are_not_passed_off_nor_destroyed(harm, done, capsys):
+    good = done.left()
+    path = done.out / "test.hyp"
     if harm == "gone":
         path.unlink()
     else:
         path.write_bytes(good["test.hyp"][:7] + (b"mine\n" if harm == "edited" else b""))
     changed = path.read_bytes() if harm != "gone" else None
     capsys.readouterr()
-    assert place.generate() == 0
+    assert done.generate() == 0
     err = capsys.readouterr().err
     assert "already translated" not in err
-    assert place.left()["test.hyp"] == good["test.hyp"]
-    kept = place.out / "test.hyp.1"
+    assert done.left()["test.hyp"] == good["test.hyp"]
+    kept = done.out / "test.hyp.1"
     assert kept.exists() == (harm != "gone") == (f"kept as {kept}" in err)
     assert changed is None or kept.read_bytes() == changed
 
@@ -160,23 +172,21 @@ def test_the_data_folder_is_no_output(where, place, monkeypatch, tmp_path, capsy
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_what_stops_a_decoding_leaves_the_earlier_results(error, place, monkeypatch, capsys):
-    assert place.generate() == 0
-    before = place.left()
+def test_what_stops_a_decoding_leaves_the_earlier_results(error, done, monkeypatch, capsys):
+    before = done.left()
 
     def stopped(*_):
         raise error
 
     monkeypatch.setattr(generate, "in_order", stopped)
-    code = place.generate("--lenpen", "1.5")
+    code = done.generate("--lenpen", "1.5")
     assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
-    assert "Traceback" not in capsys.readouterr().err and place.left() == before
+    assert "Traceback" not in capsys.readouterr().err and done.left() == before
 
 
 @pytest.mark.parametrize("moved", range(5))
-def test_a_kill_while_results_are_replaced_leaves_those_of_one_decoding(moved, place, monkeypatch):
+def test_a_kill_while_results_are_replaced_leaves_those_of_one_decoding(moved, done, monkeypatch):
     """After 0 to 4 of the files were moved: the next command completes it."""
-    assert place.generate() == 0
     left, replace = [moved], Path.replace
 
     class Killed(BaseException):
@@ -194,25 +204,24 @@ def test_a_kill_while_results_are_replaced_leaves_those_of_one_decoding(moved, p
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Path, "replace", counted)
         patch.setattr(shutil, "rmtree", killed)
-        place.generate("--max-len-b", "3")
-    spoil(place, monkeypatch)
-    assert place.generate("--max-len-b", "3") == 0
-    report = json.loads(place.left()["test.json"])
-    assert report["options"]["max_len_b"] == 3 and sorted(place.left()) == LEFT
+        done.generate("--max-len-b", "3")
+    spoil(done, monkeypatch)
+    assert done.generate("--max-len-b", "3") == 0
+    report = json.loads(done.left()["test.json"])
+    assert report["options"]["max_len_b"] == 3 and sorted(done.left()) == LEFT
     assert all(
-        digest == files.sha256_of(place.out / name) for name, digest in report["files"].items()
+        digest == files.sha256_of(done.out / name) for name, digest in report["files"].items()
     )
 
 
-def test_what_a_kill_while_decoding_left_is_no_result(place):
-    assert place.generate() == 0
-    before = place.left()
-    part = place.out / ".test.part"
+def test_what_a_kill_while_decoding_left_is_no_result(done):
+    before = done.left()
+    part = done.out / ".test.part"
     part.mkdir()
     (part / "test.hyp").write_text("half\n")
-    (place.out / "test.hyp.tok").unlink()  # to be decoded again
-    assert place.generate() == 0
-    after = place.left()
+    (done.out / "test.hyp.tok").unlink()  # to be decoded again
+    assert done.generate() == 0
+    after = done.left()
     assert after["test.hyp"] == before["test.hyp"] and sorted(after) == LEFT
     assert not part.exists()
 
@@ -271,6 +280,24 @@ def test_a_reference_too_few(place, capsys):
     assert place.generate() == 1
     err = capsys.readouterr().err
     assert "has 20 en and 200 de sentences" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("generation: {lenpen: .nan}", "--lenpen is nan"),
+        ("generation: {lenpen: long}", "config.yaml, generation: Value 'long'"),
+        ("task: {data: x}", "config.yaml names no task"),
+    ],
+)
+def test_the_runs_own_options_are_checked(section, said, place, capsys):
+    config = place.out.parent / "config.yaml"
+    config.write_text("task: {_name: translation}\n" if section[:4] != "task" else "")
+    with open(config, "a", encoding="utf-8") as stream:
+        stream.write(section)
+    assert place.generate() == 1
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
 
 
 def bad_checkpoint(place, kind):

@@ -103,6 +103,11 @@ def model(*claimed: Any) -> bytes:
     return pickled(checkpoint(model={"encoder.weight": Claimed(*claimed)}))
 
 
+def text(content: str) -> bytes:
+    """The instruction for a text."""
+    return b"X" + struct.pack("<I", len(content.encode())) + content.encode()
+
+
 DEEP = 100_000
 WAYS: Dict[str, Any] = {
     "expands": (
@@ -167,6 +172,13 @@ WAYS: Dict[str, Any] = {
         lambda path: archive(path, pickled(checkpoint(extra_state={(2**61 - 1) * 2**30: 1}))),
         "more than 64 bits",
     ),
+    "bytes in a slow codec": (
+        lambda path: archive(
+            path,
+            by_hand(b"c_codecs\nencode\n" + text("äö" * 500_000) + text("punycode") + b"\x86R"),
+        ),
+        "holds bytes as punycode",
+    ),
     "a million layers": (
         lambda path: torch.save(
             checkpoint(
@@ -209,6 +221,9 @@ def test_the_bombs_above_are_built_around_a_checkpoint_that_is_read(tmp_path: Pa
     path = tmp_path / "checkpoint.pt"
     archive(path, by_hand(b"]q\x01Na"))
     assert load_checkpoint(path)["extra_state"] == [None]
+    archive(path, by_hand(b"c_codecs\nencode\n" + text("äö") + text("latin1") + b"\x86R"))
+    assert load_checkpoint(path)["extra_state"] == "äö".encode("latin1")
+    archive(path, by_hand(b"N"))
     assert load_checkpoint(path)["model"]["encoder.weight"].tolist() == [0.0] * 4
     old(path, checkpoint(model={"w": Claimed(4, (4,), (1,))}))
     assert outline_of(path)["model"]["w"] == outline.TensorOutline((4,), 16)

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 import numpy as np
 from fairseq.data import data_utils
-from fairseq.tasks import FairseqTask
+from fairseq.tasks import FairseqTask, translation
 from fairseq.trainer import Trainer
 
 from ..config import ConfigError
@@ -20,6 +20,7 @@ def apply() -> None:
     _make_batches_whole()
     _count_overlong()
     _look_ahead()
+    _read_all_parts()
 
 
 def _make_batches_whole() -> None:
@@ -140,3 +141,20 @@ def refuse_no_updates(trainer: Any) -> None:
             f"--stop-min-lr {lowest:g} ends the training before its first update, whose rate is "
             f"{trainer.get_lr():g}: lower it (optimization.stop_min_lr), or leave it out"
         )
+
+
+def _read_all_parts() -> None:
+    """Data in several parts (``train``, ``train1``, …) are read without ``--upsample-primary`` too.
+
+    All versions read the first part as often as that option says, whose default is -1: "negative
+    dimensions are not allowed". ``--combine-valid-subsets`` ends the same way.
+    """
+    original = translation.load_langpair_dataset
+
+    @functools.wraps(original)
+    def load_langpair_dataset(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("upsample_primary") == -1:
+            kwargs["upsample_primary"] = 1
+        return original(*args, **kwargs)
+
+    translation.load_langpair_dataset = load_langpair_dataset
