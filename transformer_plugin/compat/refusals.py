@@ -1,6 +1,7 @@
 """What fairseq accepts or words badly, refused in one sentence."""
 
 import functools
+import sys
 import traceback
 from pathlib import Path
 from typing import Any, Sequence
@@ -72,7 +73,9 @@ def refuse_huge(cfg: Any) -> None:
             weights += d * size(f"max_{'source' if side == 'encoder' else 'target'}_positions")
     there = machine_memory()
     on_paper = torch.empty(0).device.type == "meta"  # 'vaswani plan' takes no memory for it
-    if 4 * weights > there and not on_paper:
+    wrap = sys.modules.get("fairscale.nn.wrap.auto_wrap")
+    sharded = wrap is not None and wrap.ConfigAutoWrap.in_autowrap_context
+    if 4 * weights > there and not on_paper and not sharded:
         raise ConfigError(
             f"the model would have over {weights:,} weights, {4 * weights / 1e9:,.0f} GB, and this "
             f"machine has {there / 1e9:,.0f} GB of memory: lower --encoder-layers, "
