@@ -5,6 +5,7 @@ omegaconf checks, too, but takes 0.5 for a whole number (0), ``no`` for the text
 """
 
 import enum
+import math
 import typing
 from typing import Any, Dict, List, Optional, Union
 
@@ -71,7 +72,7 @@ def _fits(value: Any, kind: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, str, kind)):
             return False
         try:
-            kind(value)
+            return not math.isnan(kind(value))  # no option means it
         except (ValueError, OverflowError):
             return False
     return True

@@ -35,6 +35,8 @@ VERBS: Dict[str, Tuple[str, str]] = {
     ),
 }
 
+#: what torch says of a CPU and of a GPU
+NO_MEMORY = ("can't allocate memory", "out of memory")
 #: of a disk, a quota, a limit on file sizes: the operating system names no file
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -113,6 +115,8 @@ def problem_of(error: BaseException) -> Optional[str]:
         return f"the package '{error.name}' is missing: run 'make setup', or pip install it"
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
+    if isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY):
+        return f"there is not enough memory (smaller batches need less): {error}"
     if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_FULL):
         name = "writing failed" if error.filename is None else str(error.filename)
         return f"{name}: {error.strerror}"

@@ -216,7 +216,7 @@ def component_keys(section: str, keys: Any, where: str) -> Optional[Dict[str, An
         registry = REGISTRIES[section]["registry"]
         configs = REGISTRIES[section]["dataclass_registry"]
     name = (keys or {}).get("_name")
-    if name not in registry:
+    if not isinstance(name, str) or name not in registry:
         raise UserError(
             f"{where}: there is no {section} '{name}'{nearest(str(name), list(registry))}"
         )

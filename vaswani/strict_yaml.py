@@ -112,14 +112,11 @@ def parse(text: str, where: str) -> Any:
     """
     try:
         return yaml.load(text, StrictLoader)  # noqa: S506  (derived from the safe one)
-    except _Refused as error:
-        line = f", line {error.problem_mark.line + 1}" if "\n" in text.strip() else ""
-        raise UserError(f"{where}{line}: {error.problem}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = error.problem or error.context
-        raise UserError(f"{where}{line}: not valid YAML: {problem}") from None
+        line = f", line {mark.line + 1}" if mark and "\n" in text.strip() else ""
+        invalid = "" if isinstance(error, _Refused) else "not valid YAML: "
+        raise UserError(f"{where}{line}: {invalid}{error.problem or error.context}") from None
     except RecursionError:
         raise UserError(f"{where}: brackets or lists are nested too deeply in it") from None
     except (yaml.YAMLError, ValueError, LookupError) as error:

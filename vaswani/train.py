@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from vaswani.build_errors import named_by_section
+from vaswani.check_config import check_here
 from vaswani.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
@@ -65,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from vaswani.fairseq_config import experiment_config
 
     config = experiment_config(path, overrides)
+    check_here(config)
 
     import torch
 

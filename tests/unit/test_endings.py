@@ -85,6 +85,10 @@ PROBLEMS: List[tuple] = [
     (IsADirectoryError(errno.EISDIR, "Is a directory", "x.yaml"), "x.yaml: Is a directory"),
     (MemoryError("Unable to allocate 3 TiB"), "there is not enough memory: Unable to allocate 3"),
     (MemoryError(), "there is no memory left"),
+    (
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried\nto allocate 9 bytes"),
+        "there is not enough memory (smaller batches need less): DefaultCPUAllocator",
+    ),
 ]
 
 

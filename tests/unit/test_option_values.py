@@ -14,7 +14,7 @@ from transformer_plugin.compat import refusals
 from transformer_plugin.config import ConfigError
 from vaswani import cli
 from vaswani.build_errors import named_by_section
-from vaswani.check_config import check_config
+from vaswani.check_config import check_config, check_here
 from vaswani.errors import UserError
 from vaswani.fairseq_config import experiment_config
 from vaswani.strict_yaml import parse
@@ -81,6 +81,7 @@ def test_a_value_is_refused_by_its_option(override, demo, monkeypatch):
     monkeypatch.setitem(demo[section], name, parse(text, override))
     with pytest.raises(UserError) as stopped:
         check_config(demo)
+        check_here(demo)
     assert str(stopped.value).startswith(key)
     assert "\n" not in str(stopped.value)
 
@@ -91,13 +92,16 @@ optimization.max_update=abc optimization.max_update= optimization.max_update=1.5
 optimization.update_freq=2 optimization.update_freq=[1.5] model.encoder_layers=true
 model.precision=fp64 model.compile=maybe task.source_lang=no task.data=[a]
 lr_scheduler.lr= lr_scheduler.lr=null generation.beam=many checkpoint.save_dir=
-distributed_training.ddp_backend=x
+distributed_training.ddp_backend=x model._name=[x] model._name=5 generation.lenpen=nan
+optimization.lr.0=0.1
 """
 
 
 @pytest.mark.parametrize("override", TYPES.split())
 def test_a_value_of_another_kind_is_refused(override):
-    assert override.partition("=")[0] in refused(override)
+    section, name = override.partition("=")[0].split(".")[:2]
+    sentence = refused(override)
+    assert f"{section}.{name}" in sentence or (name == "_name" and f"no {section} " in sentence)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +148,12 @@ def test_a_recipe_is_no_experiment(capsys):
     assert "no experiment: 'vaswani prepare' takes it" in capsys.readouterr().err
 
 
+def test_a_training_on_gpus_can_be_planned_without_one(demo, monkeypatch):
+    for key, value in (("cpu", True), ("fp16", True)):
+        monkeypatch.setitem(demo.common, key, value)
+    check_config(demo)
+
+
 def test_fairseqs_own_model_keeps_fairseqs_bf16(theirs):
     assert experiment_config(theirs, ["common.bf16=true"]).common.bf16 is True
 
@@ -168,6 +178,17 @@ def test_other_errors_stay_as_they_are():
 
     with pytest.raises(KeyError), named_by_section({}):
         build_model()
+
+
+def test_hydra_says_why_it_stops(capsys):
+    """With Python 3.10, hydra 1.0 ended in a TypeError instead."""
+    import hydra
+    from hydra._internal import utils
+
+    if not hydra.__version__.startswith("1.0."):
+        pytest.skip("the official stack's hydra")
+    utils.print_exception(etype=None, value=ConfigError("the reason"), tb=None)
+    assert capsys.readouterr().err.splitlines()[-1].endswith("ConfigError: the reason")
 
 
 # ---- models that no machine holds ----------------------------------------------------------------

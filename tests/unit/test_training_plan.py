@@ -187,14 +187,6 @@ def test_what_cannot_be_is_one_sentence(argv, said, capsys, tmp_path, monkeypatc
     assert len(lines) == 1 and said in lines[0]
 
 
-def test_the_report_does_not_replace_the_experiment(capsys, tmp_path):
-    mine = tmp_path / "mine.yaml"
-    mine.write_bytes((CONFIGS / "wmt14_en_de_base.yaml").read_bytes())
-    assert cli.main(["plan", str(mine), "--gpus", "8", "--json", str(mine)]) == 1
-    assert "--json" in capsys.readouterr().err
-    assert mine.read_bytes() == (CONFIGS / "wmt14_en_de_base.yaml").read_bytes()
-
-
 def rows(capsys, *argv):
     """The plan that is printed: what → how much; and its last line."""
     assert cli.main(["plan", *argv]) == 0

@@ -74,7 +74,7 @@ def read_index(prefix: str) -> Index:
         with open(index, "rb") as stream:
             magic, version, kind, count = _HEADER.unpack(stream.read(_HEADER.size))
             if magic != _MAGIC or version != 1:
-                raise damaged("this is no index")
+                raise damaged("this is no index of the format mmap, fairseq-preprocess's default")
             if kind not in _TYPES:
                 raise damaged(f"{kind} is no type of tokens")
             if length != _HEADER.size + 12 * count:
@@ -170,7 +170,7 @@ def _name_bad_dictionaries() -> None:
             return original(cls, f, *args, **kwargs)
         try:
             found = original(cls, str(f), *args, **kwargs)
-        except FileNotFoundError:
+        except (FileNotFoundError, TypeError):
             raise
         except Exception as error:  # also of fairseq's own: "Incorrect encoding detected"
             raise DataError(f"{f}: {_trouble(Path(f)) or error}") from None
@@ -196,4 +196,6 @@ def _trouble(path: Path) -> str:
                 seen[word] = number
     except UnicodeError:
         return "not text in UTF-8: prepare the data again"
+    except OSError:  # not a file of this machine
+        pass
     return ""

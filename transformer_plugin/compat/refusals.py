@@ -1,12 +1,16 @@
 """What fairseq accepts or words badly, refused in one sentence."""
 
 import functools
+import sys
+import traceback
 from pathlib import Path
 from typing import Any, Sequence
 
+import hydra
 import torch
 from fairseq import models
 from fairseq.trainer import Trainer
+from hydra._internal import utils as hydra_utils
 
 from ..checkpoints import CheckpointError
 from ..config import ConfigError
@@ -20,6 +24,7 @@ def apply() -> None:
     """Set this file's workarounds."""
     _name_unknown_models()
     _refuse_precisions()
+    _let_hydra_say_why()
 
 
 def _name_unknown_models() -> None:
@@ -68,7 +73,9 @@ def refuse_huge(cfg: Any) -> None:
             weights += d * size(f"max_{'source' if side == 'encoder' else 'target'}_positions")
     there = machine_memory()
     on_paper = torch.empty(0).device.type == "meta"  # 'vaswani plan' takes no memory for it
-    if 4 * weights > there and not on_paper:
+    wrap = sys.modules.get("fairscale.nn.wrap.auto_wrap")
+    sharded = wrap is not None and wrap.ConfigAutoWrap.in_autowrap_context
+    if 4 * weights > there and not on_paper and not sharded:
         raise ConfigError(
             f"the model would have over {weights:,} weights, {4 * weights / 1e9:,.0f} GB, and this "
             f"machine has {there / 1e9:,.0f} GB of memory: lower --encoder-layers, "
@@ -105,6 +112,21 @@ def _refuse_precisions() -> None:
         original(self, cfg, task, model, *args, **kwargs)
 
     Trainer.__init__ = __init__
+
+
+def _let_hydra_say_why() -> None:
+    """What stops fairseq-hydra-train is its last line.
+
+    hydra 1.0 (official) prints it with an argument that Python 3.10 no longer has, and ends in a
+    TypeError of its own.
+    """
+    if not hydra.__version__.startswith("1.0."):
+        return
+
+    def print_exception(etype: Any, value: BaseException, tb: Any) -> None:
+        traceback.print_exception(type(value), value, tb)
+
+    hydra_utils.print_exception = print_exception
 
 
 def refuse_bf16(argv: Sequence[str]) -> None:
