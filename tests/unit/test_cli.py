@@ -4,7 +4,6 @@ One process for all cases: a start of fairseq costs seconds.
 """
 
 import errno
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -179,22 +178,6 @@ def test_a_refused_training_leaves_no_run(small, tmp_path, capsys):
     folder = tmp_path / "runs" / "x"
     refused(capsys, "train", str(small), "model.dropout=1.5", f"run={folder}")
     assert not folder.exists()
-
-
-def test_an_average_older_than_the_training_is_named(tmp_path, capsys):
-    from vaswani.generate import tell_if_stale
-
-    checkpoints = tmp_path / "checkpoints"
-    checkpoints.mkdir()
-    average, last = checkpoints / "checkpoint_average_last5.pt", checkpoints / "checkpoint_last.pt"
-    for path, seconds in ((last, 100), (average, 200)):
-        path.touch()
-        os.utime(path, (seconds, seconds))
-    tell_if_stale(average, tmp_path)
-    assert capsys.readouterr().err == ""
-    os.utime(last, (300, 300))
-    tell_if_stale(average, tmp_path)
-    assert "training went on after" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch, capsys):
