@@ -33,7 +33,7 @@ for _side in ("encoder", "decoder"):
     SMALL += [f"--{_side}-ffn-embed-dim", "64", f"--{_side}-attention-heads", "4"]
 """Our tiny preset made smaller still, as flags."""
 
-_first: Dict[str, DictConfig] = {}  # of each task; see configuration()
+_first: Dict[str, DictConfig] = {}  # of each task and score; see configuration()
 
 ON_CPU = ["--user-dir", PLUGIN, "--cpu", "--num-workers", "0", "--no-progress-bar"]
 
@@ -126,11 +126,13 @@ def validate(data: Path, path: str, *extra: str) -> List[str]:
 def configuration(args: argparse.Namespace) -> DictConfig:
     """As ``convert_namespace_to_omegaconf`` for decoding, without its seconds in hydra each time.
 
-    The first one of a task is made by it; the others are copies with the values of ``args`` put in.
+    The first one of a task and a kind of score is made by it; the others are copies with the values
+    of ``args`` put in.
     """
-    if args.task not in _first:
-        _first[args.task] = convert_namespace_to_omegaconf(args)
-    cfg = copy.deepcopy(_first[args.task])
+    kind = f"{args.task} {args.scoring}"
+    if kind not in _first:
+        _first[kind] = convert_namespace_to_omegaconf(args)
+    cfg = copy.deepcopy(_first[kind])
     OmegaConf.set_struct(cfg, False)
     for section in cfg.values():
         for name in section if isinstance(section, DictConfig) else []:

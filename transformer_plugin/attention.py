@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import LayerCache
+from .dropout import Dropout
 from .linear import Linear
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
@@ -142,7 +143,7 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.key_dim = key_dim or embed_dim // num_heads
         self.value_dim = value_dim or embed_dim // num_heads
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)  # of the weights: the kernels apply its rate
         self.implementation = implementation
         self.out_proj = Linear(num_heads * self.value_dim, embed_dim)  # W^O
 
@@ -184,7 +185,7 @@ class MultiHeadAttention(nn.Module):
         Returns:
             [B, T, D], and the weights [B, H, T, S] or None.
         """
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout.rate
         weights = None
         if need_weights or self.implementation_for(query) == "readable":
             heads, weights = readable_attention(query, key, value, mask, dropout)

@@ -22,6 +22,7 @@ Field types are written ``Optional[int]``: fairseq's argument maker does not kno
 Boolean options default to False: fairseq turns a True default into a flag that switches it off.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, List, Optional
 
@@ -204,8 +205,8 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         if not 0 <= getattr(cfg, name) < 1:
             raise ConfigError(f"{flag(name)} must be in [0, 1), not {getattr(cfg, name)}")
-    if cfg.layer_norm_eps <= 0:
-        raise ConfigError(f"--layer-norm-eps must be above 0, not {cfg.layer_norm_eps}")
+    if not 0 < cfg.layer_norm_eps < math.inf:
+        raise ConfigError(f"--layer-norm-eps must be a number above 0, not {cfg.layer_norm_eps}")
     if cfg.encoder_embed_dim != cfg.decoder_embed_dim:
         raise ConfigError(
             f"--encoder-embed-dim {cfg.encoder_embed_dim} and --decoder-embed-dim "

@@ -27,7 +27,9 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Each element becomes 0 with probability p, the others grow by 1 / (1 - p); only in training.
+    """Each element becomes 0 with probability p, the others grow by 1 / (1 - p).
+
+    Only in training, unless ``in_inference`` is set (fairseq's ``--retain-dropout``).
 
     Args:
         p: P_drop, in [0, 1)
@@ -36,16 +38,22 @@ class Dropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
+        self.in_inference = False
+
+    @property
+    def rate(self) -> float:
+        """p while dropout is on, else 0."""
+        return self.p if self.training or self.in_inference else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape; the result has the same."""
-        if not self.training or self.p == 0:
+        if not self.rate:
             return x
         return x * keep_mask(x, self.p) if x.device.type == "cpu" else F.dropout(x, self.p)
 
     def added(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + Dropout(x), in one pass over memory where that can be had."""
-        if not self.training or self.p == 0 or x.device.type != "cpu":
+        if not self.rate or x.device.type != "cpu":
             return residual + self(x)
         return torch.addcmul(residual, x, keep_mask(x, self.p))
 

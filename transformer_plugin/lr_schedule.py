@@ -103,8 +103,10 @@ def refuse_ignored_lr(lr: List[float], d_model: int, warmup_updates: int) -> Non
     fairseq's default cannot be told from the same value given by hand, which therefore passes.
     """
     if lr != OptimizationConfig().lr:
-        factor = max(lr) * (d_model * warmup_updates) ** 0.5
+        usable = bool(lr) and all(0 < rate < math.inf for rate in lr)
+        factor = max(lr) * (d_model * warmup_updates) ** 0.5 if usable else 1.0
+        instead = f", or give --lr-factor {factor:.6g} for the same peak" if usable else ""
         raise ConfigError(
             f"--lr {', '.join(map(str, lr))} would be ignored by vaswani_inverse_sqrt: leave it "
-            f"out, or give --lr-factor {factor:.6g} for the same peak"
+            f"out{instead}"
         )

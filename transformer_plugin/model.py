@@ -1,6 +1,7 @@
 """The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
 
 import logging
+import re
 from typing import Any, Mapping
 
 import torch
@@ -18,6 +19,7 @@ from .config import (
     check_model_config,
 )
 from .decoder import VaswaniDecoder
+from .dropout import Dropout
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
 from .initialisation import initialise
@@ -73,8 +75,14 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         """As fairseq's; the matrices are put once into the form that is quick to multiply by.
 
         With ``--precision bf16`` they become bf16. On a CPU they may be kept in a second order.
+
+        Raises:
+            CheckpointError: a parameter is not finite.
+            ConfigError: ``--retain-dropout-modules`` cannot be followed.
         """
+        check_finite(self)
         super().prepare_for_inference_(cfg)
+        retain_dropout(self, cfg.generation)
         device = self.decoder.output_projection.weight.device
         in_bf16 = str(self.cfg.precision) == "bf16" and has_bf16_units(device.type)
         for module in self.modules():
@@ -144,6 +152,48 @@ def input_embedding(
     else:
         positions = SinusoidalPositions(tokens.embedding_dim, str(cfg.sinusoid_layout))
     return InputEmbedding(tokens, positions, cfg.dropout)
+
+
+def check_finite(model: nn.Module) -> None:
+    """Raises CheckpointError, naming the parameter, where one has a NaN or an infinity."""
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise CheckpointError(
+                f"the model cannot decode: its parameter {name} has numbers that are not finite; "
+                "its training has diverged, or the file is damaged: take an earlier checkpoint"
+            )
+
+
+def retain_dropout(model: nn.Module, generation: Any) -> None:
+    """``--retain-dropout``: dropout stays on in decoding, so that each seed decodes otherwise.
+
+    ``--retain-dropout-modules`` names the classes in which it stays on, such as ``EncoderLayer`` or
+    ``FeedForward``; not given, all.
+
+    Raises:
+        ConfigError: no dropout is in a module of that name, or none at all, or none is retained.
+    """
+    given = getattr(generation, "retain_dropout_modules", None)
+    names = re.findall(r"\w+", given) if isinstance(given, str) else given
+    if not getattr(generation, "retain_dropout", False):
+        if names:
+            raise ConfigError("--retain-dropout-modules has no effect without --retain-dropout")
+        return
+    known = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Dropout) and module.p:
+            parents = [path.rsplit(".", n)[0] for n in range(1, path.count(".") + 1)]
+            owners = {type(model.get_submodule(parent)).__name__ for parent in parents}
+            known |= owners - {"ModuleList"}
+            module.in_inference = not names or not owners.isdisjoint(names)
+    if not known:
+        raise ConfigError("--retain-dropout: this model has no dropout (every P_drop is 0)")
+    wrong = [name for name in names or [] if name not in known]
+    if wrong:
+        raise ConfigError(
+            f"--retain-dropout-modules: no dropout is in a module named {', '.join(wrong)}; "
+            f"this model has {', '.join(sorted(known))}"
+        )
 
 
 def compile_layers(model: nn.Module) -> None:

@@ -7,7 +7,7 @@ kernel reads and writes each number once.
 import ast
 import logging
 import math
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer
@@ -98,7 +98,7 @@ class VaswaniAdam(FairseqOptimizer):
     def optimizer_config(self) -> Dict[str, Any]:
         """The options of torch's optimizer."""
         return {
-            "lr": self.cfg.lr[0],
+            "lr": first_rate(self.cfg.lr),
             "betas": read_betas(self.cfg.adam_betas),
             "eps": not_negative("--adam-eps", self.cfg.adam_eps),
             "weight_decay": not_negative("--weight-decay", self.cfg.weight_decay),
@@ -108,6 +108,18 @@ class VaswaniAdam(FairseqOptimizer):
     def supports_flat_params(self) -> bool:
         """True: under ``--fp16`` fairseq may hand over one long parameter."""
         return True
+
+    @property
+    def supports_memory_efficient_fp16(self) -> bool:
+        """Never: fairseq asks only where weights, and with them our kernels' moments, are fp16.
+
+        Raises:
+            ConfigError: always; fairseq would say "Unsupported optimizer".
+        """
+        raise ConfigError(
+            "--memory-efficient-fp16 does not go with vaswani_adam, which would keep its moments "
+            "in fp16: give --fp16, --precision bf16, or --optimizer adam"
+        )
 
     def clip_grad_norm(
         self, max_norm: float, aggregate_norm_fn: Optional[Callable[[Tensor], Tensor]] = None
@@ -133,6 +145,13 @@ def total_norm(tensors: List[Tensor]) -> Tensor:
     if not tensors:
         return torch.tensor(0.0)
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+
+
+def first_rate(rates: Sequence[float]) -> float:
+    """The first of the rates of ``--lr``; raises ConfigError unless all are numbers above 0."""
+    if not rates or not all(0 < rate < math.inf for rate in rates):
+        raise ConfigError(f"--lr must be one number above 0, or several, not {list(rates)}")
+    return rates[0]
 
 
 def read_betas(given: Any) -> Tuple[float, float]:

@@ -4,16 +4,19 @@ A verb's module offers ``add_arguments(parser)`` and ``run(args) -> int``, and i
 fairseq only inside its functions, so that ``--help`` answers at once.
 
 Exit codes: 0 done (warnings included), 1 the user's problem (one sentence on stderr),
-2 usage, 130 interrupted.
+2 usage, 130 interrupted, 143 terminated, 141 (in silence) where nobody reads the output any more.
 """
 
 import argparse
+import contextlib
 import errno
 import importlib
 import importlib.metadata
+import signal
 import sys
 from typing import Dict, List, Optional, Tuple
 
+from vaswani import signals
 from vaswani.errors import UserError
 from vaswani.experiment import nearest
 
@@ -74,13 +77,13 @@ def is_users_problem(error: BaseException) -> bool:
     return False
 
 
-def main(argv: Optional[List[str]] = None) -> int:
-    """Run one command line and return its exit code."""
+def run_verb(argv: Optional[List[str]]) -> int:
+    """Parse one command line and run its verb; returns the exit code."""
     parser = top_parser()
     args = parser.parse_args(argv)
     if args.verb is None:
         parser.print_help()
-        return 0
+        parser.exit()
     if args.verb not in VERBS:
         parser.error(
             f"there is no verb '{args.verb}'{nearest(args.verb, list(VERBS))}; "
@@ -94,25 +97,49 @@ def main(argv: Optional[List[str]] = None) -> int:
     )
     module.add_arguments(verb_parser)
     # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
-    verb_args = verb_parser.parse_intermixed_args(args.rest)
-    try:
-        return int(module.run(verb_args))
-    except KeyboardInterrupt:
-        print(f"\nvaswani {args.verb}: interrupted; the same command continues.", file=sys.stderr)
-        return 130
-    except ImportError as error:
+    code = int(module.run(verb_parser.parse_intermixed_args(args.rest)))
+    if sys.stdout is not None:  # a closed one is
+        sys.stdout.flush()  # where it fails, it fails here
+    return code
+
+
+def problem_of(error: BaseException) -> Optional[str]:
+    """The sentence for an error that is the user's problem; None for a bug."""
+    if is_users_problem(error):
+        return str(error)
+    if isinstance(error, ImportError):
         if not error.name or error.name.split(".")[0] in ("vaswani", "transformer_plugin"):
-            raise
-        problem = f"the package '{error.name}' is missing: run 'make setup', or pip install it"
-    except OSError as error:
-        if error.filename is None and error.errno not in DISK_FULL:
-            raise
-        problem = f"{error.filename or 'writing failed'}: {error.strerror}"
-    except Exception as error:
-        if not is_users_problem(error):
-            raise
-        problem = str(error)
-    print(f"vaswani {args.verb}: {' '.join(problem.split())}", file=sys.stderr)
+            return None
+        return f"the package '{error.name}' is missing: run 'make setup', or pip install it"
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_FULL):
+        name = "writing failed" if error.filename is None else str(error.filename)
+        return f"{name}: {error.strerror}"
+    return None
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run one command line and return its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    name = " ".join(["vaswani", *words[:1]])
+    with signals.heard() as heard:
+        try:
+            return run_verb(argv)
+        except BaseException as error:
+            if heard or isinstance(error, KeyboardInterrupt):
+                terminated = signal.SIGTERM in heard
+                what = "terminated" if terminated else "interrupted"
+                with contextlib.suppress(OSError):
+                    print(f"\n{name}: {what}; the same command continues.", file=sys.stderr)
+                return signals.TERMINATED if terminated else signals.INTERRUPTED
+            if isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone():
+                return signals.NO_READER
+            problem = problem_of(error)
+            if problem is None:
+                raise
+    print(f"{name}: {' '.join(problem.split())}", file=sys.stderr)
+    signals.output_is_gone()
     return 1
 
 

@@ -1,14 +1,10 @@
 """What must be true of a data-bin before a training starts: each failure one sentence."""
 
-import struct
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from vaswani.errors import UserError
 from vaswani.files import sha256_of
-
-_INDEX_MAGIC = b"MMIDIDX\x00\x00"
-_INDEX_HEADER = struct.Struct("<9sQBQ")
 
 
 def pairs_in(folder: Path) -> List[Tuple[str, str]]:
@@ -18,17 +14,27 @@ def pairs_in(folder: Path) -> List[Tuple[str, str]]:
     return [(source, target) for source, target in dict.fromkeys(pairs)]
 
 
-def check_data(config: Any) -> None:
-    """Check folder, pair, splits and dictionaries before a training; fill in the pair.
+def check_data(config: Any) -> List[str]:
+    """Check folder, pair, splits and dictionaries before a training; fill in what is not given.
+
+    The languages, and the switch without which fairseq stops at a validation sentence that is too
+    long: such sentences are left out as they are in training.
+
+    Returns:
+        What is left out of training and of validation, each a sentence to show.
 
     Raises:
         UserError: something is missing, empty or does not fit the model.
+        DataError: something is damaged.
     """
     folder = check_pair(config.task)
-    source, target = config.task.source_lang, config.task.target_lang
-    for split in [config.dataset.train_subset, *config.dataset.valid_subset.split(",")]:
-        check_split(folder, split, source, target)
     check_dictionaries(config, folder)
+    remarks = check_lengths(config, folder, config.dataset.train_subset, "training")
+    if config.dataset.disable_validation:
+        return remarks
+    for split in config.dataset.valid_subset.split(","):
+        remarks += check_lengths(config, folder, split, "validation")
+    return remarks
 
 
 def check_pair(task: Any) -> Path:
@@ -70,38 +76,92 @@ def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
     raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(there)}")
 
 
-def check_split(folder: Path, split: str, source: str, target: str) -> None:
-    """Raises UserError unless both sides are there, as long as each other, and not empty."""
+def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]:
+    """The sentences' lengths of both sides, each an array [N].
+
+    Raises:
+        UserError: the sides are not as long as each other, or empty.
+        DataError: a file is missing or damaged, or its dictionary is another one.
+    """
+    from fairseq.data import Dictionary
+
+    from transformer_plugin.compat.data import check_text, read_index
+
     prefix = split_prefix(folder, split, source, target)
-    lengths = [sentences(Path(f"{prefix}.{lang}")) for lang in (source, target)]
-    if lengths[0] != lengths[1] or lengths[0] == 0:
+    sizes = [read_index(f"{prefix}.{language}").sizes for language in (source, target)]
+    if len(sizes[0]) != len(sizes[1]) or len(sizes[0]) == 0:
         raise UserError(
-            f"{prefix} has {lengths[0]:,} {source} and {lengths[1]:,} {target} sentences: it "
+            f"{prefix} has {len(sizes[0]):,} {source} and {len(sizes[1]):,} {target} sentences: it "
             "should have as many of both, and some; prepare it again"
         )
+    for language in (source, target):
+        path = folder / f"dict.{language}.txt"
+        words = check_text(f"{prefix}.{language}", len(Dictionary.load(str(path))), str(path))
+        if words.unknown == 1:
+            raise UserError(
+                f"{prefix}.{language} has no word that {path} knows (all are <unk>): there is "
+                "nothing to learn; prepare the data again"
+            )
+    return sizes
+
+
+def check_lengths(config: Any, folder: Path, split: str, use: str) -> List[str]:
+    """What of a split is left out for its length (a sentence or none); ``use`` names the split.
+
+    Raises:
+        UserError: nothing is left, or a sentence of the validation fits into no batch.
+        DataError: a file is missing or damaged.
+    """
+    import numpy as np
+
+    task, dataset = config.task, config.dataset
+    source, target = check_split(folder, split, task.source_lang, task.target_lang)
+    if task.get("truncate_source"):
+        source = np.minimum(source, task.max_source_positions)
+    most = dict(zip(("source", "target"), positions(config), strict=True))
+    keys = [f"task.max_{side}_positions={limit}" for side, limit in most.items()]
+    if use == "training" and dataset.max_tokens:
+        most = {side: min(limit, dataset.max_tokens) for side, limit in most.items()}
+        keys.append(f"dataset.max_tokens={dataset.max_tokens}")
+    fits = (source <= most["source"]) & (target <= most["target"])
+    where = f"{folder}/{split}: {len(fits) - fits.sum():,} of {len(fits):,} {use} sentences"
+    reason = f"are longer than {' or '.join(keys)} allows"
+    if not fits.any():
+        raise UserError(f"{where} {reason}: none is left; raise it, or shorten the sentences")
+    longest = int(np.maximum(source, target)[fits].max())
+    if use == "validation" and (dataset.max_tokens_valid or longest) < longest:
+        raise UserError(
+            f"{folder}/{split} has a sentence of {longest:,} tokens, which fits into no batch of "
+            f"dataset.max_tokens_valid={dataset.max_tokens_valid} (as dataset.max_tokens, unless "
+            f"given): give dataset.max_tokens_valid={max(longest, 4096)}"
+        )
+    if fits.all():
+        return []
+    dataset.skip_invalid_size_inputs_valid_test = (
+        use == "validation" or dataset.skip_invalid_size_inputs_valid_test
+    )
+    return [f"{where} {reason}, and are left out"]
+
+
+def positions(config: Any) -> Tuple[int, int]:
+    """The longest source and the longest target sentence that task and model take, in tokens."""
+    found = [
+        [section.get(f"max_{side}_positions") for section in (config.task, config.model)]
+        for side in ("source", "target")
+    ]
+    source, target = (min([int(n) for n in pair if n] or [2**31]) for pair in found)
+    return source, target
 
 
 def sentences(path: Path) -> int:
-    """How many sentences a binarised file (named without .idx) holds, read off its index.
-
-    fairseq's index: a magic word, version (8 bytes), type (1), N (8), N sizes of 4 bytes, N offsets
-    of 8. Read here because fairseq's reader answers a damaged one with errors from its destructors.
+    """How many sentences a binarised file (named without .idx) holds; the index is checked.
 
     Raises:
-        UserError: the files are missing, or the index or the binary is cut short.
+        DataError: the files are missing, or the index cannot be that of the binary.
     """
-    damaged = UserError(f"{path}.idx and .bin are missing or damaged: prepare the data again")
-    try:
-        content = Path(f"{path}.idx").read_bytes()
-        size = Path(f"{path}.bin").stat().st_size
-        magic, _, _, count = _INDEX_HEADER.unpack_from(content)
-        last = struct.unpack_from("<Q", content, len(content) - 8)[0] if count else -1
-    except (FileNotFoundError, struct.error):
-        raise damaged from None
-    whole = len(content) == _INDEX_HEADER.size + 12 * count and size > last
-    if magic != _INDEX_MAGIC or not whole:
-        raise damaged
-    return int(count)
+    from transformer_plugin.compat.data import read_index
+
+    return len(read_index(str(path)).sizes)
 
 
 def check_dictionaries(config: Any, folder: Path) -> None:

@@ -55,24 +55,14 @@ def find_config(name: str, kind: str = "") -> Path:
 
 
 def read_yaml(path: Path) -> Dict[str, Any]:
-    """A YAML file whose top level is a table.
+    """A YAML file whose top level is a table, read strictly: see ``strict_yaml``.
 
     Raises:
         UserError: not readable as YAML (with the line), or not a table.
     """
-    import yaml
+    from vaswani.strict_yaml import read_table  # not above: PyYAML is not needed for --help
 
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not valid YAML: {error.problem or error.context}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: not valid YAML in UTF-8: {error}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: expected sections such as 'task:' and 'model:', found none")
-    return content
+    return read_table(path)
 
 
 def find_run(name: str) -> Path:

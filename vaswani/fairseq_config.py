@@ -9,11 +9,14 @@ import argparse
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
+from vaswani.check_config import check_config
+from vaswani.check_types import check_types
 from vaswani.errors import UserError
 from vaswani.experiment import nearest, read_yaml
 from vaswani.plugin_dir import plugin_dir
+from vaswani.strict_yaml import parse
 
 #: sections whose keys depend on the component that ``_name`` chooses
 COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
@@ -49,17 +52,38 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
     from omegaconf.errors import OmegaConfBaseException
 
     table = read_yaml(path)
+    refuse_other_tables(table, path)
     table.pop("hydra", None)  # hydra's own settings
-    given = OmegaConf.merge(table, OmegaConf.from_dotlist(checked_overrides(overrides)))
-    given = OmegaConf.to_container(given)
-    check_names(given, str(path))
     try:
+        given = OmegaConf.create(table)
+        for changed, value in checked_overrides(overrides).items():
+            OmegaConf.update(given, changed, value, merge=True)
+        given = OmegaConf.to_container(given)
+        check_names(given, str(path))
         config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)
-        return completed(config)
+        config = completed(config)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None)
         where = f"{path}: {key}" if key else str(path)
         raise UserError(f"{where}: {str(error).splitlines()[0]}") from None
+    check_config(config)
+    return config
+
+
+def refuse_other_tables(table: Dict[str, Any], path: Path) -> None:
+    """Raises UserError for a YAML file of this project that is no experiment."""
+    if "rows" in table and "base" in table:
+        raise UserError(
+            f"{path} is a table of changes to an experiment, {table['base']}, and no experiment: "
+            f"'vaswani reproduce {table['base']} --row ROW' trains a row of it"
+        )
+    if "model" not in table and not {"task", "dataset", "optimization"} & set(table):
+        for key in ("bpe", "parts", "train", "generate"):
+            if key in table:
+                raise UserError(
+                    f"{path} is a recipe or a manifest of data ('{key}:'), and no experiment: "
+                    "'vaswani prepare' takes it"
+                )
 
 
 def completed(config: Any) -> Any:
@@ -113,16 +137,24 @@ def hand_over(config: Any) -> Any:
     return config
 
 
-def checked_overrides(overrides: Sequence[str]) -> List[str]:
-    """The overrides, each ``section.key=value``; raises UserError for anything else."""
+def checked_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
+    """The overrides' values by their keys; of one that is given twice, the last.
+
+    Raises:
+        UserError: one is not ``section.key=value``, or its value reads as something else.
+    """
+    found: Dict[str, Any] = {}
     for override in overrides:
-        key, equals, _ = override.partition("=")
-        if not equals or "." not in key:
+        key, equals, text = override.partition("=")
+        if not equals or "." not in key or not all(key.split(".")):
             raise UserError(
                 f"'{override}' is no override: write section.key=value, for example "
                 "optimization.max_update=1000, or run=NAME"
             )
-    return list(overrides)
+        if not text.strip():
+            raise UserError(f"'{override}' has no value: write {key}=VALUE, or {key}=null for none")
+        found[key] = parse(text, override)
+    return found
 
 
 def check_names(given: Dict[str, Any], where: str) -> None:
@@ -137,21 +169,31 @@ def check_names(given: Dict[str, Any], where: str) -> None:
             )
         if keys is not None and not isinstance(keys, dict):
             raise UserError(f"{where}: section '{section}' should hold 'key: value' lines")
-        known: Optional[List[str]] = None
+        known: Optional[Dict[str, Any]] = None
         if section in COMPONENTS:
             known = component_keys(section, keys, where)
         elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
-            known = [item.name for item in dataclasses.fields(sections[section].default)]
+            known = types_of(sections[section].default)
         for key in keys or {}:
             if known is not None and key not in known:
-                raise UserError(f"{where}: {section} has no key '{key}'{nearest(str(key), known)}")
+                offer = nearest(str(key), list(known))
+                raise UserError(f"{where}: {section} has no key '{key}'{offer}")
+        check_types(keys or {}, known or {}, f"{where}: {section}")
     for section in COMPONENTS:
         if not given.get(section):
             raise UserError(f"{where}: section '{section}' is missing")
 
 
-def component_keys(section: str, keys: Any, where: str) -> Optional[List[str]]:
-    """The keys of the component that ``_name`` chooses; None where fairseq does not list them.
+def types_of(section: Any) -> Dict[str, Any]:
+    """The keys of a dataclass and their types; None for a type that is not known."""
+    return {
+        item.name: None if isinstance(item.type, str) else item.type
+        for item in dataclasses.fields(section)
+    }
+
+
+def component_keys(section: str, keys: Any, where: str) -> Optional[Dict[str, Any]]:
+    """Keys and types of the component that ``_name`` chooses; None where fairseq lists none.
 
     Raises:
         UserError: ``_name`` is missing or not registered.
@@ -179,11 +221,19 @@ def component_keys(section: str, keys: Any, where: str) -> Optional[List[str]]:
             f"{where}: there is no {section} '{name}'{nearest(str(name), list(registry))}"
         )
     if configs.get(name) is not None:
-        return ["_name", *configs[name].__dataclass_fields__]
+        return {"_name": str, **types_of(configs[name])}
     if section == "model":
         # fairseq's older models declare their options on a parser, and a few by a default only
         parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
         registry[name].add_args(parser)
         ARCH_CONFIG_REGISTRY[name](defaults)
-        return ["_name", *(action.dest for action in parser._actions), *vars(defaults)]
+        found = {action.dest: types_of_argument(action) for action in parser._actions}
+        return {"_name": str, **dict.fromkeys(vars(defaults)), **found}
     return None
+
+
+def types_of_argument(action: argparse.Action) -> Any:
+    """The type of an option that is declared on a parser; None if it is not known."""
+    if isinstance(action.const, bool):
+        return bool
+    return Optional[action.type] if action.type in (int, float, str) else None

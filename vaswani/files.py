@@ -27,9 +27,13 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     text: Dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
-        with os.fdopen(descriptor, mode, **text) as stream:
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)  # the one that a user knows of
+        raise
+    try:
+        with os.fdopen(handle, mode, **text) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -37,9 +41,11 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         os.umask(umask)
         os.chmod(aside, 0o666 & ~umask)  # mkstemp makes 0600; give what open() would have given
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(aside)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, aside):
+            error.filename, error.filename2 = str(path), None
         raise
 
 

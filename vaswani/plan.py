@@ -10,12 +10,14 @@ fairseq makes of the data; where there is no data yet, they are estimated. Memor
 
 import argparse
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani import arithmetic
 from vaswani.batching import Batch, choose_batch, count_parameters, most_tokens, training_text
+from vaswani.build_errors import named_by_section
 from vaswani.errors import UserError
 from vaswani.experiment import find_config
 from vaswani.files import atomic_write
@@ -53,8 +55,11 @@ def run(args: argparse.Namespace) -> int:
         ("--memory", args.memory),
         ("--tokens-per-second", args.tokens_per_second),
     ):
-        if value is not None and value <= 0:
-            raise UserError(f"{name} must be above 0, not {value:g}")
+        if value is not None and not 0 < value < math.inf:
+            raise UserError(f"{name} must be a number above 0, not {value:g}")
+    experiment, report = find_config(args.config), Path(args.json or "")
+    if args.json and report.exists() and report.samefile(experiment):
+        raise UserError(f"--json {report} is the experiment itself: name another file")
     found = plan(args)
     path = None
     if args.json:
@@ -84,9 +89,10 @@ def plan(args: argparse.Namespace) -> Dict[str, Any]:
     config = experiment_config(path, overrides)
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
-    text = training_text(config, args.data)
-    sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
-    parameters = count_parameters(config, text.task)
+    with named_by_section(config):
+        text = training_text(config, args.data)
+        sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
+        parameters = count_parameters(config, text.task)
     most = most_tokens(sizes, parameters, args.memory)
     batch = choose_batch(config, text, args.gpus, most)
     found = {

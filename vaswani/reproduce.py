@@ -29,6 +29,8 @@ from vaswani.translations import Translations
 
 STAGES = ("plan", "prepare", "train", "average", "generate", "score")
 RECIPES = ("paper", "t2t", "fairseq")
+#: seconds that a stage has to end by itself
+PATIENCE = 10
 #: what trains in minutes on a CPU, to see the whole way
 TRIAL = (
     "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
@@ -161,7 +163,7 @@ def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
     chosen = batch_of(order, gpus) if stage == "train" else []
     command = commands(order, chosen, gpus, here)[stage]
     print(f"\n== {stage}: {shlex.join(command)}", file=sys.stderr, flush=True)
-    code = subprocess.call([sys.executable, "-m", "vaswani.cli", *command[1:]])
+    code = run_command([sys.executable, "-m", "vaswani.cli", *command[1:]])
     if code:
         print(
             f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
@@ -169,6 +171,20 @@ def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
             file=sys.stderr,
         )
     return abs(code)
+
+
+def run_command(command: List[str]) -> int:
+    """A command's exit code. One that is interrupted with us is waited for: it may be saving."""
+    process = subprocess.Popen(command)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:  # only we were told to stop
+            process.terminate()
+            process.wait()
+        raise
 
 
 def is_averaged(order: Order) -> bool:

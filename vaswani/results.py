@@ -91,7 +91,7 @@ def find_row(name: str, asked: str) -> Tuple[str, str, List[str], Dict[str, Any]
     Raises:
         UserError: there is no such row, or not of this experiment.
     """
-    table = read_yaml(find_config("table3"))
+    table = read_rows()
     rows = {spelt(row).lower(): row for row in table["rows"]}
     row = rows.get(spelt(asked).lower())
     if row is None:
@@ -105,6 +105,26 @@ def find_row(name: str, asked: str) -> Tuple[str, str, List[str], Dict[str, Any]
     if row == "big":
         return big, row, [], table["rows"][row]
     return table["base"], row, table["rows"][row]["change"], table["rows"][row]
+
+
+def read_rows() -> Dict[str, Any]:
+    """Table 3: ``base``, the experiment of its rows, and ``rows``.
+
+    Raises:
+        UserError: the file is another table.
+    """
+    path = find_config("table3")
+    table = read_yaml(path)
+    rows = table.get("rows")
+    if not isinstance(table.get("base"), str) or not isinstance(rows, dict):
+        raise UserError(f"{path}: expected 'base: EXPERIMENT' and 'rows:', found none")
+    for name, row in rows.items():
+        whole = isinstance(row, dict) and {"change", "ppl", "bleu"} <= set(row)
+        if not whole or not isinstance(row["change"], list):
+            raise UserError(
+                f"{path}: row '{name}' should have 'change: [key=value, …]', 'ppl:' and 'bleu:'"
+            )
+    return table
 
 
 def finished(order: Order) -> bool:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from vaswani.build_errors import named_by_section
 from vaswani.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
@@ -78,9 +79,11 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     config.checkpoint.save_dir = str(used)
-    data_bin.check_data(config)
+    remarks = data_bin.check_data(config)
     data = data_bin.fingerprint(config)
     if launch.rank == 0:
+        for remark in remarks:
+            print(f"warning: {remark}", file=sys.stderr)
         lead(config, data, folder, launch)
     else:
         start(config, data, folder, launch, None)
@@ -229,7 +232,8 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
         # only now: importing it sets up logging to the terminal unless there are handlers already
         from fairseq_cli.train import main
 
-        main(hand_over(config))
+        with named_by_section(config):
+            main(hand_over(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")
         raise UserError(diverged(str(error), Path(config.checkpoint.save_dir))) from None
@@ -263,9 +267,20 @@ def diverged(reason: str, checkpoints: Path) -> str:
     )
 
 
+class LogFile(logging.FileHandler):
+    """A log whose file cannot be written ends the training; logging would print a stack trace."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
+        """Raise what writing raised; of a full disk, with the file's name."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = self.baseFilename
+        raise
+
+
 def log_file(path: Path, level: int) -> logging.Handler:
     """A handler that appends messages to a file, which is made when there is one."""
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler = LogFile(path, encoding="utf-8", delay=True)
     handler.setLevel(level)
     handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
     return handler

@@ -55,7 +55,9 @@ WAYS: Dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(w, marks=[pytest.mark.slow] if w != "beam" else []) for w in WAYS]
+)
 def test_their_generator_becomes_torchscript(way: str, tmp_path: Path) -> None:
     """Model, ensemble and search in one program, which decodes what they decode."""
     words, (source, _, _) = dictionary(), batch()
@@ -114,6 +116,7 @@ def test_their_transformer_resumes_reproducibly(tiny_data_bin, their_transformer
             assert torch.equal(value, resumed[name]), name
 
 
+@pytest.mark.slow
 def test_their_transformer_decodes_as_without_the_plugin(tiny_data_bin, their_transformers):
     """Without it, weights in memory: newer torch does not let fairseq read its own checkpoints."""
     checkpoint = their_transformers / "checkpoint_last.pt"

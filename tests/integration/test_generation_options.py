@@ -190,8 +190,7 @@ def test_sampling_only_the_best_token_is_greedy_search(tiny_data_bin, trained):
 def test_diverse_beam_groups_begin_differently(tiny_data_bin, trained):
     """Groups of one, strongly kept apart, choose four different first words.
 
-    By fairseq-interactive: fairseq-generate mixes up the sentences' numbers in data sets and in
-    batches here, and stops with any model unless one batch holds all sentences.
+    By fairseq-interactive; test_every_generation_flag.py has fairseq-generate.
     """
     options = ["--diverse-beam-groups", "4", "--diverse-beam-strength", "1000", "--nbest", "4"]
     options += ["--min-len", "3", "--max-len-b", "3", "--buffer-size", "8"]

@@ -129,7 +129,7 @@ def test_decoding_stops_at_a_sentence_over_the_limits_unless_told_to_skip_it(odd
     """Sinusoids have no limit: the task's decides, which may be another than in training."""
     checkpoint = odd_run / "checkpoint_last.pt"
     limits = ["--max-source-positions", "20", "--max-target-positions", "20", "--max-len-b", "5"]
-    with pytest.raises(Exception, match="#3 is invalid.*skip-invalid-size-inputs-valid-test"):
+    with pytest.raises(Exception, match="#3.*skip-invalid-size-inputs-valid-test"):
         stock.generate(odd_run, checkpoint, *limits)
     with stock.logged() as said:
         lines = stock.generate(

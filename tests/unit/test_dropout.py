@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from transformer_plugin.attention import SelfAttention
 from transformer_plugin.dropout import LEVELS, Dropout, keep_mask
 
 
@@ -78,3 +79,20 @@ def test_added_to_a_residual():
     for grad, copy in zip(grads, copies, strict=True):
         torch.testing.assert_close(grad, copy.grad, rtol=0, atol=1e-12)
     assert dropout.eval().added(*parts).equal(parts[0] + parts[1])
+
+
+def test_kept_in_inference():
+    """``in_inference`` drops in evaluation too; in attention, the weights by either way."""
+    dropout = Dropout(0.5).eval()
+    x = torch.ones(100)
+    assert dropout(x).equal(x) and dropout.rate == 0
+    dropout.in_inference = True
+    assert set(dropout(x).tolist()) == {0.0, 2.0}
+    assert set(dropout.added(x, x).tolist()) == {1.0, 3.0}
+    for implementation in ("readable", "fast"):
+        attention = SelfAttention(8, 2, dropout=0.5, implementation=implementation).eval()
+        source = torch.randn(1, 9, 8)
+        plain, _ = attention(source)
+        assert torch.equal(attention(source)[0], plain)
+        attention.dropout.in_inference = True
+        assert not torch.allclose(attention(source)[0], plain)

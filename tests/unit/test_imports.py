@@ -17,7 +17,7 @@ COMMANDS = ROOT / "vaswani"
 # file of the plugin (a folder stands for its __init__.py) → the files of the plugin that it may
 # import, lowest first
 MAY_IMPORT = {
-    "attention": {"cache", "linear"},
+    "attention": {"cache", "dropout", "linear"},
     "cache": set(),
     "linear": set(),
     "dropout": set(),
@@ -57,10 +57,12 @@ MAY_IMPORT = {
     "compat.saving": set(),
     "compat.dictionaries": {"checkpoints"},
     "compat.resuming": {"checkpoints", "compat.dictionaries"},
-    "compat.batches": set(),
+    "compat.batches": {"config"},
+    "compat.data": {"config"},
     "compat.decoding": set(),
     "compat.divergence": set(),
-    "compat.refusals": {"checkpoints"},
+    "compat.generation_options": {"config"},
+    "compat.refusals": {"checkpoints", "config", "memory"},
     "compat.stale_warnings": set(),
     "compat": {f"compat.{path.stem}" for path in (PLUGIN / "compat").glob("[a-z]*.py")},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},

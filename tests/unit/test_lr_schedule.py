@@ -1,6 +1,7 @@
 """Section 5.3: equation 3 as decimals, and the rate that fairseq's trainer really steps with."""
 
 import logging
+import math
 from argparse import Namespace
 from decimal import Decimal, getcontext
 from typing import Any, Dict, List, Optional
@@ -19,7 +20,11 @@ from omegaconf import DictConfig, OmegaConf
 import transformer_plugin  # noqa: F401  (registers the schedule)
 from tests.models import batch, dictionary
 from transformer_plugin.config import ConfigError
-from transformer_plugin.lr_schedule import VaswaniInverseSqrt, learning_rate
+from transformer_plugin.lr_schedule import (
+    VaswaniInverseSqrt,
+    learning_rate,
+    refuse_ignored_lr,
+)
 
 SCHEDULE = ["--lr-scheduler", "vaswani_inverse_sqrt"]
 OURS = ["--arch", "vaswani_transformer_tiny"]  # d_model 128
@@ -202,6 +207,12 @@ def test_lr_is_refused_with_the_factor_of_the_same_peak() -> None:
     factor = float(str(refused.value).split("--lr-factor ")[1].split()[0])
     peak = schedule(warmup_updates=1000, lr_factor=factor).step_update(999)
     assert peak == pytest.approx(0.0007, rel=1e-5)
+
+
+@pytest.mark.parametrize("lr", [[math.nan], [math.inf], [-1.0], []])
+def test_no_factor_is_proposed_for_a_rate_that_cannot_be(lr: List[float]) -> None:
+    with pytest.raises(ConfigError, match="would be ignored.*leave it out$"):
+        refuse_ignored_lr(lr, 512, 4000)
 
 
 def test_resumption(caplog) -> None:

@@ -77,6 +77,10 @@ def test_betas_as_text_or_list(given: Any) -> None:
         ({"adam_betas": [0.9, 0.98, 0.99]}, "--adam-betas must be"),
         ({"adam_eps": -1e-9}, "--adam-eps must be 0 or a number above it, not -1e-09"),
         ({"weight_decay": math.nan}, "--weight-decay must be 0 or a number above it, not nan"),
+        ({"lr": [math.nan]}, "--lr must be one number above 0, or several, not .nan"),
+        ({"lr": [0.1, -0.1]}, "--lr must be one number above 0"),
+        ({"lr": [math.inf]}, "--lr must be one number above 0"),
+        ({"lr": []}, "--lr must be one number above 0"),
     ],
 )
 def test_bad_options(options: Dict[str, Any], message: str) -> None:

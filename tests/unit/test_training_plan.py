@@ -169,8 +169,9 @@ def test_checkpoints_that_are_kept():
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["wmt14_en_de_base", "--gpus", "0"], "--gpus must be above 0"),
-        (["wmt14_en_de_base", "--gpus", "1", "--memory", "-1"], "--memory must be above 0"),
+        (["wmt14_en_de_base", "--gpus", "0"], "--gpus must be a number above 0"),
+        (["wmt14_en_de_base", "--gpus", "1", "--memory", "-1"], "--memory must be a number above"),
+        (["wmt14_en_de_base", "--gpus", "1", "--memory", "nan"], "--memory must be a number above"),
         (["wmt14_en_de_huge", "--gpus", "1"], "there is no experiment 'wmt14_en_de_huge'"),
         (["wmt14_en_de_big", "--gpus", "1", "--memory", "4"], "4 GB are too little"),
         (["wmt14_en_de_base", "--gpus", "500"], "500 GPUs are too many"),
@@ -184,6 +185,14 @@ def test_what_cannot_be_is_one_sentence(argv, said, capsys, tmp_path, monkeypatc
     assert cli.main(["plan", *argv]) == 1
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and said in lines[0]
+
+
+def test_the_report_does_not_replace_the_experiment(capsys, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_bytes((CONFIGS / "wmt14_en_de_base.yaml").read_bytes())
+    assert cli.main(["plan", str(mine), "--gpus", "8", "--json", str(mine)]) == 1
+    assert "--json" in capsys.readouterr().err
+    assert mine.read_bytes() == (CONFIGS / "wmt14_en_de_base.yaml").read_bytes()
 
 
 def rows(capsys, *argv):

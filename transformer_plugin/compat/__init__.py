@@ -4,10 +4,11 @@
 and later, numpy 2). ``apply`` sets all of them once; nothing here imports a model. One file a
 subject, each with its own ``apply``:
 
-    loading.py         reading checkpoints          saving.py        writing them
-    resuming.py        going on with a training     dictionaries.py  that they are the same
-    batches.py         what goes into a batch       decoding.py      options of beam search
-    divergence.py      gradients that are not finite
+    loading.py         reading checkpoints        saving.py        writing them
+    resuming.py        going on with a training   dictionaries.py  that they are the same
+    data.py            damaged text               batches.py       what goes into a batch
+    divergence.py      NaN and infinity           decoding.py      options of beam search
+    generation_options.py  options of decoding that cannot work, or are forgotten
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
     stale_warnings.py  what newer libraries say of fairseq
 """
@@ -16,9 +17,11 @@ import sys
 
 from . import (
     batches,
+    data,
     decoding,
     dictionaries,
     divergence,
+    generation_options,
     loading,
     refusals,
     resuming,
@@ -42,6 +45,7 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
-    parts = (loading, saving, resuming, dictionaries, batches, decoding, divergence, refusals)
-    for part in parts:
+    reading = (loading, dictionaries, data, batches)
+    training = (saving, resuming, divergence)
+    for part in (*reading, *training, decoding, generation_options, refusals):
         part.apply()

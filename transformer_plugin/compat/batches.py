@@ -1,34 +1,160 @@
-"""Batches: no sentence is lost on the way into them."""
+"""Batches: no sentence is lost on the way into them, and one that is too long is named early."""
 
 import functools
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 from fairseq.data import data_utils
+from fairseq.tasks import FairseqTask, translation
+from fairseq.trainer import Trainer
+
+from ..config import ConfigError
+
+_SKIP = (
+    "--skip-invalid-size-inputs-valid-test (in YAML dataset.skip_invalid_size_inputs_valid_test)"
+)
 
 
 def apply() -> None:
     """Set this file's workarounds."""
-    _keep_last_batch()
+    _make_batches_whole()
+    _count_overlong()
+    _look_ahead()
+    _read_all_parts()
 
 
-def _keep_last_batch() -> None:
-    """No sentence is lost because the data do not divide by 8.
+def _make_batches_whole() -> None:
+    """No sentence is lost because the data do not divide by 8, and none too long is an assertion.
 
     Modern fairseq drops the last batch (the longest sentences of a training epoch, and up to seven
     of a test set, in silence) unless its size is a multiple of ``--required-batch-size-multiple``;
-    the official one keeps it, as the option's own description says.
+    the official one keeps it, as the option's own description says. All versions assert that a
+    sentence is no longer than ``--max-tokens``.
     """
     original = data_utils.batch_by_size
 
     @functools.wraps(original)
-    def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
+    def batch_by_size(
+        indices: Any,
+        num_tokens_fn: Any,
+        num_tokens_vec: Any = None,
+        max_tokens: Optional[int] = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         if not isinstance(indices, np.ndarray):  # an iterator can be read only once
             indices = np.fromiter(indices, dtype=np.int64, count=-1)
-        batches = original(indices, *args, **kwargs)
+        if len(indices) == 0:  # modern fairseq looks at the last batch
+            return []
+        try:
+            batches = original(indices, num_tokens_fn, num_tokens_vec, max_tokens, *args, **kwargs)
+        except AssertionError as error:
+            if "max_tokens" not in str(error):
+                raise
+            longest = max(map(num_tokens_fn, indices) if num_tokens_vec is None else num_tokens_vec)
+            raise ConfigError(
+                f"a sentence of {longest} tokens does not fit into batches of {max_tokens}: give a "
+                "larger --max-tokens (dataset.max_tokens), or --max-tokens-valid "
+                "(dataset.max_tokens_valid) for validation alone"
+            ) from None
         kept = sum(len(batch) for batch in batches)
         if kept < len(indices):  # batches are consecutive pieces of `indices`
             batches = [*batches, indices[kept:]]
         return batches
 
     data_utils.batch_by_size = batch_by_size
+
+
+def _count_overlong() -> None:
+    """Where sentences are too long, the message says how many, and the switch that leaves them out.
+
+    All versions name the first one alone.
+    """
+    original = FairseqTask.filter_indices_by_size
+
+    @functools.wraps(original)
+    def filter_indices_by_size(
+        self: Any, indices: Any, dataset: Any, max_positions: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        try:
+            return original(self, indices, dataset, max_positions, *args, **kwargs)
+        except Exception as error:
+            if "is invalid" not in str(error):
+                raise
+            fit, _ = dataset.filter_indices_by_size(indices, max_positions)
+            too_long = np.setdiff1d(indices, fit)
+            raise ConfigError(
+                f"{len(too_long):,} of {len(indices):,} sentences (the first is #{too_long[0]}) "
+                f"are longer than the {max_positions} tokens that the model takes: leave them out "
+                f"with {_SKIP}, or shorten them"
+            ) from None
+
+    FairseqTask.filter_indices_by_size = filter_indices_by_size
+
+
+def _look_ahead() -> None:
+    """What a training or its first validation would fail on, it fails on before the first update.
+
+    Official fairseq makes the batches of the validation when it comes to it, hours later. All
+    versions say of an empty text, and of one whose every sentence is too long, the same.
+    """
+    original = Trainer.get_train_iterator
+
+    def first_batches(trainer: Any, subset: str, *args: Any, **kwargs: Any) -> Any:
+        train = subset == trainer.cfg.dataset.train_subset
+        try:
+            if train:
+                return original(trainer, *args, **kwargs)
+            return trainer.get_valid_iterator(subset)
+        except Exception as error:
+            if "dataset is empty" not in str(error):
+                raise
+            bounds = "--max-tokens (dataset.max_tokens) or " if train else ""
+            raise ConfigError(
+                f"no sentence of '{subset}' is left: all are longer than {bounds}the model's "
+                "positions (task.max_source_positions, task.max_target_positions)"
+            ) from None
+
+    @functools.wraps(original)
+    def get_train_iterator(self: Any, *args: Any, **kwargs: Any) -> Any:
+        dataset = self.cfg.dataset
+        if not dataset.disable_validation and not getattr(self, "_looked_ahead", False):
+            self._looked_ahead = True
+            for subset in dataset.valid_subset.split(","):
+                if subset in self.task.datasets:
+                    first_batches(self, subset)
+        refuse_no_updates(self)
+        # last, so that fairseq's dummy batch is of the training text, as ever
+        return first_batches(self, dataset.train_subset, *args, **kwargs)
+
+    Trainer.get_train_iterator = get_train_iterator
+
+
+def refuse_no_updates(trainer: Any) -> None:
+    """Raises ConfigError where a training would end, as if it were done, before its first update.
+
+    A warm-up begins with a small rate, which fairseq takes for one that has become small.
+    """
+    lowest = trainer.cfg.optimization.stop_min_lr
+    if lowest > 0 and trainer.get_num_updates() == 0 and trainer.get_lr() <= lowest:
+        raise ConfigError(
+            f"--stop-min-lr {lowest:g} ends the training before its first update, whose rate is "
+            f"{trainer.get_lr():g}: lower it (optimization.stop_min_lr), or leave it out"
+        )
+
+
+def _read_all_parts() -> None:
+    """Data in several parts (``train``, ``train1``, …) are read without ``--upsample-primary`` too.
+
+    All versions read the first part as often as that option says, whose default is -1: "negative
+    dimensions are not allowed". ``--combine-valid-subsets`` ends the same way.
+    """
+    original = translation.load_langpair_dataset
+
+    @functools.wraps(original)
+    def load_langpair_dataset(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("upsample_primary") == -1:
+            kwargs["upsample_primary"] = 1
+        return original(*args, **kwargs)
+
+    translation.load_langpair_dataset = load_langpair_dataset

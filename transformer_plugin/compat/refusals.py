@@ -4,14 +4,22 @@ import functools
 from pathlib import Path
 from typing import Any, Sequence
 
+import torch
 from fairseq import models
+from fairseq.trainer import Trainer
 
 from ..checkpoints import CheckpointError
+from ..config import ConfigError
+from ..memory import machine_memory
+
+#: of one side; the deepest that was published has 500
+MOST_LAYERS = 1000
 
 
 def apply() -> None:
     """Set this file's workarounds."""
     _name_unknown_models()
+    _refuse_precisions()
 
 
 def _name_unknown_models() -> None:
@@ -29,9 +37,74 @@ def _name_unknown_models() -> None:
                 f"No model {name!r} is registered; correct model._name (--arch), or, for a "
                 "checkpoint of another plug-in, add the --user-dir that it was trained with."
             )
+        refuse_huge(cfg)
         return original(cfg, task, *args, **kwargs)
 
     models.build_model = build_model
+
+
+def refuse_huge(cfg: Any) -> None:
+    """Raises ConfigError, before memory is taken, for a model that this machine cannot hold.
+
+    All versions build it layer by layer until the system ends the process. ``cfg`` is a model's
+    section, ours or fairseq's, of a command or of a checkpoint.
+    """
+
+    def size(name: str) -> int:
+        value = getattr(cfg, name, None)
+        return value if isinstance(value, int) else 0
+
+    weights = 0
+    for side, blocks in (("encoder", 1), ("decoder", 2)):
+        layers, d, inner = (size(f"{side}_{n}") for n in ("layers", "embed_dim", "ffn_embed_dim"))
+        if layers > MOST_LAYERS:
+            raise ConfigError(
+                f"--{side}-layers is {layers:,}, and at most {MOST_LAYERS:,} are built: lower it"
+            )
+        heads = size(f"{side}_attention_heads")
+        widths = sum(heads * size(n) or d for n in ("head_key_dim", "head_value_dim"))
+        weights += layers * d * (2 * blocks * widths + 2 * inner)
+        if getattr(cfg, f"{side}_learned_pos", False):
+            weights += d * size(f"max_{'source' if side == 'encoder' else 'target'}_positions")
+    there = machine_memory()
+    on_paper = torch.empty(0).device.type == "meta"  # 'vaswani plan' takes no memory for it
+    if 4 * weights > there and not on_paper:
+        raise ConfigError(
+            f"the model would have over {weights:,} weights, {4 * weights / 1e9:,.0f} GB, and this "
+            f"machine has {there / 1e9:,.0f} GB of memory: lower --encoder-layers, "
+            "--encoder-embed-dim, --encoder-ffn-embed-dim or those of the decoder"
+        )
+
+
+def _refuse_precisions() -> None:
+    """16-bit trainings that are not what they are taken for, or fail, are refused.
+
+    All versions: ``common.bf16`` (fairseq-hydra-train) trains the weights themselves in bfloat16,
+    worse than ``--precision bf16`` and unlike what the paper's model needs; fairseq's own models
+    keep it. ``--fp16`` without a GPU fails for want of CUDA.
+    """
+    original = Trainer.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        common = getattr(cfg, "common", cfg)  # fairseq also takes a Namespace
+        plugin = __name__.partition(".")[0]
+        ours = any(cls.__module__.partition(".")[0] == plugin for cls in type(model).__mro__)
+        for name in ("bf16", "memory_efficient_bf16"):
+            if ours and getattr(common, name, False):
+                raise ConfigError(
+                    f"common.{name} trains the weights themselves in bfloat16: leave it out, and "
+                    "give --precision bf16 (in YAML: model.precision), which keeps them in float32"
+                )
+        flat = not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
+        if common.fp16 and flat and (common.cpu or not torch.cuda.is_available()):
+            raise ConfigError(
+                "--fp16 needs a GPU, and none is used here: leave it out, or give this plugin's "
+                "--precision bf16 (in YAML: model.precision)"
+            )
+        original(self, cfg, task, model, *args, **kwargs)
+
+    Trainer.__init__ = __init__
 
 
 def refuse_bf16(argv: Sequence[str]) -> None:

@@ -1,0 +1,175 @@
+"""How a command ends: interrupted, terminated, unread, without rights or room; no traceback."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import List
+
+import pytest
+
+from vaswani import cli, reproduce, signals
+from vaswani.files import atomic_write
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# what comes while torch is imported: as it is, or as an error that a C extension makes of it
+DURING_IMPORT = """
+import os, signal, sys, time
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            try:
+                os.kill(os.getpid(), signal.{number})
+                time.sleep(5)
+            except KeyboardInterrupt:
+                if {turned}:
+                    raise ImportError("initialization failed") from None
+                raise
+sys.meta_path.insert(0, Finder())
+from vaswani.cli import main
+sys.exit(main(["plan", "demo_en_de", "--gpus", "1"]))
+"""
+
+
+def in_a_process(*command: str, **options) -> "subprocess.CompletedProcess[str]":
+    options = {"capture_output": True, **options}
+    return subprocess.run([sys.executable, *command], text=True, cwd=ROOT, timeout=60, **options)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")],
+)
+def test_a_signal_during_imports_is_one_line(number, code, said, turned):
+    done = in_a_process("-c", DURING_IMPORT.format(number=number, turned=turned))
+    assert done.returncode == code
+    assert done.stderr.strip() == f"vaswani plan: {said}; the same command continues."
+
+
+@pytest.mark.parametrize("argv", [["plugin-dir"], ["--help"], ["train", "--help"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nobody_reads_the_output(argv, unbuffered):
+    """As in ``vaswani … | head -1``: silence, and the code that shells give."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = in_a_process(
+        "-m", "vaswani.cli", *argv, env=environ, capture_output=False, stdout=writing, stderr=-1
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_standard_output_on_a_full_disk():
+    with open("/dev/full", "w") as full:
+        done = in_a_process(
+            "-m", "vaswani.cli", "plugin-dir", capture_output=False, stdout=full, stderr=-1
+        )
+    assert done.returncode == 1
+    assert done.stderr == "vaswani plugin-dir: writing failed: No space left on device\n"
+
+
+def test_a_closed_output_is_no_error():
+    command = f"{sys.executable} -m vaswani.cli plugin-dir >&-"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+PROBLEMS: List[tuple] = [
+    (OSError(errno.EROFS, "Read-only file system", "/ro/runs"), "/ro/runs: Read-only file system"),
+    (IsADirectoryError(errno.EISDIR, "Is a directory", "x.yaml"), "x.yaml: Is a directory"),
+    (MemoryError("Unable to allocate 3 TiB"), "there is not enough memory: Unable to allocate 3"),
+    (MemoryError(), "there is no memory left"),
+]
+
+
+@pytest.mark.parametrize(("error", "said"), PROBLEMS)
+def test_what_the_system_refuses_is_one_sentence(error, said, monkeypatch, capsys):
+    def refused(args):
+        raise error
+
+    monkeypatch.setattr("vaswani.plugin_dir.run", refused)
+    assert cli.main(["plugin-dir"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith(f"vaswani plugin-dir: {said}")
+
+
+def test_what_cannot_be_written_has_the_name_that_a_user_knows(tmp_path, monkeypatch):
+    """Not that of the file that is written aside; a full disk gives no name at all."""
+
+    def refuse(**names):
+        raise PermissionError(errno.EACCES, "Permission denied", "/ro/.config.yaml.ab12_d34.part")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "config.yaml"
+    for module, name, broken in ((tempfile, "mkstemp", refuse), (os, "fsync", full)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, broken)
+            with pytest.raises(OSError) as stopped, atomic_write(path) as stream:
+                stream.write("x")
+        assert stopped.value.filename == str(path)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_on_a_full_disk_is_no_stack_trace(capsys):
+    """fairseq's messages go on into it during a training."""
+    import logging
+
+    from vaswani.train import log_file
+
+    handler = log_file(Path("/dev/full"), logging.INFO)
+    with pytest.raises(OSError) as stopped:
+        handler.handle(logging.LogRecord("x", logging.INFO, "x", 1, "message", None, None))
+    assert stopped.value.filename == "/dev/full"
+    assert capsys.readouterr().err == ""
+
+
+def test_handlers_are_put_back_and_workers_end_by_sigterm(tmp_path):
+    """A forked worker that its pool terminates must not print a traceback of ours."""
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with signals.heard():
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_what_is_ignored_stays_ignored():
+    """``nohup``, and commands in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals.heard() as heard:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert heard == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_reproduce_waits_for_the_stage_it_began(tmp_path, monkeypatch):
+    """A stage may be saving; one that did not hear of it is told, and waited for."""
+    monkeypatch.setattr(reproduce, "PATIENCE", 0.1)
+    told = tmp_path / "told"
+    stage = (
+        "import signal, sys, time\n"
+        f"def end(*_): time.sleep(0.3); open({str(told)!r}, 'w').close(); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "time.sleep(30)"
+    )
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reproduce.run_command([sys.executable, "-c", stage])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert told.exists()

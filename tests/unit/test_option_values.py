@@ -1,0 +1,245 @@
+"""Values that fairseq fails on later, hangs at, or takes for others: one sentence each."""
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from tests import models
+from transformer_plugin.compat import refusals
+from transformer_plugin.config import ConfigError
+from vaswani import cli
+from vaswani.build_errors import named_by_section
+from vaswani.check_config import check_config
+from vaswani.errors import UserError
+from vaswani.fairseq_config import experiment_config
+from vaswani.strict_yaml import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory) -> Path:
+    """An experiment with fairseq's own model, loss, optimizer and schedule."""
+    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table["model"] = {"_name": "transformer", "share_all_embeddings": True}
+    table["criterion"] = {"_name": "label_smoothed_cross_entropy"}
+    table["optimizer"] = {"_name": "adam"}
+    table["lr_scheduler"] = {"_name": "inverse_sqrt"}
+    table["optimization"]["lr"] = [0.001]
+    path = tmp_path_factory.mktemp("theirs") / "theirs.yaml"
+    path.write_text(yaml.safe_dump(table), encoding="utf-8")
+    return path
+
+
+def refused(*overrides: str, path: Path = ROOT / "configs" / "demo_en_de.yaml") -> str:
+    """The sentence with which an experiment and these changes are refused."""
+    with pytest.raises((UserError, ConfigError)) as stopped:
+        experiment_config(path, overrides)
+    assert "\n" not in str(stopped.value)
+    return str(stopped.value)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Any:
+    """The demo's complete configuration, in which a test changes one value and changes it back."""
+    return experiment_config(ROOT / "configs" / "demo_en_de.yaml")
+
+
+VALUES = """
+dataset.max_tokens=0 dataset.max_tokens=-1 dataset.num_workers=-1 dataset.num_workers=30000
+dataset.batch_size=0 dataset.required_batch_size_multiple=0 dataset.validate_interval=0
+dataset.dataset_impl=cached dataset.dataset_impl=raw dataset.curriculum=-1
+common.seed=-1 common.seed=100000000000000000000 common.log_interval=0 common.tpu=true
+common.model_parallel_size=2 common.bf16=true common.memory_efficient_bf16=true
+common.profile=true common.fp16=true common.memory_efficient_fp16=true common.wandb_project=x
+common.log_file=/nowhere/x common.quantization_config_path=nowhere
+optimization.lr=[.nan] optimization.lr=[] optimization.lr=[-0.1] optimization.lr=[.inf]
+optimization.lr=[0] optimization.max_update=-1 optimization.max_epoch=-1
+optimization.clip_norm=.nan optimization.clip_norm=-1 optimization.stop_min_lr=.nan
+optimization.update_freq=[] optimization.update_freq=[0] optimization.stop_time_hours=-1
+model.dropout=.nan model.dropout=1 model.encoder_layers=0 model.encoder_layers=1000000
+model.decoder_embed_dim=1000000000 criterion.label_smoothing=.nan criterion.label_smoothing=1
+task.max_source_positions=0 optimizer.weight_decay=.inf optimizer.adam_eps=.nan
+lr_scheduler.warmup_updates=-1 checkpoint.save_interval=0 checkpoint.patience=-2
+checkpoint.finetune_from_model=no.pt checkpoint.continue_once=no.pt
+checkpoint.best_checkpoint_metric=bleu checkpoint.optimizer_overrides=abc
+checkpoint.checkpoint_suffix=_x checkpoint.checkpoint_shard_count=2
+distributed_training.distributed_world_size=0 distributed_training.pipeline_model_parallel=true
+"""
+
+
+@pytest.mark.parametrize("override", VALUES.split())
+def test_a_value_is_refused_by_its_option(override, demo, monkeypatch):
+    monkeypatch.setitem(demo.common, "cpu", True)
+    key, _, text = override.partition("=")
+    section, _, name = key.partition(".")
+    monkeypatch.setitem(demo[section], name, parse(text, override))
+    with pytest.raises(UserError) as stopped:
+        check_config(demo)
+    assert str(stopped.value).startswith(key)
+    assert "\n" not in str(stopped.value)
+
+
+TYPES = """
+common.seed=yes common.log_format=xml optimization.lr=[abc] optimization.lr=0.001
+optimization.max_update=abc optimization.max_update= optimization.max_update=1.5
+optimization.update_freq=2 optimization.update_freq=[1.5] model.encoder_layers=true
+model.precision=fp64 model.compile=maybe task.source_lang=no task.data=[a]
+lr_scheduler.lr= lr_scheduler.lr=null generation.beam=many checkpoint.save_dir=
+distributed_training.ddp_backend=x
+"""
+
+
+@pytest.mark.parametrize("override", TYPES.split())
+def test_a_value_of_another_kind_is_refused(override):
+    assert override.partition("=")[0] in refused(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("optimization.max_update=1:15", "base 60"),
+        ("common.seed=010", "base 8"),
+        ("optimization.max_update=1e4", "must be a whole number: write 10000"),
+        ("optimization.lr=0.001", "a list, such as [0.001]"),
+        ("lr_scheduler.lr=", "has no value: write lr_scheduler.lr=VALUE"),
+        ("optimization.max_update=abc", "is 'abc', but must be a whole number"),
+        ("task.source_lang=no", "is False, but must be text or null (YAML reads words such as no"),
+        ("optimization.max_update=0", "would never end: give optimization.max_update"),
+        ("dataset.max_tokens=null", "how large a batch is: give dataset.max_tokens"),
+        ("common.bf16=true", "model.precision: bf16"),
+        ("=3", "section.key=value"),
+        ("optimization.=3", "section.key=value"),
+        ("optimization.max_update: 3", "section.key=value"),
+    ],
+)
+def test_the_sentence_says_what_to_write(override, said):
+    assert said in refused(override)
+
+
+def test_numbers_may_be_written_as_in_yaml():
+    """``1e-4`` is a number, in a file as in an override; the last of two overrides counts."""
+    path = ROOT / "configs" / "multi30k_en_de.yaml"
+    config = experiment_config(
+        path, ["optimization.lr=[1e-4]", "common.seed=3", "common.seed=7", "task.source_lang='no'"]
+    )
+    assert config.optimization.lr == [1e-4] and config.common.seed == 7
+    assert config.task.source_lang == "no"
+
+
+@pytest.mark.parametrize("verb", [["train"], ["plan", "--gpus", "1"]])
+def test_a_table_of_rows_is_no_experiment(verb, capsys):
+    assert cli.main([verb[0], "table3", *verb[1:]]) == 1
+    sentence = capsys.readouterr().err
+    assert "configs/table3.yaml is a table" in sentence and "vaswani reproduce" in sentence
+
+
+def test_a_recipe_is_no_experiment(capsys):
+    assert cli.main(["train", str(ROOT / "configs" / "data" / "demo_en_de.yaml")]) == 1
+    assert "no experiment: 'vaswani prepare' takes it" in capsys.readouterr().err
+
+
+def test_fairseqs_own_model_keeps_fairseqs_bf16(theirs):
+    assert experiment_config(theirs, ["common.bf16=true"]).common.bf16 is True
+
+
+# ---- what fairseq's components refuse ------------------------------------------------------------
+
+
+def test_what_fairseq_cannot_build_is_named_by_its_section(theirs):
+    from fairseq import optim
+
+    config = experiment_config(theirs, ["optimizer.adam_betas=abc"])
+    said = "optimizer: fairseq cannot build 'adam'.*'abc'"
+    with pytest.raises(ConfigError, match=said), named_by_section(config):
+        optim.build_optimizer(config.optimizer, [torch.nn.Parameter(torch.zeros(2))])
+
+
+def test_other_errors_stay_as_they_are():
+    """A bug of ours inside fairseq's building, and any error outside of it."""
+
+    def build_model() -> None:
+        raise KeyError("a bug")
+
+    with pytest.raises(KeyError), named_by_section({}):
+        build_model()
+
+
+# ---- models that no machine holds ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"encoder_layers": 1_000_000}, "--encoder-layers is 1,000,000, and at most 1,000"),
+        ({"decoder_layers": 1_000_000}, "--decoder-layers is 1,000,000, and at most 1,000"),
+        ({"encoder_embed_dim": 10**9, "decoder_embed_dim": 10**9}, "GB of memory"),
+        ({"encoder_layers": 1000, "encoder_ffn_embed_dim": 10**8}, "GB of memory"),
+        ({"head_key_dim": 10**10}, "GB of memory"),
+        ({"encoder_learned_pos": True, "max_source_positions": 10**12}, "GB of memory"),
+    ],
+)
+def test_a_huge_model_is_refused_before_memory_is_taken(options, said):
+    """Whoever builds it: a training, or a command that was given such a checkpoint."""
+    from fairseq import models as fairseq_models
+
+    cfg = models.config(**options)
+    cfg._name = "vaswani_transformer"
+    begun = time.monotonic()
+    with pytest.raises(ConfigError) as stopped:
+        fairseq_models.build_model(cfg, models.task())
+    assert said in str(stopped.value)
+    assert time.monotonic() - begun < 2
+
+
+def test_a_large_model_can_be_planned_for_another_machine(monkeypatch):
+    monkeypatch.setattr(refusals, "machine_memory", lambda: 1000)
+    cfg = models.config()
+    with pytest.raises(ConfigError, match="GB of memory"):
+        refusals.refuse_huge(cfg)
+    with torch.device("meta"):
+        refusals.refuse_huge(cfg)
+
+
+# ---- 16 bits -----------------------------------------------------------------------------------
+
+
+def trainer_options(**common: bool) -> SimpleNamespace:
+    names = ("bf16", "memory_efficient_bf16", "fp16", "memory_efficient_fp16")
+    values = dict.fromkeys((*names, "fp16_no_flatten_grads"), False)
+    return SimpleNamespace(common=SimpleNamespace(**{**values, "cpu": True, **common}))
+
+
+@pytest.mark.parametrize("name", ["bf16", "memory_efficient_bf16"])
+def test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer(name):
+    """``common.bf16=true`` with fairseq-hydra-train, which has no command line to look at."""
+    from fairseq.trainer import Trainer
+
+    with pytest.raises(ConfigError, match=f"common.{name} .*--precision bf16"):
+        Trainer(trainer_options(**{name: True}), None, models.small_model(), None)
+
+
+def test_fp16_without_a_gpu_is_refused_by_the_trainer():
+    from fairseq.trainer import Trainer
+
+    with pytest.raises(ConfigError, match="--fp16 needs a GPU"):
+        Trainer(trainer_options(fp16=True), None, torch.nn.Linear(1, 1), None)
+
+
+def test_memory_efficient_fp16_is_refused_by_our_optimizer():
+    """fairseq says "Unsupported optimizer: VaswaniAdam"."""
+    from fairseq.optim.fp16_optimizer import MemoryEfficientFP16Optimizer
+
+    from transformer_plugin.config import VaswaniAdamConfig
+    from transformer_plugin.optimizer import VaswaniAdam
+
+    cfg = VaswaniAdamConfig()
+    cfg.lr = [0.1]
+    optimizer = VaswaniAdam(cfg, [torch.nn.Parameter(torch.zeros(2))])
+    with pytest.raises(ConfigError, match="--memory-efficient-fp16 does not go with vaswani_adam"):
+        MemoryEfficientFP16Optimizer(trainer_options(), [], optimizer)

@@ -1,0 +1,199 @@
+"""Binarised text and dictionaries: what is damaged is refused in one sentence, before it is read.
+
+All versions believe an index: a negative size is copied without an end, an offset leads out of the
+file, and a token beyond the dictionary fails in the middle of a training, on a GPU without a word.
+"""
+
+import functools
+import logging
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict
+
+import numpy as np
+from fairseq.data import Dictionary, indexed_dataset
+
+from ..config import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
+#: an index's number for the type of tokens; fairseq also knows two floats, which no token is
+_TYPES: Dict[int, Any] = {
+    **{1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64},
+    **{8: np.uint16, 9: np.uint32, 10: np.uint64},
+}
+_BLOCK = 1 << 24  # tokens looked at at a time
+#: more unknown words than that, and something is wrong with the dictionary
+MANY_UNKNOWN = 0.1
+
+
+class DataError(ConfigError):
+    """Binarised text or a dictionary that is damaged; one sentence naming the file."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """What an index says: each sentence's length in tokens [N], and the type of a token."""
+
+    sizes: np.ndarray
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a binary holds: its highest token number, and the share of words that are unknown."""
+
+    highest: int
+    unknown: float
+
+
+def apply() -> None:
+    """Set this file's workarounds."""
+    _check_before_reading()
+    _name_bad_dictionaries()
+
+
+def read_index(prefix: str) -> Index:
+    """The index of binarised text (named without .idx), after its binary was held against it.
+
+    The format: a magic word, version (8 bytes), type (1), N (8), N sizes of 4 bytes, N places of 8.
+
+    Raises:
+        DataError: a file is missing, or says what cannot be.
+    """
+    index, binary = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+
+    def damaged(why: str) -> DataError:
+        return DataError(f"{prefix}.idx and .bin are missing or damaged ({why}): prepare again")
+
+    try:
+        length, held = index.stat().st_size, binary.stat().st_size
+        with open(index, "rb") as stream:
+            magic, version, kind, count = _HEADER.unpack(stream.read(_HEADER.size))
+            if magic != _MAGIC or version != 1:
+                raise damaged("this is no index")
+            if kind not in _TYPES:
+                raise damaged(f"{kind} is no type of tokens")
+            if length != _HEADER.size + 12 * count:
+                raise damaged(f"an index of {count:,} sentences has another length")
+            sizes = np.fromfile(stream, dtype="<i4", count=count)
+            offsets = np.fromfile(stream, dtype="<i8", count=count)
+    except FileNotFoundError as error:
+        raise damaged(f"no {Path(error.filename).name}") from None
+    except struct.error:
+        raise damaged("the index is cut short") from None
+    if count and sizes.min() < 0:
+        raise damaged(f"sentence {int(sizes.argmin())} has {sizes.min()} tokens")
+    ends = np.cumsum(sizes, dtype=np.int64) * np.dtype(_TYPES[kind]).itemsize
+    if count and (offsets[0] != 0 or not np.array_equal(offsets[1:], ends[:-1])):
+        raise damaged("sizes and places of sentences do not go together")
+    if held != (ends[-1] if count else 0):
+        raise damaged(f"{held:,} bytes of text, where the index has {ends[-1] if count else 0:,}")
+    return Index(sizes, _TYPES[kind])
+
+
+def read_words(prefix: str, dtype: Any) -> Words:
+    """Look at every token of binarised text, once as long as the file stays as it is."""
+    state = os.stat(f"{prefix}.bin")
+    return _read_words(prefix, dtype, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _read_words(prefix: str, dtype: Any, changed: int, size: int) -> Words:
+    if size == 0:
+        return Words(-1, 0.0)
+    tokens = np.memmap(f"{prefix}.bin", dtype=dtype, mode="r")
+    highest, unknown, words = -1, 0, 0
+    for start in range(0, len(tokens), _BLOCK):
+        block = tokens[start : start + _BLOCK]
+        if block.min() < 0:
+            raise DataError(f"{prefix}.bin holds a token below 0: prepare the data again")
+        highest = max(highest, int(block.max()))
+        unknown += int((block == 3).sum())  # fairseq's numbers of <unk> and the end of a sentence
+        words += int((block != 2).sum())
+    return Words(highest, unknown / max(words, 1))
+
+
+def check_text(prefix: str, words: int, dictionary: str = "the dictionary") -> Words:
+    """Check binarised text against a dictionary of so many entries.
+
+    Raises:
+        DataError: damaged, or a token beyond the dictionary.
+    """
+    found = read_words(prefix, read_index(prefix).dtype)
+    if found.highest >= words:
+        raise DataError(
+            f"{prefix}.bin has token number {found.highest:,}, but {dictionary} ends at "
+            f"{words - 1:,}: it is not the one that this text was binarised with; prepare again"
+        )
+    return found
+
+
+def _check_before_reading() -> None:
+    """An index is checked before it is believed, and tokens against their dictionary."""
+    original = indexed_dataset.make_dataset
+
+    @functools.wraps(original)
+    def make_dataset(
+        path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Any = None
+    ) -> Any:
+        is_there = os.path.isfile(f"{path}.idx") and os.path.isfile(f"{path}.bin")
+        unknown_format = impl == "cached" and indexed_dataset.infer_dataset_impl(path) is None
+        if is_there and (impl == "mmap" or unknown_format):
+            if dictionary is None:
+                read_index(path)
+            else:
+                found = check_text(path, len(dictionary))
+                if found.unknown > MANY_UNKNOWN:
+                    logger.warning(
+                        "%.0f%% of the words of %s are unknown to its dictionary",
+                        100 * found.unknown,
+                        path,
+                    )
+        return original(path, impl, fix_lua_indexing, dictionary)
+
+    indexed_dataset.make_dataset = make_dataset
+
+
+def _name_bad_dictionaries() -> None:
+    """A dictionary that cannot be read is named, with the line.
+
+    All versions: no file and no line, and an empty one makes a model of four words.
+    """
+    original = Dictionary.load.__func__
+
+    def load(cls: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(f, (str, Path)):
+            return original(cls, f, *args, **kwargs)
+        try:
+            found = original(cls, str(f), *args, **kwargs)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # also of fairseq's own: "Incorrect encoding detected"
+            raise DataError(f"{f}: {_trouble(Path(f)) or error}") from None
+        if len(found) == found.nspecial:
+            raise DataError(f"{f} has no entries: prepare the data again")
+        return found
+
+    Dictionary.load = classmethod(load)
+
+
+def _trouble(path: Path) -> str:
+    """What is wrong with a dictionary, and in which line; empty where nothing is found."""
+    seen = dict.fromkeys(Dictionary().symbols, 0)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            for number, line in enumerate(stream, 1):
+                word, _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
+                if not count.lstrip("-").isdecimal() or not _:
+                    return f"line {number} is not 'WORD COUNT': prepare the data again"
+                if word in seen and "#fairseq:overwrite" not in line:
+                    where = f"line {seen[word]} already" if seen[word] else "fairseq of itself"
+                    return f"line {number} has '{word}', as has {where}: prepare the data again"
+                seen[word] = number
+    except UnicodeError:
+        return "not text in UTF-8: prepare the data again"
+    return ""

@@ -1,0 +1,183 @@
+"""Options of decoding that cannot work, or that fairseq takes and then forgets."""
+
+import dataclasses
+import functools
+import logging
+import math
+import sys
+from typing import Any, Dict, Iterator
+
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.tasks import FairseqTask
+from fairseq_cli import generate
+from omegaconf import OmegaConf, open_dict
+
+from ..config import ConfigError, flag
+
+logger = logging.getLogger(__name__)
+
+_DEFAULTS: Dict[str, Any] = {f.name: f.default for f in dataclasses.fields(GenerationConfig)}
+_ABOVE_ZERO = ["beam", "nbest", "temperature", "sampling_topk", "sampling_topp"]
+_ABOVE_ZERO += ["diverse_beam_groups"]
+_NOT_NEGATIVE = ["prefix_size", "no_repeat_ngram_size"]
+_FINITE = ["lenpen", "unkpen", "temperature", "max_len_a", "lm_weight", "sampling_topp"]
+_FINITE += ["diverse_beam_strength", "diversity_rate"]
+_ITERATIVE = ["print_step", "retain_iter_history"]  # fairseq-generate fails after the first batch
+_UNUSED = ["no_early_stop", "decoding_format", "eos_token", "beam_mt", "lenpen_mt"]
+_UNUSED += ["max_len_a_mt", "max_len_b_mt"]
+_UNUSED += [name for name in _DEFAULTS if name.startswith("iter_decode_")]
+
+
+def apply() -> None:
+    """Set this file's workarounds."""
+    _check_before_decoding()
+    _shards_and_sacrebleu()
+    interactive = sys.modules.get("fairseq_cli.interactive")
+    if interactive is not None:  # the command that runs; importing it would set up logging
+        say_what_interactive_ignores(interactive)
+
+
+def _check_before_decoding() -> None:
+    """Options that cannot work are refused, and one that changes nothing is named in a warning.
+
+    All versions: a stack trace from the midst of the search, or an output without sense
+    (``--lenpen nan``), or the one that there would be without the option. Tasks with a generator of
+    another kind (``translation_lev``, speech) do not come by here.
+    """
+    original = FairseqTask.build_generator
+
+    @functools.wraps(original)
+    def build_generator(task: Any, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        check(args)
+        for sentence in without_effect(args, len(task.target_dictionary)):
+            logger.warning(sentence)
+        return original(task, models, args, *rest, **kwargs)
+
+    FairseqTask.build_generator = build_generator
+
+
+def check(args: Any) -> None:
+    """Raises ConfigError where one of fairseq's options of generation cannot work."""
+
+    def value(name: str) -> Any:
+        return getattr(args, name, _DEFAULTS.get(name))
+
+    for name in _FINITE:
+        if not math.isfinite(value(name)):
+            raise ConfigError(f"{flag(name)} must be a finite number, not {value(name)}")
+    for name in _ABOVE_ZERO:
+        if value(name) <= 0 and value(name) != _DEFAULTS[name]:
+            raise ConfigError(f"{flag(name)} must be above 0, not {value(name)}")
+    for name in _NOT_NEGATIVE:
+        if value(name) < 0:
+            raise ConfigError(f"{flag(name)} must not be negative, but is {value(name)}")
+    for name in _ITERATIVE:
+        if value(name):
+            raise ConfigError(
+                f"{flag(name)} is for models of iterative refinement (--task translation_lev); "
+                "leave it out"
+            )
+    fixed = not value("max_len_a") and not value("match_source_len")
+    if fixed and value("max_len_b") < value("min_len"):
+        raise ConfigError(
+            f"--max-len-b {value('max_len_b')} allows fewer words than --min-len "
+            f"{value('min_len')} asks for: raise the one, lower the other, or give --max-len-a"
+        )
+    if value("diverse_beam_groups") > 0 and value("beam") % value("diverse_beam_groups"):
+        raise ConfigError(
+            f"--beam {value('beam')} cannot be divided into --diverse-beam-groups "
+            f"{value('diverse_beam_groups')}"
+        )
+
+
+def without_effect(args: Any, types: int) -> Iterator[str]:
+    """A sentence on each option of generation that is given and changes nothing, or not all.
+
+    Args:
+        args: fairseq's options
+        types: size of the target dictionary
+    """
+
+    def given(name: str) -> bool:
+        default = _DEFAULTS.get(name)
+        return getattr(args, name, default) != default
+
+    for name in _UNUSED:
+        if given(name):
+            yield f"{flag(name)} has no effect: fairseq's beam search does not know it"
+    needs = {"lm_weight": "lm_path", "lm_path": "lm_weight"}
+    needs.update(
+        diverse_beam_strength="diverse_beam_groups", retain_dropout_modules="retain_dropout"
+    )
+    for name, other in needs.items():
+        if given(name) and not given(other):
+            yield f"{flag(name)} has no effect without {flag(other)}"
+    if given("unnormalized") and given("lenpen"):
+        yield "--lenpen has no effect with --unnormalized"
+    beam, nbest = (getattr(args, name, _DEFAULTS[name]) for name in ("beam", "nbest"))
+    if beam > types - 1:
+        yield f"--beam {beam} is taken as {types - 1}: the dictionary has no more words"
+    if nbest > beam:
+        yield f"--nbest {nbest} gives no more than the {beam} hypotheses of --beam {beam}"
+
+
+def _shards_and_sacrebleu() -> None:
+    """``fairseq-generate`` heeds ``--num-shards``, ``--shard-id`` and ``--sacrebleu``.
+
+    All versions decode the whole of the data, and score with fairseq's own BLEU. They stop in the
+    midst of the search at ``--constraints``, for which only fairseq-interactive has an input.
+    """
+    original = generate._main
+
+    @functools.wraps(original)
+    def main(cfg: Any, output_file: Any) -> Any:
+        shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+        if not 0 <= shard < shards:
+            raise ConfigError(f"--shard-id {shard} must be from 0 to --num-shards {shards} less 1")
+        if cfg.generation.constraints:
+            raise ConfigError(
+                "--constraints works in fairseq-interactive, whose lines bring their constraints "
+                "after a tab; fairseq-generate has none"
+            )
+        if shards > 1:
+            cfg.distributed_training.distributed_world_size = shards
+            cfg.distributed_training.distributed_rank = shard
+        scoring = cfg.scoring
+        if cfg.generation.sacrebleu and (scoring is None or scoring._name == "bleu"):
+            with open_dict(cfg):
+                cfg.scoring = OmegaConf.create({"_name": "sacrebleu"})
+        return original(cfg, output_file)
+
+    generate._main = main
+
+
+def say_what_interactive_ignores(interactive: Any) -> None:
+    """``fairseq-interactive`` names the options that it takes and does not know.
+
+    All versions ignore options of fairseq-generate that need a reference or a whole data set;
+    ``--score-reference`` ends in "KeyError: 'target'".
+
+    Args:
+        interactive: the module ``fairseq_cli.interactive``
+    """
+    original = interactive.main
+
+    @functools.wraps(original)
+    def main(cfg: Any) -> Any:
+        given = {
+            "prefix_size": cfg.generation.prefix_size,
+            "sacrebleu": cfg.generation.sacrebleu,
+            "quiet": cfg.common_eval.quiet,
+            "results_path": cfg.common_eval.results_path,
+            "num_shards": cfg.dataset.num_shards > 1,
+        }
+        if cfg.generation.score_reference:
+            raise ConfigError(
+                "--score-reference needs references, which fairseq-interactive has not: "
+                "give the data to fairseq-generate"
+            )
+        for name in [name for name, value in given.items() if value]:
+            logger.warning("%s has no effect in fairseq-interactive", flag(name))
+        return original(cfg)
+
+    interactive.main = main

@@ -1,0 +1,92 @@
+"""Whether a value of an experiment is of the kind that its option declares.
+
+omegaconf checks, too, but takes 0.5 for a whole number (0), ``no`` for the text "False", and says
+"Value 'abc' of type 'str' could not be converted to Integer".
+"""
+
+import enum
+import typing
+from typing import Any, Dict, List, Optional, Union
+
+from vaswani.errors import UserError
+
+#: as omegaconf reads them
+_TRUTHS = ("true", "false", "yes", "no", "on", "off", "y", "n")
+
+
+def check_types(given: Dict[str, Any], declared: Dict[str, Any], where: str) -> None:
+    """Check a section's values; ``declared`` are its keys' types, ``where`` names the section.
+
+    Raises:
+        UserError: a value of another kind; names the key, and what it may be.
+    """
+    for key, value in given.items():
+        kind = declared.get(key)
+        if kind is None or (isinstance(value, str) and "${" in value):
+            continue
+        if value is None and not _may_be_none(kind):
+            raise UserError(f"{where}.{key} is empty, but must be {_words(kind)}")
+        if value is not None and not _fits(value, kind):
+            hint = ""
+            if _bare(kind) is str and isinstance(value, (bool, float)):
+                hint = " (YAML reads words such as no, on and 1e5 as something else: quote them)"
+            elif _bare(kind) is int and isinstance(value, float) and value.is_integer():
+                hint = f": write {value:.0f}"
+            raise UserError(f"{where}.{key} is {value!r}, but must be {_words(kind)}{hint}")
+
+
+def _may_be_none(kind: Any) -> bool:
+    return kind is Any or type(None) in typing.get_args(kind)
+
+
+def _bare(kind: Any) -> Any:
+    """``X`` of ``Optional[X]``."""
+    if typing.get_origin(kind) is Union:
+        kinds = [k for k in typing.get_args(kind) if k is not type(None)]
+        return kinds[0] if len(kinds) == 1 else Any
+    return kind
+
+
+def _choices(kind: Any) -> Optional[List[str]]:
+    """The words of an enumeration."""
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return [str(choice.value) for choice in kind]
+    return None
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value, as YAML gave it, is of a kind."""
+    kind = _bare(kind)
+    choices = _choices(kind)
+    if choices is not None:
+        return isinstance(value, enum.Enum) or str(value) in choices
+    if typing.get_origin(kind) in (list, List):
+        item = (typing.get_args(kind) or (Any,))[0]
+        return isinstance(value, (list, tuple)) and all(_fits(part, item) for part in value)
+    if kind is bool:
+        return isinstance(value, bool) or value in (0, 1) or str(value).lower() in _TRUTHS
+    if kind is str:
+        return isinstance(value, (str, int)) and not isinstance(value, bool)
+    if kind in (int, float):
+        if isinstance(value, bool) or not isinstance(value, (int, str, kind)):
+            return False
+        try:
+            kind(value)
+        except (ValueError, OverflowError):
+            return False
+    return True
+
+
+def _words(kind: Any) -> str:
+    """A kind in words."""
+    bare = _bare(kind)
+    choices = _choices(bare)
+    if choices is not None:
+        found = f"one of {', '.join(choices)}"
+    elif typing.get_origin(bare) in (list, List):
+        whole = typing.get_args(bare)[:1] == (int,)
+        found = "a list of whole numbers, such as [1]" if whole else "a list, such as [0.001]"
+    else:
+        known = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        found = known.get(bare, "given")
+    return found + (" or null" if _may_be_none(kind) else "")

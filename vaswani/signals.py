@@ -1,0 +1,62 @@
+"""How a command ends that is told to: Ctrl-C, SIGTERM, a reader of its output that has gone."""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from typing import Any, Iterator, List
+
+#: exit codes, as shells give them
+INTERRUPTED, TERMINATED, NO_READER = (128 + number for number in (2, 15, 13))
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[List[int]]:
+    """While the block runs, SIGINT and SIGTERM raise KeyboardInterrupt, and are noted in the list.
+
+    What was raised may arrive as something else: C extensions turn it into errors of their own, in
+    ``import torch`` as well as in writing a checkpoint. Under torchrun SIGTERM keeps its default:
+    a process that waits for others would not hear it in Python.
+    """
+    numbers: List[int] = []
+    owner = os.getpid()
+
+    def note(number: int, frame: Any) -> None:
+        if number == signal.SIGTERM and os.getpid() != owner:  # a forked worker, not needed more
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        numbers.append(number)
+        raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        wanted = [signal.SIGINT] + ([] if "TORCHELASTIC_RUN_ID" in os.environ else [signal.SIGTERM])
+        # what is ignored (by nohup, or a shell for its background) stays ignored
+        wanted = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, note) for number in wanted}
+    try:
+        yield numbers
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def output_is_gone() -> bool:
+    """Whether nobody reads standard output or error any more; what is left for them is dropped."""
+    gone = False
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):  # none, closed, or not a file
+            descriptor = stream.fileno()
+            poll = select.poll()
+            poll.register(descriptor, 0)
+            broken = any(event & select.POLLERR for _, event in poll.poll(0))
+            try:
+                stream.flush()
+            except OSError:  # also of a full disk, on which the rest would fail again
+                broken = True
+            if broken:
+                gone = True
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return gone
