@@ -127,6 +127,7 @@ def test_a_server_that_recovers_is_asked_again(server, tmp_path):
         ({"sha256": "0" * 64}, f"SHA-256 is {SHA256} instead of 0000"),
         ({"bytes": 7}, "instead of 7"),
     ],
+    ids=["checksum", "size"],
 )
 def test_what_is_not_the_right_file_is_never_used(server, tmp_path, known, said):
     with pytest.raises(UserError, match="could not be downloaded") as error:
