@@ -415,8 +415,9 @@ def test_interactive_names_what_it_ignores(tiny_data_bin, trained, monkeypatch) 
         stock.interactive(tiny_data_bin, trained, "1 2 3\n", *SHORT, *flags, "--num-shards", "2")
     names = [line.split()[0] for line in said if "has no effect in fairseq-interactive" in line]
     assert names == ["--prefix-size", "--sacrebleu", "--quiet", "--results-path", "--num-shards"]
-    with pytest.raises(ConfigError, match="--score-reference needs references"):
-        stock.interactive(tiny_data_bin, trained, "1 2 3\n", *SHORT, "--score-reference")
+    for flag in ("--score-reference", "--replace-unk"):
+        with pytest.raises(ConfigError, match=f"{flag} .* fairseq-interactive .* fairseq-generate"):
+            stock.interactive(tiny_data_bin, trained, "1 x 3\n", *SHORT, flag)
 
 
 @pytest.mark.parametrize("task", TASKS)

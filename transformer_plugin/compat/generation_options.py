@@ -155,7 +155,8 @@ def say_what_interactive_ignores(interactive: Any) -> None:
     """``fairseq-interactive`` names the options that it takes and does not know.
 
     All versions ignore options of fairseq-generate that need a reference or a whole data set;
-    ``--score-reference`` ends in "KeyError: 'target'".
+    ``--score-reference`` ends in "KeyError: 'target'", and ``--replace-unk`` copies the "<unk>"
+    that the source word has become.
 
     Args:
         interactive: the module ``fairseq_cli.interactive``
@@ -175,6 +176,11 @@ def say_what_interactive_ignores(interactive: Any) -> None:
             raise ConfigError(
                 "--score-reference needs references, which fairseq-interactive has not: "
                 "give the data to fairseq-generate"
+            )
+        if cfg.generation.replace_unk is not None:
+            raise ConfigError(
+                "--replace-unk copies words of the source, which fairseq-interactive does not "
+                "keep: give the text to fairseq-generate with --dataset-impl raw"
             )
         for name in [name for name, value in given.items() if value]:
             logger.warning("%s has no effect in fairseq-interactive", flag(name))
