@@ -206,3 +206,11 @@ def largest_difference(one: Path, other: Path) -> Tuple[float, str]:
     first, second = parameters(one), parameters(other)
     assert first.keys() == second.keys()
     return max(((first[n] - second[n]).abs().max().item(), n) for n in first)
+
+
+def without_dictionaries(checkpoint: Path, to: Path) -> Path:
+    """A copy that does not know the words of its dictionaries, as those of earlier versions."""
+    state = torch.load(checkpoint, weights_only=False)
+    assert set(state["task_state"].pop("dictionaries_sha256")) == {"source", "target"}
+    torch.save(state, to)
+    return to

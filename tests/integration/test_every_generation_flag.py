@@ -267,6 +267,7 @@ def test_pieces_of_words_are_joined(tiny_data_bin, trained, tmp_path) -> None:
         path = tmp_path / "pieces" / f"dict.{language}.txt"
         entries = path.read_text(encoding="utf-8").splitlines()
         path.write_text("".join(e.replace(" ", "@@ ", 1) + "\n" for e in entries), "utf-8")
+    trained = stock.without_dictionaries(trained, tmp_path / "checkpoint.pt")
     for flags in (["--remove-bpe"], ["--post-process", "subword_nmt"]):
         lines = stock.generate(tmp_path / "pieces", trained, *SHORT, *flags)
         assert all(len(words) == 1 for words in best(lines).values())

@@ -16,6 +16,7 @@ from fairseq.tasks.translation import TranslationTask
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
+from transformer_plugin.config import ConfigError
 
 QUICK = ["--disable-validation", "--no-epoch-checkpoints", "--max-update", "2"]
 
@@ -97,17 +98,23 @@ def test_when_and_on_what_is_validated(tiny_data_bin, tmp_path, monkeypatch) -> 
         ("--max-epoch 1", "done training", 4),
         ("--max-epoch 1 --update-freq 3 --skip-remainder-batch", "skip final residual batch", 1),
         ("--stop-time-hours 0.0000001", "cumulative_training_time", 1),
-        ("--stop-min-lr 0.5", "current learning rate", 0),
     ],
 )
 def test_when_training_stops(flags: str, said: str, updates: int, tiny_data_bin, tmp_path) -> None:
     options = ["--max-update", "20", "--disable-validation", "--no-epoch-checkpoints"]
     lines = stock.train(tiny_data_bin, tmp_path, *options, *flags.split())
     assert any(said in line for line in lines)
-    if updates:
-        assert load_checkpoint(last(tmp_path))["optimizer_history"][-1]["num_updates"] == updates
-    else:
-        assert not last(tmp_path).exists()
+    assert load_checkpoint(last(tmp_path))["optimizer_history"][-1]["num_updates"] == updates
+
+
+def test_the_least_rate_ends_a_training_but_not_before_its_first_update(tiny_data_bin, tmp_path):
+    options = ["--max-update", "20", "--disable-validation", "--no-epoch-checkpoints"]
+    with pytest.raises(ConfigError, match="--stop-min-lr 0.5 ends the training before its first"):
+        stock.train(tiny_data_bin, tmp_path, *options, "--stop-min-lr", "0.5")
+    falling = ["--warmup-updates", "1", "--lr-factor", "0.01", "--stop-min-lr", "0.0009"]
+    lines = stock.train(tiny_data_bin, tmp_path, *options, *falling)
+    assert any("current learning rate" in line for line in lines)
+    assert load_checkpoint(last(tmp_path))["optimizer_history"][-1]["num_updates"] == 4, "epoch 1"
 
 
 @pytest.fixture(scope="module")

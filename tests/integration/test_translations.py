@@ -256,7 +256,6 @@ def test_several_translations_of_a_sentence(place):
         (["--max-len-b", "0"], "allows fewer words than --min-len 1"),
         (["--min-len", "-1"], "--min-len must not be negative"),
         (["--min-len", "9"], "allows fewer words than --min-len 9"),
-        (["--no-repeat-ngram-size", "-1"], "--no-repeat-ngram-size must not be negative"),
         (["--beam", "0"], "--beam must be above 0, not 0"),
         (["--beam", "400"], "--beam 400 is more than the 12 words"),
         (["--nbest", "0"], "--nbest must be above 0"),
