@@ -12,8 +12,7 @@ import pytest
 # Before torch is imported, here and in the commands that tests start: the tests' models are so
 # small that threads only wait for each other, for minutes where the machine is busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# A shell lets what it starts in the background ignore Ctrl-C, and whatever that starts; the tests of
-# what Ctrl-C does need it.
+# A shell lets what it starts in the background ignore Ctrl-C; the tests of what that does need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SYMBOLS = "0123456789"

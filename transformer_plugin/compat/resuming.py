@@ -12,7 +12,7 @@ from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
-from ..checkpoints import CheckpointError, load_checkpoint
+from ..checkpoints import CheckpointError, load_checkpoint, outline_of
 from .dictionaries import refuse_other_dictionaries
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
     Raises:
         CheckpointError: ``restore_file`` does not exist, or none of the checkpoints can be read.
     """
-    before = {name: cfg[name] for name in ("restore_file", "finetune_from_model")}
+    before = {name: getattr(cfg, name) for name in ("restore_file", "finetune_from_model")}
     if cfg.restore_file != DEFAULT:
         wanted = Path(cfg.restore_file.replace(".pt", f"{suffix}.pt"))
         if not checkpoint_utils.PathManager.exists(str(wanted)):
@@ -91,7 +91,7 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
                 f"{wanted} does not exist: correct --restore-file, or leave it out to begin anew "
                 "(or to go on from checkpoint_last.pt)."
             )
-    elif not (Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt").exists():
+    elif cfg.save_dir and not (Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt").exists():
         newest = newest_checkpoint(Path(cfg.save_dir), suffix)
         if newest is not None:
             logger.warning(
@@ -108,7 +108,7 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            cfg[name] = value
+            setattr(cfg, name, value)
 
 
 def _way_round_damage(cfg: Any, suffix: str) -> str:
@@ -144,16 +144,22 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
     found, problems = [], []
     for path in trained_checkpoints(folder, suffix):
         try:
-            history = load_checkpoint(path, mapped=True).get("optimizer_history") or [{}]
+            history = outline_of(path).get("optimizer_history") or [{}]
             found.append((history[-1].get("num_updates", 0), path))
         except CheckpointError as error:
             problems.append(str(error))
-    if problems and not found:
+    for updates, path in sorted(found, reverse=True):
+        try:
+            load_checkpoint(path, mapped=True)  # which compares the checksums, too
+            return updates, path
+        except CheckpointError as error:
+            problems.append(str(error))
+    if problems:
         raise CheckpointError(
             f"{folder} has checkpoints, but none from which to go on ({problems[0]}); move them "
             "elsewhere to begin anew."
         )
-    return max(found, default=None, key=lambda item: item[0])
+    return None
 
 
 def _why_over(trainer: Any) -> Optional[str]:

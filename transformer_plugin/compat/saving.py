@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 TRIES, PAUSE = 3, 2.5
 """How often a checkpoint is tried to be written, and the seconds between; fairseq's numbers."""
 
+LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
+"""What does not pass by waiting."""
+
 
 def apply() -> None:
     """Set this file's workarounds."""
@@ -62,7 +65,7 @@ def write_checkpoint(state: Any, path: str) -> None:
             return
         except OSError as error:
             reason = error.strerror or str(error)
-            if not tries_left:
+            if not tries_left or error.errno in LASTING:
                 raise OSError(error.errno or errno.EIO, reason, path) from None
             logger.warning("%s: %s; trying again in %g s", path, reason, PAUSE)
             time.sleep(PAUSE)
