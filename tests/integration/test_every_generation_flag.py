@@ -313,6 +313,30 @@ def test_a_language_model_is_listened_to(task: str, language_model: Path, traine
         assert all(-0.01 < b - a < 0 for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
+def test_our_model_and_theirs_are_an_ensemble(tiny_data_bin, trained, tmp_path) -> None:
+    """p = (p_1 + p_2) / 2 for each token of the reference, whichever is named first."""
+    recipe = ["--optimizer", "adam", "--lr-scheduler", "fixed", "--lr", "0.005"]
+    stock.train(
+        tiny_data_bin,
+        tmp_path,
+        *("--max-update", "20", "--no-epoch-checkpoints", "--disable-validation"),
+        model=["--arch", "transformer_tiny", "--share-all-embeddings"],
+        recipe=[*recipe, "--criterion", "label_smoothed_cross_entropy"],
+    )
+    theirs = tmp_path / "checkpoint_last.pt"
+    scores = {}
+    for path in (f"{trained}", f"{theirs}", f"{trained}:{theirs}", f"{theirs}:{trained}"):
+        lines = stock.generate(tiny_data_bin, path, "--score-reference")
+        scores[path] = torch.tensor([t for _, tokens in scored(lines) for t in tokens])
+    one, two, *both = scores.values()
+    for together in both:
+        assert (together - ((2**one + 2**two) / 2).log2()).abs().max() < 2e-4  # printed to 4 places
+    for task in TASKS.values():
+        lines = stock.generate(tiny_data_bin, f"{trained}:{theirs}", *SHORT, *task)
+        assert len(best(lines)) == 20
+
+
 # --- what cannot work ---------------------------------------------------------------------------
 
 REFUSED = {
