@@ -191,6 +191,11 @@ OTHERS: Cases = {
 }
 
 
+def slowly(*values: str) -> Any:
+    """A case for ``make test-all``."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.fixture(scope="module")
 def generate(tiny_data_bin, trained) -> Callable[..., List[str]]:
     """fairseq-generate; what it printed for the same flags is remembered."""
@@ -207,9 +212,10 @@ def generate(tiny_data_bin, trained) -> Callable[..., List[str]]:
 @pytest.mark.parametrize(
     "flags,task",
     [
-        *[(flags, task) for flags in SEARCH for task in TASKS],
-        *[(flags, "ours") for flags in LEFT_TO_FAIRSEQ],
-        *[(flags, "translation") for flags in OTHERS],
+        *[(flags, "ours") for flags in [*SEARCH, *LEFT_TO_FAIRSEQ]],
+        *[slowly(flags, "translation") for flags in SEARCH],
+        *[(flags, "translation") for flags in OTHERS if not flags.startswith("--scoring")],
+        *[slowly(flags, "translation") for flags in OTHERS if flags.startswith("--scoring")],
     ],
 )
 def test_it_changes_what_it_should(flags: str, task: str, generate) -> None:
