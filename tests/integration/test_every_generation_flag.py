@@ -191,6 +191,11 @@ OTHERS: Cases = {
 }
 
 
+def slowly(*values: str) -> Any:
+    """A case for ``make test-all``."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.fixture(scope="module")
 def generate(tiny_data_bin, trained) -> Callable[..., List[str]]:
     """fairseq-generate; what it printed for the same flags is remembered."""
@@ -207,9 +212,10 @@ def generate(tiny_data_bin, trained) -> Callable[..., List[str]]:
 @pytest.mark.parametrize(
     "flags,task",
     [
-        *[(flags, task) for flags in SEARCH for task in TASKS],
-        *[(flags, "ours") for flags in LEFT_TO_FAIRSEQ],
-        *[(flags, "translation") for flags in OTHERS],
+        *[(flags, "ours") for flags in [*SEARCH, *LEFT_TO_FAIRSEQ]],
+        *[slowly(flags, "translation") for flags in SEARCH],
+        *[(flags, "translation") for flags in OTHERS if not flags.startswith("--scoring")],
+        *[slowly(flags, "translation") for flags in OTHERS if flags.startswith("--scoring")],
     ],
 )
 def test_it_changes_what_it_should(flags: str, task: str, generate) -> None:
@@ -312,6 +318,30 @@ def test_a_language_model_is_listened_to(task: str, language_model: Path, traine
     assert best(found["0"]) == best(plain) != best(found["10"])
     for (_, before), (_, after) in zip(scored(plain), scored(found["1e-3"]), strict=True):
         assert all(-0.01 < b - a < 0 for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.slow
+def test_our_model_and_theirs_are_an_ensemble(tiny_data_bin, trained, tmp_path) -> None:
+    """p = (p_1 + p_2) / 2 for each token of the reference, whichever is named first."""
+    recipe = ["--optimizer", "adam", "--lr-scheduler", "fixed", "--lr", "0.005"]
+    stock.train(
+        tiny_data_bin,
+        tmp_path,
+        *("--max-update", "20", "--no-epoch-checkpoints", "--disable-validation"),
+        model=["--arch", "transformer_tiny", "--share-all-embeddings"],
+        recipe=[*recipe, "--criterion", "label_smoothed_cross_entropy"],
+    )
+    theirs = tmp_path / "checkpoint_last.pt"
+    scores = {}
+    for path in (f"{trained}", f"{theirs}", f"{trained}:{theirs}", f"{theirs}:{trained}"):
+        lines = stock.generate(tiny_data_bin, path, "--score-reference")
+        scores[path] = torch.tensor([t for _, tokens in scored(lines) for t in tokens])
+    one, two, *both = scores.values()
+    for together in both:
+        assert (together - ((2**one + 2**two) / 2).log2()).abs().max() < 2e-4  # printed to 4 places
+    for task in TASKS.values():
+        lines = stock.generate(tiny_data_bin, f"{trained}:{theirs}", *SHORT, *task)
+        assert len(best(lines)) == 20
 
 
 # --- what cannot work ---------------------------------------------------------------------------

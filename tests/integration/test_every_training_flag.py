@@ -95,7 +95,7 @@ def test_when_and_on_what_is_validated(tiny_data_bin, tmp_path, monkeypatch) -> 
 @pytest.mark.parametrize(
     "flags,said,updates",
     [
-        ("--max-epoch 1", "done training", 4),
+        pytest.param("--max-epoch 1", "done training", 4, marks=pytest.mark.slow),
         ("--max-epoch 1 --update-freq 3 --skip-remainder-batch", "skip final residual batch", 1),
         ("--stop-time-hours 0.0000001", "cumulative_training_time", 1),
     ],
@@ -125,9 +125,9 @@ def plain(tiny_data_bin, tmp_path_factory) -> Path:
     return last(folder)
 
 
-NUMBERS = ["--sentence-avg", "--truncate-source --max-source-positions 4", "--batch-size 16"]
+NUMBERS = ["--sentence-avg", "--truncate-source --max-source-positions 4", "--clip-norm 1e-3"]
 SLOW_NUMBERS = [
-    *("--seed 3", "--curriculum 1", "--max-tokens 200", "--train-subset valid"),
+    *("--batch-size 16", "--seed 3", "--curriculum 1", "--max-tokens 200", "--train-subset valid"),
     *("--source-lang de --target-lang en", "--required-seq-len-multiple 8"),
     *("--label-smoothing 0", "--adam-betas (0.5,0.5)", "--adam-eps 1", "--weight-decay 0.5"),
     *("--warmup-updates 5", "--lr-factor 2", "--d-model 512", "--dropout 0"),
@@ -148,6 +148,7 @@ def test_it_arrives_in_what_is_learned(flags: str, plain, tiny_data_bin, tmp_pat
     assert shapes[0] != shapes[1] or not all(torch.equal(p, after[n]) for n, p in before.items())
 
 
+@pytest.mark.slow
 def test_gradients_are_clipped(tiny_data_bin, tmp_path) -> None:
     """``--clip-norm``: fairseq logs the share of updates in which it cut the gradient."""
     flags = [*QUICK, "--log-format", "json", "--clip-norm"]
@@ -194,7 +195,7 @@ def test_parts_of_the_validation_set(two_parts, tmp_path) -> None:
     [
         ("", 16, 60),
         ("--reset-dataloader", 1, 60),
-        ("--reset-optimizer", 16, 0),
+        pytest.param("--reset-optimizer", 16, 0, marks=pytest.mark.slow),
         ("--reset-optimizer --reset-lr-scheduler --reset-meters --reset-dataloader", 1, 0),
     ],
 )
