@@ -61,7 +61,13 @@ def fresh_process() -> Iterator[None]:
             progress_bar._tensorboard_writers.clear()
 
 
-def train(data: Path, save_dir: Path, *extra: str, model: Sequence[str] = SMALL) -> List[str]:
+def train(
+    data: Path,
+    save_dir: Path,
+    *extra: str,
+    model: Sequence[str] = SMALL,
+    recipe: Sequence[str] = (*OURS, "--warmup-updates", "50"),
+) -> List[str]:
     """fairseq-train with our loss and schedule; returns what it logged, line by line.
 
     Flags in ``extra`` win over those given here.
@@ -69,8 +75,8 @@ def train(data: Path, save_dir: Path, *extra: str, model: Sequence[str] = SMALL)
     from fairseq import options
     from fairseq_cli import train as command
 
-    arguments = [str(data), *ON_CPU, *OURS, *model, "--max-tokens", "500"]
-    arguments += ["--save-dir", str(save_dir), "--warmup-updates", "50", *extra]
+    arguments = [str(data), *ON_CPU, *recipe, *model, "--max-tokens", "500"]
+    arguments += ["--save-dir", str(save_dir), *extra]
     parser = options.get_training_parser()
     with fresh_process(), logged() as lines:
         args = options.parse_args_and_arch(parser, input_args=arguments)

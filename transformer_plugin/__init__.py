@@ -9,7 +9,8 @@ file for one part:
     fairseq-generate → task.py → generator.py → beam_search.py → decoder.py (cache.py)
     config.py     every option, its default, and the paper's symbol for it
     precision.py  --precision bf16
-    checkpoints.py  reading checkpoints without trusting them
+    checkpoints.py  reading checkpoints without trusting them; outline.py and pickle_bounds.py:
+                    what one holds, in bounds; parameters.py: whether they fit a model
     compat/       every workaround for a version of fairseq, torch or numpy
 """
 

@@ -194,11 +194,14 @@ def _check_content(state: Any, name: str) -> Dict[str, Any]:
     """Raise CheckpointError unless ``state`` has the parts that fairseq needs of a checkpoint."""
     missing = []
     if isinstance(state, dict):
-        if not isinstance(state.get("model"), dict):
+        model, history = state.get("model"), state.get("optimizer_history") or [{}]
+        if not isinstance(model, dict) or not all(isinstance(name, str) for name in model):
             missing.append("model")
-        if state.get("cfg") is None and state.get("args") is None:
+        cfg, args = state.get("cfg"), state.get("args")
+        if (cfg is None and args is None) or not isinstance(cfg or {}, dict):
             missing.append("cfg")
-        if "optimizer_history" not in state and "best_loss" not in state:
+        is_list = isinstance(history, list) and isinstance(history[-1], dict)
+        if not is_list or not ("optimizer_history" in state or "best_loss" in state):
             missing.append("optimizer_history")
     if not isinstance(state, dict) or missing:
         lacks = f"no {missing[0]!r} inside" if missing else f"it holds a {type(state).__name__}"

@@ -138,6 +138,9 @@ def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str,
     types: Dict[str, Any] = {}
     k = 0
     for label, model in models:
+        for name, tensor in model.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise UserError(f"{label}: {name} is no tensor, and has no mean")
         bad = not_finite(model)
         if bad:
             raise UserError(

@@ -189,9 +189,11 @@ def describe(path: Path) -> Checkpoint:
 
     state = outline_of(path)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
-    if updates is None:
+    if not isinstance(updates, int):
         raise UserError(f"{path} does not tell after how many updates it was saved")
-    return Checkpoint(path, updates, run_options(state), len(state.get("averaged_updates", [])))
+    averaged = state.get("averaged_updates", [])
+    number = len(averaged) if isinstance(averaged, list) else 1
+    return Checkpoint(path, updates, run_options(state), number)
 
 
 def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:
@@ -205,7 +207,7 @@ def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:
 
     cfg = state.get("cfg") or {}
     model = cfg.get("model") or state.get("args") or {}
-    model = model if isinstance(model, dict) else vars(model)
+    model = model if isinstance(model, dict) else getattr(model, "__dict__", {})
     sections = {name: part for name, part in cfg.items() if isinstance(part, dict)}
     elsewhere = {key for name, part in sections.items() if name != "model" for key in part}
     elsewhere |= {*cfg, *HOW_IT_COMPUTES, "_name", "arch"}
@@ -213,6 +215,8 @@ def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:
     options["architecture"] = model.get("_name", model.get("arch"))
     for section, name in (("common", "seed"), ("task", "source_lang"), ("task", "target_lang")):
         options[name] = sections.get(section, {}).get(name)
-    hashes = (state.get("task_state") or {}).get(KEY) or {}
-    options.update((f"{side} dictionary", digest[:12]) for side, digest in hashes.items())
+    task_state = state.get("task_state")
+    hashes = task_state.get(KEY) if isinstance(task_state, dict) else None
+    for side, digest in hashes.items() if isinstance(hashes, dict) else []:
+        options[f"{side} dictionary"] = str(digest)[:12]
     return options

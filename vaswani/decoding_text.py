@@ -17,7 +17,9 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
 
     Raises:
         UserError: no such data or subset, nothing in it, or a batch cannot hold a sentence.
+        DataError: it is damaged.
     """
+    from transformer_plugin.compat.data import read_index
     from vaswani import data_bin
 
     folder = data_bin.check_pair(config.task)
@@ -25,29 +27,32 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     prefix = data_bin.split_prefix(folder, subset, *pair)
     sides = [Path(f"{prefix}.{language}") for language in pair]
     there = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
-    total, *others = (data_bin.sentences(side) for side in there)
+    lengths = [read_index(str(side)).sizes for side in there]
+    total = len(lengths[0])
     if not total:
         raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")
-    if any(count != total for count in others):
+    if len(lengths[-1]) != total:
         raise UserError(
-            f"{prefix} has {total:,} {pair[0]} and {others[0]:,} {pair[1]} sentences: it should "
-            "have as many of both; prepare it again"
+            f"{prefix} has {total:,} {pair[0]} and {len(lengths[-1]):,} {pair[1]} sentences: it "
+            "should have as many of both; prepare it again"
         )
     check_dictionary(config.generation.beam, folder / f"dict.{pair[1]}.txt")
     files = [folder / f"dict.{language}.txt" for language in pair]
     files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
-    check_lengths(config, there, total)
+    check_lengths(config, lengths)
     return [path for path in files if path.is_file()], total
 
 
-def check_lengths(config: Any, sides: List[Path], total: int) -> None:
+def check_lengths(config: Any, lengths: List[Any]) -> None:
     """Raises UserError where a sentence that the model takes is longer than a whole batch.
 
-    The lengths follow the 26 bytes of the index's head; fairseq's bound is that of either side.
+    Args:
+        config: for decoding
+        lengths: in tokens, of source and target (if there is one), each [N]; fairseq's bound is
+            that of either
     """
     import numpy
 
-    lengths = [numpy.fromfile(f"{side}.idx", "<i4", total, offset=26) for side in sides]
     limits = [config.task.get("max_source_positions"), config.task.get("max_target_positions")]
     taken = numpy.all(
         [n <= (limit or n) for n, limit in zip(lengths, limits, strict=False)], axis=0

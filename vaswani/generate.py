@@ -122,7 +122,7 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
     """fairseq's configuration for decoding: task and search as trained, then the arguments.
 
     Raises:
-        UserError: an option that cannot be.
+        UserError, ConfigError: an option that cannot be.
         CheckpointError: the file is no usable checkpoint.
     """
     from vaswani.fairseq_config import completed, load_plugin
@@ -142,7 +142,7 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
     except OmegaConfBaseException as error:
         problem = str(error).splitlines()[0]
         raise UserError(f"{folder}/config.yaml, generation: {problem}") from None
-    check_search({name: generation[name] for name in OPTIONS})
+    check_search(generation)
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {

@@ -57,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
     ):
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"{name} must be a number above 0, not {value:g}")
-    found = plan(args)
     path = None
     if args.json:
         path = output_file(
@@ -66,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
             lambda there: is_report(there, "experiment", "gpus"),
             "plan",
         )
+    found = plan(args)
     print(table(found))
     if path:
         with writing(path), atomic_write(path) as stream:

@@ -7,7 +7,8 @@
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
 
 Each stage (raw, of archives; text, tok, codes, bpe, data-bin) is skipped where its result is there
-for the same inputs and options. Text is streamed, over --workers processes.
+for the same inputs and options. Text is streamed, over --workers processes. What is in the way of a
+result and was not made by this command, or was changed since, is kept under the name …kept-1.
 """
 
 import argparse
@@ -19,10 +20,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.corpus import plan, stage, steps, text
 from vaswani.corpus.bar import cpu_seconds
-from vaswani.corpus.inputs import RECIPE_FILE, check_places, source_files
+from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
 from vaswani.corpus.parallel import affordable, cores
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
+from vaswani.corpus.recipe_file import write_recipe
 from vaswani.corpus.steps import Job, Pair
 from vaswani.corpus.summary import show_dropped, tell
 from vaswani.errors import UserError
@@ -115,6 +117,10 @@ def job_of(args: argparse.Namespace) -> Job:
         changed = {key: value for key, value in own.items() if value is not None}
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {args.name} with options")
         folder = Path(args.out) if args.out else folder
+    if args.text and (recipe.generate or recipe.archives):
+        raise UserError("--text names the folder of text files, but this recipe has none")
+    if not recipe.archives and (args.manifest or args.test_sets != "archives"):
+        raise UserError("--manifest and --test-sets are about archives, but these are text files")
     parts, read = {}, {}
     if args.name and Path(args.name).is_file():
         read["recipe"] = Path(args.name)
@@ -168,44 +174,13 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int) -> bool:
     return ran
 
 
-def write_recipe(job: Job) -> None:
-    """Leave ``recipe.yaml``, which says how all the rest was made."""
-    import yaml
-
-    said = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
-    path = job.folder / RECIPE_FILE
-    there = path.read_bytes() if path.is_file() else b""
-    if there == said.encode():
-        return
-    if not stage.marker(path) and looks_written(there):
-        stage.write_marker(path, {"left": {".": len(there)}})
-    stage.forget(path)
-    lines = said.split("\n")[:-1]
-    stage.run_stage(path, stage.key_of(said), lambda aside: text.write_lines(aside, lines))
-
-
-def looks_written(recipe: bytes) -> bool:
-    """Whether earlier versions, which left no marker of it, wrote this ``recipe.yaml``.
-
-    They wrote every key there was, with ``null`` where it was not given; nobody else would.
-    """
-    import yaml
-
-    try:
-        table = yaml.safe_load(recipe)
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return False
-    known = {item.name for item in fields(Recipe)}
-    ours = isinstance(table, dict) and None in table.values() and set(table) <= known
-    return ours and yaml.safe_dump(table, sort_keys=False).encode() == recipe
-
-
 def plan_stages(
     job: Job, text_folder: Optional[Path]
 ) -> Tuple[str, List[Stage], Dict[str, List[Pair]]]:
     """The key of what a job starts from, its stages in order, and the texts of each set."""
     recipe, stages = job.recipe, []
     sources: Dict[str, List[Pair]] = {}
+    seen: Dict[Path, Tuple[int, ...]] = {}
     if recipe.generate:
         key = stage.key_of([recipe.generate, recipe.langs, generator_fingerprint()])
     elif job.parts:
@@ -217,8 +192,16 @@ def plan_stages(
             sources[split] = [job.pair(job.folder / "raw", part.name) for part in parts]
     else:
         sources = source_files(recipe, text_folder or Path())
+        seen = stamps(sources)
         hashes = {s: [[sha256_of(p) for p in pair] for pair in own] for s, own in sources.items()}
         key = stage.key_of([recipe.langs, hashes])
+
+    def make_text(out: Path) -> Any:
+        report = steps.make_text(job, sources, out)
+        if not job.parts:
+            refuse_changed(sources, seen)
+        return report
+
     at_text = [recipe.normalise, recipe.valid_every, recipe.limit]
     at_tok = [recipe.tokenised, recipe.split_hyphens, recipe.straight_test_apostrophes]
     limits = {
@@ -227,7 +210,7 @@ def plan_stages(
     }
     codes = [recipe.bpe, recipe.bpe_counts]
     stages += [
-        Stage("text", at_text, lambda out: steps.make_text(job, sources, out)),
+        Stage("text", at_text, make_text),
         Stage("tok", [at_tok, limits["tok"]], lambda out: steps.make_tokens(job, out)),
         Stage("codes", codes, lambda out: steps.make_codes(job, out)),
         Stage("bpe", limits["bpe"], lambda out: steps.make_bpe(job, out)),

@@ -99,6 +99,9 @@ def of_run(name: str, subset: str) -> Material:
             f"--hypotheses {made} --references FILE"
         )
     recipe = read_yaml(data / "recipe.yaml")
+    for key in ("source_lang", "target_lang", "tokenised"):
+        if key not in recipe:
+            raise UserError(f"{data / 'recipe.yaml'} has no '{key}': run 'vaswani prepare' again")
     target = f"{subset}.{recipe['target_lang']}"
     wmt = recipe.get("archives") == "wmt14"
     return Material(

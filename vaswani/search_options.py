@@ -1,7 +1,6 @@
 """The options of beam search that ``vaswani generate`` takes, and what they may be."""
 
-import math
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict
 
 from vaswani.errors import UserError
 
@@ -15,24 +14,24 @@ OPTIONS: Dict[str, Callable[[str], Any]] = {
     "min_len": int,
     "no_repeat_ngram_size": int,
 }
-LEAST = {"beam": 1, "nbest": 1, "max_len_a": 0, "max_len_b": 0, "min_len": 0}
-LEAST["no_repeat_ngram_size"] = 0
+NOT_NEGATIVE = ("max_len_a", "max_len_b", "min_len")
 
 
-def check_search(options: Mapping[str, Any]) -> None:
-    """Raises UserError, naming the option, for what no search can be done with.
+def check_search(generation: Any) -> None:
+    """Raises UserError or ConfigError, naming the option, for what no search can be done with.
 
-    ``options`` are given or the run's; fairseq's defaults stand for what is not there.
+    More is refused than for fairseq-generate, which takes what cannot be for something near it: the
+    report of a translation says what was asked for.
     """
-    for name, value in options.items():
-        flag = "--" + name.replace("_", "-")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"{flag} is {value}, but must be a finite number")
-        if name in LEAST and value < LEAST[name]:
-            raise UserError(f"{flag} is {value}, but must be at least {LEAST[name]}")
-    beam, nbest = options.get("beam", 5), options.get("nbest", 1)
-    if nbest > beam:
+    from transformer_plugin.compat import generation_options
+
+    generation_options.check(generation)
+    for name in NOT_NEGATIVE:
+        if generation[name] < 0:
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag} must not be negative, but is {generation[name]}")
+    if generation.nbest > generation.beam:
         raise UserError(
-            f"--nbest {nbest} asks for more translations than --beam {beam} finds: give --beam "
-            f"{nbest}, or a lower --nbest"
+            f"--nbest {generation.nbest} asks for more translations than --beam "
+            f"{generation.beam} finds: give --beam {generation.nbest}, or a lower --nbest"
         )

@@ -1,5 +1,6 @@
 """Checkpoints: fairseq's own are read on every stack; anything else is refused in one sentence."""
 
+import argparse
 import io
 import os
 import pickle
@@ -130,6 +131,15 @@ def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelli
     assert (read["extra_state"]["len"], read["extra_state"]["n"]) == (7.5, 4)
 
 
+def test_options_of_before_there_was_a_cfg(good, tmp_path):
+    """A Namespace, as ``args``; ``cfg`` may be there and empty."""
+    options = argparse.Namespace(arch="transformer", encoder_layers=2)
+    for number, cfg in enumerate(({}, {"cfg": None})):
+        state = {key: part for key, part in torch.load(good).items() if key != "cfg"}
+        torch.save({**state, **cfg, "args": options}, tmp_path / f"{number}.pt")
+        assert load_checkpoint(tmp_path / f"{number}.pt")["args"] == options
+
+
 def test_a_file_of_the_format_before_zip_is_read(good, tmp_path):
     state = torch.load(good)
     torch.save(state, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
@@ -173,6 +183,10 @@ def write_bad(kind: str, good: Path, path: Path) -> None:
     elif kind in ("parameters", "list", "no-history"):
         cut = {key: state[key] for key in ("model", "cfg")}
         torch.save({"parameters": state["model"], "list": [1], "no-history": cut}[kind], path)
+    elif kind.startswith("odd-"):
+        odd = {"odd-model": {1: 2}, "odd-cfg": [1], "odd-history": {"num_updates": 1}}[kind]
+        key = {"odd-history": "optimizer_history"}.get(kind, kind[len("odd-") :])
+        torch.save({**state, key: odd}, path)
     elif kind == "old-format-cut":
         torch.save(state, path, _use_new_zipfile_serialization=False)
         path.write_bytes(path.read_bytes()[:-2000])
@@ -203,6 +217,9 @@ KINDS = {
     "parameters": "no 'model' inside",
     "list": "holds a list",
     "no-history": "no 'optimizer_history' inside",
+    "odd-model": "no 'model' inside",
+    "odd-cfg": "no 'cfg' inside",
+    "odd-history": "no 'optimizer_history' inside",
     "old-format-cut": "damaged",
 }
 

@@ -327,17 +327,12 @@ REFUSED = {
     "--max-len-a nan": "--max-len-a must be a finite number",
     "--max-len-b 0": "--max-len-b 0 allows fewer words than --min-len 1 asks for",
     "--min-len 11 --max-len-b 10": "--max-len-b 10 allows fewer words than --min-len 11",
-    "--sampling-topk 0": "--sampling-topk must be above 0",
-    "--sampling-topp 0": "--sampling-topp must be above 0",
-    "--diverse-beam-groups 0": "--diverse-beam-groups must be above 0",
     "--diverse-beam-groups 3": "--beam 4 cannot be divided into --diverse-beam-groups 3",
-    "--prefix-size -1": "--prefix-size must not be negative",
-    "--no-repeat-ngram-size -1": "--no-repeat-ngram-size must not be negative",
-    "--print-step": "--print-step is for models of iterative refinement",
-    "--retain-iter-history": "--retain-iter-history is for models of iterative refinement",
 }
 REFUSED_BY_THE_COMMAND = {
     "--lenpen nan": "--lenpen must be a finite number, not nan",
+    "--print-step": "--print-step is for models of iterative refinement",
+    "--retain-iter-history": "--retain-iter-history is for models of iterative refinement",
     "--constraints": "--constraints works in fairseq-interactive",
     "--num-shards 2 --shard-id 2": "--shard-id 2 must be from 0 to --num-shards 2 less 1",
     "--retain-dropout-modules FeedForward": "has no effect without --retain-dropout",
@@ -415,8 +410,9 @@ def test_interactive_names_what_it_ignores(tiny_data_bin, trained, monkeypatch) 
         stock.interactive(tiny_data_bin, trained, "1 2 3\n", *SHORT, *flags, "--num-shards", "2")
     names = [line.split()[0] for line in said if "has no effect in fairseq-interactive" in line]
     assert names == ["--prefix-size", "--sacrebleu", "--quiet", "--results-path", "--num-shards"]
-    with pytest.raises(ConfigError, match="--score-reference needs references"):
-        stock.interactive(tiny_data_bin, trained, "1 2 3\n", *SHORT, "--score-reference")
+    for flag in ("--score-reference", "--replace-unk"):
+        with pytest.raises(ConfigError, match=f"{flag} .* fairseq-interactive .* fairseq-generate"):
+            stock.interactive(tiny_data_bin, trained, "1 x 3\n", *SHORT, flag)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -238,3 +238,30 @@ BLEU: Dict[str, Callable[[List[str]], bool]] = {
 def test_bleu_in_validation(flags: str, tiny_data_bin, tmp_path) -> None:
     options = ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 4}', "--max-update=1"]
     assert BLEU[flags](stock.train(tiny_data_bin, tmp_path, *options, *flags.split()))
+
+
+PARTS = {
+    **{f"--optimizer {name} --lr-scheduler fixed": "0.01" for name in
+       ("sgd", "nag", "adagrad", "adadelta", "adamax", "adafactor", "adam", "vaswani_adam")},
+    **{f"--optimizer vaswani_adam --lr-scheduler {name}": "0.01" for name in
+       ("inverse_sqrt", "cosine", "polynomial_decay --total-num-update 20", "step",
+        "reduce_lr_on_plateau", "tri_stage --phase-ratio (0.1,0.4,0.5)", "triangular --max-lr 1")},
+}  # fmt: skip
+LOSSES = ["cross_entropy", "label_smoothed_cross_entropy", "vaswani_label_smoothed_cross_entropy"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "parts,criterion",
+    [(parts, LOSSES[-1]) for parts in PARTS] + [(list(PARTS)[-1], loss) for loss in LOSSES[:-1]],
+)
+def test_fairseqs_parts_train_our_model(parts: str, criterion: str, tiny_data_bin, tmp_path):
+    """Every optimizer and schedule that needs no other package with our loss; and its losses."""
+    recipe = [*parts.split(), "--lr", PARTS[parts], "--criterion", criterion]
+    flags = ["--max-update", "9", "--disable-validation", "--log-interval", "1"]
+    lines = stock.train(
+        tiny_data_bin, tmp_path, *flags, "--log-format", "json", "--no-save", recipe=recipe
+    )
+    inner = [json.loads(line) for line in lines if line.startswith("{") and '"loss"' in line]
+    assert len(inner) == 9
+    assert min(float(step["loss"]) for step in inner[1:]) < float(inner[0]["loss"])

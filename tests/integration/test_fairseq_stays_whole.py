@@ -164,6 +164,7 @@ def test_unknown_words_are_replaced_by_plain_numbers_too() -> None:
     from fairseq.utils import replace_unk
 
     assert replace_unk("<unk> b <unk>", "x y", [1, 0, 2], {"y": "Y"}, "<unk>") == "Y b <eos>"
+    assert replace_unk("<unk> b", "x y", [], {}, "<unk>") == "<unk> b"  # nothing was aligned
 
 
 # --- divergence ---------------------------------------------------------------------------------

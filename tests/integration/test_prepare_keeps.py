@@ -107,12 +107,12 @@ def test_archives_and_manifest_inside_an_output_are_refused(own, capsys, option,
     assert everything(own) == before
 
 
-@pytest.mark.parametrize("name", [*ALL, ".stages"])
+@pytest.mark.parametrize("name", [*ALL, ".stages", ".stages/part", ".stages/old"])
 def test_an_output_that_is_a_link_is_refused(own, capsys, name):
     other = own / "other"
     other.mkdir()
-    (other / "mine.txt").write_text("mine")
-    (own / "data" / "own").mkdir(parents=True)
+    (other / "text").write_text("mine")
+    (own / "data" / "own" / name).parent.mkdir(parents=True)
     (own / "data" / "own" / name).symlink_to(other)
     before = everything(own)
     prepare(*OWN, "--out", "data/own", code=1)
@@ -321,3 +321,28 @@ def test_a_killed_replacement_does_not_pass_for_done(tmp_path):
     stage.write_marker(output, {**said, "next": coming})
     assert stage.run_stage(output, "b", make("new")) and output.read_text() == "new"
     assert unchanged(output, stage.marker(output))
+
+
+def test_what_an_earlier_version_left_when_killed_is_named_only(own, light, capsys):
+    """Nobody could tell any more whose it is."""
+    left = own / "data/own/.text.part"
+    left.mkdir(parents=True)
+    (left / "train.en").write_text("mine")
+    prepare(*OWN, "--out", "data/own")
+    assert "data/own/.text.part: left by an earlier version" in capsys.readouterr().err
+    assert (left / "train.en").read_text() == "mine"
+
+
+def test_what_a_desktop_leaves_makes_no_folder_the_users(own, light):
+    prepare(*OWN, "--out", "data/own")
+    (own / "data/own/tok/.DS_Store").write_text("icons")
+    prepare(*OWN, "--out", "data/own", "--max-words", "20")
+    assert not list((own / "data/own").glob("*.kept-*"))
+
+
+@pytest.mark.parametrize("said", ['{"left": ["a"], "key": 5}', '{"next": 7}', "[]", "no JSON", ""])
+def test_a_marker_that_is_damaged_is_none(own, light, capsys, said):
+    prepare(*OWN, "--out", "data/own")
+    (own / "data/own/.stages/tok.json").write_text(said)
+    prepare(*OWN, "--out", "data/own")
+    assert "data/own/tok.kept-1" in capsys.readouterr().err

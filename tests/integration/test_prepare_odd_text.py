@@ -109,6 +109,16 @@ def test_fairseqs_own_symbols_are_spelt_out_and_counted(own, light, capsys, word
         assert f"{count} pairs; spelt out: {4 * count} words such as </s>" in said
 
 
+def test_moses_takes_fairseqs_symbols_and_the_mark_apart(own, light, capsys):
+    """So that text that is not tokens yet needs no such care."""
+    for lang in ("en", "de"):
+        put(own / f"train.{lang}", b"a </s> b <pad> <s>c</s> <unk> the@@ 311th @@ day\n" * 40)
+    prepare(*OWN, "--out", "out")
+    assert "spelt" not in capsys.readouterr().err
+    words = (own / "out/tok/train.en").read_text("utf-8").split()
+    assert not {word for word in words if "<" in word or "@@" in word}
+
+
 def binarised(folder, name, numbers, kind):
     """A file as fairseq leaves it."""
     packed = struct.pack(f"<{len(numbers)}{'H' if kind == 8 else 'i'}", *numbers)
@@ -135,11 +145,23 @@ def test_unknown_pieces_are_counted(tmp_path, kind):
         (["--target-lang", ""], "target_lang is ''"),
         (["--target-lang", "EN"], "'en' and 'EN' differ in case only"),
         (["--show-dropped", "-1"], "--show-dropped is -1"),
+        (["--manifest", "mine.yaml"], "--manifest and --test-sets are about archives"),
+        (["--test-sets", "sacrebleu"], "--manifest and --test-sets are about archives"),
     ],
 )
 def test_odd_languages_and_numbers(own, capsys, change, said):
     refused(capsys, said, arguments=change)
     assert not (own / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["demo_en_de", "wmt14_en_de"])
+def test_text_that_would_be_ignored_is_refused(own, capsys, name):
+    """A recipe that generates its text, or takes it out of archives."""
+    prepare(name, "--text", own, "--out", "out", code=1)
+    assert "--text names the folder of text files" in capsys.readouterr().err
+    prepare(name, "--train", "train", "--out", "out", code=1)
+    said = {"demo_en_de": "the text is generated", "wmt14_en_de": "there is no part 'train'"}
+    assert said[name] in capsys.readouterr().err and not (own / "out").exists()
 
 
 def test_a_language_that_moses_does_not_know_is_said(own, light, capsys):
@@ -168,3 +190,19 @@ def test_more_workers_than_cores_have_a_use_for(own, monkeypatch, capsys, worker
         asked == [6] and "than 3 cores have a use for: going on with 6" in capsys.readouterr().err
     )
     assert parallel.affordable(6) == 6 and capsys.readouterr().err == ""
+
+
+def test_text_that_changes_while_it_is_read_is_refused(own, light, monkeypatch, capsys):
+    """Or its marker would speak of other text, and the same command would call it done."""
+    make = steps.make_text
+
+    def meanwhile(*arguments):
+        report = make(*arguments)
+        with open(own / "valid.de", "a", encoding="utf-8") as stream:
+            stream.write("noch ein Satz\n")
+        return report
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "make_text", meanwhile)
+        refused(capsys, "valid.de was changed while it was read: run the same command again")
+    assert not (own / "out" / "text").exists()

@@ -168,7 +168,7 @@ def test_blank_and_overlong_sentences_keep_their_lines(
         (["generate", "broken.pt", "--data", "data/digits/data-bin"], "broken.pt is"),
         (["generate", "small", "--subset", "dev"], "no part 'dev'"),
         (["generate", "small", "--data", "nowhere"], "no data in nowhere"),
-        (["generate", "small", "--beam", "0"], "at least 1"),
+        (["generate", "small", "--beam", "0"], "above 0"),
         (["score", "small", "--subset", "valid"], "no translations of 'valid'"),
         (["demo-report", "small"], "no scores yet"),
     ],

@@ -5,12 +5,13 @@ import errno
 import os
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional
 
 import pytest
 import torch
 
-from vaswani import average, cli
+from vaswani import average, cli, reproduce
 from vaswani.average import average_models
 from vaswani.checkpoints import (
     Checkpoint,
@@ -474,3 +475,22 @@ def test_the_newest_average_is_that_of_the_last_updates(run_folder: Path, capsys
     assert "training went on after" in capsys.readouterr().err
     (folder / "checkpoint_last.pt").write_bytes(b"damaged")
     assert find_checkpoint(str(run_folder))[0] == folder / names[0]
+
+
+def test_reproduce_averages_again_where_training_went_on(run_folder: Path) -> None:
+    """By updates, whatever the files' times; with --from average, what is there is not removed."""
+    folder = run_folder / "checkpoints"
+    average = folder / "checkpoint_average_last5.pt"
+    order: Any = SimpleNamespace(checkpoint=average, run=run_folder, subset="test")
+    assert not reproduce.is_averaged(order)
+    invoke(run_folder)
+    os.utime(average, (1, 1))
+    assert reproduce.is_averaged(order)
+    before = average.read_bytes()
+    reproduce.set_aside(order, ["average", "generate"])
+    assert average.read_bytes() == before
+    save(folder / "checkpoint_last.pt", 700)
+    os.utime(folder / "checkpoint_last.pt", (1, 1))
+    assert not reproduce.is_averaged(order)
+    average.write_text("mine")
+    assert not reproduce.is_averaged(order)

@@ -1,5 +1,6 @@
 """The manifest of archives, and the recipes that name its parts."""
 
+import re
 from dataclasses import fields
 from typing import Any, Dict, List
 
@@ -62,6 +63,14 @@ parts:
         ("tgz}", "tgz, bytes: -1}", "not a size"),
         ("tgz}", "tgz, sha256: abc}", "64 hexadecimal digits"),
         ("[x, y]", "[x]", "two names for each pair"),
+        ("[x, y]", "[x, x]", "are not two names of files"),
+        ("[x, y]", "[x, ../y]", "are not two names of files"),
+        ("[x, y]", "[1, 2]", "are not two names of files"),
+        ("  a:", "  ../a:", "part '../a': files are called after it"),
+        ("  a:", "  .a:", "part '.a': files are called after it"),
+        ("host/a.tgz", "host/..", "cannot be kept under the name '..'"),
+        ("host/a.tgz", "host/%2e%2e", "cannot be kept under the name '..'"),
+        ("host/a.tgz", "host/checksums.json", "cannot be kept under the name 'checksums.json'"),
     ],
 )
 def test_what_is_wrong_with_a_manifest_is_said(tmp_path, old, new, said):
@@ -94,12 +103,21 @@ def test_unknown_names_are_said_with_what_there_is():
         ({"valid": None}, "'valid' is missing"),
         ({"train": ["a", "b"]}, "'train' is missing"),
         ({"limit": 1.5}, "limit is 1.5"),
+        ({"tokenised": "no"}, "tokenised is 'no', but must be true or false"),
+        ({"split_hyphens": 1}, "split_hyphens is 1, but must be true or false"),
+        ({"expected": 3}, "expected is 3, but must be counts"),
+        ({"expected": {"text/train": "many"}}, "but must be counts"),
+        ({"archives": 5}, "archives is 5, but must be a name"),
+        ({"test": 5}, "test is 5, but must be the prefix of files"),
+        ({"test": ["a", "b"]}, "test is ['a', 'b'], but may be one prefix only"),
+        ({"generate": "phrases"}, "the text is generated, so 'train' cannot be given too"),
+        ({"source_lang": "zh-CN"}, "call your files .zh_CN and give that"),
     ],
 )
 def test_what_is_wrong_with_a_recipe_is_said(change, said):
     table = {"source_lang": "en", "target_lang": "de", "train": "t", "valid": "v"}
     assert recipe_from(table, "x").bpe == 10000
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=re.escape(said)):
         recipe_from({**table, **change}, "x")
 
 

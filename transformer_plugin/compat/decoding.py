@@ -61,7 +61,7 @@ def _replace_unknown_words() -> None:
     def replace_unk(
         hypo_str: str, src_str: str, alignment: Any, align_dict: Dict[str, str], unk: str
     ) -> str:
-        if all(isinstance(origin, int) for origin in alignment):  # what fairseq's own reads
+        if len(alignment) and isinstance(alignment[0], int):  # what fairseq's own reads
             return replace_by_numbers(hypo_str, src_str, alignment, align_dict, unk)
         words, source = hypo_str.split(), src_str.split()
         for number, origin in _origins(alignment).items():
@@ -96,7 +96,7 @@ def _origins(alignment: Any) -> Dict[int, int]:
 def _no_repeat_ngram(
     self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
 ) -> Tensor:
-    """Take the place of ``NGramRepeatBlock._no_repeat_ngram``: ``--no-repeat-ngram-size`` works.
+    """In the place of ``NGramRepeatBlock._no_repeat_ngram``: ``--no-repeat-ngram-size`` works.
 
     All versions compare the end of the whole buffer, which is padding, so nothing is repeated; and
     a size of 1 compares nothing. Arguments as fairseq's: ``tokens`` [bsz·beam_size, longest], the
@@ -105,10 +105,9 @@ def _no_repeat_ngram(
     """
     size: int = self.no_repeat_ngram_size
     if step >= size:
-        ngrams = tokens[:, 1 : step + 1].unfold(
-            1, size, 1
-        )  # [bsz·beam_size, step + 1 - size, size]
-        last = tokens[:, step + 2 - size : step + 1].unsqueeze(1)
+        words = tokens[:, 1 : step + 1]
+        ngrams = words.unfold(1, size, 1)  # [bsz·beam_size, step + 1 - size, size]
+        last = words[:, step + 1 - size :].unsqueeze(1)
         repeated = (ngrams[:, :, : size - 1] == last).all(dim=2)
         row, number = torch.where(repeated)
         lprobs[row, ngrams[row, number, size - 1]] = -math.inf

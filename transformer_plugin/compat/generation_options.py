@@ -8,7 +8,8 @@ import sys
 from typing import Any, Dict, Iterator
 
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.tasks import FairseqTask
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
+from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 from fairseq_cli import generate
 from omegaconf import OmegaConf, open_dict
 
@@ -17,12 +18,10 @@ from ..config import ConfigError, flag
 logger = logging.getLogger(__name__)
 
 _DEFAULTS: Dict[str, Any] = {f.name: f.default for f in dataclasses.fields(GenerationConfig)}
-_ABOVE_ZERO = ["beam", "nbest", "temperature", "sampling_topk", "sampling_topp"]
-_ABOVE_ZERO += ["diverse_beam_groups"]
-_NOT_NEGATIVE = ["prefix_size", "no_repeat_ngram_size"]
+_ABOVE_ZERO = ["beam", "nbest", "temperature"]  # elsewhere 0 and less mean "off"
 _FINITE = ["lenpen", "unkpen", "temperature", "max_len_a", "lm_weight", "sampling_topp"]
 _FINITE += ["diverse_beam_strength", "diversity_rate"]
-_ITERATIVE = ["print_step", "retain_iter_history"]  # fairseq-generate fails after the first batch
+_ITERATIVE = ["print_step", "retain_iter_history"]
 _UNUSED = ["no_early_stop", "decoding_format", "eos_token", "beam_mt", "lenpen_mt"]
 _UNUSED += ["max_len_a_mt", "max_len_b_mt"]
 _UNUSED += [name for name in _DEFAULTS if name.startswith("iter_decode_")]
@@ -66,17 +65,8 @@ def check(args: Any) -> None:
         if not math.isfinite(value(name)):
             raise ConfigError(f"{flag(name)} must be a finite number, not {value(name)}")
     for name in _ABOVE_ZERO:
-        if value(name) <= 0 and value(name) != _DEFAULTS[name]:
+        if value(name) <= 0:
             raise ConfigError(f"{flag(name)} must be above 0, not {value(name)}")
-    for name in _NOT_NEGATIVE:
-        if value(name) < 0:
-            raise ConfigError(f"{flag(name)} must not be negative, but is {value(name)}")
-    for name in _ITERATIVE:
-        if value(name):
-            raise ConfigError(
-                f"{flag(name)} is for models of iterative refinement (--task translation_lev); "
-                "leave it out"
-            )
     fixed = not value("max_len_a") and not value("match_source_len")
     if fixed and value("max_len_b") < value("min_len"):
         raise ConfigError(
@@ -125,7 +115,8 @@ def _shards_and_sacrebleu() -> None:
     """``fairseq-generate`` heeds ``--num-shards``, ``--shard-id`` and ``--sacrebleu``.
 
     All versions decode the whole of the data, and score with fairseq's own BLEU. They stop in the
-    midst of the search at ``--constraints``, for which only fairseq-interactive has an input.
+    midst of the search at ``--constraints``, for which only fairseq-interactive has an input, and
+    after it at what only iterative refinement has (``--print-step``: "KeyError: 'steps'").
     """
     original = generate._main
 
@@ -134,11 +125,18 @@ def _shards_and_sacrebleu() -> None:
         shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
         if not 0 <= shard < shards:
             raise ConfigError(f"--shard-id {shard} must be from 0 to --num-shards {shards} less 1")
-        if cfg.generation.constraints:
+        if cfg.generation.constraints and cfg.task._name in ("translation", "vaswani_translation"):
             raise ConfigError(
                 "--constraints works in fairseq-interactive, whose lines bring their constraints "
                 "after a tab; fairseq-generate has none"
             )
+        refines = issubclass(TASK_REGISTRY[cfg.task._name], TranslationLevenshteinTask)
+        for name in [] if refines else _ITERATIVE:
+            if cfg.generation[name]:
+                raise ConfigError(
+                    f"{flag(name)} is for models of iterative refinement (--task translation_lev); "
+                    "leave it out"
+                )
         if shards > 1:
             cfg.distributed_training.distributed_world_size = shards
             cfg.distributed_training.distributed_rank = shard
@@ -155,7 +153,8 @@ def say_what_interactive_ignores(interactive: Any) -> None:
     """``fairseq-interactive`` names the options that it takes and does not know.
 
     All versions ignore options of fairseq-generate that need a reference or a whole data set;
-    ``--score-reference`` ends in "KeyError: 'target'".
+    ``--score-reference`` ends in "KeyError: 'target'", and ``--replace-unk`` copies the "<unk>"
+    that the source word has become.
 
     Args:
         interactive: the module ``fairseq_cli.interactive``
@@ -167,6 +166,7 @@ def say_what_interactive_ignores(interactive: Any) -> None:
         given = {
             "prefix_size": cfg.generation.prefix_size,
             "sacrebleu": cfg.generation.sacrebleu,
+            **{name: cfg.generation[name] for name in _ITERATIVE},
             "quiet": cfg.common_eval.quiet,
             "results_path": cfg.common_eval.results_path,
             "num_shards": cfg.dataset.num_shards > 1,
@@ -175,6 +175,11 @@ def say_what_interactive_ignores(interactive: Any) -> None:
             raise ConfigError(
                 "--score-reference needs references, which fairseq-interactive has not: "
                 "give the data to fairseq-generate"
+            )
+        if cfg.generation.replace_unk is not None:
+            raise ConfigError(
+                "--replace-unk copies words of the source, which fairseq-interactive does not "
+                "keep: give the text to fairseq-generate with --dataset-impl raw"
             )
         for name in [name for name, value in given.items() if value]:
             logger.warning("%s has no effect in fairseq-interactive", flag(name))

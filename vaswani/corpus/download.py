@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from vaswani.corpus import extract
-from vaswani.corpus.manifest import Part, Source
+from vaswani.corpus.manifest import RECORD, Part, Source
 from vaswani.corpus.stage import space_for
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, locked, sha256_of
 
-RECORD = "checksums.json"
 #: tries at one address, seconds before the second (doubled each time), seconds without an answer
 TRIES, PAUSE, TIMEOUT = 5, 1.0, 60.0
 BLOCK = 1 << 20
@@ -153,6 +152,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
         expected = expected_of(source, folder)
         problem = None
         if expected is None:
+            print(f"{source.name}: no checksum is published: read through once", file=sys.stderr)
             try:
                 extract.check(part, aside, langs)
             except extract.BadArchive as error:

@@ -118,7 +118,8 @@ def members(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, IO[byte
         return
     # "r|": read once from front to end, since seeking in a packed file reads it again. Unpacked
     # here: tarfile would not look at the checksum.
-    with opened(archive) as stream, tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar:
+    how: Dict[str, Any] = {"mode": "r|", "bufsize": BLOCK, "tarinfo": Header}
+    with opened(archive) as stream, tarfile.open(fileobj=stream, **how) as tar:
         while (member := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # it would keep a million of them
             check_name(archive, member.name)

@@ -7,12 +7,10 @@ from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
 from vaswani.corpus import text
 from vaswani.corpus.recipe import Recipe
-from vaswani.corpus.stage import STAGES
+from vaswani.corpus.recipe_file import RECIPE_FILE
+from vaswani.corpus.stage import OLD, PART, STAGES
 from vaswani.corpus.steps import Job, Pair
 from vaswani.errors import UserError
-
-#: what says how all the rest was made
-RECIPE_FILE = "recipe.yaml"
 
 
 def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
@@ -35,18 +33,37 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     return found
 
 
+def stamps(sources: Dict[str, List[Pair]]) -> Dict[Path, Tuple[int, ...]]:
+    """What changes when a file does: its inode, size and time of change."""
+    found: Dict[Path, Tuple[int, ...]] = {}
+    for path in (path for pairs in sources.values() for pair in pairs for path in pair):
+        status = path.stat()
+        found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def refuse_changed(sources: Dict[str, List[Pair]], before: Dict[Path, Tuple[int, ...]]) -> None:
+    """Raises UserError where a file is not the one any more that was looked at before."""
+    for path, stamp in stamps(sources).items():
+        if stamp != before[path]:
+            raise UserError(f"{path} was changed while it was read: run the same command again")
+
+
 def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]]) -> None:
     """Check, before anything is touched, what stages of these ``names`` would replace.
 
     Raises:
         UserError: the folder is a file, an output is a link, or something to be read lies in one.
     """
-    for folder, option in ((job.folder / STAGES, "--out"), (job.archives, "--archives")):
+    folders = [(job.folder / STAGES, "--out")]
+    folders += [(job.archives, "--archives")] if job.parts else []
+    for folder, option in folders:
         for place in (folder, *folder.parents):
             if os.path.lexists(place) and not place.is_dir():
                 raise UserError(f"{place} is no folder, but has to be one: give another {option}")
     outputs = [job.folder / name for name in (*names, STAGES)]
-    for output in outputs:
+    within = [job.folder / STAGES / name for name in (PART, OLD)]
+    for output in [*outputs, *within]:
         if output.is_symlink():
             raise UserError(
                 f"{output} is a symbolic link (to {os.readlink(output)}), but is to be made here: "

@@ -18,6 +18,10 @@ from urllib.parse import unquote, urlsplit
 from vaswani.errors import UserError
 from vaswani.experiment import config_folders, nearest, read_yaml
 
+#: where the checksums of first downloads are kept, beside the archives
+RECORD = "checksums.json"
+#: of a part, which its text is called, and of an archive: no path, and nothing hidden
+_NAME = re.compile(r"\w[\w.+-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -92,6 +96,10 @@ def part_from(name: str, entry: Any, path: Path) -> Part:
     where = f"{path}, part '{name}'"
     if not isinstance(entry, dict) or set(entry) - {"sources", "members", "sacrebleu"}:
         raise UserError(f"{where}: it should say 'sources', 'members' and perhaps 'sacrebleu'")
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"{where}: files are called after it, so only letters, digits, _ . - may be"
+        )
     sources = [source_from(item, where) for item in entry.get("sources") or []]
     if not sources:
         raise UserError(f"{where}: 'sources' is missing: the archive's addresses")
@@ -100,6 +108,10 @@ def part_from(name: str, entry: Any, path: Path) -> Part:
         isinstance(names, list) and len(names) == 2 for names in members.values()
     ):
         raise UserError(f"{where}: 'members' should give two names for each pair")
+    for names in members.values():
+        plain = all(isinstance(one, str) and one and "/" not in one for one in names)
+        if not plain or names[0] == names[1]:
+            raise UserError(f"{where}: {names!r} are not two names of files, without folders")
     return Part(name, tuple(sources), members, entry.get("sacrebleu"))
 
 
@@ -110,6 +122,8 @@ def source_from(item: Any, where: str) -> Source:
     source = Source(**item)
     if urlsplit(str(source.url)).scheme not in ("http", "https") or not source.name:
         raise UserError(f"{where}: '{source.url}' is no address of a file (http or https)")
+    if not _NAME.fullmatch(source.name) or source.name == RECORD:
+        raise UserError(f"{where}: a file cannot be kept under the name '{source.name}'")
     if source.bytes is not None and (not isinstance(source.bytes, int) or source.bytes < 1):
         raise UserError(f"{where}: bytes of {source.name} is {source.bytes!r}, not a size")
     if source.sha256 is not None and not _SHA256.fullmatch(str(source.sha256)):

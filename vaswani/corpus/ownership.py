@@ -13,6 +13,8 @@ from typing import Any, Dict
 
 from vaswani.files import sha256_of
 
+#: what a desktop leaves in every folder it has shown
+_DESKTOPS = {".DS_Store"}
 #: the "size" of what no stage leaves: a link, a device, an empty folder
 ODD = -1
 
@@ -24,7 +26,7 @@ def listing(path: Path) -> Dict[str, int]:
     found: Dict[str, int] = {}
     for folder, below, files in os.walk(path):
         links = [name for name in below if os.path.islink(os.path.join(folder, name))]
-        for name in [*files, *links]:
+        for name in {*files, *links} - _DESKTOPS:
             entry = Path(folder, name)
             found[str(entry.relative_to(path))] = size(entry)
         if not below and not files:

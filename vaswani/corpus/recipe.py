@@ -140,8 +140,23 @@ def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
 
 def check_sets(given: Dict[str, Any], where: str) -> None:
     """Raises UserError unless training and validation text are named, once."""
+    named = [split for split in SPLITS if split in given]
+    for split in named:
+        parts = given[split] if isinstance(given[split], list) else [given[split]]
+        if not all(isinstance(part, str) and part for part in parts):
+            raise UserError(
+                f"{where}: {split} is {given[split]!r}, but must be the prefix of files"
+            )
     if "generate" in given:
+        if named:
+            raise UserError(
+                f"{where}: the text is generated, so '{named[0]}' cannot be given too: leave out "
+                "the recipe's name for your own text"
+            )
         return
+    for split in ("valid", "test"):
+        if isinstance(given.get(split), list) and "archives" not in given:
+            raise UserError(f"{where}: {split} is {given[split]!r}, but may be one prefix only")
     several = isinstance(given.get("train"), list) and given["train"] and "archives" in given
     if not several and not isinstance(given.get("train"), str):
         raise UserError(f"{where}: 'train' is missing: the prefix of its two files")
@@ -153,7 +168,16 @@ def check_sets(given: Dict[str, Any], where: str) -> None:
 
 
 def check_values(given: Dict[str, Any], where: str) -> None:
-    """Raises UserError where a number is too small or a word is not one of the choices."""
+    """Raises UserError where a value is of another kind, too small, or not one of the choices."""
+    for key in ("tokenised", "split_hyphens", "straight_test_apostrophes"):
+        if not isinstance(given.get(key, False), bool):
+            raise UserError(f"{where}: {key} is {given[key]!r}, but must be true or false")
+    for key in ("generate", "archives"):
+        if not isinstance(given.get(key, ""), str):
+            raise UserError(f"{where}: {key} is {given[key]!r}, but must be a name")
+    expected = given.get("expected", {})
+    if not isinstance(expected, dict) or not all(type(one) is int for one in expected.values()):
+        raise UserError(f"{where}: expected is {expected!r}, but must be counts, as text/train: 90")
     for key, least in LEAST.items():
         value = given.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:

@@ -30,8 +30,12 @@ def key_of(options: Any) -> str:
 
 
 def marker(output: Path) -> Dict[str, Any]:
-    """What the marker of an output says; empty if there is none."""
-    return read_json(marker_of(output))
+    """What the marker of an output says; empty if there is none, or it is none of ours."""
+    said = read_json(marker_of(output))
+    for part in (said, said.get("next", {})):
+        if not isinstance(part, dict) or not isinstance(part.get("left", {}), dict):
+            return {}
+    return said
 
 
 def is_done(output: Path, key: str) -> bool:

@@ -65,8 +65,8 @@ def open_text(paths: Sequence[Path]) -> Iterator[List[IO[bytes]]]:
 def damaged(path: PathLike, error: BaseException) -> UserError:
     """The error about a packed file that cannot be unpacked to its end."""
     return UserError(
-        f"{path} is damaged or cut short ({error}): fetch it again, or, if it is not packed, "
-        "rename it"
+        f"{path} is damaged or cut short ({error}): remove it and fetch it again, or, if it is not "
+        "packed, rename it"
     )
 
 

@@ -1,0 +1,41 @@
+"""``recipe.yaml`` in the folder of prepared data: how all the rest was made."""
+
+from dataclasses import asdict, fields
+
+from vaswani.corpus import stage, text
+from vaswani.corpus.recipe import Recipe
+from vaswani.corpus.steps import Job
+
+RECIPE_FILE = "recipe.yaml"
+
+
+def write_recipe(job: Job) -> None:
+    """Leave ``recipe.yaml``, which says how all the rest was made."""
+    import yaml
+
+    said = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
+    path = job.folder / RECIPE_FILE
+    there = path.read_bytes() if path.is_file() else b""
+    if there == said.encode():
+        return
+    if not stage.marker(path) and looks_written(there):
+        stage.write_marker(path, {"left": {".": len(there)}})
+    stage.forget(path)
+    lines = said.split("\n")[:-1]
+    stage.run_stage(path, stage.key_of(said), lambda aside: text.write_lines(aside, lines))
+
+
+def looks_written(recipe: bytes) -> bool:
+    """Whether earlier versions, which left no marker of it, wrote this ``recipe.yaml``.
+
+    They wrote every key there was, with ``null`` where it was not given; nobody else would.
+    """
+    import yaml
+
+    try:
+        table = yaml.safe_load(recipe)
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return False
+    known = {item.name for item in fields(Recipe)}
+    ours = isinstance(table, dict) and None in table.values() and set(table) <= known
+    return ours and yaml.safe_dump(table, sort_keys=False).encode() == recipe
