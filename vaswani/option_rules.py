@@ -44,6 +44,10 @@ def _are_buckets(value: Any) -> bool:
     return value == 0 or (value > 0 and __version__.startswith("1."))
 
 
+def _can_be_a_file(value: Any) -> bool:
+    return Path(value).parent.is_dir() and not Path(value).is_dir()
+
+
 def _is_empty(value: Any) -> bool:
     return not value
 
@@ -77,7 +81,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "amp_init_scale": POSITIVE,
         "amp_scale_window": NATURAL,
         "model_parallel_size": Rule(f"1: {ONE_MACHINE}", lambda value: value == 1),
-        "log_file": Rule("in a folder that is there", lambda p: Path(p).parent.is_dir()),
+        "log_file": Rule("a file in a folder that is there", _can_be_a_file),
         "quantization_config_path": Rule("a file that is there", lambda p: Path(p).is_file()),
     },
     "dataset": {

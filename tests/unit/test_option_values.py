@@ -57,7 +57,7 @@ dataset.dataset_impl=cached dataset.dataset_impl=raw dataset.curriculum=-1
 common.seed=-1 common.seed=100000000000000000000 common.log_interval=0 common.tpu=true
 common.model_parallel_size=2 common.bf16=true common.memory_efficient_bf16=true
 common.profile=true common.fp16=true common.memory_efficient_fp16=true common.wandb_project=x
-common.log_file=/nowhere/x common.quantization_config_path=nowhere
+common.log_file=/nowhere/x common.log_file=/ common.quantization_config_path=nowhere
 optimization.lr=[.nan] optimization.lr=[] optimization.lr=[-0.1] optimization.lr=[.inf]
 optimization.lr=[0] optimization.max_update=-1 optimization.max_epoch=-1
 optimization.clip_norm=.nan optimization.clip_norm=-1 optimization.stop_min_lr=.nan
