@@ -1,7 +1,6 @@
 """The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
 
 import logging
-import re
 from typing import Any, Mapping
 
 import torch
@@ -19,15 +18,14 @@ from .config import (
     check_model_config,
 )
 from .decoder import VaswaniDecoder
-from .dropout import Dropout
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
+from .inference import quicken, retain_dropout
 from .initialisation import initialise
 from .layers import DecoderLayer, EncoderLayer
 from .linear import Linear
 from .memory import keep_freed_memory
 from .parameters import explain_mismatch
-from .precision import has_bf16_units
 
 logger = logging.getLogger(__name__)
 
@@ -72,25 +70,14 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         return model
 
     def prepare_for_inference_(self, cfg: Any) -> None:
-        """As fairseq's; the matrices are put once into the form that is quick to multiply by.
-
-        With ``--precision bf16`` they become bf16. On a CPU they may be kept in a second order.
+        """As fairseq's; then the weights are made quick to multiply by, and dropout off or kept.
 
         Raises:
-            CheckpointError: a parameter is not finite.
             ConfigError: ``--retain-dropout-modules`` cannot be followed.
         """
-        check_finite(self)
         super().prepare_for_inference_(cfg)
         retain_dropout(self, cfg.generation)
-        device = self.decoder.output_projection.weight.device
-        in_bf16 = str(self.cfg.precision) == "bf16" and has_bf16_units(device.type)
-        for module in self.modules():
-            if isinstance(module, Linear):
-                if in_bf16:
-                    module.to_bf16()
-                if not self.cfg.compile:  # which sees no further than torch's own products
-                    module.pack()
+        quicken(self, in_bf16=str(self.cfg.precision) == "bf16", pack=not self.cfg.compile)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, **kwargs: Any
@@ -152,48 +139,6 @@ def input_embedding(
     else:
         positions = SinusoidalPositions(tokens.embedding_dim, str(cfg.sinusoid_layout))
     return InputEmbedding(tokens, positions, cfg.dropout)
-
-
-def check_finite(model: nn.Module) -> None:
-    """Raises CheckpointError, naming the parameter, where one has a NaN or an infinity."""
-    for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter).all():
-            raise CheckpointError(
-                f"the model cannot decode: its parameter {name} has numbers that are not finite; "
-                "its training has diverged, or the file is damaged: take an earlier checkpoint"
-            )
-
-
-def retain_dropout(model: nn.Module, generation: Any) -> None:
-    """``--retain-dropout``: dropout stays on in decoding, so that each seed decodes otherwise.
-
-    ``--retain-dropout-modules`` names the classes in which it stays on, such as ``EncoderLayer`` or
-    ``FeedForward``; not given, all.
-
-    Raises:
-        ConfigError: no dropout is in a module of that name, or none at all, or none is retained.
-    """
-    given = getattr(generation, "retain_dropout_modules", None)
-    names = re.findall(r"\w+", given) if isinstance(given, str) else given
-    if not getattr(generation, "retain_dropout", False):
-        if names:
-            raise ConfigError("--retain-dropout-modules has no effect without --retain-dropout")
-        return
-    known = set()
-    for path, module in model.named_modules():
-        if isinstance(module, Dropout) and module.p:
-            parents = [path.rsplit(".", n)[0] for n in range(1, path.count(".") + 1)]
-            owners = {type(model.get_submodule(parent)).__name__ for parent in parents}
-            known |= owners - {"ModuleList"}
-            module.in_inference = not names or not owners.isdisjoint(names)
-    if not known:
-        raise ConfigError("--retain-dropout: this model has no dropout (every P_drop is 0)")
-    wrong = [name for name in names or [] if name not in known]
-    if wrong:
-        raise ConfigError(
-            f"--retain-dropout-modules: no dropout is in a module named {', '.join(wrong)}; "
-            f"this model has {', '.join(sorted(known))}"
-        )
 
 
 def compile_layers(model: nn.Module) -> None:

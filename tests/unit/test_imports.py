@@ -36,9 +36,10 @@ MAY_IMPORT = {
     "decoder": {
         *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
     },
+    "inference": {"config", "dropout", "linear", "precision"},
     "model": {
-        *{"attention", "checkpoints", "config", "decoder", "dropout", "embedding", "encoder"},
-        *{"initialisation", "layers", "linear", "memory", "parameters", "precision"},
+        *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "inference"},
+        *{"initialisation", "layers", "linear", "memory", "parameters"},
     },
     "loss": {"linear"},
     "criterion": {"config", "loss"},

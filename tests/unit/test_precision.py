@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.models import batch, small_model
-from transformer_plugin import model as module
+from transformer_plugin import inference as module
 from transformer_plugin.linear import Linear
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,62 @@
+"""What is done to a trained model once, before it decodes."""
+
+import re
+from typing import Any
+
+from torch import nn
+
+from .config import ConfigError
+from .dropout import Dropout
+from .linear import Linear
+from .precision import has_bf16_units
+
+
+def quicken(model: nn.Module, in_bf16: bool, pack: bool) -> None:
+    """Put the matrices into the form that is quick to multiply by.
+
+    Args:
+        model: of this plugin, on the device on which it will decode
+        in_bf16: they become bfloat16, where the device multiplies that
+        pack: on a CPU, keep them in a second order, too (not for ``torch.compile``, which sees no
+            further than torch's own products)
+    """
+    device = next(model.parameters()).device
+    in_bf16 = in_bf16 and has_bf16_units(device.type)
+    for module in model.modules():
+        if isinstance(module, Linear):
+            if in_bf16:
+                module.to_bf16()
+            if pack:
+                module.pack()
+
+
+def retain_dropout(model: nn.Module, generation: Any) -> None:
+    """``--retain-dropout``: dropout stays on in decoding, so that each seed decodes otherwise.
+
+    ``--retain-dropout-modules`` names the classes in which it stays on, such as ``EncoderLayer`` or
+    ``FeedForward``; not given, all.
+
+    Raises:
+        ConfigError: no dropout is in a module of that name, or none at all, or none is retained.
+    """
+    given = getattr(generation, "retain_dropout_modules", None)
+    names = re.findall(r"\w+", given) if isinstance(given, str) else given
+    if not getattr(generation, "retain_dropout", False):
+        if names:
+            raise ConfigError("--retain-dropout-modules has no effect without --retain-dropout")
+        return
+    known = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Dropout) and module.p:
+            parents = [path.rsplit(".", n)[0] for n in range(1, path.count(".") + 1)]
+            owners = {type(model.get_submodule(parent)).__name__ for parent in parents}
+            known |= owners - {"ModuleList"}
+            module.in_inference = not names or not owners.isdisjoint(names)
+    if not known:
+        raise ConfigError("--retain-dropout: this model has no dropout (every P_drop is 0)")
+    wrong = [name for name in names or [] if name not in known]
+    if wrong:
+        raise ConfigError(
+            f"--retain-dropout-modules: no dropout is in a module named {', '.join(wrong)}; "
+            f"this model has {', '.join(sorted(known))}"
+        )
