@@ -245,3 +245,23 @@ def test_batches_that_cannot_be(options, said, small, capsys):
 def test_batches_that_cannot_be_with_fairseq_train(options, said, data, tmp_path):
     with pytest.raises(ConfigError, match=said):
         stock.train(data, tmp_path / "run", "--max-update", "1", *options)
+
+
+def test_parts_of_more_than_2_gb_are_joined(tmp_path):
+    """The index alone: three sentences of a thousand million tokens, of two bytes each."""
+    import struct
+
+    import numpy as np
+    from fairseq.data import indexed_dataset
+
+    many = 10**9
+    part, whole = tmp_path / "part", tmp_path / "whole"
+    head = struct.pack("<9sQBQ", b"MMIDIDX\x00\x00", 1, 8, 3)
+    sizes, places = np.full(3, many, "<i4"), np.zeros(3, "<i8")
+    part.with_suffix(".idx").write_bytes(head + sizes.tobytes() + places.tobytes())
+    part.with_suffix(".bin").touch()
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{whole}.bin", dtype=np.uint16)
+    builder.merge_file_(str(part))
+    builder.finalize(f"{whole}.idx")
+    written = whole.with_suffix(".idx").read_bytes()
+    assert np.frombuffer(written[-24:], "<i8").tolist() == [0, 2 * many, 4 * many]

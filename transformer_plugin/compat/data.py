@@ -54,6 +54,7 @@ def apply() -> None:
     """Set this file's workarounds."""
     _check_before_reading()
     _name_bad_dictionaries()
+    _join_large_parts()
 
 
 def read_index(prefix: str) -> Index:
@@ -156,6 +157,25 @@ def _check_before_reading() -> None:
         return original(path, impl, fix_lua_indexing, dictionary)
 
     indexed_dataset.make_dataset = make_dataset
+
+
+def _join_large_parts() -> None:
+    """``fairseq-preprocess --workers`` writes more than 2 GB of one side of a corpus.
+
+    Modern (numpy 2): the sizes of the parts that workers made are 32-bit numbers, and so are sums
+    of them: places beyond 2 GB come out negative, with no more than a RuntimeWarning.
+    """
+    builder = indexed_dataset.MMapIndexedDatasetBuilder
+    original = builder.merge_file_
+
+    @functools.wraps(original)
+    def merge_file_(self: Any, another_file: str) -> Any:
+        there = len(self._sizes)
+        done = original(self, another_file)
+        self._sizes[there:] = map(int, self._sizes[there:])
+        return done
+
+    builder.merge_file_ = merge_file_
 
 
 def _name_bad_dictionaries() -> None:

@@ -14,6 +14,7 @@ from vaswani.corpus import leashed
 from vaswani.corpus.stage import NO_SPACE
 from vaswani.corpus.text import count_lines
 from vaswani.errors import UserError
+from vaswani.plugin_dir import plugin_dir
 
 #: fairseq's codes of the types of numbers in which a dictionary may be counted
 NUMBERS = {4: "<i4", 5: "<i8", 8: "<u2"}
@@ -43,7 +44,7 @@ def binarise(
     source_lang, target_lang = langs
     splits = list(splits)
     command = [sys.executable, leashed.__file__, "fairseq_cli.preprocess"]
-    command += ["--joined-dictionary"]
+    command += ["--user-dir", str(plugin_dir()), "--joined-dictionary"]
     command += ["--source-lang", source_lang, "--target-lang", target_lang]
     for split in splits:
         command += [f"--{split}pref", str(bpe / split)]
