@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List
+from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
-from fairseq import search
+from fairseq import checkpoint_utils, search
 from fairseq.data import data_utils
 from fairseq.models.transformer import TransformerModel
 from fairseq.nan_detector import NanDetector
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
+from omegaconf import OmegaConf
 
 from tests import stock
 from tests.models import batch, dictionary, small_model
@@ -193,3 +195,24 @@ def test_a_training_that_diverges_ends_in_fairseqs_error(model, tiny_data_bin, t
     options = ["--optimizer", "adam", "--lr-scheduler", "fixed", "--lr", "1e38"]
     with pytest.raises(FloatingPointError, match="gradients are Nan/Inf"):
         stock.train(tiny_data_bin, tmp_path, *options, "--max-update", "9", model=model)
+
+
+# --- stand-ins ---------------------------------------------------------------------------------
+
+
+def test_a_trainer_may_be_a_stand_in() -> None:
+    """As in fairseq's own tests, whose configuration has no folder to save in."""
+    names = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
+    cfg = OmegaConf.create(
+        {
+            **dict.fromkeys(names, False),
+            **{"save_dir": None, "finetune_from_model": None, "optimizer_overrides": "{}"},
+            "restore_file": "checkpoint_last.pt",
+        }
+    )
+    trainer = MagicMock(checkpoint_suffix="")
+    trainer.load_checkpoint.return_value = {"train_iterator": {"epoch": 3}}
+    with patch("os.path.join", lambda *parts: "/".join(map(str, parts))):
+        state, iterator = checkpoint_utils.load_checkpoint(cfg, trainer)
+    assert state["train_iterator"]["epoch"] == 3
+    assert iterator is trainer.get_train_iterator.return_value

@@ -63,7 +63,8 @@ def _choose_where_to_go_on() -> None:
                     "text, batches or number of processes. To begin again with epoch 1, give "
                     "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
                 ) from None
-        reason = _why_over(trainer) if extra_state is not None else None
+        begun = extra_state is not None and isinstance(trainer, Trainer)
+        reason = _why_over(trainer) if begun else None
         if reason:
             logger.warning("nothing is left to train: %s", reason)
             trainer.cfg.optimization.max_epoch = -1  # what fairseq asks before each epoch

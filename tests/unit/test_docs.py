@@ -1,0 +1,30 @@
+"""What the documents point to is there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMISES = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+NAMED = sorted(
+    set(re.findall(r"`((?:unit|parity|integration|system)/\w+\.py)(?:::(\w+))?`", PROMISES))
+)
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED, ids=["::".join(found) for found in NAMED])
+def test_the_test_that_holds_a_promise_is_there(path, name):
+    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+    tests = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert name in tests if name else any(test.startswith("test_") for test in tests)
+
+
+def test_every_promise_names_its_test():
+    """A row of the tables ends with a test, but for what does not work and what is not promised."""
+    tables = PROMISES.partition("## What does not work")[0]
+    rows = [row for row in tables.splitlines() if row.startswith("| ") and "promise |" not in row]
+    assert len(rows) > 40
+    assert [row for row in rows if ".py" not in row.split(" | ")[-1]] == [
+        row for row in rows if row.endswith("| – |")
+    ]
