@@ -6,9 +6,11 @@ By fairseq-train with the plugin loaded, in this process; what `vaswani train` a
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Dict
 
 import pytest
+from fairseq import checkpoint_utils
 
 from tests import stock
 from tests.integration.test_vaswani import run, workplace  # noqa: F401
@@ -169,6 +171,21 @@ def test_training_with_other_words_is_refused(begun, other_words, tmp_path, flag
 def test_so_is_translating_with_them(begun, other_words):
     with pytest.raises(CheckpointError, match="another source dictionary.*--srcdict"):
         stock.generate(other_words, begun / "checkpoint_last.pt")
+
+
+def test_so_is_validating_with_them(begun, other_words):
+    with pytest.raises(CheckpointError, match="another source dictionary"):
+        stock.validate(other_words, begun / "checkpoint_last.pt")
+
+
+def test_loading_models_of_several_dictionaries_is_no_mistake_yet(begun, other_words):
+    """As fairseq's own tests do; an ensemble of them does not decode."""
+    last = str(begun / "checkpoint_last.pt")
+    data = {"data": str(other_words)}
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task([last, last], data)
+    assert len(models) == 2
+    with pytest.raises(CheckpointError, match="another source dictionary"):
+        task.build_generator(models, SimpleNamespace())
 
 
 def test_a_checkpoint_of_before_is_compared_by_size_alone(begun, other_words):

@@ -9,7 +9,7 @@ by size, as before.
 
 import functools
 import hashlib
-from typing import Any, Dict, Mapping
+from typing import Any, Callable, Dict, Mapping
 
 from fairseq.tasks import FairseqTask
 
@@ -21,6 +21,12 @@ KEY = "dictionaries_sha256"
 
 def apply() -> None:
     """Set this file's workarounds."""
+    _save_and_compare()
+    _refuse_to_use()
+
+
+def _save_and_compare() -> None:
+    """The hashes go into ``task_state``, and are compared where it is given back."""
     save, load = FairseqTask.state_dict, FairseqTask.load_state_dict
 
     @functools.wraps(save)
@@ -30,10 +36,30 @@ def apply() -> None:
 
     @functools.wraps(load)
     def load_state_dict(task: Any, state_dict: Dict[str, Any]) -> Any:
-        refuse_other_dictionaries(task, state_dict)
+        before = getattr(task, "other_dictionaries", "")  # of an ensemble's earlier models
+        task.other_dictionaries = before or other_dictionaries(task, state_dict)
         return load(task, {name: kept for name, kept in state_dict.items() if name != KEY})
 
     FairseqTask.state_dict, FairseqTask.load_state_dict = state_dict, load_state_dict
+
+
+def _refuse_to_use() -> None:
+    """A task whose model has other dictionaries does not decode, and does not validate.
+
+    To load such models is no mistake yet: fairseq's own tests do.
+    """
+    for name in ("build_generator", "valid_step"):
+        setattr(FairseqTask, name, _refusing(getattr(FairseqTask, name)))
+
+
+def _refusing(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def method(task: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(task, "other_dictionaries", ""):
+            raise CheckpointError(task.other_dictionaries)
+        return original(task, *args, **kwargs)
+
+    return method
 
 
 def dictionary_hashes(task: Any) -> Dict[str, str]:
@@ -48,8 +74,8 @@ def dictionary_hashes(task: Any) -> Dict[str, str]:
     return found
 
 
-def refuse_other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> None:
-    """Raises CheckpointError unless the dictionaries are those that a checkpoint was trained with.
+def other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> str:
+    """The sentence about a dictionary that is not the one of a checkpoint; empty if all are.
 
     Args:
         task: with the dictionaries of now
@@ -58,8 +84,9 @@ def refuse_other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> None:
     now = dictionary_hashes(task)
     for side, trained_with in (task_state.get(KEY) or {}).items():
         if now.get(side, trained_with) != trained_with:
-            raise CheckpointError(
+            return (
                 f"The checkpoint was trained with another {side} dictionary than this one: its "
                 "words, or their order, differ. Use the data-bin that it was trained on, or "
                 "binarise with that data's dict.*.txt (fairseq-preprocess --srcdict) and BPE codes."
             )
+    return ""

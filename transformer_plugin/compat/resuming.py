@@ -13,7 +13,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from ..checkpoints import CheckpointError, load_checkpoint, outline_of
-from .dictionaries import refuse_other_dictionaries
+from .dictionaries import other_dictionaries
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,9 @@ def _compare_with_checkpoint() -> None:
     ) -> Any:
         if Path(filename).is_file():
             saved = load_checkpoint(filename, mapped=True)
-            refuse_other_dictionaries(trainer.task, saved.get("task_state") or {})
+            other = other_dictionaries(trainer.task, saved.get("task_state") or {})
+            if other:
+                raise CheckpointError(other)
             if not reset_optimizer and trainer.data_parallel_rank == 0:
                 changes = changed_options(saved.get("cfg") or {}, trainer.cfg)
                 if changes:
