@@ -209,6 +209,23 @@ def test_options_that_changed_are_said(begun, tiny_data_bin):
     assert not any("other options" in line for line in lines)
 
 
+def test_so_they_are_of_fairseqs_model_which_keeps_all_options_as_its_own(tiny_data_bin, tmp_path):
+    sizes = [
+        f"--{side}-{size}" for side in ("encoder", "decoder") for size in ("layers", "embed-dim")
+    ]
+    theirs = ["--arch", "transformer", "--share-all-embeddings"]
+    theirs += [word for size in sizes for word in (size, "1" if size.endswith("layers") else "16")]
+    for side in ("encoder", "decoder"):
+        theirs += [f"--{side}-ffn-embed-dim", "16", f"--{side}-attention-heads", "2"]
+    model = {"model": theirs}
+    fixed = [*SMALL, "--lr-scheduler", "fixed", "--lr", "0.001"]
+    stock.train(tiny_data_bin, tmp_path, *fixed, "--max-update", "2", **model)
+    changed = [*fixed, "--dropout", "0.3", "--max-update", "3", "--log-interval", "7"]
+    lines = stock.train(tiny_data_bin, tmp_path, *changed, **model)
+    said = next(line for line in lines if "going on with other options" in line)
+    assert said.endswith(": model.dropout was 0.1, is 0.3")
+
+
 def test_an_epoch_that_became_shorter_is_explained(begun, tiny_data_bin):
     with pytest.raises(CheckpointError, match="fewer batches now.*--reset-dataloader"):
         stock.train(tiny_data_bin, begun, *EVERY_3, "--batch-size", "200", "--max-update", "9")

@@ -1,5 +1,6 @@
 """Going on with a training: from where, with what, and whether there is anything left to do."""
 
+import argparse
 import contextlib
 import functools
 import logging
@@ -202,15 +203,20 @@ def _compare_with_checkpoint() -> None:
 def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:
     """``criterion.label_smoothing was 0.1, is 0.0`` for each option in ``ANNOUNCED`` that differs.
 
+    fairseq's own architectures keep every option of the command line as the model's: those of
+    other sections are left to them.
+
     Args:
         saved: the configuration inside a checkpoint
         now: fairseq's complete configuration
     """
+    elsewhere = {key for name in now if name != "model" for key in _table(now.get(name))}
     changes = []
     for section, keys in ANNOUNCED.items():
         before, after = _table(saved.get(section)), _table(now.get(section))
         for key in keys or sorted(set(before) & set(after)):
-            if key in before and before[key] != after.get(key):
+            foreign = section == "model" and key in elsewhere
+            if key in before and before[key] != after.get(key) and not foreign:
                 changes.append(f"{section}.{key} was {before[key]}, is {after.get(key)}")
     return changes
 
@@ -219,4 +225,6 @@ def _table(section: Any) -> Dict[str, Any]:
     """A section of a configuration as a dict; fairseq's own models have a Namespace."""
     if OmegaConf.is_config(section):
         section = OmegaConf.to_container(section, resolve=True, enum_to_str=True)
-    return dict(section if isinstance(section, dict) else vars(section) if section else {})
+    if isinstance(section, argparse.Namespace):
+        section = vars(section)
+    return dict(section) if isinstance(section, dict) else {}
