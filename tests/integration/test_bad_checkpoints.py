@@ -370,8 +370,15 @@ def test_a_mask_may_be_infinite(run, tmp_path):
     assert "mask" in checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
 
 
-@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
-@pytest.mark.parametrize("kind", ["layers", "nan"])
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [
+        ("--finetune-from-model", "nan"),
+        pytest.param("--restore-file", "nan", marks=pytest.mark.slow),
+        pytest.param("--finetune-from-model", "layers", marks=pytest.mark.slow),
+        pytest.param("--restore-file", "layers", marks=pytest.mark.slow),
+    ],
+)
 def test_no_training_begins_from_such_a_checkpoint(option, kind, trained, tiny_data_bin, tmp_path):
     def change(state):
         if kind == "layers":

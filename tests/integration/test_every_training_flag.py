@@ -2,7 +2,8 @@
 
 What unit tests hold already (the numbers of the model, the loss, Adam and the schedule) is only
 seen to arrive here. test_training_options.py has what must not change the result, fine-tuning,
-TensorBoard, ``--eval-bleu`` and ``--patience``; test_resume.py has interrupted trainings.
+TensorBoard, ``--eval-bleu`` and ``--patience``; test_resume.py has interrupted trainings. Each case
+trains, all in `make test-all`.
 """
 
 import json
@@ -18,6 +19,7 @@ from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from transformer_plugin.config import ConfigError
 
+pytestmark = pytest.mark.slow
 QUICK = ["--disable-validation", "--no-epoch-checkpoints", "--max-update", "2"]
 
 
@@ -58,7 +60,7 @@ def test_which_checkpoints_stay(tiny_data_bin, tmp_path) -> None:
 @pytest.mark.parametrize(
     "flags,names",
     [
-        pytest.param("--no-save", set(), marks=pytest.mark.slow),
+        ("--no-save", set()),
         ("--no-last-checkpoints --save-interval 2", {"checkpoint2.pt", "checkpoint_best.pt"}),
         ("--checkpoint-suffix .part --no-epoch-checkpoints --disable-validation",
          {"checkpoint_last.part.pt"}),
@@ -95,7 +97,7 @@ def test_when_and_on_what_is_validated(tiny_data_bin, tmp_path, monkeypatch) -> 
 @pytest.mark.parametrize(
     "flags,said,updates",
     [
-        pytest.param("--max-epoch 1", "done training", 4, marks=pytest.mark.slow),
+        ("--max-epoch 1", "done training", 4),
         ("--max-epoch 1 --update-freq 3 --skip-remainder-batch", "skip final residual batch", 1),
         ("--stop-time-hours 0.0000001", "cumulative_training_time", 1),
     ],
@@ -126,7 +128,7 @@ def plain(tiny_data_bin, tmp_path_factory) -> Path:
 
 
 NUMBERS = ["--sentence-avg", "--truncate-source --max-source-positions 4", "--clip-norm 1e-3"]
-SLOW_NUMBERS = [
+NUMBERS += [
     *("--batch-size 16", "--seed 3", "--curriculum 1", "--max-tokens 200", "--train-subset valid"),
     *("--source-lang de --target-lang en", "--required-seq-len-multiple 8"),
     *("--label-smoothing 0", "--adam-betas (0.5,0.5)", "--adam-eps 1", "--weight-decay 0.5"),
@@ -138,9 +140,7 @@ SLOW_NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "flags", NUMBERS + [pytest.param(flags, marks=pytest.mark.slow) for flags in SLOW_NUMBERS]
-)
+@pytest.mark.parametrize("flags", NUMBERS)
 def test_it_arrives_in_what_is_learned(flags: str, plain, tiny_data_bin, tmp_path) -> None:
     stock.train(tiny_data_bin, tmp_path, *QUICK, *flags.split())
     before, after = stock.parameters(plain), stock.parameters(last(tmp_path))
@@ -148,7 +148,6 @@ def test_it_arrives_in_what_is_learned(flags: str, plain, tiny_data_bin, tmp_pat
     assert shapes[0] != shapes[1] or not all(torch.equal(p, after[n]) for n, p in before.items())
 
 
-@pytest.mark.slow
 def test_gradients_are_clipped(tiny_data_bin, tmp_path) -> None:
     """``--clip-norm``: fairseq logs the share of updates in which it cut the gradient."""
     flags = [*QUICK, "--log-format", "json", "--clip-norm"]
@@ -195,7 +194,7 @@ def test_parts_of_the_validation_set(two_parts, tmp_path) -> None:
     [
         ("", 16, 60),
         ("--reset-dataloader", 1, 60),
-        pytest.param("--reset-optimizer", 16, 0, marks=pytest.mark.slow),
+        ("--reset-optimizer", 16, 0),
         ("--reset-optimizer --reset-lr-scheduler --reset-meters --reset-dataloader", 1, 0),
     ],
 )
@@ -223,7 +222,6 @@ def test_the_optimizer_can_be_changed_on_the_way(tiny_data_bin, trained, tmp_pat
     assert stock.largest_difference(*ends)[0] > 1e-4
 
 
-@pytest.mark.slow
 def test_the_moving_average_is_kept(tiny_data_bin, plain, tmp_path) -> None:
     stock.train(tiny_data_bin, tmp_path, *QUICK, "--store-ema", "--ema-decay", "0.5")
     average = load_checkpoint(last(tmp_path))["extra_state"]["ema"]
@@ -242,7 +240,6 @@ BLEU: Dict[str, Callable[[List[str]], bool]] = {
 
 
 @pytest.mark.parametrize("flags", BLEU)
-@pytest.mark.slow
 def test_bleu_in_validation(flags: str, tiny_data_bin, tmp_path) -> None:
     options = ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 4}', "--max-update=1"]
     assert BLEU[flags](stock.train(tiny_data_bin, tmp_path, *options, *flags.split()))
@@ -258,7 +255,6 @@ PARTS = {
 LOSSES = ["cross_entropy", "label_smoothed_cross_entropy", "vaswani_label_smoothed_cross_entropy"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts,criterion",
     [(parts, LOSSES[-1]) for parts in PARTS] + [(list(PARTS)[-1], loss) for loss in LOSSES[:-1]],

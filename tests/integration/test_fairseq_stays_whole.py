@@ -106,6 +106,7 @@ def test_their_models_train_and_decode(model: List[str], tiny_data_bin, tmp_path
     assert sorted(stock.results(lines, "H")) == list(range(20))
 
 
+@pytest.mark.slow
 def test_their_transformer_resumes_reproducibly(tiny_data_bin, their_transformers, tmp_path):
     """One epoch and then another are two epochs, dropout and order of sentences included."""
     train(tiny_data_bin, tmp_path, TRANSFORMER, "--max-epoch", "1")

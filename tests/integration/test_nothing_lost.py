@@ -209,6 +209,7 @@ def test_options_that_changed_are_said(begun, tiny_data_bin):
     assert not any("other options" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_so_they_are_of_fairseqs_model_which_keeps_all_options_as_its_own(tiny_data_bin, tmp_path):
     sizes = [
         f"--{side}-{size}" for side in ("encoder", "decoder") for size in ("layers", "embed-dim")

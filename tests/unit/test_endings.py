@@ -159,6 +159,7 @@ def test_what_is_ignored_stays_ignored():
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_reproduce_waits_for_the_stage_it_began(tmp_path, monkeypatch):
     """A stage may be saving; one that did not hear of it is told, and waited for."""
     monkeypatch.setattr(reproduce, "PATIENCE", 0.1)
