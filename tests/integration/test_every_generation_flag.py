@@ -266,6 +266,7 @@ def test_batches(flags: str, count: int, tiny_data_bin, trained, monkeypatch) ->
     assert lines[-1].startswith(f"Generate {'valid' if 'valid' in flags else 'test'} with")
 
 
+@pytest.mark.slow
 def test_pieces_of_words_are_joined(tiny_data_bin, trained, tmp_path) -> None:
     """``--remove-bpe``, which ``--post-process`` is the other name of."""
     shutil.copytree(tiny_data_bin, tmp_path / "pieces")

@@ -227,6 +227,7 @@ def test_so_they_are_of_fairseqs_model_which_keeps_all_options_as_its_own(tiny_d
     assert said.endswith(": model.dropout was 0.1, is 0.3")
 
 
+@pytest.mark.slow
 def test_an_epoch_that_became_shorter_is_explained(begun, tiny_data_bin):
     with pytest.raises(CheckpointError, match="fewer batches now.*--reset-dataloader"):
         stock.train(tiny_data_bin, begun, *EVERY_3, "--batch-size", "200", "--max-update", "9")
