@@ -9,7 +9,6 @@ Exit codes: 0 done (warnings included), 1 the user's problem (one sentence on st
 
 import argparse
 import contextlib
-import errno
 import importlib
 import importlib.metadata
 import signal
@@ -19,6 +18,7 @@ from typing import Dict, List, Optional, Tuple
 from vaswani import signals
 from vaswani.errors import UserError
 from vaswani.experiment import nearest
+from vaswani.files import NO_SPACE
 
 VERBS: Dict[str, Tuple[str, str]] = {
     "plugin-dir": ("vaswani.plugin_dir", "print the folder for fairseq's --user-dir"),
@@ -37,8 +37,6 @@ VERBS: Dict[str, Tuple[str, str]] = {
 
 #: what torch says of a CPU and of a GPU
 NO_MEMORY = ("can't allocate memory", "out of memory")
-#: of a disk, a quota, a limit on file sizes: the operating system names no file
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def version() -> str:
@@ -117,7 +115,7 @@ def problem_of(error: BaseException) -> Optional[str]:
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
     if isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY):
         return f"there is not enough memory (smaller batches need less): {error}"
-    if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_FULL):
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in NO_SPACE):
         name = "writing failed" if error.filename is None else str(error.filename)
         return f"{name}: {error.strerror}"
     return None

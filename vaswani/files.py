@@ -14,6 +14,9 @@ from typing import IO, Any, Dict, Iterator, Optional, Union
 from vaswani.errors import UserError
 
 PathLike = Union[str, Path]
+#: of a disk, a quota, a limit on file sizes; and of a file or folder that may not be written
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextlib.contextmanager
@@ -101,7 +104,7 @@ def _take(path: Path, what: str) -> Optional[IO[str]]:
     try:
         stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EROFS):
+        if error.errno in NO_RIGHT:
             return None
         raise
     try:

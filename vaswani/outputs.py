@@ -5,9 +5,8 @@ import os
 from pathlib import Path
 from typing import Callable, Iterable, Iterator
 
-from vaswani.corpus.stage import NO_RIGHT, NO_SPACE
 from vaswani.errors import UserError
-from vaswani.files import read_json
+from vaswani.files import NO_RIGHT, NO_SPACE, read_json
 
 
 def output_file(

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from vaswani.corpus import leashed
-from vaswani.corpus.stage import NO_SPACE
 from vaswani.corpus.text import count_lines
 from vaswani.errors import UserError
+from vaswani.files import NO_SPACE
 from vaswani.plugin_dir import plugin_dir
 
 #: fairseq's codes of the types of numbers in which a dictionary may be counted

@@ -7,7 +7,6 @@ what the marker does not describe is not ours, and is never removed (``ownership
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -16,10 +15,8 @@ from typing import Any, Callable, Dict, Iterator
 
 from vaswani.corpus.ownership import hashes, holds, keep, listing, remove, unchanged
 from vaswani.errors import UserError
-from vaswani.files import atomic_write, read_json
+from vaswani.files import NO_RIGHT, NO_SPACE, atomic_write, read_json
 
-NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
 #: the folder of markers, beside the outputs; in it, what is being made and what is being replaced
 STAGES, PART, OLD = ".stages", "part", "old"
 
