@@ -87,8 +87,8 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
     """
     before = {name: getattr(cfg, name) for name in ("restore_file", "finetune_from_model")}
     if cfg.restore_file != DEFAULT:
-        wanted = Path(cfg.restore_file.replace(".pt", f"{suffix}.pt"))
-        if not checkpoint_utils.PathManager.exists(str(wanted)):
+        wanted = cfg.restore_file.replace(".pt", f"{suffix}.pt")  # perhaps an address
+        if not checkpoint_utils.PathManager.exists(wanted):
             raise CheckpointError(
                 f"{wanted} does not exist: correct --restore-file, or leave it out to begin anew "
                 "(or to go on from checkpoint_last.pt)."
@@ -115,7 +115,7 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
 
 def _way_round_damage(cfg: Any, suffix: str) -> str:
     """What to do about a last checkpoint that cannot be read; empty where that is not the case."""
-    last = Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt"
+    last = Path(cfg.save_dir or "") / f"checkpoint_last{suffix}.pt"
     if cfg.restore_file != DEFAULT or not last.exists():
         return ""
     try:
