@@ -9,6 +9,7 @@ file for one part:
     fairseq-generate → task.py → generator.py → beam_search.py → decoder.py (cache.py)
     config.py     every option, its default, and the paper's symbol for it
     precision.py  --precision bf16
+    initialisation.py  where the weights start;  inference.py  what is done once before decoding
     checkpoints.py  reading checkpoints without trusting them; outline.py and pickle_bounds.py:
                     what one holds, in bounds; parameters.py: whether they fit a model
     compat/       every workaround for a version of fairseq, torch or numpy

@@ -74,10 +74,11 @@ def read_json(path: Path) -> Dict[str, Any]:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str, leave: bool = True) -> Iterator[None]:
-    """While the block runs, no other command gets past the same ``path``; the file stays behind.
+    """While the block runs, no other command gets past the same ``path``.
 
-    Unless ``leave`` is False. The kernel lets go when the process ends, however it ends. Where a
-    folder cannot be written, or its file system knows no locks, the block runs without one.
+    The file stays behind, unless ``leave`` is False. The kernel lets go when the process ends,
+    however it ends. Where a folder cannot be written, or its file system knows no locks, the block
+    runs without one.
 
     Raises:
         UserError: another process is at it; begins with ``what`` ("runs/a is being trained").

@@ -79,6 +79,13 @@ def test_a_checkpoint_replaces_the_older_one(save, tmp_path):
     assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
 
 
+def test_a_users_file_beside_it_is_not_touched(save, tmp_path):
+    """fairseq's own name for what is half written is ``checkpoint_last.pt.tmp``."""
+    (tmp_path / "checkpoint_last.pt.tmp").write_bytes(b"somebody's")
+    assert is_good(save(None, 0))
+    assert (tmp_path / "checkpoint_last.pt.tmp").read_bytes() == b"somebody's"
+
+
 def test_an_interrupt_stays_one_and_leaves_the_older_file(save, tmp_path):
     """torch makes a RuntimeError of it, and fairseq then writes on into the same stream."""
     with pytest.raises(KeyboardInterrupt):

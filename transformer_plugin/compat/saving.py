@@ -71,8 +71,14 @@ def write_checkpoint(state: Any, path: str) -> None:
             time.sleep(PAUSE)
 
 
+def _aside(path: str) -> str:
+    """Where a file is written before it is renamed: a name of our own beside it, and hidden."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.part")
+
+
 def _write_once(state: Any, path: str) -> None:
-    aside = f"{path}.tmp"
+    aside = _aside(path)
     try:
         with open(aside, "wb") as stream:
             try:
@@ -127,7 +133,7 @@ def _copy_atomically() -> None:
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if PathManager.path_requires_pathmanager(dst_path):
             return original(src_path, dst_path, overwrite)  # not a file of this machine
-        aside = f"{dst_path}.tmp"
+        aside = _aside(dst_path)
         try:
             shutil.copyfile(src_path, aside)
             with open(aside, "rb+") as stream:
