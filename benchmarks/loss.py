@@ -135,7 +135,7 @@ def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
 
 
 def swept(device: str) -> List[Row]:
-    """Ours with several numbers of tokens at a time: what ``transformer_plugin/processor.py`` says."""
+    """Ours with other numbers of tokens at a time than ``processor.py`` chooses."""
     rows: List[Row] = []
     for precision, many, few in product(
         ("fp32", "bf16"), (256, 512, 1024, 2048), (16, 32, 64, 128)
