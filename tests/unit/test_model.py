@@ -10,7 +10,11 @@ from torch import nn
 
 from tests.models import SMALL, batch, config, dictionary, small_model, task
 from transformer_plugin.checkpoints import CheckpointError
-from transformer_plugin.config import VaswaniTransformerBigConfig, VaswaniTransformerConfig
+from transformer_plugin.config import (
+    VaswaniTransformerBigConfig,
+    VaswaniTransformerBigEnFrConfig,
+    VaswaniTransformerConfig,
+)
 from transformer_plugin.dropout import Dropout
 from transformer_plugin.model import VaswaniTransformerModel
 
@@ -40,6 +44,17 @@ def parameters_by_formula(cfg: VaswaniTransformerConfig, vocabulary: int) -> int
     positions = 2 * 1024 * d if cfg.encoder_learned_pos else 0
     layers = cfg.encoder_layers * encoder_layer + cfg.decoder_layers * decoder_layer
     return layers + vocabulary * d + positions
+
+
+def test_the_authors_big_english_french_model() -> None:
+    """``transformer_big_enfr`` of their code: 377.7 million parameters at 32,768 types."""
+    changes = OmegaConf.load("configs/wmt14_en_fr_big_t2t.yaml").model
+    cfg = VaswaniTransformerBigEnFrConfig()
+    for name in ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "untie_embeddings"):
+        setattr(cfg, name, changes[name])
+    with torch.device("meta"):
+        model = VaswaniTransformerModel.build_model(cfg, task(dictionary(32768)))
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(377.7e6, abs=0.05e6)
 
 
 @pytest.fixture(scope="module")
