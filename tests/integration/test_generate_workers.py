@@ -241,7 +241,10 @@ def test_an_interrupt_ends_all_processes(number, code, data, tmp_path, monkeypat
 
     def interrupt():
         noted(pids)
-        if number == signal.SIGINT:
+        time.sleep(0.5)
+        if pids.read_text().split()[0] != str(os.getpid()):
+            pass  # once is enough
+        elif number == signal.SIGINT:
             os.killpg(0, number)
         else:
             os.kill(os.getppid(), number)
