@@ -6,6 +6,8 @@ import os
 import pytest
 
 from benchmarks import compare as comparing
+from benchmarks.decode import Configuration, Team, configurations, swept
+from benchmarks.decoding import Translated
 from benchmarks.run import main, record_name
 from benchmarks.table import compare, markdown, middle
 from benchmarks.worker import Worker, WorkerError
@@ -62,6 +64,51 @@ def test_worker():
         worker.ask("fail")
     assert worker.ask("grown", 0) == 6
     worker.end()
+
+
+class Slow:
+    """Translates a sentence into its number; its time is that of the clock it is told."""
+
+    def prepare(self, size: int, count: int, share: int, shares: int) -> None:
+        self.share, self.mine = share, range(count)[share::shares]
+
+    def translate(self) -> Translated:
+        return Translated(10.0 + self.share, 20.0 * (1 + self.share), {n: [n] for n in self.mine})
+
+    def peak_megabytes(self) -> float:
+        return 10.0 * float(os.environ["OMP_NUM_THREADS"])
+
+
+def test_a_team_translates_shares_of_the_same_sentences():
+    """Its time is from the first begin to the last end; each process has its threads."""
+    team = Team(Slow, {}, Configuration(threads=3, workers=2))
+    found = team.translate(1, 5)
+    assert found == {"seconds": 30.0, "tokens": 5, "hypotheses": [[0], [1], [2], [3], [4]]}
+    assert team.peak_megabytes() == 60
+    team.end()
+
+
+def test_cores_are_used_as_is_best_for_each_system():
+    """All on one batch, one alone, a worker each; on a GPU there is nothing to try."""
+    assert configurations("cpu", 4) == [(4, 1), (1, 1), (1, 4)]
+    assert configurations("cpu", 1) == [(1, 1)]
+    assert configurations("cuda", 4) == [(4, 1)]
+
+    class Timed:
+        def __init__(self, seconds):
+            self.found = {"tokens": 12, "seconds": seconds}
+
+        def translate(self, size, count):
+            return self.found
+
+    tried = configurations("cpu", 4)
+    teams = {
+        name: {how: Timed(seconds) for how, seconds in zip(tried, times, strict=True)}
+        for name, times in {"threads": (1, 4, 2), "workers": (3, 4, 2)}.items()
+    }
+    best, rows = swept(teams, tried, 32, 200)
+    assert best == {"threads": (4, 1), "workers": (1, 4)}
+    assert rows[1] == {"batch": 32, "system": "workers", "4 × 1": 4, "1 × 1": 3, "1 × 4": 6}
 
 
 def test_name_of_a_record():
