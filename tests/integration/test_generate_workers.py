@@ -70,7 +70,7 @@ def in_workers(monkeypatch, act) -> None:
 
 def wait_until_gone(pids: Path, count: int) -> None:
     """Until no process is alive whose number is in the file, which has so many at least."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         numbers = pids.read_text().split() if pids.exists() else []
         states = [Path(f"/proc/{number}/stat") for number in numbers]
@@ -268,17 +268,19 @@ def test_a_killed_command_leaves_no_process_behind(data, tmp_path, monkeypatch):
 
     def kill_the_parent():
         noted(pids)
-        time.sleep(0.5)  # both have begun
-        if not parent.exists():
-            parent.write_text(str(os.getppid()))
+        time.sleep(0.5)
+        if os.getppid() == int(parent.read_text()):
             os.kill(os.getppid(), signal.SIGKILL)
 
     in_workers(monkeypatch, kill_the_parent)
     more = [*SMALL_BATCHES, "--workers", "2"]
     with stock.fresh_process():
-        ended = forks.vaswani(command(data, tmp_path / "out", *more), lambda: None)
+        ended = forks.vaswani(
+            command(data, tmp_path / "out", *more), lambda: parent.write_text(str(os.getpid()))
+        )
     assert ended.code == -signal.SIGKILL
     wait_until_gone(pids, 2)
+    assert len(pids.read_text().split()) == 2  # neither has begun with its second batch
     monkeypatch.undo()
     assert generate(data, tmp_path / "out", "--workers", "2") == 0
     assert len(left(tmp_path / "out")) == 3
