@@ -248,17 +248,18 @@ def test_an_interrupt_ends_all_processes(number, code, data, tmp_path, monkeypat
             os.killpg(0, number)
         else:
             os.kill(os.getppid(), number)
-        time.sleep(60)
+        time.sleep(90)
+        (tmp_path / "woke").touch()
 
     in_workers(monkeypatch, interrupt)
-    before = time.monotonic()
     more = [*SMALL_BATCHES, "--workers", "2"]
     with stock.fresh_process():
         ended = forks.vaswani(command(data, tmp_path / "out", *more), os.setsid)
-    assert ended.code == code and time.monotonic() - before < 50
+    assert ended.code == code
     said = ended.said.strip().splitlines()
     assert len(said) == 1 and "the same command continues" in said[0]
     wait_until_gone(pids, 1)
+    assert not (tmp_path / "woke").exists()
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
 
 
@@ -269,8 +270,9 @@ def test_a_killed_command_leaves_no_process_behind(data, tmp_path, monkeypatch):
     def kill_the_parent():
         noted(pids)
         time.sleep(0.5)
-        if os.getppid() == int(parent.read_text()):
-            os.kill(os.getppid(), signal.SIGKILL)
+        while os.getppid() == int(parent.read_text()):  # until it has gone: it may take a moment
+            os.kill(int(parent.read_text()), signal.SIGKILL)
+            time.sleep(0.05)
 
     in_workers(monkeypatch, kill_the_parent)
     more = [*SMALL_BATCHES, "--workers", "2"]
