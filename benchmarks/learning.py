@@ -138,7 +138,9 @@ def report(args: argparse.Namespace) -> Dict[str, Any]:
         wanted = [Wanted(label_of(path), [path], None) for path in paths]
     groups = groups_of(wanted, read_speeds(record, work) if record else {})
     logs = {w.label: [os.path.relpath(path) for path in w.paths] for w in wanted}
-    source = f"{os.path.relpath(record)}, {work}" if record else "no record was given, so there are no seconds"
+    source = "no record was given, so there are no seconds"
+    if record:
+        source = f"{os.path.relpath(record)}, {work}"
     return {
         "rows": [row_of(group) for group in groups],
         "curves": {group.label: curve_of(group) for group in groups},
