@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .linear import linear
+from .precision import without_autocast
 
 PRODUCT_ROWS = {"cpu": 512, "cuda": 8192}
 """Tokens whose logits are held at a time: on a CPU 76 MB in float32 for V = 37,000. From 256 to
@@ -94,7 +95,7 @@ def projected_loss(
     """
     with torch.no_grad():
         dtype = (features[:1] @ weight[:1].t()).dtype  # what autocast makes of a product
-    with torch.autocast(features.device.type, enabled=False):
+    with without_autocast(features.device):
         if dtype == torch.float16 and torch.is_grad_enabled():
             logits = F.linear(features.to(dtype), weight.to(dtype))
             return LossSums(*LossOfLogits.apply(logits, target, epsilon, count_correct))

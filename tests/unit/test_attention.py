@@ -143,7 +143,7 @@ def test_attention_dropout(implementation: str) -> None:
 
 
 def test_attention_dropout_is_that_of_every_attention() -> None:
-    """``--attention-dropout`` reaches self- and cross-attention of every layer, and nothing else."""
+    """``--attention-dropout`` reaches self- and cross-attention of every layer, no other."""
     model = small_model(attention_dropout=P, dropout=0.1, activation_dropout=0.2)
     attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     assert [m.dropout.p for m in attentions] == [P] * (2 + 2 * 2)

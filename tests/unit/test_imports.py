@@ -41,7 +41,7 @@ MAY_IMPORT = {
         *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "inference"},
         *{"initialisation", "layers", "linear", "memory", "parameters"},
     },
-    "loss": {"linear"},
+    "loss": {"linear", "precision"},
     "criterion": {"config", "loss"},
     "optimizer": {"config"},
     "lr_schedule": {"config"},

@@ -89,9 +89,7 @@ def test_without_smoothing_it_is_torchs(
     given = inputs(700, dtype, width=16, classes=300)
     copies = [tensor.detach().clone().requires_grad_() for tensor in given[:2]]
     options = torch.nn.LinearCrossEntropyOptions() if chunked else None
-    expected = functional.linear_cross_entropy(
-        *copies, given[2], reduction="sum", options=options
-    )
+    expected = functional.linear_cross_entropy(*copies, given[2], reduction="sum", options=options)
     (expected * 0.5).backward()
     found = by_rows(*given, 0.0)
     close = {"rtol": tolerance, "atol": tolerance}
