@@ -7,11 +7,13 @@
 A bug is an entry of tests/mutants.py, planted in a temporary copy of the sources. There the demo is
 trained, averaged, decoded and scored by the usual verbs, with one thread; its data is made once, in
 data/demo_en_de as by ``make demo``. Kept are OUT/NAME.json and OUT/NAME.log; a bug whose JSON is
-there is not run again. OUT/curves.png is drawn anew each time.
+there is not run again. OUT/curves.png is drawn anew each time, and, where OUT is not given, the
+figures are put into docs/bugs.md.
 """
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,12 +40,16 @@ QUIZ = (
     "labels-not-shifted",
     "residual-missing",
     "dropout-in-evaluation",
-    "attention-not-scaled",
+    "kernel-not-scaled",
     "padding-not-masked",
 )
 """The bugs of docs/bugs.md, in its order."""
 DEMO = "demo_en_de"
 RESULTS = Path(__file__).parent / "results" / "bugs"
+PAGE = Path(__file__).parents[1] / "docs" / "bugs.md"
+LETTERS = "ABCDEFGHIJ"
+SHOWN_AT = (100, 200, 400, 900, 1800)
+"""Updates at which the page says the loss."""
 VERBS = (("average", "--last", "5"), ("generate",), ("score",))
 """What follows ``vaswani train``; each takes the run's name after the verb."""
 
@@ -65,15 +71,13 @@ class Demo:
     """The demo in a copy of the sources.
 
     Args:
-        place: an empty folder
+        place: the copy
         log: gets what the commands print
     """
 
     def __init__(self, place: Path, log: Path) -> None:
         self.place, self.log = place, log
-        copy_sources(place)
-        data = Path("data").resolve()
-        (place / "data").symlink_to(data, target_is_directory=True)
+        (place / "data").symlink_to(Path("data").resolve(), target_is_directory=True)
 
     def vaswani(self, *arguments: str) -> str:
         """Run a verb; the last line of what it said if it failed, else nothing."""
@@ -137,22 +141,22 @@ def curves(log: Path) -> Dict[str, List[Tuple[int, float]]]:
     return found
 
 
-def measure(name: str, args: argparse.Namespace) -> None:
-    """Run one bug in a temporary copy, and keep its results."""
+def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> None:
+    """Run one bug in a copy of ``sources``, and keep its results."""
     begun = time.monotonic()
     log = args.out / f"{name}.log"
     log.write_text("", encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix="demo-with-a-bug-") as folder:
-        demo = Demo(Path(folder) / "copy", log)
-        facts: Dict[str, Any] = {"name": name}
-        if name != RIGHT:
-            (mutant,) = chosen(MUTANTS, [name])
-            plant(mutant, demo.place)
-            facts = mutant._asdict()
-        result = demo.run(args.updates or 0)
-    seconds = round(time.monotonic() - begun)
+    demo = Demo(copy_sources(place, sources), log)
+    facts: Dict[str, Any] = {"name": name}
+    if name != RIGHT:
+        (mutant,) = chosen(MUTANTS, [name])
+        plant(mutant, demo.place)
+        facts = mutant._asdict()
+    facts.update(demo.run(args.updates or 0))
+    facts.update(seconds=round(time.monotonic() - begun), machine=machine("cpu"))
     with atomic_write(args.out / f"{name}.json") as stream:
-        json.dump({**facts, **result, "seconds": seconds, "machine": machine("cpu")}, stream)
+        json.dump(facts, stream)
+    shutil.rmtree(place)
 
 
 def outcome(result: Dict[str, Any]) -> str:
@@ -160,8 +164,8 @@ def outcome(result: Dict[str, Any]) -> str:
     return "no score" if "failed" in result else f"BLEU {result['bleu']['score']:.1f}"
 
 
-def picture(out: Path, names: Sequence[str]) -> None:
-    """One panel for each bug, without its name: its curves beside the right ones."""
+def picture(out: Path) -> None:
+    """One panel for each bug of the quiz, without its name: its curves beside the right ones."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -169,7 +173,7 @@ def picture(out: Path, names: Sequence[str]) -> None:
 
     right = read_json(out / f"{RIGHT}.json")
     figure, axes = pyplot.subplots(2, 5, figsize=(15, 6), sharex=True, sharey=True)
-    for letter, name, axis in zip("ABCDEFGHIJ", names, axes.flat, strict=True):
+    for letter, name, axis in zip(LETTERS, QUIZ, axes.flat, strict=True):
         result = read_json(out / f"{name}.json")
         for curve, color, label in ((right, "0.6", "right"), (result, "C3", letter)):
             for kind, style in (("train", "-"), ("valid", "o--")):
@@ -192,36 +196,92 @@ def picture(out: Path, names: Sequence[str]) -> None:
     pyplot.close(figure)
 
 
+def at(points: Sequence[Sequence[float]], update: int) -> str:
+    """The loss at the first point from this update on, or that there is none."""
+    return next((f"{nll:.2f}" for number, nll in points if number >= update), "–")
+
+
+def symptom(result: Dict[str, Any]) -> str:
+    """What one sees of a run, in Markdown."""
+    if not result:
+        return "Not run yet."
+    train, valid = (result["curves"][kind] for kind in ("train", "valid"))
+    losses = " | ".join(at(train, update) for update in SHOWN_AT)
+    lines = [
+        "| training nll after " + " | ".join(f"{update:,}" for update in SHOWN_AT)
+        + " updates | validation | BLEU | exactly right |",
+        "|---" * (len(SHOWN_AT) + 3) + "|",
+    ]  # fmt: skip
+    last = f"{valid[-1][1]:.2f}" if valid else "–"
+    if "failed" in result:
+        return "\n".join([*lines, f"| {losses} | {last} | – | – |", "", f"`{result['failed']}`"])
+    lines.append(
+        f"| {losses} | {last} | {result['bleu']['score']:.2f} | {result['exact_match']:.1f}% |"
+    )
+    for example in result["examples"][:2]:
+        said = example["translation"]
+        said = said if len(said) <= 160 else said[:160] + " …"
+        lines += ["", f"> {example['source']}<br>→ {said or '(nothing)'}"]
+    return "\n".join(lines)
+
+
+def fill_in(page: str, out: Path) -> str:
+    """The page with the figures of each letter, and of the right code, between their marks."""
+    names = {"right": RIGHT, **dict(zip(LETTERS, QUIZ, strict=True))}
+    for label, name in names.items():
+        begin, end = f"<!-- results:{label} -->\n", f"\n<!-- /results:{label} -->"
+        before, _, rest = page.partition(begin)
+        _, found, after = rest.partition(end)
+        assert found, f"docs/bugs.md has no place for {label}"
+        page = before + begin + symptom(read_json(out / f"{name}.json")) + end + after
+    return page
+
+
+def names_to_run(given: Sequence[str]) -> List[str]:
+    """Those that were asked for, or the quiz's.
+
+    Raises:
+        UserError: there is no such bug, or its entry is stale.
+    """
+    names = list(dict.fromkeys(given)) or [RIGHT, *QUIZ]
+    bugs = [name for name in names if name != RIGHT]
+    for mutant in chosen(MUTANTS, bugs) if bugs else []:
+        if why := why_stale(mutant):
+            raise UserError(f"{mutant.name} in tests/mutants.py is stale: {why}")
+    return names
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Run what is not there yet, one after the other, and draw."""
+    """Run what is not there yet, one after the other; draw, and fill the page in."""
     from vaswani import cli
 
     args = parser().parse_args(arguments)
-    names = args.names or [RIGHT, *QUIZ]
     try:
-        planted = chosen(MUTANTS, [name for name in names if name != RIGHT] or [QUIZ[0]])
-        for mutant in planted:
-            if why := why_stale(mutant):
-                raise UserError(f"{mutant.name} in tests/mutants.py is stale: {why}")
-    except UserError as error:
-        print(f"bugs: {error}", file=sys.stderr)
-        return 1
-    if cli.main(["prepare", DEMO]):
-        return 1
-    args.out.mkdir(parents=True, exist_ok=True)
-    try:
-        with heard():
+        if args.updates and args.out == RESULTS:
+            raise UserError("--updates makes other figures than docs/bugs.md has: give --out, too")
+        names = names_to_run(args.names)
+        if cli.main(["prepare", DEMO]):
+            return 1
+        args.out.mkdir(parents=True, exist_ok=True)
+        with heard(), tempfile.TemporaryDirectory(prefix="demo-with-a-bug-") as folder:
+            sources = copy_sources(Path(folder) / "sources")
             for name in names:
                 path = args.out / f"{name}.json"
                 if not path.is_file():
                     print(f"{name}: running", flush=True)
-                    measure(name, args)
-                result = read_json(path)
-                print(f"{name}: {outcome(result)}, {result['seconds']} s", flush=True)
+                    measure(name, args, sources, Path(folder) / name)
+                print(f"{name}: {outcome(read_json(path))}", flush=True)
+                picture(args.out)
+                if args.out == RESULTS:
+                    text = fill_in(PAGE.read_text(encoding="utf-8"), RESULTS)
+                    with atomic_write(PAGE) as stream:
+                        stream.write(text)
+    except UserError as error:
+        print(f"bugs: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("bugs: interrupted; what was done is kept", file=sys.stderr)
         return 130
-    picture(args.out, QUIZ)
     return 0
 
 

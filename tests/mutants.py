@@ -46,6 +46,15 @@ MUTANTS = [
         ("unit/test_attention.py::test_equation_1_by_hand",),
     ),
     Mutant(
+        "kernel-not-scaled",
+        ATTENTION,
+        "    if isinstance(mask, str):\n        return F.scaled",
+        "    query = query * query.size(-1) ** 0.5\n"
+        "    if isinstance(mask, str):\n        return F.scaled",
+        "3.2.1, by the fused kernels: 'we scale the dot products by 1/√d_k'",
+        ("unit/test_model.py::test_implementations_agree",),
+    ),
+    Mutant(
         "attention-softmax-over-queries",
         ATTENTION,
         "torch.softmax(scores, dim=-1,",

@@ -88,15 +88,17 @@ def why_stale(mutant: Mutant, root: Path = ROOT) -> str:
     return ""
 
 
-def copy_sources(folder: Path) -> None:
-    """What can be imported and tested, into a folder that is new or empty."""
-    folder.mkdir(exist_ok=True)
+def copy_sources(folder: Path, root: Optional[Path] = None) -> Path:
+    """What can be imported and tested, into a new folder, which is returned."""
+    folder.mkdir()
+    root = root or ROOT
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=leave)
+        if (root / name).is_dir():
+            shutil.copytree(root / name, folder / name, ignore=leave)
         else:
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copy(root / name, folder / name)
+    return folder
 
 
 def plant(mutant: Mutant, root: Path) -> None:
@@ -119,10 +121,14 @@ def environment(folder: Path) -> Dict[str, str]:
 
 
 class Laboratory:
-    """Copies of the sources in a temporary folder, and the pytest processes that run in them."""
+    """Copies of the sources in a temporary folder, and the pytest processes that run in them.
+
+    The first copy is made at once, the others from it: editing may go on meanwhile.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.sources = copy_sources(folder / "sources")
         self.lock = threading.Lock()
         self.running: Set[subprocess.Popen] = set()
         self.closed = False
@@ -131,8 +137,7 @@ class Laboratory:
         self, name: str, tests: Sequence[str], *options: str, mutant: Optional[Mutant] = None
     ) -> Tuple[int, str]:
         """Exit status and output of pytest on tests, in a copy with the bug or without one."""
-        place = self.folder / name
-        copy_sources(place)
+        place = copy_sources(self.folder / name, self.sources)
         if mutant:
             plant(mutant, place)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
