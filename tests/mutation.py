@@ -243,7 +243,7 @@ def run(mutants: Sequence[Mutant], jobs: int) -> List[Result]:
         with ThreadPoolExecutor(jobs) as pool:
             try:
                 groups = dealt(mutants, jobs)
-                print(f"{sum(map(len, groups))} tests, nothing planted", flush=True)
+                print(f"{sum(map(len, groups))} tests with nothing planted", flush=True)
                 failed = sum(pool.map(laboratory.unchanged, range(len(groups)), groups), [])
                 sound = [one for one in mutants if not broken_by_nothing(one, failed)]
                 results = [

@@ -1,6 +1,12 @@
 """The table of planted bugs is true of the sources, and its runner tells a catch from the rest."""
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +98,29 @@ def test_one_bug_from_planting_to_verdict(tmp_path, monkeypatch, capsys) -> None
     assert "error    slip " in out
     assert out.rstrip().splitlines()[-2] == "1 caught, 1 survived, 2 error"
     assert (tmp_path / "a.py").read_text() == "x = 1\ny = 2\n"
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path) -> None:
+    """No copy in the temporary folder, and no pytest that goes on."""
+    command = [sys.executable, "-m", "tests.mutants", "relu-missing"]
+    process = subprocess.Popen(
+        command,
+        cwd=mutation.ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    assert process.stdout.readline() == "1 tests with nothing planted\n"
+    (folder,) = tmp_path.iterdir()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "mutants: interrupted; nothing is left behind\n"
+    assert not folder.exists()
+    for command_line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # another one has ended meanwhile
+            assert str(folder).encode() not in command_line.read_bytes()
 
 
 def test_names_of_bugs() -> None:
