@@ -30,6 +30,7 @@ INITIALISATION = "transformer_plugin/initialisation.py"
 PRECISION = "transformer_plugin/precision.py"
 DROPOUT = "transformer_plugin/dropout.py"
 LINEAR = "transformer_plugin/linear.py"
+PROCESSOR = "transformer_plugin/processor.py"
 AVERAGE = "vaswani/average.py"
 CHOICE = "vaswani/checkpoints.py"
 BLEU = "vaswani/bleu.py"
@@ -393,6 +394,38 @@ MUTANTS = [
         ("unit/test_loss.py::test_is_the_formula",),
     ),
     Mutant(
+        "projected-features-without-the-uniform-part",
+        LOSS,
+        "grad_features -= share * column_sums.to(features.dtype)",
+        "pass",
+        "loss.py: the uniform part of q, ε_i everywhere, is subtracted from the products",
+        ("unit/test_loss.py::test_is_the_formula",),
+    ),
+    Mutant(
+        "projected-matrix-without-the-uniform-part",
+        LOSS,
+        "grad_matrix -= share * features.sum(0, dtype=grad_matrix.dtype)",
+        "pass",
+        "loss.py: the uniform part of q, ε_i everywhere, is subtracted from the products",
+        ("unit/test_loss.py::test_is_the_formula",),
+    ),
+    Mutant(
+        "fp16-gradient-without-the-uniform-part",
+        LOSS,
+        "p.sub_(share).mul_(grad_loss)",
+        "p.mul_(grad_loss)",
+        "loss.py: the gradient on the logits is p - q, in float16, too",
+        ("unit/test_loss.py::test_float16_gradients_do_not_vanish",),
+    ),
+    Mutant(
+        "logarithm-of-nothing",
+        LOSS,
+        " and bool(p_y.ge(torch.finfo(p.dtype).tiny).all()):",
+        ":",
+        "loss.py: a target whose probability is 0 in float32 has a finite loss",
+        ("unit/test_loss.py::test_impossible_targets",),
+    ),
+    Mutant(
         "projected-gradient-not-scaled",
         LOSS,
         "return grad_features * grad_loss, grad_weight * grad_loss,",
@@ -695,8 +728,8 @@ MUTANTS = [
     Mutant(
         "dropout-on-the-residual",
         DROPOUT,
-        "torch.addcmul(residual, x, keep_mask(x, self.p))",
-        "(residual + x) * keep_mask(x, self.p)",
+        "torch.addcmul(residual, x, keep_mask(residual, self.p))",
+        "(residual + x) * keep_mask(residual, self.p)",
         "5.4: dropout on the sub-layer's output, 'before it is added to the sub-layer input'",
         ("unit/test_dropout.py::test_added_to_a_residual",),
     ),
@@ -715,6 +748,22 @@ MUTANTS = [
         "self.packed is not None",
         "linear.py: packed weights are forgotten when the weights change",
         ("unit/test_linear.py::test_packed_weights_are_forgotten",),
+    ),
+    Mutant(
+        "amx-not-recognised",
+        PROCESSOR,
+        'if "amx_bf16" in facts:',
+        'if "amx_tile_fp64" in facts:',
+        "processor.py: a CPU with AMX has its own line of the table",
+        ("unit/test_processor.py",),
+    ),
+    Mutant(
+        "onednn-on-every-amd-processor",
+        PROCESSOR,
+        'if "AuthenticAMD" in facts and avx512 and has_onednn else',
+        'if "AuthenticAMD" in facts and has_onednn else',
+        "processor.py: oneDNN for float32 where an AMD processor has AVX-512",
+        ("unit/test_processor.py",),
     ),
     # ---- averaging and scoring --------------------------------------------------------------
     Mutant(

@@ -169,9 +169,10 @@ def test_one_matrix_for_source_target_and_output() -> None:
     assert len({w.data_ptr() for w in weights}) == 3
 
 
-def test_initialisation() -> None:
+def test_initialisation_as_in_tensor2tensor() -> None:
     """Glorot uniform within ±√(6 / (in + out)), biases 0, embeddings N(0, 1/√d), pad 0."""
-    model = small_model(encoder_embed_dim=64, decoder_embed_dim=64, for_task=task(dictionary(2000)))
+    sizes = {"encoder_embed_dim": 64, "decoder_embed_dim": 64}
+    model = small_model(**sizes, init="t2t", for_task=task(dictionary(2000)))
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.decoder.output_projection:
             limit = math.sqrt(6 / (module.in_features + module.out_features))
@@ -188,7 +189,7 @@ def test_initialisation() -> None:
 
 def test_fused_projection_has_the_releases_limit() -> None:
     """tensor2tensor made W^Q, W^K, W^V as one d → 3d matrix: Glorot's limit is √(6 / 4d)."""
-    model = small_model(encoder_embed_dim=64, decoder_embed_dim=64)
+    model = small_model(encoder_embed_dim=64, decoder_embed_dim=64, init="t2t")
     weight = model.encoder.layers[0].self_attention.qkv_proj.weight
     assert weight.shape == (192, 64)
     assert weight.abs().max().item() == pytest.approx(math.sqrt(6 / (4 * 64)), rel=0.01)
