@@ -326,7 +326,7 @@ MUTANTS = [
         "nn.init.xavier_uniform_(module.weight)",
         "nn.init.kaiming_uniform_(module.weight)",
         "--init t2t: Glorot uniform, as the authors' code at the paper's release",
-        ("unit/test_model.py::test_initialisation",),
+        ("unit/test_model.py::test_initialisation_as_in_tensor2tensor",),
     ),
     Mutant(
         "embeddings-too-large",
@@ -334,7 +334,7 @@ MUTANTS = [
         "std=module.embedding_dim**-0.5",
         "std=1.0",
         "--init: embeddings from N(0, 1/√d_model), so that √d_model makes them of size 1",
-        ("unit/test_model.py::test_initialisation",),
+        ("unit/test_model.py::test_initialisation_as_in_tensor2tensor",),
     ),
     Mutant(
         "pad-has-an-embedding",
@@ -342,7 +342,7 @@ MUTANTS = [
         "nn.init.zeros_(module.weight[module.padding_idx])",
         "pass",
         "--init: the padding row is zero",
-        ("unit/test_model.py::test_initialisation",),
+        ("unit/test_model.py::test_initialisation_as_in_tensor2tensor",),
     ),
     Mutant(
         "fairseqs-projections-too-large",
