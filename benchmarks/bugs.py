@@ -33,7 +33,7 @@ RIGHT = "right"
 """Nothing planted."""
 QUIZ = (
     "embedding-not-scaled",
-    "causal-mask-missing-in-kernel",
+    "causal-mask-missing",
     "positions-missing",
     "warmup-missing",
     "step-at-the-next-position",

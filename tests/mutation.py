@@ -27,8 +27,8 @@ from vaswani.signals import heard
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("transformer_plugin", "vaswani", "tests", "configs", "pyproject.toml")
 """What the tests need."""
-AT_MOST = 300
-"""Seconds for the tests of one bug."""
+AT_MOST = 600
+"""Seconds for the tests of one bug, on a machine that does other things too."""
 NO_TEST = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "IndentationError")
 """What ends a test that has tested nothing: a slip of whoever planted the bug."""
 FAILED = re.compile(r"^(?P<kind>FAILED|ERROR) (?P<test>\S.*?)(?: - (?P<reason>.*))?$", re.MULTILINE)
@@ -143,12 +143,14 @@ class Laboratory:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
         command += [f"--basetemp={place / 'basetemp'}", *(f"tests/{test}" for test in tests)]
         try:
-            return self.output_of(command, place)
+            return self.output_of(command, place, AT_MOST if mutant else None)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def output_of(self, command: List[str], place: Path) -> Tuple[int, str]:
-        """Run a command that :meth:`close` can end; status -1 if it took too long."""
+    def output_of(
+        self, command: List[str], place: Path, at_most: Optional[float]
+    ) -> Tuple[int, str]:
+        """Run a command that :meth:`close` can end; status -1 if it took longer than so long."""
         with self.lock:
             if self.closed:
                 return -1, "ended"
@@ -164,12 +166,12 @@ class Laboratory:
             )
             self.running.add(process)
         try:
-            output, _ = process.communicate(timeout=AT_MOST)
+            output, _ = process.communicate(timeout=at_most)
             return process.returncode, output
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            return -1, f"not done after {AT_MOST} seconds"
+            return -1, f"not done after {at_most} seconds"
         finally:
             with self.lock:
                 self.running.discard(process)
