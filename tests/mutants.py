@@ -109,8 +109,8 @@ MUTANTS = [
         ATTENTION,
         "key, value = self.kv_proj(memory)",
         "value, key = self.kv_proj(memory)",
-        "3.2.1: an output is 'a weighted sum of the values'; W^K and W^V keep their places in "
-        "checkpoints",
+        "3.2: 'The output is computed as a weighted sum of the values'; W^K and W^V have their "
+        "places in checkpoints",
         ("parity/test_torch_transformer.py::test_equal_to_nn_transformer",),
     ),
     Mutant(

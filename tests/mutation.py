@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -314,7 +315,9 @@ def main(mutants: Sequence[Mutant], arguments: Optional[Sequence[str]] = None) -
     except KeyboardInterrupt:
         print("mutants: interrupted; nothing is left behind", file=sys.stderr)
         return 130
-    print(f"\n{summary(results)}\n{time.monotonic() - begun:.0f} seconds")
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = spent.ru_utime + spent.ru_stime  # what says most where other things run, too
+    print(f"\n{summary(results)}\n{time.monotonic() - begun:.0f} seconds, {cpu:.0f} of CPU")
     return int(any(result.verdict in ("survived", "error") for result in results))
 
 
