@@ -504,7 +504,7 @@ MUTANTS = [
         "learning_rate(num_updates + 1,",
         "learning_rate(max(num_updates, 1),",
         "lr_schedule.py: n = 1 at the first update",
-        ("unit/test_lr_schedule.py::test_right_before_the_trainer_asks",),
+        ("unit/test_lr_schedule.py::test_factor_and_warmup",),
     ),
     Mutant(
         "epsilon-in-torchs-place",
