@@ -66,6 +66,7 @@ def check(given: Tuple[Any, ...], epsilon: float, tolerance: float) -> None:
         assert error <= tolerance * right.abs().max(), name
 
 
+@pytest.mark.paper("5.4")
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-13), (torch.float32, 2e-6)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
 @pytest.mark.parametrize("count", [1, 7, 8, 30])

@@ -11,7 +11,11 @@ from torch import nn
 from tests.models import SMALL, batch, config, dictionary, small_model, task
 from transformer_plugin.cache import FIRST_ROOM, DecoderCache
 from transformer_plugin.checkpoints import CheckpointError
-from transformer_plugin.config import VaswaniTransformerBigConfig, VaswaniTransformerConfig
+from transformer_plugin.config import (
+    VaswaniTransformerBigConfig,
+    VaswaniTransformerBigEnFrConfig,
+    VaswaniTransformerConfig,
+)
 from transformer_plugin.dropout import Dropout
 from transformer_plugin.layers import AddAndNorm
 from transformer_plugin.model import VaswaniTransformerModel
@@ -44,11 +48,23 @@ def parameters_by_formula(cfg: VaswaniTransformerConfig, vocabulary: int) -> int
     return layers + vocabulary * d + positions
 
 
+def test_the_authors_big_english_french_model() -> None:
+    """``transformer_big_enfr`` of their code: 377.7 million parameters at 32,768 types."""
+    changes = OmegaConf.load("configs/wmt14_en_fr_big_t2t.yaml").model
+    cfg = VaswaniTransformerBigEnFrConfig()
+    for name in ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "untie_embeddings"):
+        setattr(cfg, name, changes[name])
+    with torch.device("meta"):
+        model = VaswaniTransformerModel.build_model(cfg, task(dictionary(32768)))
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(377.7e6, abs=0.05e6)
+
+
 @pytest.fixture(scope="module")
 def paper_task() -> Any:
     return task(dictionary(TABLE_3.vocabulary))
 
 
+@pytest.mark.paper("6.2")
 @pytest.mark.parametrize("row", TABLE_3.rows)
 def test_table_3_parameter_counts(row: str, paper_task: Any) -> None:
     cfg = table_3_config(row)
@@ -63,6 +79,7 @@ def test_table_3_parameter_counts(row: str, paper_task: Any) -> None:
         assert round(count / 1e6) == in_paper
 
 
+@pytest.mark.paper("6.2")
 def test_table_3_is_complete() -> None:
     """The paper's variations: 1 base, 4 of A, 2 of B, 7 of C, 4 of D, 1 of E, 1 big."""
     groups = [row.split("-")[0] for row in TABLE_3.rows]
@@ -126,6 +143,7 @@ def test_reordering_is_decoding_in_that_order() -> None:
     torch.testing.assert_close(reordered[:, 0], expected[:, 1], rtol=0, atol=1e-10)
 
 
+@pytest.mark.paper("3.2.3", "figure 1")
 def test_no_position_sees_a_later_one() -> None:
     """Section 3.2.3: changing token t changes outputs at t and after, none before."""
     model = small_model().double().eval()
@@ -154,6 +172,7 @@ def test_padding_and_neighbours_change_nothing(layout: str) -> None:
             torch.testing.assert_close(logits[0], together[row, :length], rtol=0, atol=1e-10)
 
 
+@pytest.mark.paper("3.4")
 def test_one_matrix_for_source_target_and_output() -> None:
     """Section 3.4."""
     model = small_model()
@@ -195,6 +214,7 @@ def test_fused_projection_has_the_releases_limit() -> None:
     assert weight.abs().max().item() == pytest.approx(math.sqrt(6 / (4 * 64)), rel=0.01)
 
 
+@pytest.mark.paper("3.1")
 def test_norm_comes_after_the_sum_and_no_norm_ends_the_stack() -> None:
     """Section 3.1: LayerNorm(x + Sublayer(x)), so each stack's output is normalised already."""
     model = small_model().double().eval()
@@ -207,6 +227,7 @@ def test_norm_comes_after_the_sum_and_no_norm_ends_the_stack() -> None:
     assert len(norms) == 2 * SMALL["encoder_layers"] + 3 * SMALL["decoder_layers"]
 
 
+@pytest.mark.paper("figures 3 to 5")
 def test_attention_per_head_on_request() -> None:
     model = small_model().eval()
     source, previous, _ = batch()
@@ -238,6 +259,7 @@ def test_no_attention_is_kept_in_training() -> None:
     assert small_model().train()(source, None, previous)[1]["attn"] == [None]
 
 
+@pytest.mark.paper("5.4")
 def test_dropout_on_sublayers_and_embeddings_only() -> None:
     """Section 5.4 names the sub-layers' outputs and the sums of embeddings and positions."""
     model = small_model(dropout=0.3)
