@@ -202,7 +202,7 @@ MUTANTS = [
         "F.relu(self.fc1(x))",
         "self.fc1(x)",
         "3.3: 'two linear transformations with a ReLU activation in between'",
-        ("parity/test_torch_transformer.py::test_equal_to_nn_transformer",),
+        ("unit/test_layers.py::test_equation_2_by_hand",),
     ),
     Mutant(
         "residual-missing",
@@ -210,7 +210,7 @@ MUTANTS = [
         "self.norm(self.dropout.added(x, sublayer_output))",
         "self.norm(self.dropout(sublayer_output))",
         "3.1: 'We employ a residual connection around each of the two sub-layers'",
-        ("parity/test_torch_transformer.py::test_equal_to_nn_transformer",),
+        ("unit/test_layers.py::test_the_norm_is_of_the_sum",),
     ),
     Mutant(
         "norm-missing",

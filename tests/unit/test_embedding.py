@@ -102,6 +102,7 @@ def test_skipped_tokens_keep_their_count() -> None:
     assert torch.equal(embed(tokens, skip=3), embed(tokens)[:, 3:])
 
 
+@pytest.mark.paper("5.4")
 def test_dropout_of_the_sum() -> None:
     """Section 5.4: of embeddings and positions together, so a dropped element has neither."""
     embed = InputEmbedding(nn.Embedding(9, 16, padding_idx=1), SinusoidalPositions(16), 0.5)

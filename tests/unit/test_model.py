@@ -268,6 +268,7 @@ def test_dropout_on_sublayers_and_embeddings_only() -> None:
     assert len(active) == 2 + 2 * 2 + 3 * 2
 
 
+@pytest.mark.paper("5.4")
 def test_dropout_comes_before_the_sum() -> None:
     """Section 5.4: it spares what the residual connection carries."""
     sublayer = AddAndNorm(16, 0.5)
