@@ -40,3 +40,10 @@ def autocast(precision: str, device: torch.device) -> ContextManager[object]:
     if precision == "bf16" and has_bf16_units(device.type):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
+
+
+def without_autocast(device: torch.device) -> ContextManager[object]:
+    """The context in which products are computed in the types they are given."""
+    if device.type == "meta":  # autocast refuses to be even switched off there
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)

@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
+from tests.models import small_model
 from transformer_plugin.attention import (
     CAUSAL,
     CrossAttention,
+    MultiHeadAttention,
     SelfAttention,
     causal_mask,
     fast_attention,
@@ -15,6 +17,7 @@ from transformer_plugin.attention import (
     readable_attention,
 )
 from transformer_plugin.cache import DecoderCache
+from transformer_plugin.dropout import Dropout
 
 
 def random_heads(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -111,14 +114,43 @@ def test_cross_attention_computes_keys_and_values_once() -> None:
     assert torch.equal(first, again)
 
 
-def test_attention_dropout_only_in_training() -> None:
-    torch.manual_seed(0)
-    attention = SelfAttention(8, 2, dropout=0.5)
-    x = torch.randn(1, 6, 8)
-    attention.eval()
-    assert torch.equal(attention(x)[0], attention(x)[0])
-    attention.train()
-    assert not torch.equal(attention(x)[0], attention(x)[0])
+KEYS, P = 64, 0.3
+
+
+def attended_weights(implementation: str, training: bool) -> torch.Tensor:
+    """What 400 · 64 attention weights have become: the values and W^O are identities."""
+    attention = SelfAttention(
+        KEYS, 1, key_dim=8, value_dim=KEYS, dropout=P, implementation=implementation
+    )
+    with torch.no_grad():
+        attention.out_proj.weight.copy_(torch.eye(KEYS))
+        attention.out_proj.bias.zero_()
+        attention.train(training)
+        query, key = random_heads(1, 1, 400, 8), random_heads(1, 1, KEYS, 8, seed=1)
+        value = torch.eye(KEYS)[None, None]
+        return attention.attend(query.float(), key.float(), value, None, False)[0]
+
+
+@pytest.mark.parametrize("implementation", ["readable", "auto"])
+def test_attention_dropout(implementation: str) -> None:
+    """In training a weight is 0 with probability p (within 5 standard deviations), else grown by
+    1 / (1 - p); in evaluation it is the softmax's."""
+    query, key = random_heads(1, 1, 400, 8), random_heads(1, 1, KEYS, 8, seed=1)
+    weights = torch.softmax(query @ key.transpose(-2, -1) / 8**0.5, dim=-1)[0].float()
+    torch.testing.assert_close(attended_weights(implementation, training=False), weights)
+    found = attended_weights(implementation, training=True)
+    dropped = found.eq(0)
+    torch.testing.assert_close(found, (weights / (1 - P)).masked_fill(dropped, 0.0))
+    deviation = (P * (1 - P) / weights.numel()) ** 0.5
+    assert abs(dropped.double().mean().item() - P) < 5 * deviation
+
+
+def test_attention_dropout_is_that_of_every_attention() -> None:
+    """``--attention-dropout`` reaches self- and cross-attention of every layer, no other."""
+    model = small_model(attention_dropout=P, dropout=0.1, activation_dropout=0.2)
+    attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    assert [m.dropout.p for m in attentions] == [P] * (2 + 2 * 2)
+    assert sum(isinstance(m, Dropout) and m.p == P for m in model.modules()) == len(attentions)
 
 
 def test_weights_are_returned_on_request_alone() -> None:

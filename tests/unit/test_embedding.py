@@ -100,3 +100,14 @@ def test_skipped_tokens_keep_their_count() -> None:
     embed = InputEmbedding(nn.Embedding(9, 16, padding_idx=1), SinusoidalPositions(16), 0.0)
     tokens = torch.tensor([[2, 5, 6, 7]])
     assert torch.equal(embed(tokens, skip=3), embed(tokens)[:, 3:])
+
+
+@pytest.mark.paper("5.4")
+def test_dropout_of_the_sum() -> None:
+    """Section 5.4: of embeddings and positions together, so a dropped element has neither."""
+    embed = InputEmbedding(nn.Embedding(9, 16, padding_idx=1), SinusoidalPositions(16), 0.5)
+    tokens = torch.tensor([[2, 5, 6, 7]])
+    found, whole = embed(tokens), embed.eval()(tokens)
+    dropped = found.eq(0)
+    assert 10 < dropped.sum() < 54
+    torch.testing.assert_close(found, (2 * whole).masked_fill(dropped, 0.0))

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from tests.models import SMALL, batch, config, dictionary, small_model, task
+from transformer_plugin.cache import FIRST_ROOM, DecoderCache
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
     VaswaniTransformerBigConfig,
@@ -16,6 +17,7 @@ from transformer_plugin.config import (
     VaswaniTransformerConfig,
 )
 from transformer_plugin.dropout import Dropout
+from transformer_plugin.layers import AddAndNorm
 from transformer_plugin.model import VaswaniTransformerModel
 
 TABLE_3 = OmegaConf.load("configs/table3.yaml")
@@ -110,6 +112,19 @@ def test_incremental_decoding_may_begin_with_several_tokens() -> None:
     first, _ = model.decoder(previous[:1, :3], encoder_out, state)
     second, _ = model.decoder(previous[:1, :5], encoder_out, state)
     torch.testing.assert_close(torch.cat([first, second], 1), full, rtol=0, atol=1e-10)
+
+
+def test_more_steps_than_the_cache_has_room_for_at_first() -> None:
+    """Its tensor grows twice, and loses nothing."""
+    model = small_model().double().eval()
+    source = batch()[0][:1]
+    previous = torch.randint(4, 24, (1, 2 * FIRST_ROOM + 10))
+    full, _ = model(source, None, previous)
+    encoder_out = model.encoder(source)
+    cache = DecoderCache(len(model.decoder.layers))
+    for step in range(previous.size(1)):
+        logits = model.decoder.step(previous[:, step], encoder_out, cache)
+        torch.testing.assert_close(logits, full[:, step], rtol=0, atol=1e-10)
 
 
 def test_reordering_is_decoding_in_that_order() -> None:
@@ -231,6 +246,14 @@ def test_attention_per_head_on_request() -> None:
     torch.testing.assert_close(model.decoder(previous, encoder_out)[0], plain)
 
 
+def test_alignment_is_the_mean_over_heads() -> None:
+    """``attn``, from which fairseq reads alignments: of the last layer."""
+    model = small_model().eval()
+    source, previous, _ = batch()
+    _, extra = model.decoder(previous, model.encoder(source), need_head_weights=True)
+    torch.testing.assert_close(extra["attn"][0], extra["cross_attention"][-1].mean(1))
+
+
 def test_no_attention_is_kept_in_training() -> None:
     source, previous, _ = batch()
     assert small_model().train()(source, None, previous)[1]["attn"] == [None]
@@ -243,6 +266,18 @@ def test_dropout_on_sublayers_and_embeddings_only() -> None:
     active = [n for n, m in model.named_modules() if isinstance(m, Dropout) and m.p == 0.3]
     assert all("after_" in n or n.endswith("embedding.dropout") for n in active)
     assert len(active) == 2 + 2 * 2 + 3 * 2
+
+
+@pytest.mark.paper("5.4")
+def test_dropout_comes_before_the_sum() -> None:
+    """Section 5.4: it spares what the residual connection carries."""
+    sublayer = AddAndNorm(16, 0.5)
+    sublayer.norm = nn.Identity()  # type: ignore[assignment]
+    x, output = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
+    found = sublayer(x, output) - x
+    dropped = found.abs().lt(1e-6)
+    assert 50 < dropped.sum() < 110
+    torch.testing.assert_close(found, (2 * output).masked_fill(dropped, 0.0))
 
 
 def test_longer_than_any_limit() -> None:

@@ -56,6 +56,23 @@ def test_tokens_are_those_of_moses(score):
     assert "hyp_len = 11 " in report["bleu_tokenised"]["text"]
 
 
+def test_tokens_are_those_of_the_target_language(score):
+    """``ca.`` is an abbreviation to Moses' German tokeniser, two tokens to its English one."""
+    lines = ["Es sind ca. 5 Leute"]
+    _, report, _, _ = score(lines, lines, "--pair", "en-de")
+    assert "hyp_len = 5 " in report["bleu_tokenised"]["text"]
+    _, report, _, _ = score(lines, lines, "--pair", "de-en")
+    assert "hyp_len = 6 " in report["bleu_tokenised"]["text"]
+
+
+def test_translations_and_references_have_their_sides(score):
+    """Every row of BLEU: a translation of 5 of the 7 reference's words is right, and too short."""
+    _, report, _, _ = score(["a b c d e"], ["a b c d e f g"], "--pair", "en-de")
+    for key in ("bleu_tokenised", *COMPOUND, "bleu"):
+        assert report[key]["text"].split()[3] == "100.0/100.0/100.0/100.0", key
+        assert "hyp_len = 5 ref_len = 7" in report[key]["text"], key
+
+
 def test_without_a_pair_the_reason_is_said(score):
     code, report, out, err = score(LINES, LINES)
     assert code == 0 and "bleu_tokenised" not in report and report["bleu"]["score"] == 100.0
