@@ -1,0 +1,383 @@
+"""A new model for one's own text: sizes, batch and schedule by the table in ``recipes.py``."""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from vaswani import arithmetic, experiment_text
+from vaswani.batching import (
+    Batch,
+    Text,
+    choose_batch,
+    count_parameters,
+    most_tokens,
+    training_text,
+)
+from vaswani.experiment_text import Entry, Sections
+from vaswani.recipes import Row, of, row_for
+
+MODELS = {"tiny": "_tiny", "base": "", "big": "_big"}
+#: a CPU gains nothing by larger batches of padded tokens
+CPU_MAX_TOKENS = 8192
+#: of an epoch, so that even a small text has some: our choice
+LEAST_UPDATES_AN_EPOCH = 10
+#: the fewest target tokens of an update, on each GPU: our choice
+LEAST_BATCH = 400
+#: updates between two checkpoints: few enough to see soon how it goes, and as in the WMT
+#: experiments; between the two, epochs
+OFTEN, SELDOM = 100, 1500
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the experiment is for."""
+
+    name: str
+    data: Path
+    languages: Tuple[str, str]
+    pairs: int
+    gpus: int
+    #: GB, of each GPU, or of the machine
+    memory: float
+    preset: str
+    row: Row
+    #: whether the two languages share their dictionary
+    shared: bool
+    #: validation sentences that are left out, of all, and the longest that stays
+    left_out: int
+    validation: int
+    longest: int
+
+
+def first_experiment(
+    name: str, data: Path, preset: Optional[str]
+) -> Tuple[str, List[Tuple[str, str]]]:
+    """The experiment's text, and what is to be told of it.
+
+    Raises:
+        UserError: data that cannot be trained on, or a machine that is too small.
+    """
+    situation = look(name, data, preset)
+    # with the row's batch first, then with what that comes to on this text and machine
+    row = situation.row
+    draft = Batch(CPU_MAX_TOKENS, 1, row.batch_tokens, row.batch_tokens, 1, 0)
+    config = configured(sections(situation, draft, row.batch_tokens))
+    text = training_text(config, None)
+    wanted = config.task.batch_tokens = batch_tokens(situation, text, row.batch_tokens)
+    most = CPU_MAX_TOKENS
+    if situation.gpus:
+        sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
+        most = most_tokens(sizes, count_parameters(config, text.task), situation.memory)
+    batch = choose_batch(config, text, max(1, situation.gpus), most)
+    found = sections(situation, batch, wanted)
+    configured(found)
+    return experiment_text.text_of(head(situation), found), facts(situation, batch)
+
+
+def batch_tokens(situation: Situation, text: Text, most: int) -> int:
+    """Target tokens of an update: ``most``, but less of a text that has few."""
+    total = text.lengths[1] * situation.pairs
+    return max(int(min(most, total / LEAST_UPDATES_AN_EPOCH)), LEAST_BATCH * max(1, situation.gpus))
+
+
+def configured(found: Sections) -> Any:
+    """fairseq's configuration of an experiment; whatever is wrong with it is said now."""
+    from vaswani.fairseq_config import config_of
+
+    table: Dict[str, Any] = {
+        section: {entry.key: entry.value for entry in entries} for section, entries in found.items()
+    }
+    return config_of(table, "the new experiment")
+
+
+def look(name: str, data: Path, preset: Optional[str]) -> Situation:
+    """What there is: languages, pairs, lengths, GPUs.
+
+    Raises:
+        UserError: no data, no validation set, or nothing in one.
+        DataError: a file is damaged.
+    """
+    import numpy as np
+    import torch
+    from omegaconf import OmegaConf
+
+    from vaswani import data_bin
+    from vaswani.fairseq_config import load_plugin
+    from vaswani.files import sha256_of
+
+    load_plugin()
+    task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})
+    folder = data_bin.check_pair(task)
+    languages = (str(task.source_lang), str(task.target_lang))
+    pairs = len(data_bin.check_split(folder, "train", *languages)[0])
+    valid = np.maximum(*data_bin.check_split(folder, "valid", *languages))
+    longest = experiment_positions()
+    row = row_for(pairs)
+    gpus = torch.cuda.device_count()
+    dictionaries = {sha256_of(folder / f"dict.{language}.txt") for language in languages}
+    return Situation(
+        name=name,
+        data=data,
+        languages=languages,
+        pairs=pairs,
+        gpus=gpus,
+        memory=memory_of_machine(gpus),
+        preset=preset or (row.preset if gpus else "tiny"),
+        row=row,
+        shared=len(dictionaries) == 1,
+        left_out=int((valid > longest).sum()),
+        validation=len(valid),
+        longest=int(valid[valid <= longest].max(initial=0)),
+    )
+
+
+def experiment_positions() -> int:
+    """The longest sentence that task and model take unless told otherwise, in tokens."""
+    from transformer_plugin.config import VaswaniTranslationConfig
+
+    return int(VaswaniTranslationConfig().max_source_positions)
+
+
+def memory_of_machine(gpus: int) -> float:
+    """GB: of the smallest GPU, or of the machine where there is none."""
+    import torch
+
+    if gpus:
+        return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus)) / 1e9
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+
+
+# ---- the sections -----------------------------------------------------------------------------
+
+
+def head(situation: Situation) -> List[str]:
+    """What the file says of itself."""
+    name, row = situation.name, situation.row
+    machine = f"{situation.gpus} GPUs" if situation.gpus else "a CPU"
+    return [
+        f"{' to '.join(situation.languages)}: {situation.pairs:,} training pairs in "
+        f"{situation.data}, to be trained on {machine}. Written by 'vaswani new'; change what you "
+        "like, and train again under another run=NAME.",
+        "",
+        f"   vaswani train {name}",
+        f"   vaswani average {name} --last {of(situation.preset, row.average)}",
+        f"   vaswani generate {name} && vaswani score {name}",
+        "   fairseq-hydra-train --config-dir FOLDER --config-name NAME (both absolute), and",
+        '       common.user_dir="$(vaswani plugin-dir)"',
+        "",
+        f"The row of vaswani/recipes.py for so many pairs: {row.source}.",
+    ]
+
+
+def sections(situation: Situation, batch: Batch, wanted: int) -> Sections:
+    """All sections, in the order of the shipped experiments."""
+    row, preset = situation.row, situation.preset
+    task = [Entry("batch_tokens", wanted, batch_reason(situation, wanted))]
+    found = experiment_text.always(situation.name, str(situation.data), situation.languages, task)
+    found["model"] = model(situation)
+    found["criterion"] = list(experiment_text.CRITERION)
+    found["optimizer"] = list(experiment_text.OPTIMIZER)
+    if row.weight_decay:
+        found["optimizer"].append(
+            Entry("weight_decay", row.weight_decay, f"not the paper's: {row.source}")
+        )
+    found["lr_scheduler"] = schedule(situation)
+    found["dataset"] = dataset(situation, batch)
+    epochs = f"{row.epochs} epochs at most" if row.epochs else "as many as in the paper"
+    found["optimization"] = [
+        Entry(
+            "update_freq",
+            [batch.update_freq],
+            "batches that are accumulated for one update, so that it sees task.batch_tokens",
+        ),
+        Entry(
+            "max_update",
+            row.updates(preset, batch.updates_an_epoch or 1),
+            f"{epochs} ({row.source}); {batch.updates_an_epoch:,} updates an epoch. Raise it, and "
+            "the same command goes on",
+        ),
+        Entry("clip_norm", 0.0),
+    ]
+    found["checkpoint"] = checkpoint(situation, batch)
+    found["generation"] = list(experiment_text.SEARCH)
+    return found
+
+
+def batch_reason(situation: Situation, wanted: int) -> str:
+    """Why an update sees so many tokens."""
+    row = situation.row
+    if wanted == row.batch_tokens:
+        return f"target tokens an update: {row.source}"
+    return (
+        f"target tokens an update: {row.batch_tokens:,} ({row.source}), but at least "
+        f"{LEAST_UPDATES_AN_EPOCH} updates an epoch, and {LEAST_BATCH} tokens on each GPU"
+    )
+
+
+def model(situation: Situation) -> List[Entry]:
+    """The sizes of the preset, written out, and what the text decides."""
+    from transformer_plugin import config
+
+    kinds = {
+        "tiny": config.VaswaniTransformerTinyConfig,
+        "base": config.VaswaniTransformerConfig,
+        "big": config.VaswaniTransformerBigConfig,
+    }
+    preset, row = situation.preset, situation.row
+    sizes = kinds[preset]()
+    chosen = {
+        "tiny": "the sizes for small text and for CPUs (not in the paper)",
+        "base": "the paper's base model (Table 3)",
+        "big": "the paper's big model (Table 3)",
+    }[preset]
+    found = [Entry("_name", f"vaswani_transformer{MODELS[preset]}", chosen)]
+    for side in ("encoder", "decoder"):
+        for size in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
+            found.append(Entry(f"{side}_{size}", getattr(sizes, f"{side}_{size}")))
+    dropout = of(preset, row.dropout)
+    found += [
+        Entry("dropout", dropout, f"{row.source}; more text needs less, a larger model more"),
+        Entry(
+            "init",
+            "fairseq",
+            "where the weights start: as fairseq's model, which learns more in as many updates "
+            "(docs/learning.md); t2t is as in the paper's own program",
+        ),
+        Entry(
+            "precision",
+            "bf16",
+            "products in bfloat16, 1.4 times as fast on a CPU that has it; without the units it "
+            "computes in fp32, and says so",
+        ),
+    ]
+    if not situation.shared:
+        found.append(
+            Entry(
+                "untie_embeddings",
+                True,
+                "the data has a dictionary for each language, so they share no matrix (3.4)",
+            )
+        )
+    return found
+
+
+def schedule(situation: Situation) -> List[Entry]:
+    """The paper's formula (5.3), with the row's warm-up."""
+    from transformer_plugin.config import VaswaniTransformerBigConfig, VaswaniTransformerConfig
+
+    warmup = of(situation.preset, situation.row.warmup)
+    width = {
+        "tiny": 128,
+        "base": VaswaniTransformerConfig().encoder_embed_dim,
+        "big": VaswaniTransformerBigConfig().encoder_embed_dim,
+    }[situation.preset]
+    peak = (width * warmup) ** -0.5
+    return [
+        Entry("_name", "vaswani_inverse_sqrt", "5.3"),
+        Entry(
+            "warmup_updates",
+            warmup,
+            f"{situation.row.source}; the rate rises to {width}^-0.5 × {warmup:,}^-0.5 = "
+            f"{peak:.5f}. If the training diverges, make this longer",
+        ),
+    ]
+
+
+def dataset(situation: Situation, batch: Batch) -> List[Entry]:
+    """Batches, and what is left out of them."""
+    left_out = f"{batch.left_out or 0:,} of {situation.pairs:,} training pairs are longer"
+    return [
+        Entry(
+            "max_tokens",
+            batch.max_tokens,
+            "sentences × the longer side, padding included, of one batch on one GPU or CPU: an "
+            f"update then sees {batch.target_tokens:,.0f} target tokens; {left_out} and left out",
+        ),
+        Entry("max_tokens_valid", max(8192, situation.longest)),
+        Entry("validate_interval", every(batch)),
+        Entry("num_workers", 2 if situation.gpus else 0),
+        Entry(
+            "skip_invalid_size_inputs_valid_test",
+            True,
+            f"validation sentences of more than {experiment_positions():,} tokens are left out: "
+            f"{situation.left_out:,} of {situation.validation:,}",
+        ),
+        Entry(
+            "update_epoch_batch_itr",
+            True,
+            "the batches of a resumed run are those of the unbroken one",
+        ),
+    ]
+
+
+def every(batch: Batch) -> int:
+    """How many epochs lie between two checkpoints, where epochs are short."""
+    return math.ceil(OFTEN / (batch.updates_an_epoch or 1))
+
+
+def checkpoint(situation: Situation, batch: Batch) -> List[Entry]:
+    """How often to save and to validate, what to keep for the average, when to give up."""
+    row, an_epoch = situation.row, batch.updates_an_epoch or 1
+    average = of(situation.preset, row.average)
+    kept = f"averaged in the end: vaswani average {situation.name} --last {average}"
+    found = [Entry("save_dir", experiment_text.save_dir(situation.name))]
+    if an_epoch >= SELDOM:
+        found += [
+            Entry("save_interval", 1000, "each save is also a validation; none as epochs end"),
+            Entry("save_interval_updates", SELDOM),
+            Entry("keep_interval_updates", average + 1, kept),
+            Entry("no_epoch_checkpoints", True),
+        ]
+    else:
+        found += [
+            Entry("save_interval", every(batch), f"epochs, of {an_epoch:,} updates each"),
+            Entry("keep_last_epochs", average, kept),
+        ]
+    if row.patience:
+        found.append(
+            Entry(
+                "patience",
+                row.patience,
+                "validations without a gain, after which the training ends: more would only learn "
+                "the text by heart",
+            )
+        )
+    return found
+
+
+# ---- what is told -----------------------------------------------------------------------------
+
+
+def facts(situation: Situation, batch: Batch) -> List[Tuple[str, str]]:
+    """What was decided, and by what."""
+    row, preset = situation.row, situation.preset
+    machine = f"{situation.gpus} GPUs" if situation.gpus else "no GPU"
+    updates = row.updates(preset, batch.updates_an_epoch or 1)
+    patience = f", or {row.patience} validations without a gain" if row.patience else ""
+    found = [
+        ("text", f"{situation.pairs:,} pairs {'-'.join(situation.languages)}: {row.source}"),
+        ("model", f"{preset}, dropout {of(preset, row.dropout)} ({machine})"),
+        (
+            "batch",
+            f"{batch.target_tokens:,.0f} target tokens an update: {batch.max_tokens:,} padded × "
+            f"{batch.update_freq} × {max(1, situation.gpus)}",
+        ),
+        (
+            "training",
+            f"{updates:,} updates, {batch.updates_an_epoch:,} an epoch{patience}: "
+            f"{updates * batch.target_tokens / 1e6:,.0f}M target tokens at most",
+        ),
+        ("average", f"last {of(preset, row.average)} checkpoints"),
+    ]
+    left_out = []
+    if batch.left_out:
+        left_out.append(f"{batch.left_out:,} training pairs, longer than a batch")
+    if situation.left_out:
+        longest = experiment_positions()
+        left_out.append(
+            f"{situation.left_out:,} of {situation.validation:,} validation sentences, longer than "
+            f"{longest:,} tokens"
+        )
+    return found + ([("left out", "; ".join(left_out))] if left_out else [])
