@@ -21,14 +21,12 @@ from vaswani.experiment import find_run, read_yaml
 from vaswani.experiment_text import Entry, Sections
 from vaswani.first_experiment import (
     CPU_MAX_TOKENS,
-    Situation,
-    batch_tokens,
     configured,
     facts,
-    look,
     sections,
 )
 from vaswani.recipes import Row
+from vaswani.situation import Situation, batch_tokens, look
 
 EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
 #: updates of warm-up at most: the optimizer's moments begin at zero again

@@ -44,6 +44,8 @@ class Recipe:
     generate: Optional[str] = None
     #: the manifest the parts are in: ``configs/data/archives/NAME.yaml``
     archives: Optional[str] = None
+    #: the folder of prepared text whose codes and dictionary these texts get (``--like``)
+    like: Optional[str] = None
     #: every n-th training pair becomes the validation set, instead of ``valid``
     valid_every: Optional[int] = None
     #: Moses' punctuation normalisation, and no control characters: of "train" (and what is held
@@ -154,6 +156,10 @@ def check_sets(given: Dict[str, Any], where: str) -> None:
                 "the recipe's name for your own text"
             )
         return
+    if "like" in given:
+        if not named:
+            raise UserError(f"{where}: no text is named: give --train, --valid or --test")
+        return
     for split in ("valid", "test"):
         if isinstance(given.get(split), list) and "archives" not in given:
             raise UserError(f"{where}: {split} is {given[split]!r}, but may be one prefix only")
@@ -172,7 +178,7 @@ def check_values(given: Dict[str, Any], where: str) -> None:
     for key in ("tokenised", "split_hyphens", "straight_test_apostrophes"):
         if not isinstance(given.get(key, False), bool):
             raise UserError(f"{where}: {key} is {given[key]!r}, but must be true or false")
-    for key in ("generate", "archives"):
+    for key in ("generate", "archives", "like"):
         if not isinstance(given.get(key, ""), str):
             raise UserError(f"{where}: {key} is {given[key]!r}, but must be a name")
     expected = given.get("expected", {})
