@@ -11,7 +11,11 @@ from typing import Any, Dict, List, Sequence
 
 from vaswani.errors import UserError
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+_HERE = Path(__file__).resolve().parent
+#: the shipped ones: inside an installed package, beside it in a checkout
+CONFIGS = next(
+    folder / "configs" for folder in (_HERE, _HERE.parent) if (folder / "configs").is_dir()
+)
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

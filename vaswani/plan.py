@@ -19,7 +19,7 @@ from vaswani import arithmetic
 from vaswani.batching import Batch, choose_batch, count_parameters, most_tokens, training_text
 from vaswani.build_errors import named_by_section
 from vaswani.errors import UserError
-from vaswani.experiment import find_config
+from vaswani.experiment import CONFIGS, find_config
 from vaswani.files import atomic_write
 from vaswani.outputs import is_report, output_file, writing
 
@@ -178,8 +178,12 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[s
 
 
 def command(args: argparse.Namespace, batch: Batch) -> str:
-    """The line that trains as planned; data that was named is there already."""
-    start = ["vaswani", "train"] if args.data else ["scripts/train.sh"]
+    """The line that trains as planned; data that was named is there already.
+
+    (An installed package has no scripts.)
+    """
+    script = not args.data and (CONFIGS.parent / "scripts" / "train.sh").is_file()
+    start = ["scripts/train.sh"] if script else ["vaswani", "train"]
     chosen = [f"task.data={args.data}"] if args.data else []
     chosen.append(f"dataset.max_tokens={batch.max_tokens}")
     chosen.append(f"optimization.update_freq=[{batch.update_freq}]")
