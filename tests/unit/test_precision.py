@@ -57,6 +57,17 @@ def test_matrices_are_packed(compiled, monkeypatch):
     torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5)
 
 
+def test_a_torch_that_cannot_tell_is_not_said_to_lack_the_units(monkeypatch, caplog):
+    """torch 2.2 has no such question."""
+    monkeypatch.delattr("torch.cpu._is_avx512_bf16_supported", raising=False)
+    module.has_bf16_units.cache_clear()
+    try:
+        assert not module.has_bf16_units("cpu")
+    finally:
+        module.has_bf16_units.cache_clear()
+    assert "cannot tell whether this cpu has bf16 units; using fp32" in caplog.text
+
+
 def test_matrices_stay_without_the_units(monkeypatch):
     """A device without bf16 keeps float32."""
     monkeypatch.setattr(module, "has_bf16_units", lambda device: False)

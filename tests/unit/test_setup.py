@@ -130,10 +130,19 @@ def test_a_python3_of_a_supported_version_will_do(machine: Machine) -> None:
 
 
 def test_no_supported_python(machine: Machine) -> None:
-    machine.python("3.13", "python3")
+    machine.python("3.9", "python3")
     message = refusal(machine.run())
     assert "no Python" in message and "3.11 3.12 3.10" in message and "PYTHON=" in message
     assert not (machine.checkout / ".venv").exists()
+
+
+def test_a_python_that_is_too_new_is_named(machine: Machine) -> None:
+    """What a new system has alone; and the version by itself, which is no command."""
+    machine.python("3.13", "python3")
+    message = refusal(machine.run())
+    assert "python3 is Python 3.13, but fairseq runs on 3.10, 3.11 and 3.12 only" in message
+    message = refusal(machine.run(PYTHON="3.13"))
+    assert "PYTHON=3.13: fairseq runs on Python 3.10, 3.11 and 3.12 only" in message
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.13"])
