@@ -9,6 +9,7 @@ from vaswani.batching import (
     Batch,
     choose_batch,
     count_parameters,
+    kept_by,
     most_tokens,
     training_text,
 )
@@ -49,7 +50,8 @@ def first_experiment(
     most = CPU_MAX_TOKENS
     if situation.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
-        most = most_tokens(sizes, count_parameters(config, text.task), situation.memory)
+        parameters = count_parameters(config, text.task)
+        most = most_tokens(sizes, parameters, situation.memory, kept_by(config))
     batch = choose_batch(config, text, max(1, situation.gpus), most)
     found = sections(situation, batch, wanted)
     configured(found)
