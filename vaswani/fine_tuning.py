@@ -18,11 +18,11 @@ from vaswani.batching import Batch, choose_batch, measured, training_text
 from vaswani.checkpoints import Checkpoint, describe, find_checkpoint
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
+from vaswani.experiment_summary import facts
 from vaswani.experiment_text import Entry, Sections
 from vaswani.first_experiment import (
     CPU_MAX_TOKENS,
     configured,
-    facts,
     sections,
 )
 from vaswani.recipes import Row

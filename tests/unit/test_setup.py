@@ -307,3 +307,11 @@ def test_demo_and_test_set_up_first(target: str) -> None:
     clean = {"PATH": os.environ["PATH"]}  # this test may itself run under make
     planned = subprocess.check_output(["make", "-n", target], cwd=ROOT, env=clean, text=True)
     assert planned.splitlines()[0] == "scripts/setup.sh"
+
+
+@pytest.mark.parametrize("script", ["train", "evaluate"])
+def test_a_script_without_the_environment_says_how_to_have_it(script: str) -> None:
+    command = ["/bin/bash", str(ROOT / "scripts" / f"{script}.sh"), "demo_en_de"]
+    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert done.returncode == 1 and "source .venv/bin/activate" in done.stderr
+    assert done.stderr.count("\n") == 1
