@@ -125,7 +125,7 @@ def plan(args: argparse.Namespace) -> Dict[str, Any]:
         **disk(config.checkpoint, parameters, config.optimization.max_update, batch),
     }
     found.update(whole_disk(args.config, found["disk_bytes"], text.folder is None))
-    found["command"] = command(args, batch)
+    found["command"] = command(args, batch, text.folder is not None)
     return found
 
 
@@ -168,12 +168,12 @@ def time_and_cost(
     return found
 
 
-def command(args: argparse.Namespace, batch: Batch) -> str:
-    """The line that trains as planned; data that was named is there already.
+def command(args: argparse.Namespace, batch: Batch, prepared: bool) -> str:
+    """The line that trains as planned, and prepares the data where it is not there yet.
 
     (An installed package has no scripts.)
     """
-    script = not args.data and (CONFIGS.parent / "scripts" / "train.sh").is_file()
+    script = not prepared and (CONFIGS.parent / "scripts" / "train.sh").is_file()
     start = ["scripts/train.sh"] if script else ["vaswani", "train"]
     chosen = [f"task.data={args.data}"] if args.data else []
     chosen.append(f"dataset.max_tokens={batch.max_tokens}")
