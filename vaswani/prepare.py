@@ -130,6 +130,7 @@ def job_of(args: argparse.Namespace) -> Job:
         changed = {key: value for key, value in own.items() if value is not None}
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {args.name} with options")
         folder = Path(args.out) if args.out else folder
+        like = taken_over(find_like(recipe.like)) if recipe.like else None
     if args.text and (recipe.generate or recipe.archives):
         raise UserError("--text names the folder of text files, but this recipe has none")
     if not recipe.archives and (args.manifest or args.test_sets != "archives"):

@@ -71,6 +71,16 @@ def test_the_recipe_is_that_of_before(more):
     assert sha256_of(more / "data/third/codes") == sha256_of(more / "data/own/codes")
 
 
+def test_an_experiment_on_ones_own_text_finds_how_it_was_made(more, capsys):
+    """By what was left in its folder; with the codes of other text, where it has them."""
+    assert prepare("--like", "data/own", "--test", "more", "--out", "data/more") == 0
+    for name in ("own", "more"):
+        (more / f"{name}.yaml").write_text(f"task: {{data: data/{name}/data-bin}}\n")
+        capsys.readouterr()
+        assert prepare(name) == 0
+        assert f"data/{name}: already prepared" in capsys.readouterr().err
+
+
 def run_of(folder, dictionary_hash):
     """A run that was trained on data/own, as far as ``--like`` looks."""
     run = folder / "runs" / "mine"

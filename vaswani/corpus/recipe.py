@@ -202,7 +202,8 @@ def check_values(given: Dict[str, Any], where: str) -> None:
 def find_recipe(name: str) -> Tuple[Recipe, Path]:
     """The recipe an experiment or recipe name stands for, and the folder it makes.
 
-    An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``.
+    An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``,
+    or, of one's own text, what was left in the folder: ``data/NAME/recipe.yaml``.
     """
     try:
         path = find_config(name)
@@ -213,6 +214,12 @@ def find_recipe(name: str) -> Tuple[Recipe, Path]:
     if isinstance(table.get("task"), dict):
         folder = Path(str(table["task"].get("data"))).parent
         beside = path.parent / "data" / f"{folder.name}.yaml"
-        path = beside if beside.is_file() else find_config(folder.name, "data")
+        left = folder / "recipe.yaml"
+        try:
+            path = beside if beside.is_file() else find_config(folder.name, "data")
+        except UserError:
+            if not left.is_file():
+                raise
+            path = left
         table = read_yaml(path)
     return recipe_from(table, str(path)), folder
