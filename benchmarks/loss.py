@@ -6,7 +6,8 @@ gradients on features and matrix, and both keep freed memory (see ``transformer_
 """
 
 import statistics
-from typing import Any, Callable, Dict, List
+from itertools import product
+from typing import Any, Callable, Dict, List, Optional
 
 from benchmarks.table import Row, middle
 from benchmarks.worker import Worker, peak_megabytes
@@ -23,14 +24,21 @@ class Loss:
         system: ``fairseq`` or ``ours``
         precision: ``fp32``, or ``bf16`` for products under autocast
         device: ``cpu`` or ``cuda``
+        rows: ``product_rows`` and ``softmax_rows`` in place of those of this processor
     """
 
-    def __init__(self, system: str, precision: str, device: str) -> None:
+    def __init__(
+        self, system: str, precision: str, device: str, rows: Optional[Dict[str, int]] = None
+    ) -> None:
         import torch
 
+        from transformer_plugin import loss
         from transformer_plugin.memory import keep_freed_memory
 
         keep_freed_memory()
+        if rows:
+            choices = loss.choices_for(device)._replace(**rows)
+            loss.choices_for = lambda device_type: choices
         self.device, self.precision = device, precision
         self.compute: Callable[..., Any] = fairseqs_loss if system == "fairseq" else our_loss
         generator = torch.Generator().manual_seed(1)
@@ -87,7 +95,7 @@ def run(device: str, full: bool) -> Dict[str, Any]:
 
     Args:
         device: ``cpu`` or ``cuda``
-        full: 10 rounds instead of 3
+        full: 10 rounds instead of 3, and ours with other slices than ``processor.py`` chooses
     """
     rounds: Dict[Any, List[Dict[str, float]]] = {key: [] for key in SYSTEMS}
     workers = {
@@ -104,6 +112,8 @@ def run(device: str, full: bool) -> Dict[str, Any]:
     for worker in workers.values():
         worker.end()
     rows = [row(key, rounds) for key in SYSTEMS]
+    if full:
+        rows += swept(device)
     sizes = {"tokens": TOKENS, "width": WIDTH, "classes": CLASSES}
     return {"rows": rows, "rounds": [list(map(list, rounds)), list(rounds.values())], **sizes}
 
@@ -122,3 +132,18 @@ def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
         "part of fairseq's memory": memory / max(m["megabytes"] for m in theirs),
         "loss, nats a token": round(statistics.median(m["loss"] for m in own), 5),
     }
+
+
+def swept(device: str) -> List[Row]:
+    """Ours with other numbers of tokens at a time than ``processor.py`` chooses."""
+    rows: List[Row] = []
+    for precision, many, few in product(
+        ("fp32", "bf16"), (256, 512, 1024, 2048), (16, 32, 64, 128)
+    ):
+        slices = {"product_rows": many, "softmax_rows": few}
+        options = {"system": "ours", "precision": precision, "device": device, "rows": slices}
+        worker = Worker(Loss, options)
+        taken = [1000 * worker.ask("measure")["seconds"] for _ in range(4)][1:]
+        worker.end()
+        rows.append({"system": f"ours, {precision}, {many} × {few} rows", "ms": middle(taken)})
+    return rows

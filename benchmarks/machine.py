@@ -19,11 +19,13 @@ def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> fl
     """
     import torch
 
-    from transformer_plugin.linear import mkl_is_slow, onednn
+    from transformer_plugin.linear import onednn
+    from transformer_plugin.processor import choices_for
 
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    product = onednn if precision == "fp32" and device == "cpu" and mkl_is_slow() else torch.matmul
+    by_onednn = precision == "fp32" and choices_for(device).fp32_by_onednn
+    product = onednn if by_onednn else torch.matmul
     best = 0.0
     for size in (1024, 2048, *([8192] if device == "cuda" else [])):
         left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))

@@ -92,7 +92,7 @@ class VaswaniTransformerConfig(FairseqDataclass):
         1e-6, "epsilon of LayerNorm (tensor2tensor's; the paper gives none, fairseq has 1e-5)"
     )
     init: ChoiceEnum(list(INITIALISATIONS)) = option(  # type: ignore[valid-type]
-        "t2t", "where the weights start: as in tensor2tensor or in fairseq (the paper does not say)"
+        "fairseq", "where the weights start: as in fairseq, or tensor2tensor (the paper is silent)"
     )
     attention_impl: ChoiceEnum(ATTENTION_IMPLEMENTATIONS) = option(  # type: ignore[valid-type]
         "auto", "scaled dot-product attention as the formula reads, or torch's fused kernel"

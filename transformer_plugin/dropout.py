@@ -55,7 +55,7 @@ class Dropout(nn.Module):
         """residual + Dropout(x), in one pass over memory where that can be had."""
         if not self.rate or x.device.type != "cpu":
             return residual + self(x)
-        return torch.addcmul(residual, x, keep_mask(x, self.p))
+        return torch.addcmul(residual, x, keep_mask(residual, self.p))
 
     def extra_repr(self) -> str:
         """p, when the module is printed."""

@@ -1,9 +1,10 @@
 """Where the weights start. The paper does not say; two answers are common (``--init``).
 
-``t2t``: tensor2tensor's at the paper's release, the authors' code. ``fairseq``: fairseq's, the same
-in 0.12.2 and fairseq-fixed 0.12.3.1. Both draw embeddings, learned positions and the output matrix
-from N(0, 1/√d_model), with the padding row zero, and start every norm at 1 and 0. They differ in
-the projections: U(±a) with the following a (d: d_model, in and out: a matrix's two sides).
+``t2t``: tensor2tensor's at the paper's release, the authors' code. ``fairseq``, the default:
+fairseq's, the same in 0.12.2 and fairseq-fixed 0.12.3.1; from there small models learn more in an
+update (docs/learning.md). Both draw embeddings, learned positions and the output matrix from
+N(0, 1/√d_model), with the padding row zero, and start every norm at 1 and 0. They differ in the
+projections: U(±a) with the following a (d: d_model, in and out: a matrix's two sides).
 
 ==========================  =======================  ============================
 matrix                      t2t                      fairseq

@@ -1,31 +1,19 @@
 """Matrix products by the library that is quicker on this processor.
 
-On a CPU torch multiplies float32 matrices with MKL, which uses half of the vector width of an AMD
-processor with AVX-512; oneDNN, which is in torch too and multiplies bfloat16 there, uses all of it.
-Elsewhere, and for every other type, a product is torch's own.
+On some CPUs oneDNN, which is in torch too, multiplies float32 matrices faster than the library that
+torch takes for them (processor.py). Elsewhere, and for every other type, a product is torch's own.
 """
 
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .processor import choices_for
+
 WORTHWHILE = 2**21
 """Multiplications from which on oneDNN is quicker: below, its start takes longer than the work."""
-
-
-@lru_cache(maxsize=None)
-def mkl_is_slow() -> bool:
-    """Whether this is a processor for whose float32 products oneDNN should be taken."""
-    try:
-        amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-    return amd and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def can_pack(weight: Tensor) -> bool:
@@ -36,7 +24,7 @@ def can_pack(weight: Tensor) -> bool:
         return False
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32 and mkl_is_slow()
+    return weight.dtype == torch.float32 and choices_for("cpu").fp32_by_onednn
 
 
 def in_autocast() -> bool:
@@ -53,7 +41,7 @@ def by_onednn(x: Tensor, weight: Tensor) -> bool:
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
         and x.numel() * weight.size(0) >= WORTHWHILE
-        and mkl_is_slow()
+        and choices_for("cpu").fp32_by_onednn
         and not in_autocast()
     )
 

@@ -11,25 +11,20 @@ and the same gradients from the decoder's features, with the logits of some toke
 
 the two sums of the formula are -log p(y) = z - x_y and Σ_v -log p(v) = V z - Σ_v x_v. The gradient
 on the logits is p - q, the model's distribution less the smoothed target, and needs no second pass.
+
+Over the vocabulary every operation counts, so what is the same for all classes is left out of it:
+Σ_v x_v is f · Σ_v W_v, and the uniform part of q, ε_i everywhere, is subtracted from the products
+of the gradient, where it is ε_i Σ_v W_v for features and ε_i Σ f for each row of W.
 """
 
-from typing import Any, Dict, Iterator, NamedTuple, Tuple
+from typing import Any, Iterator, NamedTuple, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .linear import linear
-
-PRODUCT_ROWS = {"cpu": 512, "cuda": 8192}
-"""Tokens whose logits are held at a time: on a CPU 76 MB in float32 for V = 37,000. From 256 to
-4,096 its products, which are nearly all of the time, take equally long. On a GPU, where memory is
-large and each launch costs, as many as an update usually has; not measured there."""
-
-SOFTMAX_ROWS = {"cpu": 32, "cuda": 1024}
-"""Tokens of these whose softmax is computed at a time: on a CPU, what its cache holds."""
-
-ROWS_ELSEWHERE = 1024
+from .processor import choices_for
 
 
 class LossSums(NamedTuple):
@@ -125,19 +120,26 @@ class ProjectedLoss(torch.autograd.Function):
     ) -> LossSums:
         """See :func:`projected_loss`; ``dtype`` is that of the products."""
         matrix = weight.to(dtype)  # W
+        column_sums = weight.sum(0, dtype=wide(dtype))  # Σ_v W_v: [D]
         total = LossSums.nothing(wide(dtype), target)
         if with_gradient:
             grad_features = torch.empty_like(features)
             grad_matrix = torch.zeros_like(weight, dtype=wide(dtype))
-        for rows in slices(target.numel(), PRODUCT_ROWS, weight.device):
+        for rows in slices(target.numel(), choices_for(weight.device.type).product_rows):
             f = features[rows].to(dtype)
             logits = linear(f, matrix)  # x: [n, V]
-            total.add_(sums_of(logits, target[rows], epsilon, count_correct, with_gradient))
+            logit_sums = f.to(column_sums.dtype) @ column_sums  # Σ_v x_v
+            total.add_(
+                sums_of(logits, logit_sums, target[rows], epsilon, count_correct, with_gradient)
+            )
             if with_gradient:
                 gradient = logits  # which it has taken the place of
                 grad_features[rows] = linear(gradient, matrix.t())
                 grad_matrix += linear(gradient.t(), f.t())
         if with_gradient:
+            share = epsilon / (weight.size(0) - 1)  # ε_i
+            grad_features -= share * column_sums.to(features.dtype)
+            grad_matrix -= share * features.sum(0, dtype=grad_matrix.dtype)
             ctx.save_for_backward(grad_features, grad_matrix.to(weight.dtype))
         ctx.mark_non_differentiable(total.nll, total.correct)
         return total
@@ -163,7 +165,8 @@ class LossOfLogits(torch.autograd.Function):
         """See :func:`projected_loss`."""
         ctx.save_for_backward(logits, target)
         ctx.epsilon = epsilon
-        sums = sums_of(logits, target, epsilon, count_correct, with_gradient=False)
+        logit_sums = logits.sum(1, dtype=wide(logits.dtype))
+        sums = sums_of(logits, logit_sums, target, epsilon, count_correct, with_gradient=False)
         ctx.mark_non_differentiable(sums.nll, sums.correct)
         return sums
 
@@ -171,48 +174,72 @@ class LossOfLogits(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, *unused: Any) -> Tuple[Any, ...]:
         """The gradient on the logits, in their memory."""
         logits, target = ctx.saved_tensors
-        for rows in slices(target.numel(), SOFTMAX_ROWS, logits.device):
+        share = ctx.epsilon / (logits.size(1) - 1)  # ε_i
+        for rows in slices(target.numel(), choices_for(logits.device.type).softmax_rows):
             p = torch.softmax(logits[rows], 1, dtype=wide(logits.dtype))
-            logits[rows] = less_target_(p, target[rows], ctx.epsilon).mul_(grad_loss)
+            subtract_target_(p, target[rows], ctx.epsilon)
+            logits[rows] = p.sub_(share).mul_(grad_loss)
         return logits, None, None, None
 
 
 def sums_of(
-    logits: Tensor, target: Tensor, epsilon: float, count_correct: bool, with_gradient: bool
+    logits: Tensor,
+    logit_sums: Tensor,
+    target: Tensor,
+    epsilon: float,
+    count_correct: bool,
+    with_gradient: bool,
 ) -> LossSums:
     """The sums over the rows of ``logits`` [n, V], with right classes ``target`` [n].
 
-    With ``with_gradient`` the gradient of the loss takes the logits' place.
+    Args:
+        logit_sums: [n], the sum of each row
+        with_gradient: put the gradient of the loss in the logits' place, but for the uniform
+            part -ε_i
     """
     dtype, classes = wide(logits.dtype), logits.size(1)
     nll = torch.zeros((), dtype=dtype, device=logits.device)
     everywhere = torch.zeros_like(nll)
     correct = target.new_zeros(())
-    for rows in slices(target.numel(), SOFTMAX_ROWS, logits.device):
+    for rows in slices(target.numel(), choices_for(logits.device.type).softmax_rows):
         x, y = logits[rows], target[rows]
         p = torch.softmax(x, 1, dtype=dtype)
-        # the largest logit is log(its probability) above z
-        z = x.amax(1) - p.amax(1).log()  # [n]
-        nll += (z - x.gather(1, y.unsqueeze(1)).squeeze(1)).sum()
-        everywhere += classes * z.sum() - x.sum(dtype=dtype)
+        z, own_nll = log_sum_exp(x, p, y)
+        nll += own_nll.sum()
+        everywhere += (classes * z - logit_sums[rows]).sum()
         if count_correct:
             correct += x.argmax(1).eq(y).sum()
         if with_gradient:
-            logits[rows] = less_target_(p, y, epsilon)
+            logits[rows] = subtract_target_(p, y, epsilon)
     share = epsilon / (classes - 1)  # ε_i
     return LossSums((1.0 - epsilon - share) * nll + share * everywhere, nll, correct)
 
 
-def less_target_(p: Tensor, target: Tensor, epsilon: float) -> Tensor:
-    """p - q in the memory of p [n, V]; q(v) is 1 - ε where v is the target, else ε / (V - 1)."""
-    share = epsilon / (p.size(1) - 1)
+def log_sum_exp(x: Tensor, p: Tensor, target: Tensor) -> Tuple[Tensor, Tensor]:
+    """z = log Σ_v exp x_v and -log p(y), each [n], from logits x and p = softmax(x), both [n, V].
+
+    Any class says what z is, x_v - log p(v), as long as p(v) is not too small to have a logarithm.
+    The target is looked up anyway; on a GPU, which would have to wait for the answer whether it
+    is, the likeliest class is taken.
+    """
     y = target.unsqueeze(1)
-    return p.sub_(share).scatter_add_(1, y, p.new_full(y.shape, share - (1.0 - epsilon)))
+    x_y, p_y = x.gather(1, y).squeeze(1), p.gather(1, y).squeeze(1)
+    if p.device.type == "cpu" and bool(p_y.ge(torch.finfo(p.dtype).tiny).all()):
+        log_p = p_y.log()
+        return x_y - log_p, -log_p
+    z = x.amax(1) - p.amax(1).log()
+    return z, z - x_y
 
 
-def slices(count: int, at_once: Dict[str, int], device: torch.device) -> Iterator[slice]:
-    """Slices of ``count`` rows, so many at a time as the kind of device likes."""
-    step = at_once.get(device.type, ROWS_ELSEWHERE)
+def subtract_target_(p: Tensor, target: Tensor, epsilon: float) -> Tensor:
+    """p - (q - ε_i) in the memory of p [n, V]: q is 1 - ε at the target and ε_i elsewhere."""
+    share = epsilon / (p.size(1) - 1)  # ε_i
+    y = target.unsqueeze(1)
+    return p.scatter_add_(1, y, p.new_full(y.shape, share - (1.0 - epsilon)))
+
+
+def slices(count: int, step: int) -> Iterator[slice]:
+    """Slices of ``count`` rows, ``step`` at a time."""
     return (slice(start, start + step) for start in range(0, count, step))
 
 

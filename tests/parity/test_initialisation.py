@@ -2,10 +2,12 @@
 
 import argparse
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from fairseq.models.transformer import TransformerModel, base_architecture
+from omegaconf import OmegaConf
 
 from tests.models import dictionary, small_model, task
 from vaswani.convert import to_fairseq
@@ -69,6 +71,12 @@ def test_what_is_not_shared_starts_as_embeddings_do(name):
     )
     weight = model.get_submodule(name).weight
     assert weight.std().item() == pytest.approx(DIM**-0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("path", sorted(Path("configs").glob("wmt14_*.yaml")), ids=str)
+def test_the_papers_experiments_start_as_the_authors_code(path):
+    """Whatever the default is: what the paper reports was reached from there."""
+    assert OmegaConf.load(path).model.init == "t2t"
 
 
 def test_free_head_widths_keep_the_rule():

@@ -20,6 +20,7 @@ def random_heads(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+@pytest.mark.paper("3.2.1")
 def test_equation_1_by_hand() -> None:
     """softmax(q·k / √d_k) v with d_k = 4, one query, two keys: scores 2/2 and 0."""
     query = torch.tensor([[[[1.0, 1.0, 0.0, 0.0]]]])
@@ -71,6 +72,7 @@ def test_causal_has_one_meaning() -> None:
     torch.testing.assert_close(named, given, rtol=0, atol=0)
 
 
+@pytest.mark.paper("3.2.3")
 def test_masked_keys_have_no_weight() -> None:
     """Section 3.2.3: illegal connections are set to -inf before the softmax."""
     heads = random_heads(1, 1, 4, 8)
@@ -79,6 +81,7 @@ def test_masked_keys_have_no_weight() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
 
 
+@pytest.mark.paper("3.2.2")
 def test_multi_head_is_concatenated_heads_times_w_o() -> None:
     """Section 3.2.2, head by head with plain products, and d_k ≠ d_v ≠ D / H (Table 3 row B)."""
     torch.manual_seed(0)

@@ -139,6 +139,7 @@ def labelled(*models: Dict[str, torch.Tensor]) -> Any:
     return ((f"model {number}", model) for number, model in enumerate(models, start=1))
 
 
+@pytest.mark.paper("6.1")
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 def test_mean(dtype: torch.dtype, tolerance: float) -> None:
     stack = torch.randn(20, 3, 5, dtype=torch.float64)

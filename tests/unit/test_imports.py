@@ -19,7 +19,8 @@ COMMANDS = ROOT / "vaswani"
 MAY_IMPORT = {
     "attention": {"cache", "dropout", "linear"},
     "cache": set(),
-    "linear": set(),
+    "linear": {"processor"},
+    "processor": set(),
     "dropout": set(),
     "embedding": {"dropout"},
     "memory": set(),
@@ -41,7 +42,7 @@ MAY_IMPORT = {
         *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "inference"},
         *{"initialisation", "layers", "linear", "memory", "parameters"},
     },
-    "loss": {"linear"},
+    "loss": {"linear", "processor"},
     "criterion": {"config", "loss"},
     "optimizer": {"config"},
     "lr_schedule": {"config"},

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from transformer_plugin import linear as module
-from transformer_plugin.linear import WORTHWHILE, Linear, by_onednn, linear, mkl_is_slow
+from transformer_plugin.linear import WORTHWHILE, Linear, by_onednn, linear
+from transformer_plugin.processor import AMD_AVX512, OTHER_CPU
 
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"
@@ -17,7 +18,7 @@ needs_onednn = pytest.mark.skipif(
 @pytest.fixture
 def always(monkeypatch):
     """oneDNN is taken on every processor, for products of every size."""
-    monkeypatch.setattr(module, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
     monkeypatch.setattr(module, "WORTHWHILE", 1)
 
 
@@ -53,7 +54,7 @@ def test_only_what_is_asked_for(always):
 
 def test_when_it_is_chosen(monkeypatch):
     """float32 on a CPU that needs it, outside autocast, and enough of it; nothing else."""
-    monkeypatch.setattr(module, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
     side = round(WORTHWHILE ** (1 / 3)) + 1
     large, small = torch.ones(side, side), torch.ones(8, 8)
     assert by_onednn(large, large)
@@ -63,21 +64,8 @@ def test_when_it_is_chosen(monkeypatch):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not by_onednn(large, large)
         assert linear(large, large).dtype == torch.bfloat16
-    monkeypatch.setattr(module, "mkl_is_slow", lambda: False)
+    monkeypatch.setattr(module, "choices_for", lambda device: OTHER_CPU)
     assert not by_onednn(large, large)
-
-
-def test_other_systems(monkeypatch):
-    """A system without /proc keeps torch's own product."""
-
-    def missing(*args, **kwargs):
-        raise FileNotFoundError
-
-    mkl_is_slow.cache_clear()
-    with monkeypatch.context() as patched:
-        patched.setattr("pathlib.Path.read_text", missing)
-        assert not mkl_is_slow()
-    mkl_is_slow.cache_clear()
 
 
 def test_module_is_torchs():
@@ -97,7 +85,7 @@ needs_packing = pytest.mark.skipif(
 @pytest.fixture
 def packed(monkeypatch):
     """A layer with packed weights, whatever the processor."""
-    monkeypatch.setattr(module, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
     torch.manual_seed(1)
     layer = Linear(48, 64)
     layer.pack()
@@ -162,7 +150,7 @@ def test_a_packed_layer_can_be_copied(packed):
 
 def test_a_layer_made_for_inference_alone(monkeypatch):
     """Nobody could say whether its weights have changed."""
-    monkeypatch.setattr(module, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
     with torch.inference_mode():
         layer = Linear(48, 64)
         layer.pack()
@@ -171,7 +159,7 @@ def test_a_layer_made_for_inference_alone(monkeypatch):
 
 def test_what_is_not_packed(monkeypatch):
     """Types that oneDNN does not multiply here."""
-    monkeypatch.setattr(module, "mkl_is_slow", lambda: False)
+    monkeypatch.setattr(module, "choices_for", lambda device: OTHER_CPU)
     for kind in (torch.float32, torch.float16, torch.float64):
         layer = Linear(48, 64).to(kind)
         layer.pack()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transformer_plugin import loss as loss_file
 from transformer_plugin.loss import LossOfLogits, label_smoothed_loss, projected_loss
+from transformer_plugin.processor import OTHER_CPU
 
 NO_PAD = -1
 Result = Dict[str, Tensor]
@@ -50,6 +51,11 @@ def by_rows(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) ->
     }
 
 
+def take_at_once(monkeypatch: Any, **rows: int) -> None:
+    """Let slices be so small that a few tokens fill several."""
+    monkeypatch.setattr(loss_file, "choices_for", lambda device: OTHER_CPU._replace(**rows))
+
+
 def check(given: Tuple[Any, ...], epsilon: float, tolerance: float) -> None:
     """The largest error of each result, relative to its largest element."""
     expected, found = by_formula(*given, epsilon), by_rows(*given, epsilon)
@@ -59,6 +65,7 @@ def check(given: Tuple[Any, ...], epsilon: float, tolerance: float) -> None:
         assert error <= tolerance * right.abs().max(), name
 
 
+@pytest.mark.paper("5.4")
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-13), (torch.float32, 2e-6)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
 @pytest.mark.parametrize("count", [1, 7, 8, 30])
@@ -66,9 +73,20 @@ def test_is_the_formula(
     count: int, epsilon: float, dtype: torch.dtype, tolerance: float, monkeypatch: Any
 ) -> None:
     """Fewer tokens than are taken at once, as many, and more."""
-    monkeypatch.setitem(loss_file.PRODUCT_ROWS, "cpu", 8)
-    monkeypatch.setitem(loss_file.SOFTMAX_ROWS, "cpu", 3)
+    take_at_once(monkeypatch, product_rows=8, softmax_rows=3)
     check(inputs(count, dtype), epsilon, tolerance)
+
+
+def test_impossible_targets(monkeypatch: Any) -> None:
+    """Targets whose probability is 0 in float32, beside others: loss and gradients are right."""
+    take_at_once(monkeypatch, softmax_rows=4)
+    features, weight, target = inputs(30, torch.float32)
+    with torch.no_grad():
+        features *= 100
+        least_likely = (features @ weight.t()).argmin(1)
+        assert torch.softmax(features @ weight.t(), 1).gather(1, least_likely[:, None]).min() == 0
+    target[5:20] = least_likely[5:20]
+    check((features, weight, target), 0.1, 2e-6)
 
 
 def test_long_rows() -> None:
@@ -151,7 +169,7 @@ def test_without_a_gradient_none_is_formed() -> None:
 @pytest.mark.parametrize("grad", [True, False])
 def test_no_row_of_logits_is_kept(grad: bool, monkeypatch: Any) -> None:
     """For the backward pass there are the two gradients; without one, nothing. Never [N, V]."""
-    monkeypatch.setitem(loss_file.PRODUCT_ROWS, "cpu", 8)
+    take_at_once(monkeypatch, product_rows=8)
     features, weight, target = inputs(64, torch.float32, width=4, classes=100)
     kept = []
     with (

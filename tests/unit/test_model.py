@@ -10,7 +10,11 @@ from torch import nn
 
 from tests.models import SMALL, batch, config, dictionary, small_model, task
 from transformer_plugin.checkpoints import CheckpointError
-from transformer_plugin.config import VaswaniTransformerBigConfig, VaswaniTransformerConfig
+from transformer_plugin.config import (
+    VaswaniTransformerBigConfig,
+    VaswaniTransformerBigEnFrConfig,
+    VaswaniTransformerConfig,
+)
 from transformer_plugin.dropout import Dropout
 from transformer_plugin.model import VaswaniTransformerModel
 
@@ -42,11 +46,23 @@ def parameters_by_formula(cfg: VaswaniTransformerConfig, vocabulary: int) -> int
     return layers + vocabulary * d + positions
 
 
+def test_the_authors_big_english_french_model() -> None:
+    """``transformer_big_enfr`` of their code: 377.7 million parameters at 32,768 types."""
+    changes = OmegaConf.load("configs/wmt14_en_fr_big_t2t.yaml").model
+    cfg = VaswaniTransformerBigEnFrConfig()
+    for name in ("encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "untie_embeddings"):
+        setattr(cfg, name, changes[name])
+    with torch.device("meta"):
+        model = VaswaniTransformerModel.build_model(cfg, task(dictionary(32768)))
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(377.7e6, abs=0.05e6)
+
+
 @pytest.fixture(scope="module")
 def paper_task() -> Any:
     return task(dictionary(TABLE_3.vocabulary))
 
 
+@pytest.mark.paper("6.2")
 @pytest.mark.parametrize("row", TABLE_3.rows)
 def test_table_3_parameter_counts(row: str, paper_task: Any) -> None:
     cfg = table_3_config(row)
@@ -61,6 +77,7 @@ def test_table_3_parameter_counts(row: str, paper_task: Any) -> None:
         assert round(count / 1e6) == in_paper
 
 
+@pytest.mark.paper("6.2")
 def test_table_3_is_complete() -> None:
     """The paper's variations: 1 base, 4 of A, 2 of B, 7 of C, 4 of D, 1 of E, 1 big."""
     groups = [row.split("-")[0] for row in TABLE_3.rows]
@@ -111,6 +128,7 @@ def test_reordering_is_decoding_in_that_order() -> None:
     torch.testing.assert_close(reordered[:, 0], expected[:, 1], rtol=0, atol=1e-10)
 
 
+@pytest.mark.paper("3.2.3", "figure 1")
 def test_no_position_sees_a_later_one() -> None:
     """Section 3.2.3: changing token t changes outputs at t and after, none before."""
     model = small_model().double().eval()
@@ -139,6 +157,7 @@ def test_padding_and_neighbours_change_nothing(layout: str) -> None:
             torch.testing.assert_close(logits[0], together[row, :length], rtol=0, atol=1e-10)
 
 
+@pytest.mark.paper("3.4")
 def test_one_matrix_for_source_target_and_output() -> None:
     """Section 3.4."""
     model = small_model()
@@ -154,9 +173,10 @@ def test_one_matrix_for_source_target_and_output() -> None:
     assert len({w.data_ptr() for w in weights}) == 3
 
 
-def test_initialisation() -> None:
+def test_initialisation_as_in_tensor2tensor() -> None:
     """Glorot uniform within ±√(6 / (in + out)), biases 0, embeddings N(0, 1/√d), pad 0."""
-    model = small_model(encoder_embed_dim=64, decoder_embed_dim=64, for_task=task(dictionary(2000)))
+    sizes = {"encoder_embed_dim": 64, "decoder_embed_dim": 64}
+    model = small_model(**sizes, init="t2t", for_task=task(dictionary(2000)))
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.decoder.output_projection:
             limit = math.sqrt(6 / (module.in_features + module.out_features))
@@ -173,12 +193,13 @@ def test_initialisation() -> None:
 
 def test_fused_projection_has_the_releases_limit() -> None:
     """tensor2tensor made W^Q, W^K, W^V as one d → 3d matrix: Glorot's limit is √(6 / 4d)."""
-    model = small_model(encoder_embed_dim=64, decoder_embed_dim=64)
+    model = small_model(encoder_embed_dim=64, decoder_embed_dim=64, init="t2t")
     weight = model.encoder.layers[0].self_attention.qkv_proj.weight
     assert weight.shape == (192, 64)
     assert weight.abs().max().item() == pytest.approx(math.sqrt(6 / (4 * 64)), rel=0.01)
 
 
+@pytest.mark.paper("3.1")
 def test_norm_comes_after_the_sum_and_no_norm_ends_the_stack() -> None:
     """Section 3.1: LayerNorm(x + Sublayer(x)), so each stack's output is normalised already."""
     model = small_model().double().eval()
@@ -191,6 +212,7 @@ def test_norm_comes_after_the_sum_and_no_norm_ends_the_stack() -> None:
     assert len(norms) == 2 * SMALL["encoder_layers"] + 3 * SMALL["decoder_layers"]
 
 
+@pytest.mark.paper("figures 3 to 5")
 def test_attention_per_head_on_request() -> None:
     model = small_model().eval()
     source, previous, _ = batch()
@@ -214,6 +236,7 @@ def test_no_attention_is_kept_in_training() -> None:
     assert small_model().train()(source, None, previous)[1]["attn"] == [None]
 
 
+@pytest.mark.paper("5.4")
 def test_dropout_on_sublayers_and_embeddings_only() -> None:
     """Section 5.4 names the sub-layers' outputs and the sums of embeddings and positions."""
     model = small_model(dropout=0.3)

@@ -184,6 +184,7 @@ def test_a_test_set_that_cannot_be_had(score, newstest, monkeypatch, error):
     assert code == 1 and "could not give wmt14/full en-de" in err and err.count("\n") == 1
 
 
+@pytest.mark.paper("table 2")
 def test_published_figures_belong_to_one_test_set():
     """Table 2, Table 3, and nothing beside another set, another pair or a part of a set."""
     of = published.published

@@ -30,6 +30,7 @@ BASE = Sizes(6, 6, 512, 2048, 2048, 8, 8, 32_768)
 BIG = Sizes(6, 6, 1024, 4096, 4096, 16, 16, 32_768)
 
 
+@pytest.mark.paper("5.1", "5.2", "5.3", "5.4")
 @pytest.mark.parametrize("name", WMT)
 def test_the_recipe_is_the_papers(name):
     """Sections 5.1 to 5.4 and 6.1, read off the complete configuration."""
@@ -54,6 +55,7 @@ def test_the_recipe_is_the_papers(name):
     assert 0.84 < 25_000 / padded < 0.9  # the share that is real, about 0.87
 
 
+@pytest.mark.paper("6.2")
 @pytest.mark.parametrize("row", TABLE_3.rows)
 def test_each_row_of_table_3_is_an_experiment(row):
     """Its changes give a configuration that differs from the base in them alone."""
@@ -81,6 +83,7 @@ BIG_SOURCE = 12 * (4 * 1024**2 + 2 * 1024 * 4096) + 24 * 1024**2 + 24 * 28 * 102
 BIG_TARGET = 12 * (6 * 1024**2 + 2 * 1024 * 4096) + 2 * 1024 * 32_768 + (12 + 24) * 28 * 1024
 
 
+@pytest.mark.paper("table 1")
 @pytest.mark.parametrize(
     ("sizes", "source", "target", "pair"),
     [(BASE, BASE_SOURCE, BASE_TARGET, 367e6), (BIG, BIG_SOURCE, BIG_TARGET, 1.263e9)],
@@ -300,6 +303,7 @@ def rows(capsys, *argv):
     return {line[2:15].strip(): line[15:] for line in lines[1:-2]}, lines[-1]
 
 
+@pytest.mark.paper("5.2", "table 2")
 def test_the_papers_own_hardware(capsys, tmp_path, monkeypatch):
     """Eight P100, no data: 11.1 and 83.3 hours, Table 2's operations, the configs' own batch."""
     monkeypatch.chdir(tmp_path)

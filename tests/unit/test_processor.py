@@ -1,0 +1,53 @@
+"""What follows from the processor: the line of the table, from what the system says of it."""
+
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+import torch
+
+from transformer_plugin.processor import AMD_AVX512, AMX, GPU, OTHER_CPU, Choices, choices_for
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew() -> Iterator[None]:
+    """The machine's own answer is kept neither before nor after."""
+    choices_for.cache_clear()
+    yield
+    choices_for.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "facts, capability, expected",
+    [
+        ("vendor_id : AuthenticAMD\nflags : avx2 avx512f avx512_bf16", "AVX512", AMD_AVX512),
+        ("vendor_id : AuthenticAMD\nflags : avx2", "AVX2", OTHER_CPU),
+        ("vendor_id : GenuineIntel\nflags : avx512f avx512_bf16 amx_bf16 amx_tile", "AVX512", AMX),
+        ("vendor_id : GenuineIntel\nflags : avx512f avx512_bf16", "AVX512", OTHER_CPU),
+        ("CPU implementer : 0x41", "DEFAULT", OTHER_CPU),
+    ],
+)
+def test_this_machines_line(
+    facts: str, capability: str, expected: Choices, monkeypatch: Any
+) -> None:
+    """By vendor and units, as /proc/cpuinfo and torch report them."""
+    monkeypatch.setattr(Path, "read_text", lambda *args, **kwargs: facts)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    if expected is AMD_AVX512 and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        expected = OTHER_CPU
+    assert choices_for("cpu") is expected
+
+
+def test_other_systems(monkeypatch: Any) -> None:
+    """A system without /proc keeps torch's own product."""
+
+    def missing(*args: Any, **kwargs: Any) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert choices_for("cpu") is OTHER_CPU
+
+
+def test_other_devices() -> None:
+    """Never the CPU's line."""
+    assert choices_for("cuda") is choices_for("meta") is GPU
