@@ -99,8 +99,9 @@ def count_parameters(config: Any, task: Any) -> int:
 
 def kept_by(config: Any) -> arithmetic.Kept:
     """What an update of an experiment keeps in memory on a GPU."""
-    from transformer_plugin.loss import PRODUCT_ROWS, SOFTMAX_ROWS
+    from transformer_plugin.processor import choices_for
 
+    gpu = choices_for("cuda")
     ours = str(config.model._name).startswith("vaswani_transformer")
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
     our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
@@ -108,7 +109,7 @@ def kept_by(config: Any) -> arithmetic.Kept:
         narrow=2 if in_16_bits else 4,
         weights=not ours or config.model.attention_impl == "readable",
         logits=not (ours and our_loss) or bool(config.common.fp16),
-        rows=(PRODUCT_ROWS["cuda"], SOFTMAX_ROWS["cuda"]),
+        rows=(gpu.product_rows, gpu.softmax_rows),
     )
 
 
