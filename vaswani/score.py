@@ -206,8 +206,8 @@ def too_short(rows: Dict[str, bleu.Row]) -> str:
     return (
         f"too short: the translations have {row['length_ratio']:.0%} of the references' length, "
         f"and BLEU's brevity penalty of {row['brevity_penalty']:.2f} makes {row['score']:.1f} of "
-        f"{whole:.1f}. A larger --lenpen of 'vaswani generate' (1.0, 1.2) favours longer "
-        "translations; a model that has trained longer ends fewer of them early"
+        f"{whole:.1f}. The model ends sentences too early: training longer helps most, a larger "
+        "--lenpen of 'vaswani generate' (1.0, 1.2) a little"
     )
 
 
