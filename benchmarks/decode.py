@@ -2,11 +2,11 @@
 
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from benchmarks.decoding import CTranslate2, Decoding, Sentences, converted
+from benchmarks.decoding import CTranslate2, Decoding, Sentences, Translated, converted
 from benchmarks.systems import OURS, THEIRS, size_flags
-from benchmarks.table import Row, compare
+from benchmarks.table import Row, compare, markdown
 from benchmarks.train import Training
 from benchmarks.worker import Worker, say
 
@@ -19,50 +19,193 @@ SYSTEMS: Dict[str, Dict[str, str]] = {
 """The first is what the others are compared with."""
 
 
-def run(device: str, full: bool, data: str, threads: int, checkpoint: str) -> Dict[str, Any]:
+class Configuration(NamedTuple):
+    """How a machine's cores are used: threads of each worker, and workers."""
+
+    threads: int
+    workers: int
+
+    def __str__(self) -> str:
+        return f"{self.threads} × {self.workers}"
+
+
+def configurations(device: str, cores: int) -> List[Configuration]:
+    """What is tried: all cores on one batch, one core alone, and a worker a core. A GPU has one."""
+    tried = [Configuration(cores, 1), Configuration(1, 1), Configuration(1, cores)]
+    return list(dict.fromkeys(tried if device == "cpu" else tried[:1]))
+
+
+class Team:
+    """fairseq's model or ours in several processes, which translate shares of the same batches.
+
+    Args:
+        make, options: see :class:`benchmarks.worker.Worker`
+        cores: how many processes, and the most threads of one
+    """
+
+    def __init__(self, make: Callable[..., Any], options: Dict[str, Any], cores: int) -> None:
+        environment = {"OMP_NUM_THREADS": str(cores)}
+        self.workers = [Worker(make, options, environment) for _ in range(cores)]
+
+    def translate(self, how: Configuration, size: int, count: int) -> Dict[str, Any]:
+        """See :func:`all_at_once`."""
+        workers = self.workers[: how.workers]
+        for share, worker in enumerate(workers):
+            worker.tell("prepare", size, count, how.threads, share, how.workers)
+        return all_at_once(workers)
+
+    def peak_megabytes(self, how: Configuration) -> float:
+        """Of the processes at work together."""
+        return sum(worker.ask("peak_megabytes") for worker in self.workers[: how.workers])
+
+    def end(self) -> None:
+        """End the processes."""
+        for worker in self.workers:
+            worker.end()
+
+
+class Peer:
+    """CTranslate2, which has workers of its own: a process for each use of the cores.
+
+    Args:
+        options: of :class:`benchmarks.decoding.CTranslate2`
+        tried: the uses
+        reader: a process with the sentences
+    """
+
+    def __init__(self, options: Dict[str, Any], tried: List[Configuration], reader: Worker) -> None:
+        self.reader = reader
+        words, eos = reader.ask("target_words")
+        options = {**options, "words": words, "eos": eos}
+        self.workers = {
+            how: Worker(
+                CTranslate2, {**options, **how._asdict()}, {"OMP_NUM_THREADS": str(how.threads)}
+            )
+            for how in tried
+        }
+
+    def translate(self, how: Configuration, size: int, count: int) -> Dict[str, Any]:
+        """See :func:`all_at_once`."""
+        self.workers[how].tell("prepare", size, self.reader.ask("texts", count))
+        return all_at_once([self.workers[how]])
+
+    def peak_megabytes(self, how: Configuration) -> float:
+        """Of the process at work."""
+        return float(self.workers[how].ask("peak_megabytes"))
+
+    def end(self) -> None:
+        """End the processes."""
+        for worker in self.workers.values():
+            worker.end()
+
+
+def all_at_once(workers: List[Worker]) -> Dict[str, Any]:
+    """Let processes that were told to prepare translate, as soon as all have done so.
+
+    Returns:
+        Seconds from the first begin to the last end, target tokens, hypotheses in order.
+    """
+    for worker in workers:
+        worker.answer()
+    for worker in workers:
+        worker.tell("translate")
+    parts: List[Translated] = [worker.answer() for worker in workers]
+    found = {number: words for part in parts for number, words in part.hypotheses.items()}
+    return {
+        "seconds": max(p.ended for p in parts) - min(p.begun for p in parts),
+        "tokens": sum(len(words) for words in found.values()),
+        "hypotheses": [found[number] for number in sorted(found)],
+    }
+
+
+def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> Dict[str, Any]:
     """Rows of tokens a second by batch size, and how many hypotheses are fairseq's."""
     count = 1000 if full else 200
-    environment = {"OMP_NUM_THREADS": str(threads)}
+    tried = configurations(device, cores)
+    teams = started(device, data, checkpoint, count, tried)
+    rows: List[Row] = []
+    sweep: List[Row] = []
+    for size, of in ((1, 20), (32, count), (128, count), (count, count)):
+        fitting = [how for how in tried if how.workers <= math.ceil(of / size)]
+        best, speeds = swept(teams, fitting, size, of)
+        sweep += speeds
+        rows += translated(teams, best, size, of, rounds=3)
+    for team in teams.values():
+        team.end()
+    note = (
+        "Cores: threads × processes (CTranslate2: its own workers), for each system as is best for "
+        "it, which was seen in one round before; there, tokens/s:\n\n" + markdown(sweep)
+    )
+    return {"rows": rows, "sweep": sweep, "notes": [note], "checkpoint": checkpoint}
+
+
+def started(
+    device: str, data: str, checkpoint: str, count: int, tried: List[Configuration]
+) -> Dict[str, Any]:
+    """The processes of all systems."""
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
-    workers = {
-        name: Worker(Decoding, {**common, **options}, environment)
-        for name, options in SYSTEMS.items()
+    most = max(how.workers for how in tried)
+    teams: Dict[str, Any] = {
+        name: Team(Decoding, {**common, **options}, most) for name, options in SYSTEMS.items()
     }
     try:
         folder = str(converted(Path(checkpoint), data))
         for precision in ("float32", "int8"):
-            options = {"folder": folder, "data": data, "checkpoint": checkpoint}
-            options.update(device=device, precision=precision, threads=threads)
-            workers[f"CTranslate2 {precision}"] = Worker(CTranslate2, options, environment)
+            options = {"folder": folder, "device": device, "precision": precision}
+            reader = teams["fairseq"].workers[0]
+            teams[f"CTranslate2 {precision}"] = Peer(options, tried, reader)
     except ImportError:
         say("CTranslate2 is not installed and left out: pip install ctranslate2")
-    rows: List[Row] = []
-    for size, of in ((1, 20), (32, count), (128, count), (count, count)):
-        rows += translated(workers, size, of, rounds=3)
-    for worker in workers.values():
-        worker.end()
-    return {"rows": rows, "checkpoint": checkpoint}
+    return teams
 
 
-def translated(workers: Dict[str, Worker], size: int, count: int, rounds: int) -> List[Row]:
+def swept(
+    teams: Dict[str, Any], tried: List[Configuration], size: int, count: int
+) -> Tuple[Dict[str, Configuration], List[Row]]:
+    """The best use of the cores for each system by one round at one batch size; all speeds."""
+    best, rows = {}, []
+    for name, team in teams.items():
+        speed = {}
+        for how in tried:
+            team.translate(how, size, size * how.workers)  # the first time is slow
+            found = team.translate(how, size, count)
+            speed[how] = found["tokens"] / found["seconds"]
+            say(f"decode, batch {size}: {name}, {how}: {speed[how]:,.0f} tokens/s")
+        best[name] = max(speed, key=lambda how: speed[how])
+        figures = {str(how): value for how, value in speed.items()}
+        rows.append({"batch": size, "system": name, **figures})
+    return best, rows
+
+
+def translated(
+    teams: Dict[str, Any], best: Dict[str, Configuration], size: int, count: int, rounds: int
+) -> List[Row]:
     """One row for each system at one batch size."""
-    found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in workers}
-    for worker in workers.values():
-        worker.ask("translate", size, size)
+    found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in teams}
     for number in range(rounds):
-        for name, worker in workers.items():
-            found[name].append(worker.ask("translate", size, count))
+        for name, how in best.items():
+            found[name].append(teams[name].translate(how, size, count))
             say(f"decode, batch {size}: round {number + 1} of {rounds}, {name}")
     rows = compare(found)
     reference = found["fairseq"][0]["hypotheses"]
+    scorer = teams["fairseq"].workers[0]
     for row in rows:
-        mine = found[row["system"]][0]["hypotheses"]
-        share, gap = agreement(mine, reference, workers["fairseq"])
-        row["ms/sentence"] = 1000 * found[row["system"]][-1]["seconds"] / count
+        name = row["system"]
+        share, gap = agreement(found[name][0]["hypotheses"], reference, scorer)
+        row["ms/sentence"] = 1000 * found[name][-1]["seconds"] / count
         row["identical"] = f"{100 * share:.1f} %"
         row["largest score gap"] = gap
-        row["peak MB"] = workers[row["system"]].ask("peak_megabytes")
-    return [{"batch": size, "sentences": count, **row} for row in rows]
+        row["peak MB"] = teams[name].peak_megabytes(best[name])
+    return [
+        {
+            "batch": size,
+            "sentences": count,
+            "system": row.pop("system"),
+            "cores": str(best[name]),
+            **row,
+        }
+        for name, row in zip(best, rows, strict=True)
+    ]
 
 
 UPDATES = 500

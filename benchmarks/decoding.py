@@ -3,7 +3,7 @@
 import argparse
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from benchmarks.worker import peak_megabytes
 
@@ -11,6 +11,17 @@ BEAM, LONGER = 4, 50
 """Section 6.1: beam 4, output at most 50 tokens longer than the input."""
 
 Sentences = List[List[int]]
+
+
+class Translated(NamedTuple):
+    """When a process began and ended, by the clock of all processes; sentence number → words.
+
+    The words are token numbers, EOS included.
+    """
+
+    begun: float
+    ended: float
+    hypotheses: Dict[int, List[int]]
 
 
 class Decoding:
@@ -60,34 +71,44 @@ class Decoding:
         numbers = list(range(min(sentences, len(dataset))))
         self.numbers = sorted(numbers, key=lambda i: -dataset.src_sizes[i])
 
-    def batches(self, size: int, count: int) -> List[Any]:
-        """The first ``count`` sentences in batches of ``size``, longest first."""
+    def texts(self, count: int) -> List[List[str]]:
+        """The first sentences as words, without the EOS."""
+        dataset, words = self.task.dataset("test"), self.task.source_dictionary
+        numbers = range(min(count, len(dataset)))
+        return [[words[t] for t in dataset[n]["source"].tolist()[:-1]] for n in numbers]
+
+    def target_words(self) -> Tuple[List[str], int]:
+        """The target dictionary, and the number of its EOS."""
+        words = self.task.target_dictionary
+        return list(words.symbols), words.eos()
+
+    def prepare(self, size: int, count: int, threads: int, share: int, shares: int) -> None:
+        """Lay out this process's share of the first ``count`` sentences, for so many threads.
+
+        They are in batches of ``size``, longest first, dealt out in turn to ``shares`` processes.
+        """
+        import torch
         from fairseq import utils
 
+        torch.set_num_threads(threads)
         dataset = self.task.dataset("test")
         chosen = [n for n in self.numbers if n < count]
-        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)]
+        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)][share::shares]
         samples = [dataset.collater([dataset[n] for n in group]) for group in groups]
-        return [utils.move_to_cuda(s) if self.device.type == "cuda" else s for s in samples]
+        on_gpu = self.device.type == "cuda"
+        self.samples = [utils.move_to_cuda(s) if on_gpu else s for s in samples]
 
-    def translate(self, size: int, count: int) -> Dict[str, Any]:
-        """Translate; returns seconds, target tokens, and the hypotheses in the order of the data.
-
-        Hypotheses are lists of token numbers, EOS included.
-        """
+    def translate(self) -> Translated:
+        """Translate what was laid out."""
         found: Dict[int, List[int]] = {}
-        batches = self.batches(size, count)
         self.synchronise()
-        start = time.perf_counter()
-        for sample in batches:
+        begun = time.perf_counter()
+        for sample in self.samples:
             answers = self.task.inference_step(self.generator, [self.model], sample)
             for number, answer in zip(sample["id"].tolist(), answers, strict=True):
                 found[number] = answer[0]["tokens"].tolist()
         self.synchronise()
-        seconds = time.perf_counter() - start
-        hypotheses = [found[number] for number in sorted(found)]
-        tokens = sum(len(words) for words in hypotheses)
-        return {"seconds": seconds, "tokens": tokens, "hypotheses": hypotheses}
+        return Translated(begun, time.perf_counter(), found)
 
     def scores(self, numbers: Sequence[int], hypotheses: Sentences) -> List[float]:
         """log P / length of each hypothesis in float64: what beam search compares."""
@@ -121,44 +142,55 @@ class Decoding:
 
 
 class CTranslate2:
-    """The same weights in CTranslate2, if it is installed.
+    """The same weights in CTranslate2, if it is installed; in a process without torch's threads.
 
     Args:
         folder: the converted model
-        data: the data-bin whose ``test`` part is translated
+        device: ``cpu`` or ``cuda``
         precision: ``float32`` or ``int8``
-        threads: on a CPU
+        threads: of each of its workers, on a CPU
+        workers: to which it deals out the batches by itself
+        words: the target dictionary's, by number
+        eos: the number of the end of a sentence
     """
 
     def __init__(
-        self, folder: str, data: str, checkpoint: str, device: str, precision: str, threads: int
+        self,
+        folder: str,
+        device: str,
+        precision: str,
+        threads: int,
+        workers: int,
+        words: List[str],
+        eos: int,
     ) -> None:
         import ctranslate2
 
-        reader = Decoding(checkpoint, data, "cpu", "translation", "fairseq", sentences=10**9)
-        self.source, self.target = reader.task.source_dictionary, reader.task.target_dictionary
-        self.dataset = reader.task.dataset("test")
+        self.numbers = {word: number for number, word in enumerate(words)}
+        self.eos = eos
         self.model = ctranslate2.Translator(
-            folder, device=device, compute_type=precision, intra_threads=threads
+            folder,
+            device=device,
+            compute_type=precision,
+            intra_threads=threads,
+            inter_threads=workers,
         )
 
-    def translate(self, size: int, count: int) -> Dict[str, Any]:
+    def prepare(self, size: int, texts: List[List[str]]) -> None:
+        """Lay out sentences; it sorts them by length, and deals them out in batches of ``size``."""
+        self.size, self.texts = size, texts
+
+    def translate(self) -> Translated:
         """As :meth:`Decoding.translate`."""
-        numbers = range(min(count, len(self.dataset)))
-        # the encoder of fairseq's models reads the EOS too; the converter sees to it
-        texts = [[self.source[t] for t in self.dataset[n]["source"].tolist()[:-1]] for n in numbers]
-        longest = max(len(words) for words in texts) + 1 + LONGER
-        start = time.perf_counter()
+        longest = max(len(words) for words in self.texts) + 1 + LONGER
+        begun = time.perf_counter()
         answers = self.model.translate_batch(
-            texts, beam_size=BEAM, max_batch_size=size, max_decoding_length=longest
+            self.texts, beam_size=BEAM, max_batch_size=self.size, max_decoding_length=longest
         )
-        seconds = time.perf_counter() - start
-        hypotheses = [
-            [self.target.index(word) for word in answer.hypotheses[0]] + [self.target.eos()]
-            for answer in answers
-        ]
-        tokens = sum(len(words) for words in hypotheses)
-        return {"seconds": seconds, "tokens": tokens, "hypotheses": hypotheses}
+        ended = time.perf_counter()
+        words = [answer.hypotheses[0] for answer in answers]
+        found = [[self.numbers[word] for word in line] + [self.eos] for line in words]
+        return Translated(begun, ended, dict(enumerate(found)))
 
     def peak_megabytes(self) -> float:
         """See :func:`benchmarks.worker.peak_megabytes`; on a GPU it is not known."""
