@@ -7,7 +7,6 @@ import torch
 
 from tests.models import small_model
 from transformer_plugin.attention import (
-    CAUSAL,
     CrossAttention,
     MultiHeadAttention,
     SelfAttention,
@@ -54,12 +53,13 @@ def test_fast_equals_readable(length: int, masked: str, value_dim: int, dtype: t
     elif masked.startswith("causal"):
         mask = causal_mask(length, like=inputs[0])
     results = []
-    for function, its_mask in (
-        (lambda *a: readable_attention(*a)[0], mask),
-        (fast_attention, CAUSAL if masked == "causal by name" else mask),
+    by_name = masked == "causal by name"
+    for function, options in (
+        (lambda *a, **o: readable_attention(*a, **o)[0], {"mask": mask}),
+        (fast_attention, {"is_causal": True} if by_name else {"mask": mask}),
     ):
         leaves = [x.clone().requires_grad_() for x in inputs]
-        out = function(*leaves, its_mask)
+        out = function(*leaves, **options)
         out.square().sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
     for readable, fast in zip(*results, strict=True):
@@ -70,7 +70,7 @@ def test_fast_equals_readable(length: int, masked: str, value_dim: int, dtype: t
 def test_causal_has_one_meaning() -> None:
     """By its name and as a tensor, in the readable function."""
     heads = random_heads(2, 3, 6, 8)
-    named = readable_attention(heads, heads, heads, CAUSAL)
+    named = readable_attention(heads, heads, heads, is_causal=True)
     given = readable_attention(heads, heads, heads, causal_mask(6, like=heads))
     torch.testing.assert_close(named, given, rtol=0, atol=0)
 

@@ -289,6 +289,11 @@ def test_a_resumed_run_is_one_run(tmp_path: Path) -> None:
     assert invoke(*inputs) == 0
 
 
+def test_several_checkpoints_are_not_decoded_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="fairseq-generate --path"):
+        find_checkpoint(f"{tmp_path}/a.pt:{tmp_path}/b.pt")
+
+
 def test_other_dictionaries_of_the_same_size(tmp_path: Path) -> None:
     """One that an earlier version wrote does not know its own."""
     one, other = ({"source": digit * 64, "target": digit * 64} for digit in "ab")

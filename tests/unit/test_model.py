@@ -327,3 +327,20 @@ def test_misfitting_parameters_are_explained_by_the_option() -> None:
 def test_configuration_is_kept_as_given() -> None:
     cfg = config(dropout=0.25)
     assert VaswaniTransformerModel.build_model(cfg, task()).cfg.dropout == 0.25
+
+
+@pytest.mark.parametrize("untied", [False, True])
+def test_the_padding_row_is_trained_where_the_output_shares_it_and_nobody_sees_it(untied):
+    """Looked up it gets no gradient; as a class of the output matrix it does (3.4)."""
+    model = small_model(untie_embeddings=untied).eval()
+    source, previous, target = batch()
+    lengths = source.ne(1).sum(1)
+    logits = model(source, lengths, previous)[0]
+    nn.functional.cross_entropy(logits[target.ne(1)], target[target.ne(1)]).backward()
+    row = model.encoder.embedding.tokens.weight
+    assert bool(row.grad[1].any()) is not untied
+    with torch.no_grad():
+        row[1] = 7.0
+        other = model(source, lengths, previous)[0]
+    real, classes = target.ne(1), [c for c in range(logits.size(-1)) if c != 1]
+    torch.testing.assert_close(other[real][:, classes], logits[real][:, classes])

@@ -80,6 +80,22 @@ def test_without_a_pair_the_reason_is_said(score):
     assert out.count("\n") == 2
 
 
+def test_compounds_are_split_in_german_alone(score):
+    _, report, out, err = score(LINES, LINES, "--pair", "en-fr")
+    assert not [key for key in report if key.startswith("compound_split")]
+    assert "compound-split" not in out and "compound-split BLEU: the authors' script" in err
+
+
+def test_translations_that_are_too_short_are_explained(score):
+    """8 words of 10: exp(1 - 10 / 8) = 0.78; every n-gram right."""
+    meant = ["a b c d e", "f g h i j"]
+    _, report, _, err = score(["a b c d", "f g h i"], meant, "--pair", "en-de")
+    assert report["bleu"]["brevity_penalty"] == 0.7788 and report["bleu"]["length_ratio"] == 0.8
+    assert "have 80% of the references' length" in err and "makes 77.9 of 100.0" in err
+    assert "--lenpen" in err
+    assert "too short" not in score(meant, meant, "--pair", "en-de")[3]
+
+
 def test_of_tokens_there_is_no_sacrebleu(score):
     lines = ["ein alter Mann , der lacht .", "zwei Hunde"]
     code, report, _, err = score(lines, lines, "--tokenised")
