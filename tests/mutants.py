@@ -49,9 +49,8 @@ MUTANTS = [
     Mutant(
         "kernel-not-scaled",
         ATTENTION,
-        "    if isinstance(mask, str):\n        return F.scaled",
-        "    query = query * query.size(-1) ** 0.5\n"
-        "    if isinstance(mask, str):\n        return F.scaled",
+        "    if is_causal:\n        return F.scaled",
+        "    query = query * query.size(-1) ** 0.5\n    if is_causal:\n        return F.scaled",
         "3.2.1, by the fused kernels: 'we scale the dot products by 1/√d_k'",
         ("unit/test_model.py::test_implementations_agree",),
     ),
@@ -265,16 +264,16 @@ MUTANTS = [
     Mutant(
         "causal-mask-missing",
         DECODER,
-        "causal: Mask = CAUSAL if x.size(1) > 1 else None",
-        "causal: Mask = None",
+        "is_causal=not seen and x.size(1) > 1,",
+        "is_causal=False,",
         "3.1: 'to prevent positions from attending to subsequent positions'",
         ("unit/test_model.py::test_no_position_sees_a_later_one",),
     ),
     Mutant(
         "causal-mask-missing-in-a-continuation",
         DECODER,
-        "causal = causal_mask(prev_output_tokens.size(1), like=x)[seen:]",
-        "causal = None",
+        "mask = causal_mask(prev_output_tokens.size(1), like=x)[seen:]",
+        "mask = None",
         "decoding of several words at once gives what decoding word by word gives",
         ("unit/test_model.py::test_incremental_decoding_may_begin_with_several_tokens",),
     ),

@@ -59,7 +59,6 @@ def test_matrices_are_packed(compiled, monkeypatch):
     torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("precision, units", [("bf16", True), ("bf16", False), ("fp32", True)])
 def test_products_are_in_bfloat16(precision, units, monkeypatch):
     """Where that is asked for and the device has it; in float32 otherwise."""
@@ -68,7 +67,8 @@ def test_products_are_in_bfloat16(precision, units, monkeypatch):
     with autocast(precision, x.device):
         found = (x @ x).dtype
     assert found == (torch.bfloat16 if precision == "bf16" and units else torch.float32)
-=======
+
+
 def test_a_torch_that_cannot_tell_is_not_said_to_lack_the_units(monkeypatch, caplog):
     """torch 2.2 has no such question."""
     monkeypatch.delattr("torch.cpu._is_avx512_bf16_supported", raising=False)
@@ -78,7 +78,6 @@ def test_a_torch_that_cannot_tell_is_not_said_to_lack_the_units(monkeypatch, cap
     finally:
         module.has_bf16_units.cache_clear()
     assert "cannot tell whether this cpu has bf16 units; using fp32" in caplog.text
->>>>>>> 10mend
 
 
 def test_matrices_stay_without_the_units(monkeypatch):
