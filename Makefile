@@ -17,7 +17,7 @@ MULTI30K ?=
 export PYTHON VENV
 BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH"
-PACKAGES := transformer_plugin vaswani
+PACKAGES := transformer_plugin vaswani examples/relative_positions
 # a file's tests stay in one process: they share what took long to make
 PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile
 

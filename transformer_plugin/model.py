@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 class VaswaniTransformerModel(FairseqEncoderDecoderModel):
     """The base model of "Attention Is All You Need" (Table 3, first row)."""
 
+    encoder_class = VaswaniEncoder
+    decoder_class = VaswaniDecoder
+    """A subclass may name its own (examples/relative_positions)."""
+
     def __init__(
         self, cfg: VaswaniTransformerConfig, encoder: VaswaniEncoder, decoder: VaswaniDecoder
     ) -> None:
@@ -59,8 +63,8 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         else:
             target_tokens = source_tokens
             output_projection.weight = source_tokens.weight
-        encoder = VaswaniEncoder(cfg, source, input_embedding(cfg, source_tokens, "encoder"))
-        decoder = VaswaniDecoder(
+        encoder = cls.encoder_class(cfg, source, input_embedding(cfg, source_tokens, "encoder"))
+        decoder = cls.decoder_class(
             cfg, target, input_embedding(cfg, target_tokens, "decoder"), output_projection
         )
         model = cls(cfg, encoder, decoder)

@@ -1,0 +1,105 @@
+"""A variation without a fork: relative positions (Shaw et al., 2018, arXiv:1803.02155).
+
+    fairseq-train DATA --user-dir examples/relative_positions --arch relative_transformer \
+        --max-distance 16 …
+
+Self-attention learns a vector a_r for each distance r from query to key, and adds q · a_r to their
+product before the softmax (their equation 4; distances beyond ``--max-distance`` count as that). The
+paper's sinusoids stay. All else is the paper's model, whose classes are subclassed where it changes.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional, Tuple
+
+import torch
+from fairseq.models import register_model
+from torch import Tensor, nn
+
+from transformer_plugin.attention import SelfAttention, causal_mask
+from transformer_plugin.config import VaswaniTransformerConfig
+from transformer_plugin.decoder import VaswaniDecoder
+from transformer_plugin.encoder import VaswaniEncoder
+from transformer_plugin.model import VaswaniTransformerModel
+
+
+@dataclass
+class RelativeConfig(VaswaniTransformerConfig):
+    """The paper's options, and one more."""
+
+    max_distance: int = field(
+        default=16, metadata={"help": "distances from here on are treated alike (k in their 3.2)"}
+    )
+
+
+class RelativeSelfAttention(SelfAttention):
+    """Self-attention that knows how far apart two words are.
+
+    Args:
+        max_distance: k
+        args, kwargs: as for :class:`SelfAttention`
+    """
+
+    def __init__(self, *args: Any, max_distance: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_distance = max_distance
+        self.distances = nn.Embedding(2 * max_distance + 1, self.key_dim)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Optional[Tensor],
+        need_weights: bool,
+        is_causal: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """As of the class above; in incremental decoding the queries are the last positions."""
+        queries, keys = query.size(2), key.size(2)
+        position = torch.arange(keys, device=query.device)
+        distance = position[None, :] - position[keys - queries :, None]  # [T, S]
+        row = distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        by_distance = query @ self.distances.weight.t() / self.key_dim**0.5  # [B, H, T, 2k + 1]
+        bias = by_distance.gather(-1, row.expand(*query.shape[:2], -1, -1))  # [B, H, T, S]
+        if is_causal:
+            mask = causal_mask(queries, like=bias)
+        return super().attend(
+            query, key, value, bias if mask is None else bias + mask, need_weights
+        )
+
+
+def with_distances(layer: Any, cfg: RelativeConfig, heads: int) -> Any:
+    """An encoder or decoder layer whose self-attention is relative."""
+    layer.self_attention = RelativeSelfAttention(
+        cfg.encoder_embed_dim,
+        heads,
+        key_dim=cfg.head_key_dim,
+        value_dim=cfg.head_value_dim,
+        dropout=cfg.attention_dropout,
+        implementation=str(cfg.attention_impl),
+        max_distance=cfg.max_distance,
+    )
+    return layer
+
+
+class RelativeEncoder(VaswaniEncoder):
+    """The paper's encoder with relative self-attention."""
+
+    def build_layer(self, cfg: Any) -> Any:
+        """One layer."""
+        return with_distances(super().build_layer(cfg), cfg, cfg.encoder_attention_heads)
+
+
+class RelativeDecoder(VaswaniDecoder):
+    """The paper's decoder with relative self-attention."""
+
+    def build_layer(self, cfg: Any) -> Any:
+        """One layer."""
+        return with_distances(super().build_layer(cfg), cfg, cfg.decoder_attention_heads)
+
+
+@register_model("relative_transformer", dataclass=RelativeConfig)
+class RelativeTransformerModel(VaswaniTransformerModel):
+    """The paper's model of other parts."""
+
+    encoder_class = RelativeEncoder
+    decoder_class = RelativeDecoder

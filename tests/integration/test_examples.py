@@ -1,0 +1,71 @@
+"""examples/: a user-dir of one's own that varies the model, without a fork."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from examples.relative_positions import (
+    RelativeConfig,
+    RelativeSelfAttention,
+    RelativeTransformerModel,
+)
+from tests import stock
+from tests.models import batch, config, task
+
+RELATIVE = Path(__file__).resolve().parents[2] / "examples" / "relative_positions"
+
+
+@pytest.fixture
+def model() -> RelativeTransformerModel:
+    """A small one whose distances matter."""
+    torch.manual_seed(1)
+    return RelativeTransformerModel.build_model(
+        config(RelativeConfig, max_distance=2), task()
+    ).eval()
+
+
+def test_distances_are_added_by_formula() -> None:
+    """Their equation 4 in plain loops: (x_i W^Q)(x_j W^K + a_r)ᵀ / √d_k, r = j - i within ±k."""
+    torch.manual_seed(1)
+    attention = RelativeSelfAttention(6, 2, max_distance=2).double()
+    x = torch.randn(1, 5, 6, dtype=torch.float64)
+    _, weights = attention(x, need_weights=True)
+    query, key, _ = attention.qkv_proj(x)[0].split([6, 6, 6], dim=-1)
+    for head in range(2):
+        own = slice(3 * head, 3 * head + 3)
+        for i in range(5):
+            distances = [attention.distances.weight[max(-2, min(2, j - i)) + 2] for j in range(5)]
+            scores = [query[i, own] @ (key[j, own] + distances[j]) / 3**0.5 for j in range(5)]
+            expected = torch.softmax(torch.stack(scores), 0)
+            torch.testing.assert_close(weights[0, head, i], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_decoder_stays_causal_and_incremental(model: RelativeTransformerModel) -> None:
+    """Word by word it says what it says of the whole, and distances change what it says."""
+    source, previous, _ = batch()
+    with torch.no_grad():
+        whole, _ = model(source, None, previous)
+        encoded, state = model.encoder(source), {}
+        for step in range(previous.size(1)):
+            logits, _ = model.decoder(previous[:, : step + 1], encoded, incremental_state=state)
+            real = previous[:, step].ne(1)
+            torch.testing.assert_close(logits[real, -1], whole[real, step], rtol=1e-4, atol=1e-5)
+        other = copy.deepcopy(model)
+        other.encoder.layers[0].self_attention.distances.weight.zero_()
+        assert not torch.allclose(other(source, None, previous)[0], whole, atol=1e-4)
+
+
+def test_it_trains_and_translates(tiny_data_bin: Path, tmp_path: Path) -> None:
+    """By fairseq's commands with ``--user-dir`` of the example alone."""
+    sizes = [flag for flag in stock.SMALL if flag not in ("--arch", "vaswani_transformer_tiny")]
+    own = ["--user-dir", str(RELATIVE), "--arch", "relative_transformer", "--max-distance", "4"]
+    stock.train(
+        tiny_data_bin, tmp_path, *own, "--max-update", "20", "--no-epoch-checkpoints", model=sizes
+    )
+    checkpoint = str(tmp_path / "checkpoint_last.pt")
+    lines = stock.generate(
+        tiny_data_bin, checkpoint, "--user-dir", str(RELATIVE), "--task", "vaswani_translation"
+    )
+    assert sum(line.startswith("H-") for line in lines) > 10
