@@ -3,7 +3,7 @@
 import argparse
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 from benchmarks.worker import peak_megabytes
 
@@ -11,6 +11,17 @@ BEAM, LONGER = 4, 50
 """Section 6.1: beam 4, output at most 50 tokens longer than the input."""
 
 Sentences = List[List[int]]
+
+
+class Translated(NamedTuple):
+    """When a process began and ended, by the clock of all processes; sentence number → words.
+
+    The words are token numbers, EOS included.
+    """
+
+    begun: float
+    ended: float
+    hypotheses: Dict[int, List[int]]
 
 
 class Decoding:
@@ -60,34 +71,31 @@ class Decoding:
         numbers = list(range(min(sentences, len(dataset))))
         self.numbers = sorted(numbers, key=lambda i: -dataset.src_sizes[i])
 
-    def batches(self, size: int, count: int) -> List[Any]:
-        """The first ``count`` sentences in batches of ``size``, longest first."""
+    def prepare(self, size: int, count: int, share: int = 0, shares: int = 1) -> None:
+        """Lay out this process's share of the first ``count`` sentences.
+
+        They are in batches of ``size``, longest first, dealt out in turn to ``shares`` processes.
+        """
         from fairseq import utils
 
         dataset = self.task.dataset("test")
         chosen = [n for n in self.numbers if n < count]
-        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)]
+        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)][share::shares]
         samples = [dataset.collater([dataset[n] for n in group]) for group in groups]
-        return [utils.move_to_cuda(s) if self.device.type == "cuda" else s for s in samples]
+        on_gpu = self.device.type == "cuda"
+        self.samples = [utils.move_to_cuda(s) if on_gpu else s for s in samples]
 
-    def translate(self, size: int, count: int) -> Dict[str, Any]:
-        """Translate; returns seconds, target tokens, and the hypotheses in the order of the data.
-
-        Hypotheses are lists of token numbers, EOS included.
-        """
+    def translate(self) -> Translated:
+        """Translate what was laid out."""
         found: Dict[int, List[int]] = {}
-        batches = self.batches(size, count)
         self.synchronise()
-        start = time.perf_counter()
-        for sample in batches:
+        begun = time.perf_counter()
+        for sample in self.samples:
             answers = self.task.inference_step(self.generator, [self.model], sample)
             for number, answer in zip(sample["id"].tolist(), answers, strict=True):
                 found[number] = answer[0]["tokens"].tolist()
         self.synchronise()
-        seconds = time.perf_counter() - start
-        hypotheses = [found[number] for number in sorted(found)]
-        tokens = sum(len(words) for words in hypotheses)
-        return {"seconds": seconds, "tokens": tokens, "hypotheses": hypotheses}
+        return Translated(begun, time.perf_counter(), found)
 
     def scores(self, numbers: Sequence[int], hypotheses: Sentences) -> List[float]:
         """log P / length of each hypothesis in float64: what beam search compares."""
@@ -127,11 +135,19 @@ class CTranslate2:
         folder: the converted model
         data: the data-bin whose ``test`` part is translated
         precision: ``float32`` or ``int8``
-        threads: on a CPU
+        threads: of each worker, on a CPU
+        workers: to which it deals out the batches by itself
     """
 
     def __init__(
-        self, folder: str, data: str, checkpoint: str, device: str, precision: str, threads: int
+        self,
+        folder: str,
+        data: str,
+        checkpoint: str,
+        device: str,
+        precision: str,
+        threads: int,
+        workers: int,
     ) -> None:
         import ctranslate2
 
@@ -139,26 +155,33 @@ class CTranslate2:
         self.source, self.target = reader.task.source_dictionary, reader.task.target_dictionary
         self.dataset = reader.task.dataset("test")
         self.model = ctranslate2.Translator(
-            folder, device=device, compute_type=precision, intra_threads=threads
+            folder,
+            device=device,
+            compute_type=precision,
+            intra_threads=threads,
+            inter_threads=workers,
         )
 
-    def translate(self, size: int, count: int) -> Dict[str, Any]:
-        """As :meth:`Decoding.translate`."""
+    def prepare(self, size: int, count: int) -> None:
+        """As :meth:`Decoding.prepare`; it sorts by length itself."""
         numbers = range(min(count, len(self.dataset)))
         # the encoder of fairseq's models reads the EOS too; the converter sees to it
-        texts = [[self.source[t] for t in self.dataset[n]["source"].tolist()[:-1]] for n in numbers]
-        longest = max(len(words) for words in texts) + 1 + LONGER
-        start = time.perf_counter()
-        answers = self.model.translate_batch(
-            texts, beam_size=BEAM, max_batch_size=size, max_decoding_length=longest
-        )
-        seconds = time.perf_counter() - start
-        hypotheses = [
-            [self.target.index(word) for word in answer.hypotheses[0]] + [self.target.eos()]
-            for answer in answers
+        self.size = size
+        self.texts = [
+            [self.source[t] for t in self.dataset[n]["source"].tolist()[:-1]] for n in numbers
         ]
-        tokens = sum(len(words) for words in hypotheses)
-        return {"seconds": seconds, "tokens": tokens, "hypotheses": hypotheses}
+
+    def translate(self) -> Translated:
+        """As :meth:`Decoding.translate`."""
+        longest = max(len(words) for words in self.texts) + 1 + LONGER
+        begun = time.perf_counter()
+        answers = self.model.translate_batch(
+            self.texts, beam_size=BEAM, max_batch_size=self.size, max_decoding_length=longest
+        )
+        ended = time.perf_counter()
+        words = [answer.hypotheses[0] for answer in answers]
+        found = [[self.target.index(word) for word in line] + [self.target.eos()] for line in words]
+        return Translated(begun, ended, dict(enumerate(found)))
 
     def peak_megabytes(self) -> float:
         """See :func:`benchmarks.worker.peak_megabytes`; on a GPU it is not known."""

@@ -3,6 +3,7 @@
     python -m benchmarks.run                       train, decode, scaling, loss
     python -m benchmarks.run train --device cuda
     python -m benchmarks.run decode --full         1,000 sentences; training also of the big model
+    python -m benchmarks.run learning [LOGS]       measures nothing: see 'learning --help'
 
 Written are RESULTS/HARDWARE_DATE_NAMES.json and .md (and .png). Nothing here is asserted by a test:
 figures belong to one machine. On a machine that does other things too, believe the ratios.
@@ -17,9 +18,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from benchmarks import decode, loss, scaling, train
+from benchmarks import curves, decode, learning, loss, scaling, train
 from benchmarks.machine import machine
 from benchmarks.table import markdown
+from vaswani.errors import UserError
 from vaswani.files import atomic_write
 
 NAMES = ("train", "decode", "scaling", "loss")
@@ -125,8 +127,35 @@ def report(facts: Dict[str, Any], results: Dict[str, Any], name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read_logs(argv: Sequence[str]) -> int:
+    """Compare what logs of training say, and write the record."""
+    args = learning.parser(RESULTS).parse_args(argv)
+    try:
+        result = learning.report(args)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    facts = machine("cpu")
+    facts["command"] = " ".join(["python -m benchmarks.run learning", *argv])
+    name = record_name(facts, ["learning"])
+    Path(args.out).mkdir(parents=True, exist_ok=True)
+    curves.picture(result.pop("groups"), str(Path(args.out) / f"{name}.png"))
+    with atomic_write(Path(args.out) / f"{name}.json") as stream:
+        json.dump({"machine": facts, "results": {"learning": result}}, stream, indent=1)
+    table = markdown(result["rows"])
+    parts = ["# How much is learned in an update, and in an hour", f"`{facts['command']}`"]
+    parts += [table, *result["notes"], f"![learning]({name}.png)"]
+    with atomic_write(Path(args.out) / f"{name}.md") as stream:
+        stream.write("\n\n".join(parts) + "\n")
+    print(f"{table}\n\n{result['notes'][1]}", flush=True)
+    print(f"written to {Path(args.out) / name}.md, .json and .png", file=sys.stderr)
+    return 0
+
+
 def main(argv: Sequence[str]) -> int:
     """Measure, and write the record; a benchmark that is done is kept if a later one fails."""
+    if argv and argv[0] == "learning":
+        return read_logs(argv[1:])
     args = parser().parse_args(argv)
     names: List[str] = args.names or list(NAMES)
     for name in names:

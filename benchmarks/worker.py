@@ -39,8 +39,12 @@ class Worker:
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """The result of one method; raises WorkerError if it failed there."""
-        self.pipe.send((method, arguments))
+        self.tell(method, *arguments)
         return self.answer()
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Let it begin with a method, whose result is its next answer."""
+        self.pipe.send((method, arguments))
 
     def answer(self) -> Any:
         """What the process has to say next."""

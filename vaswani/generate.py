@@ -3,17 +3,20 @@
     vaswani generate RUN                     the run's averaged checkpoint, else best, else last
     vaswani generate CHECKPOINT --subset valid --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50
     vaswani generate CHECKPOINT --length-penalty gnmt --beam 4 --lenpen 0.6 …   the paper's search
+    vaswani generate RUN --workers 1         in one process; not given, on a CPU one for each core
 
 Options not given are those of the run's ``generation:`` and ``task:`` sections. Left are, for
 each subset: SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised),
-SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts).
+SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts). The number of
+processes changes none of the translations.
 """
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.checkpoints import find_checkpoint
 from vaswani.corpus import bpe, text, tokenise
@@ -25,6 +28,10 @@ from vaswani.files import atomic_write, locked, sha256_of
 from vaswani.outputs import check_folder, is_inside, writing
 from vaswani.search_options import OPTIONS, check_search
 from vaswani.translations import Translations
+from vaswani.workers import Workers, one_thread, processes
+
+#: tokens a batch; on a CPU more of them gain nothing, and leave cores without a batch
+CPU_BATCH, GPU_BATCH = 2000, 8000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +40,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="another data-bin than the run's")
     parser.add_argument("--subset", default="test", help="train, valid or test (test)")
     parser.add_argument("--out", metavar="DIR", help="where to put the results (RUN/eval)")
-    parser.add_argument("--max-tokens", type=int, default=8000, help="tokens a batch (8000)")
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help=f"tokens a batch ({CPU_BATCH} on a CPU, {GPU_BATCH} on a GPU)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes, on a CPU (one a core; never more than there are batches)",
+    )
     for name, kind in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N")
     parser.add_argument(
@@ -54,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     check_folder(out)
     options = {name: config.generation[name] for name in OPTIONS}
     options["length_penalty"] = config.task.get("length_penalty", "fairseq")
+    workers = processes(args.workers, config.common.cpu)
     key = key_of_translation(config, [checkpoint, *data])
     results = Translations(out, args.subset)
     with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
@@ -65,12 +84,14 @@ def run(args: argparse.Namespace) -> int:
             return 0
         start = time.monotonic()
         with results.aside() as part:
-            left_out = translate(config, part, args.subset, total)
+            left_out, used = translate(config, part, args.subset, total, workers)
             report = {
                 "key": key,
                 "checkpoint": str(checkpoint),
                 "data": str(config.task.data),
                 "options": options,
+                "max_tokens": config.dataset.max_tokens,
+                "workers": used,
                 "sentences": total,
                 "not_translated": left_out,
                 "seconds": round(time.monotonic() - start, 1),
@@ -80,14 +101,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def translate(config: Any, folder: Path, subset: str, total: int) -> List[int]:
-    """Leave a subset's translations in a folder; return the numbers (from 1) of those left out."""
-    found = decode(config, folder / f"{subset}.log", total)
+def translate(
+    config: Any, folder: Path, subset: str, total: int, workers: int
+) -> Tuple[List[int], int]:
+    """Leave a subset's translations in a folder.
+
+    Returns:
+        The numbers (from 1) of those left out, and how many processes there were.
+    """
+    found, used = decode(config, folder / f"{subset}.log", total, workers)
     lines, left_out = in_order(found, total)
     text.write_lines(folder / f"{subset}.hyp.tok", lines)
     back = tokenise.detokeniser(config.task.target_lang)
     text.write_lines(folder / f"{subset}.hyp", map(back, lines))
-    return left_out
+    return left_out, used
 
 
 def key_of_translation(config: Any, files: List[Path]) -> str:
@@ -132,7 +159,7 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    if args.max_tokens < 1:
+    if args.max_tokens is not None and args.max_tokens < 1:
         raise UserError(f"--max-tokens is {args.max_tokens}, but must be at least 1")
     trained = trained_with(checkpoint, folder)
     search = {key: value for key, value in trained["generation"].items() if key in OPTIONS}
@@ -162,7 +189,10 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
     )
     if args.data:
         config.task.data = args.data
-    return completed(config)
+    config = completed(config)
+    if args.max_tokens is None:
+        config.dataset.max_tokens = CPU_BATCH if config.common.cpu else GPU_BATCH
+    return config
 
 
 def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dict[str, Any]:
@@ -199,19 +229,17 @@ def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     return sections
 
 
-class CountingOutput:
-    """A text stream for fairseq's generator that reports each hypothesis to a progress bar."""
+class Output:
+    """A text stream for fairseq's generation that keeps the source and hypothesis lines."""
 
-    def __init__(self, stream: Any, progress: Callable[[int], Any]) -> None:
+    def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.progress = progress
         self.lines: List[str] = []
 
     def write(self, piece: str) -> int:
-        """Pass on what fairseq prints; keep the source and hypothesis lines."""
+        """Pass on what fairseq prints."""
         if piece.startswith(("S-", "H-")):
             self.lines.append(piece)
-            self.progress(piece.startswith("S-"))
         return int(self.stream.write(piece))
 
     def flush(self) -> None:
@@ -219,20 +247,26 @@ class CountingOutput:
         self.stream.flush()
 
 
-def decode(config: Any, log: Path, total: int) -> List[str]:
-    """Run fairseq's generation; return its ``S-`` (source) and ``H-`` (hypothesis) lines.
+def decode(config: Any, log: Path, total: int, workers: int) -> Tuple[List[str], int]:
+    """Run fairseq's generation in that many processes, or in fewer.
+
+    Returns:
+        Its ``S-`` (source) and ``H-`` (hypothesis) lines; the number of processes.
 
     Raises:
-        UserError: the model's scores are no numbers, or its file is gone.
+        UserError: the model's scores are no numbers, its file is gone, or a process was killed.
     """
     import fairseq_cli.generate
     from tqdm import tqdm
 
+    tqdm.monitor_interval = 0  # no thread of its own beside processes that are forked
     with (
         atomic_write(log) as stream,
         tqdm(total=total, desc="translate", unit=" sentences", disable=None) as bar,
+        one_thread() if config.common.cpu else contextlib.nullcontext(),
+        Workers(workers, bar.update) as pool,
     ):
-        output = CountingOutput(stream, bar.update)
+        output = Output(stream)
         try:
             fairseq_cli.generate._main(config, output)
         except FloatingPointError as error:  # ours, and written for the user
@@ -241,7 +275,7 @@ def decode(config: Any, log: Path, total: int) -> List[str]:
             if error.errno is None:  # fairseq's own: the checkpoint has gone in the meantime
                 raise UserError(str(error)) from None
             raise
-    return output.lines
+    return output.lines, pool.count
 
 
 def in_order(found: List[str], total: int) -> Tuple[List[str], List[int]]:

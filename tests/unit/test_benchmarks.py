@@ -1,11 +1,16 @@
 """The harness: its arithmetic, its tables, its processes. What it measures is not tested."""
 
+import gzip
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from benchmarks import compare as comparing
+from benchmarks.curves import Group, Log, read_log, row_of, updates_to
+from benchmarks.decode import Configuration, Team, configurations, swept
+from benchmarks.decoding import Translated
 from benchmarks.run import main, record_name
 from benchmarks.table import compare, markdown, middle
 from benchmarks.worker import Worker, WorkerError
@@ -64,6 +69,51 @@ def test_worker():
     worker.end()
 
 
+class Slow:
+    """Translates a sentence into its number; its time is that of the clock it is told."""
+
+    def prepare(self, size: int, count: int, share: int, shares: int) -> None:
+        self.share, self.mine = share, range(count)[share::shares]
+
+    def translate(self) -> Translated:
+        return Translated(10.0 + self.share, 20.0 * (1 + self.share), {n: [n] for n in self.mine})
+
+    def peak_megabytes(self) -> float:
+        return 10.0 * float(os.environ["OMP_NUM_THREADS"])
+
+
+def test_a_team_translates_shares_of_the_same_sentences():
+    """Its time is from the first begin to the last end; each process has its threads."""
+    team = Team(Slow, {}, Configuration(threads=3, workers=2))
+    found = team.translate(1, 5)
+    assert found == {"seconds": 30.0, "tokens": 5, "hypotheses": [[0], [1], [2], [3], [4]]}
+    assert team.peak_megabytes() == 60
+    team.end()
+
+
+def test_cores_are_used_as_is_best_for_each_system():
+    """All on one batch, one alone, a worker each; on a GPU there is nothing to try."""
+    assert configurations("cpu", 4) == [(4, 1), (1, 1), (1, 4)]
+    assert configurations("cpu", 1) == [(1, 1)]
+    assert configurations("cuda", 4) == [(4, 1)]
+
+    class Timed:
+        def __init__(self, seconds):
+            self.found = {"tokens": 12, "seconds": seconds}
+
+        def translate(self, size, count):
+            return self.found
+
+    tried = configurations("cpu", 4)
+    teams = {
+        name: {how: Timed(seconds) for how, seconds in zip(tried, times, strict=True)}
+        for name, times in {"threads": (1, 4, 2), "workers": (3, 4, 2)}.items()
+    }
+    best, rows = swept(teams, tried, 32, 200)
+    assert best == {"threads": (4, 1), "workers": (1, 4)}
+    assert rows[1] == {"batch": 32, "system": "workers", "4 × 1": 4, "1 × 1": 3, "1 × 4": 6}
+
+
 def test_name_of_a_record():
     """Hardware, date, and what was measured if not all was."""
     facts = {"device": "cpu", "cpu": "Intel(R) Xeon(R) CPU @ 2.70GHz", "gpus": [], "cores": 2}
@@ -91,3 +141,130 @@ def test_two_records(tmp_path, capsys):
     assert lines[2:] == ["| train base ours | 1 | 1.5 | 1.5 |"]
     with pytest.raises(SystemExit, match="is no record of python -m benchmarks.run"):
         comparing.main([str(tmp_path / "old.json"), str(tmp_path / "missing.json")])
+
+
+# --- what is learned ----------------------------------------------------------------------------
+
+CURVE = {100: 4.0, 200: 3.5, 300: 2.5}
+
+
+@pytest.mark.parametrize(
+    ("target", "updates"),
+    [(4.5, 100), (4.0, 100), (3.75, 150), (3.0, 250), (2.5, 300), (2.4, None)],
+)
+def test_updates_to_a_validation_nll(target, updates):
+    """Linear between validations; a curve that never comes so far has none."""
+    assert updates_to(target, CURVE) == updates
+
+
+def test_a_curve_that_rises_again_has_reached_its_value():
+    assert updates_to(3.0, {1: 4.0, 3: 2.0, 4: 5.0, 5: 1.0}) == 2
+
+
+def logged(folder: Path, name: str, curve: dict, tokens: float) -> Path:
+    """A log as fairseq writes it (.gz), or as ``vaswani train`` does."""
+    lines = [
+        json.dumps({"valid_nll_loss": str(nll), "valid_num_updates": str(update)})
+        for update, nll in curve.items()
+    ]
+    lines.append(json.dumps({"train_wpb": tokens, "train_num_updates": 9}))
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if name.endswith(".gz"):
+        head = "2026-11-21 01:48:22 | INFO | valid | "
+        first = "| INFO | fairseq_cli.train | {'_name': None}"
+        with gzip.open(path, "wt", encoding="utf-8") as stream:
+            stream.write("\n".join([first, *(head + line for line in lines)]))
+    else:
+        path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["fairseq_train.log.gz", "run/train.jsonl"])
+def test_a_log_is_read(name, tmp_path):
+    """A run's folder stands for its train.jsonl; updates are in order whatever the lines'."""
+    path = logged(tmp_path, name, {200: 3.5, 100: 4.0, 300: 2.5}, 700.0)
+    log = read_log(path.parent if name.startswith("run") else path)
+    assert list(log.curve.items()) == list(CURVE.items()) and log.tokens == 700
+
+
+def test_rows_tell_updates_and_seconds_over_the_seeds():
+    """Two seeds: 250 and 350 updates of 700 tokens, at 1,400 tokens a second."""
+    logs = [Log(CURVE, 700), Log({u + 100: nll for u, nll in CURVE.items()}, 700)]
+    row = row_of(Group("ours", logs, 1400.0))
+    assert row["updates to 3.0"] == {"median": 300, "min": 250, "max": 350}
+    assert row["seconds to 3.0"] == {"median": 150, "min": 125, "max": 175}
+    assert row["seeds"] == 2 and row["lowest nll"]["median"] == 2.5
+    logs[1] = Log({100: 3.9}, 700)
+    row = row_of(Group("ours", logs, None))
+    assert row["updates to 3.0"] == "by 1 of 2" and row["seconds to 3.0"] is None
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    """Groups of logs, and a record of how fast two systems are."""
+    for seed in (1, 2):
+        logged(tmp_path, f"a_s{seed}/train.jsonl", {u + seed: n for u, n in CURVE.items()}, 700.0)
+    logged(tmp_path, "theirs.log.gz", CURVE, 700.0)
+    rows = [
+        {"work": work, "system": system, "tokens/s": middle([speed])}
+        for work, speed in (("tiny", 1400.0), ("big", 7.0))
+        for system in ("fairseq", "ours, bf16")
+    ]
+    record = {"machine": {}, "results": {"train": {"rows": rows}}}
+    (tmp_path / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    text = "record: record.json\nwork: tiny\ngroups:\n  fairseq: theirs.log.gz\n"
+    text += '  ours: {logs: "a_s*/train.jsonl", system: "ours, bf16"}\n'
+    (tmp_path / "groups.yaml").write_text(text, encoding="utf-8")
+    return tmp_path / "groups.yaml"
+
+
+def test_record_of_learning(table, tmp_path, capsys):
+    """JSON, Markdown and a picture."""
+    assert main(["learning", str(table), "--out", str(tmp_path / "out")]) == 0
+    made = {path.suffix: path for path in (tmp_path / "out").iterdir()}
+    assert set(made) == {".json", ".md", ".png"}
+    result = json.loads(made[".json"].read_text(encoding="utf-8"))["results"]["learning"]
+    theirs, ours = result["rows"]
+    assert theirs["seconds to 3.0"] == 125 and ours["seconds to 3.0"]["median"] == 125.75
+    assert theirs["seconds to 2.6"] == 145
+    assert result["curves"] == {"fairseq": {str(u): nll for u, nll in CURVE.items()}, "ours": {}}
+    text = made[".md"].read_text(encoding="utf-8")
+    assert "| 300 | 2.50 | – |" in text and ".png)" in text
+    assert capsys.readouterr().out in text or "| fairseq | 1 |" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--work", "tinny"], "has no training 'tinny' (did you mean 'tiny'?)"),
+        (["--record", "groups.yaml"], "groups.yaml is no record of 'make bench BENCH=train'"),
+        (["record.json"], "groups.yaml is a table of logs: give it alone"),
+    ],
+)
+def test_what_is_wrong_with_a_table_of_logs_is_one_sentence(
+    arguments, said, table, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["learning", "groups.yaml", *arguments, "--out", "out"]) == 1
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1 and not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("none.log", None, "none.log: No such file"),
+        ("empty.log", "nothing\n", "empty.log has no validation and epoch in fairseq's form"),
+        ("bad.gz", "no gzip", "bad.gz: Not a gzipped file"),
+        ("a.yaml", "groups: {a: none_*.log}", "a.yaml, 'a': there is no log none_*.log"),
+        ("b.yaml", "logs: {a: b}", "b.yaml should have 'groups: LABEL: LOGS'"),
+    ],
+)
+def test_what_is_wrong_with_a_log_is_one_sentence(name, text, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if text:
+        Path(name).write_text(text, encoding="utf-8")
+    assert main(["learning", name, "--out", "out"]) == 1
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1

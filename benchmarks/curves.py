@@ -1,0 +1,167 @@
+"""Curves of learning: read from logs of training, compared, drawn."""
+
+import gzip
+import statistics
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from benchmarks.table import Row, middle
+from vaswani.errors import UserError
+from vaswani.progress import numbers
+
+TARGETS = (3.0, 2.6)
+"""Validation nll in bits, to which updates and seconds are told."""
+
+Spread = Union[float, Dict[str, float]]
+Curve = Dict[int, float]
+"""Update → validation nll in bits."""
+
+
+class Log(NamedTuple):
+    """What one training logged: its curve, and target tokens an update."""
+
+    curve: Curve
+    tokens: float
+
+
+class Group(NamedTuple):
+    """Trainings that differ in the seed alone, and tokens a second of such a training alone."""
+
+    label: str
+    logs: List[Log]
+    speed: Optional[float]
+
+    def seconds_per_update(self) -> Optional[float]:
+        """By the speed of the record; None without one."""
+        tokens = statistics.mean(log.tokens for log in self.logs)
+        return tokens / self.speed if self.speed else None
+
+
+def read_log(path: Path) -> Log:
+    """Read a log; of an update that was validated twice, after a resume, the last counts.
+
+    Raises:
+        UserError: it cannot be read, or nothing was validated in it.
+    """
+    path = path / "train.jsonl" if path.is_dir() else path
+    curve: Curve = {}
+    tokens: List[float] = []
+    try:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                stats = numbers(line[line.index("{") :]) if "{" in line else {}
+                if {"valid_nll_loss", "valid_num_updates"} <= set(stats):
+                    curve[stats["valid_num_updates"]] = stats["valid_nll_loss"]
+                if "train_wpb" in stats:
+                    tokens.append(stats["train_wpb"])
+    except OSError as error:  # gzip's own too
+        raise UserError(f"{path}: {error.strerror or error}") from None
+    if not curve or not tokens:
+        raise UserError(
+            f"{path} has no validation and epoch in fairseq's form: was it --log-format json?"
+        )
+    return Log(dict(sorted(curve.items())), statistics.mean(tokens))
+
+
+def updates_to(target: float, curve: Curve) -> Optional[float]:
+    """The update at which a curve first comes down to ``target``; between validations, linearly.
+
+    None if it never does; the first validation's, if that is below already.
+    """
+    before: Optional[Tuple[int, float]] = None
+    for update, nll in curve.items():
+        if nll <= target:
+            if before is None:
+                return float(update)
+            share = (before[1] - target) / (before[1] - nll)
+            return before[0] + share * (update - before[0])
+        before = (update, nll)
+    return None
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, least and most; of one seed its figure."""
+    return middle(values) if len(values) > 1 else values[0]
+
+
+def scaled(value: Spread, factor: float) -> Spread:
+    """A figure or a spread times a factor."""
+    if isinstance(value, dict):
+        return {name: figure * factor for name, figure in value.items()}
+    return value * factor
+
+
+def row_of(group: Group) -> Row:
+    """Updates, and seconds if the speed is known, to each of ``TARGETS``."""
+    each = group.seconds_per_update()
+    lowest = [min(log.curve.values()) for log in group.logs]
+    row: Row = {"system": group.label, "seeds": len(group.logs), "lowest nll": spread(lowest)}
+    for target in TARGETS:
+        found = [updates_to(target, log.curve) for log in group.logs]
+        reached = [updates for updates in found if updates is not None]
+        timed = None
+        told: Any = f"by {len(reached)} of {len(found)}" if reached else None
+        if len(reached) == len(found):
+            told = spread(reached)
+            timed = scaled(told, each) if each else None
+        row[f"updates to {target}"], row[f"seconds to {target}"] = told, timed
+    row["tokens/update"] = statistics.mean(log.tokens for log in group.logs)
+    row["tokens/s alone"] = group.speed
+    return row
+
+
+def curve_of(group: Group) -> Dict[int, Spread]:
+    """Update → nll over the seeds, where all of them were validated."""
+    common = set.intersection(*(set(log.curve) for log in group.logs))
+    return {u: spread([log.curve[u] for log in group.logs]) for u in sorted(common)}
+
+
+def curve_rows(groups: Sequence[Group], most: int = 25) -> List[Row]:
+    """A column for each group, a row for each update, but ``most`` rows: each second one, …"""
+    curves = {group.label: curve_of(group) for group in groups}
+    updates = sorted({update for curve in curves.values() for update in curve})
+    step = -(-len(updates) // most)
+    chosen = updates[step - 1 :: step]
+    return [
+        {"update": f"{u:,}", **{label: precise(c.get(u)) for label, c in curves.items()}}
+        for u in chosen
+    ]
+
+
+def precise(value: Optional[Spread]) -> str:
+    """Bits with two digits, which the table's three figures are not always."""
+    if isinstance(value, dict):
+        return f"{value['median']:.2f} ({value['min']:.2f}–{value['max']:.2f})"
+    return "–" if value is None else f"{value:.2f}"
+
+
+def picture(groups: Sequence[Group], path: str) -> None:
+    """Draw nll against updates, and against seconds where the speed is known; seeds as a band."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    timed = [group for group in groups if group.speed]
+    panels = [("updates", groups), *([("seconds", timed)] if timed else [])]
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(5.5 * len(panels), 4), squeeze=False)
+    for axis, (unit, shown) in zip(axes[0], panels, strict=True):
+        for number, group in enumerate(groups):
+            if group not in shown:
+                continue
+            factor = (group.seconds_per_update() or 1) if unit == "seconds" else 1
+            curve = curve_of(group)
+            bounds = [v if isinstance(v, dict) else middle([v]) for v in curve.values()]
+            low, mid, high = ([b[name] for b in bounds] for name in ("min", "median", "max"))
+            at = [update * factor for update in curve]
+            axis.plot(at, mid, color=f"C{number}", label=group.label)
+            axis.fill_between(at, low, high, color=f"C{number}", alpha=0.25, linewidth=0)
+        axis.set_xlabel(unit)
+        axis.set_ylabel("validation nll, bits a token")
+        axis.set_ylim(top=min(8, axis.get_ylim()[1]))
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

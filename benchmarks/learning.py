@@ -1,0 +1,151 @@
+"""How much is learned in an update, and in an hour: read from logs of training, nothing is trained.
+
+    make bench BENCH=learning                                  the table benchmarks/learning.yaml
+    make bench BENCH='learning GROUPS.yaml --record TRAIN.json --work "tiny, 4,096 max-tokens"'
+    make bench BENCH="learning runs/a runs/b/train.jsonl fairseq_train.log.gz"
+
+Logs are fairseq's (``--log-format json``), train.jsonl, or a run's folder; packed with gzip or not.
+Given as paths, each is a group of its own; a table groups seeds of the same training::
+
+    record: results/NAME.json            # of 'make bench BENCH=train', for the seconds (--record)
+    work: tiny, 4,096 max-tokens         # which of its trainings (--work)
+    groups:
+      fairseq: logs/fairseq_s*.log.gz    # the label is the record's system, too, unless it is given
+      ours, their values: {logs: [a_*/train.jsonl, b.jsonl], system: "ours, bf16"}
+
+Seconds are updates × tokens an update (of the log) ÷ tokens a second (of the record, measured
+alone): without validations and checkpoints, and without what else the machine did meanwhile.
+Written are RESULTS/HARDWARE_DATE_learning.json, .md and .png.
+"""
+
+import argparse
+import glob
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from benchmarks.curves import Group, curve_of, curve_rows, read_log, row_of
+from benchmarks.table import markdown
+from vaswani.errors import UserError
+from vaswani.experiment import nearest, read_yaml
+from vaswani.files import read_json
+
+TABLE = Path(__file__).parent / "learning.yaml"
+
+
+class Wanted(NamedTuple):
+    """A group as it is asked for: its logs, and the record's system that is as fast."""
+
+    label: str
+    paths: List[Path]
+    system: Optional[str]
+
+
+def parser(results: Path) -> argparse.ArgumentParser:
+    """Which logs, and what their seconds are reckoned by."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.run learning",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument("logs", metavar="GROUPS.yaml|LOG", nargs="*", default=[str(TABLE)])
+    options.add_argument("--record", metavar="FILE.json", help="of 'make bench BENCH=train'")
+    options.add_argument("--work", metavar="NAME", help="which of its trainings is the logs'")
+    options.add_argument("--out", metavar="DIR", default=str(results))
+    return options
+
+
+def read_groups(path: Path) -> Tuple[Dict[str, Any], List[Wanted]]:
+    """A table: its other keys, and its groups. Paths in it are relative to it.
+
+    Raises:
+        UserError: it is no such table, or a pattern fits no file.
+    """
+    table = read_yaml(path)
+    unknown = [key for key in table if key not in ("record", "work", "groups")]
+    if unknown or not isinstance(table.get("groups"), dict):
+        raise UserError(f"{path} should have 'groups: LABEL: LOGS' (and 'record:' and 'work:')")
+    wanted = []
+    for label, given in table["groups"].items():
+        entry = given if isinstance(given, dict) else {"logs": given}
+        patterns = entry.get("logs")
+        patterns = patterns if isinstance(patterns, list) else [patterns]
+        found = [Path(f) for p in patterns for f in sorted(glob.glob(str(path.parent / str(p))))]
+        if not found:
+            raise UserError(f"{path}, '{label}': there is no log {', '.join(map(str, patterns))}")
+        wanted.append(Wanted(str(label), found, entry.get("system")))
+    if table.get("record"):
+        table["record"] = str(path.parent / table["record"])
+    return table, wanted
+
+
+def read_speeds(record: str, work: Optional[str]) -> Dict[str, float]:
+    """System → tokens a second, of one training of a record.
+
+    Raises:
+        UserError: it is no record of training, or has not that training.
+    """
+    rows = read_json(Path(record)).get("results", {}).get("train", {}).get("rows")
+    if not rows:
+        raise UserError(f"{record} is no record of 'make bench BENCH=train' (its .json)")
+    works = list(dict.fromkeys(row["work"] for row in rows))
+    if work not in works:
+        raise UserError(
+            f"{record} has no training '{work}'{nearest(str(work), works)}: give --work one of "
+            f"{'; '.join(works)} (with 'train --full' there are more)"
+        )
+    return {row["system"]: row["tokens/s"]["median"] for row in rows if row["work"] == work}
+
+
+def groups_of(wanted: Sequence[Wanted], speeds: Dict[str, float]) -> List[Group]:
+    """Read the logs; a group's speed is its system's, which its label is unless another is given.
+
+    Raises:
+        UserError: a log cannot be read, or the record has not the system that is given.
+    """
+    groups = []
+    for label, paths, system in wanted:
+        if speeds and system is not None and system not in speeds:
+            known = "; ".join(speeds)
+            raise UserError(f"'{label}': the record has no system '{system}', but {known}")
+        logs = [read_log(path) for path in paths]
+        groups.append(Group(label, logs, speeds.get(label if system is None else system)))
+    return groups
+
+
+def label_of(path: Path) -> str:
+    """Of a log that was given by its path: the run's name, or the file's."""
+    if path.is_dir():
+        return path.name
+    return path.parent.name if path.name.startswith("train.") else path.name.split(".")[0]
+
+
+def report(args: argparse.Namespace) -> Dict[str, Any]:
+    """What is known of the logs that are asked for.
+
+    Raises:
+        UserError: see :func:`read_groups`, :func:`read_speeds`, :func:`groups_of`.
+    """
+    tables = [path for path in args.logs if path.endswith((".yaml", ".yml"))]
+    record, work = args.record, args.work
+    if tables:
+        if len(args.logs) > 1:
+            raise UserError(f"{tables[0]} is a table of logs: give it alone")
+        table, wanted = read_groups(Path(tables[0]))
+        record, work = record or table.get("record"), work or table.get("work")
+    else:
+        paths = [Path(path) for path in args.logs]
+        wanted = [Wanted(label_of(path), [path], None) for path in paths]
+    groups = groups_of(wanted, read_speeds(record, work) if record else {})
+    logs = {w.label: [str(path) for path in w.paths] for w in wanted}
+    source = f"{record}, {work}" if record else "no record was given, so there are no seconds"
+    return {
+        "rows": [row_of(group) for group in groups],
+        "curves": {group.label: curve_of(group) for group in groups},
+        "groups": groups,
+        "notes": [
+            "Validation nll in bits a token, median (least–most) over the seeds:",
+            markdown(curve_rows(groups)),
+            f"Seconds: updates × tokens an update ÷ tokens a second alone ({source}).",
+            "Logs: " + "; ".join(f"{label}: {', '.join(paths)}" for label, paths in logs.items()),
+        ],
+    }
