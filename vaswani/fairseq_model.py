@@ -1,7 +1,7 @@
 """fairseq's own ``transformer``, of any version, as a model of ours that computes the same.
 
-What ours cannot express is refused, with the reason. Checkpoints of the models that fairseq's authors
-published have older names of parameters, and options in ``args``.
+What ours cannot express is refused, with the reason. The models that fairseq's authors published
+have older names of parameters, and their options in ``args``.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
 Meanwhile there are ``.FILE.part``, the lines so far, and ``.FILE.part.json``, which says how many
 are whole, and of which text. In the end the one becomes FILE, and FILE.json reports what was
-translated with what, and what was not. It also tells whose FILE is: one that it does not describe is
-never replaced.
+translated with what, and what was not. It also tells whose FILE is: one that it does not describe
+is never replaced.
 """
 
 import contextlib
