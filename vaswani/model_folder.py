@@ -66,32 +66,19 @@ class ModelFolder:
         """The state dict of the model, shared matrices under all their names.
 
         Raises:
-            UserError: safetensors is not installed, or the file is none of its.
+            UserError: the file is none of safetensors'.
         """
-        safetensors = import_safetensors()
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
         try:
-            state: Dict[str, Any] = safetensors.torch.load_file(str(self.path / WEIGHTS))
-        except safetensors.SafetensorError as error:
+            state: Dict[str, Any] = load_file(str(self.path / WEIGHTS))
+        except SafetensorError as error:
             raise UserError(f"{self.path / WEIGHTS} is no safetensors file ({error})") from None
         if not self.config["architecture"].get("untie_embeddings"):
             for name in SHARED[1:]:
                 state[name] = state[SHARED[0]]
         return state
-
-
-def import_safetensors() -> Any:
-    """The library.
-
-    Raises:
-        UserError: it is not installed.
-    """
-    try:
-        import safetensors.torch
-    except ImportError:
-        raise UserError(
-            "model folders need the package safetensors: pip install safetensors"
-        ) from None
-    return safetensors
 
 
 # ---- reading --------------------------------------------------------------------------------
@@ -275,15 +262,15 @@ def changed_since_packed(folder: Path) -> List[str]:
 
 def write_weights(path: Path, state: Dict[str, Any], tied: bool) -> None:
     """Write parameters; of shared matrices the first."""
-    safetensors = import_safetensors()
+    from safetensors.torch import save
+
     kept = {
         name: value.detach().contiguous().clone()
         for name, value in state.items()
         if not (tied and name in SHARED[1:])
     }
-    data = safetensors.torch.save(kept, metadata={"format": "pt"})
-    with open(path, "wb") as stream:  # its own save_file has errors without a number
-        stream.write(data)
+    with open(path, "wb") as stream:  # the library's save_file has errors without a number
+        stream.write(save(kept, metadata={"format": "pt"}))
 
 
 def write_json(path: Path, table: Dict[str, Any]) -> None:

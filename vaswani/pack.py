@@ -28,7 +28,6 @@ from vaswani.model_folder import (
     WEIGHTS,
     changed_since_packed,
     check_replaceable,
-    import_safetensors,
     write_folder,
     write_json,
     write_weights,
@@ -61,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
     from vaswani.checkpoints import find_checkpoint
     from vaswani.packing import Told, gather
 
-    import_safetensors()
     checkpoint, folder = find_checkpoint(args.model)
     if not args.out and not (folder / "config.yaml").is_file():
         raise UserError(f"{checkpoint} is in no run: say with --out MODEL where to put the model")
