@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def given(args: argparse.Namespace) -> Dict[str, Any]:
     """The options of the search that the command line has."""
     found = {item.name: getattr(args, item.name) for item in fields(SearchOptions)}
-    return {name: value for name, value in found.items() if value not in (None, False)}
+    return {n: value for n, value in found.items() if value is not None and value is not False}
 
 
 def said(args: argparse.Namespace, options: SearchOptions) -> Dict[str, Any]:
