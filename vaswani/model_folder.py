@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 from vaswani.errors import UserError
 from vaswani.files import read_json, sha256_of
@@ -237,26 +237,27 @@ def check_replaceable(folder: Path) -> None:
         return
     there = changed_since_packed(folder)
     if there:
+        name, change = next(iter(there.items()))
         raise UserError(
-            f"{folder} is not as 'vaswani pack' leaves a folder ({there[0]}), and would be "
+            f"{folder} is not as 'vaswani pack' leaves a folder ({name} {change}), and would be "
             "replaced: give another one with --out, or move it away"
         )
 
 
-def changed_since_packed(folder: Path) -> List[str]:
-    """What of a folder was not packed, or changed since; names and why."""
+def changed_since_packed(folder: Path) -> Dict[str, str]:
+    """What of a folder was not packed, or changed since: by its name, what of it."""
     if folder.is_symlink() or not folder.is_dir():
-        return ["it is no folder"]
+        return {folder.name: "is no folder"}
     config = read_json(folder / CONFIG)
     if config.get("format") != FORMAT or not (folder / SUMS).is_file():
-        return [f"it has no {SUMS}, or no {CONFIG} of ours"]
+        return {CONFIG: "is missing, or another's"}
     sums = read_sums(folder / SUMS)
-    found = []
+    found = {}
     for path in sorted(folder.iterdir()):
         if path.name not in sums and path.name != SUMS:
-            found.append(f"{path.name} was added")
+            found[path.name] = "was added"
         elif path.name != SUMS and (not path.is_file() or sha256_of(path) != sums[path.name]):
-            found.append(f"{path.name} was changed")
+            found[path.name] = "was changed"
     return found
 
 

@@ -64,7 +64,11 @@ def test_a_run_is_packed_once(run, capsys):
     before = (run / "model" / "config.json").stat()
     assert cli.main(["pack", "digits"]) == 0
     assert "already packed" in capsys.readouterr().err
+    (run / "model" / "README.md").write_text("# Mine\n")  # which may be edited
+    assert cli.main(["pack", "digits"]) == 0
     assert (run / "model" / "config.json").stat() == before
+    assert cli.main(["pack", "digits", "--lowercase"]) == 1  # another model, and the card is mine
+    assert "README.md was changed" in capsys.readouterr().err
 
 
 def test_the_best_checkpoint_and_before_it_the_average(run):

@@ -60,7 +60,9 @@ def spoken(tmp_path_factory):
         patch.setattr(binarise, "binarise", in_process)
         arguments = ["--source-lang", "en", "--target-lang", "de", "--bpe", 60, "--workers", 1]
         assert run("prepare", *arguments, *sets, "--out", data) == 0
-    stock.train(data / "data-bin", folder / "checkpoints", "--max-update", "150", "--no-epoch-checkpoints")
+    stock.train(
+        data / "data-bin", folder / "checkpoints", "--max-update", "150", "--no-epoch-checkpoints"
+    )
     (folder / "checkpoints" / "checkpoint_best.pt").unlink()
     task = {"_name": "vaswani_translation", "data": str(data / "data-bin")}
     task.update(source_lang="en", target_lang="de", max_source_positions=300)
