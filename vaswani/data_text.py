@@ -52,7 +52,7 @@ def text_recipe(
     tokeniser = told.tokeniser or ("none" if said.get("tokenised") else "moses")
     recipe = TextRecipe(
         *langs,
-        normalise=said.get("normalise") == "all",
+        normalise=said.get("normalise") or "none",
         straight_apostrophes=bool(said.get("straight_test_apostrophes")),
         tokeniser=tokeniser,
         split_hyphens=said.get("split_hyphens", "@-@" in sides[0]),

@@ -54,7 +54,7 @@ def gather(checkpoint: Path, run: Path, told: Told) -> Packable:
     load_plugin()
     from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 
-    state = load_checkpoint(checkpoint)
+    state = load_checkpoint(checkpoint, mapped=True)
     sections = sections_of(state)
     architecture, parameters = our_model(state, sections["model"], checkpoint)
     data = data_folder(told.data, sections["task"], checkpoint)

@@ -15,8 +15,9 @@ class TextRecipe:
 
     source_lang: str
     target_lang: str
-    #: Moses' punctuation normalisation, and no control characters
-    normalise: bool = False
+    #: Moses' punctuation normalisation, and no control characters: of "train" (not of what is
+    #: translated), of "all", or "none"
+    normalise: str = "none"
     #: ’ becomes ' before tokenisation
     straight_apostrophes: bool = False
     #: "moses", or "none": the text is tokens already
@@ -52,7 +53,7 @@ class SourceText:
     def __init__(self, recipe: TextRecipe, codes: Optional[Path]) -> None:
         self.recipe = recipe
         lang = recipe.source_lang
-        self.normalise = normaliser(lang) if recipe.normalise else None
+        self.normalise = normaliser(lang) if recipe.normalise == "all" else None
         self.tokenise: Callable[[str], str] = str
         if recipe.tokeniser == "moses":
             self.tokenise = tokenise.tokeniser(lang, recipe.split_hyphens)

@@ -18,7 +18,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
-from vaswani.corpus.text import is_blank
 from vaswani.errors import UserError
 from vaswani.model_folder import ModelFolder, read_folder
 from vaswani.search import SearchOptions, search_options
@@ -210,7 +209,7 @@ class Translating:
             self.load()
         translator = self.translator
         rows: List[str] = []
-        sources = [translator.read("" if is_blank(line) else line) for line in lines]
+        sources = [translator.read(line) for line in lines]
         found = self.find(sources, progress)
         for number, source in enumerate(sources):
             result = translator.result(source, found.get(number, []), self.options)

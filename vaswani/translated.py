@@ -61,19 +61,24 @@ class Tally:
             named = ", ".join(f"{number:,}" for number in self.too_long[:SHOWN])
             more = len(self.too_long) - SHOWN
             print(
-                f"warning: {len(self.too_long):,} lines are longer than the model's limit and were "
-                f"not translated (they are empty in {where}): lines {named}"
+                f"warning: {plural(len(self.too_long), 'line')} longer than the model's limit, not "
+                f"translated and empty in {where}: {named}"
                 f"{f' and {more:,} more' if more > 0 else ''}",
                 file=sys.stderr,
             )
         if self.unknown_words:
             print(
-                f"warning: {self.unknown_words:,} words in {self.unknown_lines:,} lines are "
-                f"unknown to the model, or in part: {', '.join(self.examples)}"
+                f"warning: {plural(self.unknown_words, 'word')} unknown to the model, wholly or in "
+                f"part, in {plural(self.unknown_lines, 'line')}: {', '.join(self.examples)}"
                 f"{', …' if self.unknown_words > len(self.examples) else ''} "
-                "(--replace-unk copies such words)",
+                "(--replace-unk copies source words in place of <unk>)",
                 file=sys.stderr,
             )
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 line``, ``2 lines``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def key_of_output(folder: ModelFolder, options: Any) -> str:

@@ -147,11 +147,11 @@ RECIPES = {
     "hyphens": ({}, "alt @-@ Bau", {"split_hyphens": True}),
     "codes": ({"codes": ""}, "Ha@@ us", {"bpe": "subword_nmt"}),
     "tokens": ({"recipe.yaml": "tokenised: true"}, "Haus", {"tokeniser": "none"}),
-    "normalised training": ({"recipe.yaml": "normalise: train"}, "Haus", {"normalise": False}),
+    "normalised training": ({"recipe.yaml": "normalise: train"}, "Haus", {"normalise": "train"}),
     "normalised": (
         {"recipe.yaml": "normalise: all\nsplit_hyphens: true\nstraight_test_apostrophes: true"},
         "Haus",
-        {"normalise": True, "split_hyphens": True, "straight_apostrophes": True},
+        {"normalise": "all", "split_hyphens": True, "straight_apostrophes": True},
     ),
 }
 

@@ -84,7 +84,8 @@ def test_raw_text_is_translated_as_prepare_and_generate_do(spoken, tmp_path, cap
     out, error = capsys.readouterr()
     assert out.split("\n")[:-1] == spoken.expected
     assert len(set(spoken.expected)) > 8 and spoken.expected[16] == spoken.expected[20 - 1] == ""
-    assert "1 lines are longer than the model's limit" in error and "lines 21" in error
+    assert "1 line longer than the model's limit" in error and "test.en" not in error
+    assert "empty in the output: 21" in error
     assert "unknown to the model" in error and "北" in error
 
 
