@@ -3,3 +3,19 @@
 One file per verb; ``cli.py`` is the way in. The package imports ``transformer_plugin`` (and with
 it torch and fairseq) inside a verb, never at import, so that ``vaswani --help`` answers at once.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vaswani.translator import Translation, Translator
+
+__all__ = ["Translation", "Translator"]
+
+
+def __getattr__(name: str) -> Any:
+    """``from vaswani import Translator``, which is imported only where it is asked for."""
+    if name in __all__:
+        from vaswani import translator
+
+        return getattr(translator, name)
+    raise AttributeError(f"module 'vaswani' has no attribute {name!r}")

@@ -29,6 +29,8 @@ VERBS: Dict[str, Tuple[str, str]] = {
     "average": ("vaswani.average", "average the last checkpoints of a run into one"),
     "generate": ("vaswani.generate", "translate a test set with beam search"),
     "score": ("vaswani.score", "BLEU and chrF of translations, with their signatures"),
+    "pack": ("vaswani.pack", "a trained model as a folder that translates text anywhere"),
+    "translate": ("vaswani.translate", "text in, text out, with a packed model"),
     "reproduce": ("vaswani.reproduce", "a result of the paper from nothing, by the verbs above"),
     "demo-report": (
         "vaswani.demo_report",

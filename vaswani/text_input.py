@@ -1,0 +1,112 @@
+"""Raw text to translate: lines of files or of standard input, in windows."""
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import IO, Iterator, List, Optional, Sequence, Tuple
+
+from vaswani.corpus import text
+from vaswani.errors import UserError
+
+STDIN = Path("standard input")
+
+
+class Windows:
+    """The lines of a text, so many at a time; each window is given out once.
+
+    Args:
+        paths: the files, in order; none: standard input
+        size: lines of a window
+        first, last: the numbers of the first window and of the one after the last; None: all
+
+    Attributes:
+        digest: SHA-256 of the lines up to the end of the window that was given out last
+        lines: how many those are, without what lies before the first window
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], size: int, first: int = 0, last: Optional[int] = None
+    ) -> None:
+        self.paths, self.size = list(paths), size
+        self.first, self.last = first, last
+        self.digest = hashlib.sha256()
+        self.lines = 0
+        check_files(self.paths)
+        self.rest = self.read()
+
+    def __iter__(self) -> Iterator[Tuple[int, List[str]]]:
+        """The windows that are left: the number of the first line, from 1 in this shard; lines."""
+        return self.rest
+
+    def read(self) -> Iterator[Tuple[int, List[str]]]:
+        """All of them."""
+        window: List[str] = []
+        start = self.first * self.size
+        stop = None if self.last is None else self.last * self.size
+        for number, (path, place, line) in enumerate(raw_lines(self.paths)):
+            if number < start:
+                continue
+            if number == stop:
+                break
+            window.append(parse_line(line, path, place))
+            if len(window) == self.size:
+                yield self.given_out(window)
+                window = []
+        if window:
+            yield self.given_out(window)
+
+    def given_out(self, window: List[str]) -> Tuple[int, List[str]]:
+        """Count a window."""
+        first = self.lines + 1
+        self.lines += len(window)
+        self.digest.update("".join(line + "\n" for line in window).encode())
+        return first, window
+
+
+def raw_lines(paths: Sequence[Path]) -> Iterator[Tuple[Path, int, bytes]]:
+    """Every line of the files, or of standard input: where it stands, and its bytes."""
+    if not paths:
+        yield from numbered(sys.stdin.buffer, STDIN)
+    for path in paths:
+        with text.open_text([path]) as (stream,):
+            yield from numbered(stream, path)
+
+
+def numbered(stream: IO[bytes], path: Path) -> Iterator[Tuple[Path, int, bytes]]:
+    """The lines of a stream."""
+    number = 1
+    while line := text.next_line(stream, path, number):
+        yield path, number, line[:-1]
+        number += 1
+
+
+def parse_line(line: bytes, path: Path, number: int) -> str:
+    """The text of a line; UserError, with the place, if it is none."""
+    if b"\0" in line:
+        raise UserError(
+            f"{path}, line {number:,}, has a NUL byte, as UTF-16 and files that are no text have: "
+            "convert it to UTF-8"
+        )
+    found = text.decode(line, path, number)
+    text.check_line(found.rstrip("\r"), path, number)
+    return found
+
+
+def check_files(paths: Sequence[Path]) -> None:
+    """Raises UserError for what cannot be read as text; a pipe is looked at when it is read."""
+    for path in paths:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: give the files in it")
+        if not path.exists():
+            raise UserError(f"there is no file {path}")
+        if path.is_file():
+            text.check_form(path)
+
+
+def count_lines(paths: Sequence[Path]) -> int:
+    """The lines of files; UserError for what cannot be read twice."""
+    check_files(paths)
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path} is no ordinary file: its lines cannot be counted for shards")
+    return sum(text.count_lines(path) for path in paths)
