@@ -4,8 +4,8 @@
         --max-distance 16 …
 
 Self-attention learns a vector a_r for each distance r from query to key, and adds q · a_r to their
-product before the softmax (their equation 4); distances beyond ``--max-distance`` count as that. The
-paper's sinusoids stay. All else is the paper's model, whose classes are subclassed where it varies.
+product before the softmax (their equation 4); longer distances than ``--max-distance`` count as it.
+The paper's sinusoids stay. All else is the paper's model, subclassed where it varies.
 """
 
 from dataclasses import dataclass, field
