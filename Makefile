@@ -5,11 +5,13 @@
 #   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
 #   JOBS=auto            processes that run the tests, 4 at most (default: one a core)
 #   BENCH="train --full" what `make bench` measures (default: everything, in about 10 minutes)
+#   MUTANTS="NAME ..."   which planted bugs `make mutants` tries (default: all, in about 5 minutes)
 PYTHON ?=
 VENV ?= .venv
 PAIR ?= en-de
 BENCH ?=
 JOBS ?= auto
+MUTANTS ?=
 MULTI30K ?=
 
 export PYTHON VENV
@@ -19,7 +21,7 @@ PACKAGES := transformer_plugin vaswani
 # a file's tests stay in one process: they share what took long to make
 PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile
 
-.PHONY: setup demo test test-all check bench multi30k clean
+.PHONY: setup demo test test-all check bench mutants multi30k clean
 
 setup:
 	@scripts/setup.sh
@@ -42,6 +44,9 @@ check: setup
 
 bench: setup
 	@$(RUN) python -m benchmarks.run $(BENCH)
+
+mutants: setup
+	@$(RUN) python -m tests.mutants --jobs $(JOBS) $(MUTANTS)
 
 multi30k: setup
 	@$(RUN) scripts/multi30k.sh $(MULTI30K)

@@ -36,41 +36,27 @@ def configurations(device: str, cores: int) -> List[Configuration]:
 
 
 class Team:
-    """A system in one or more processes, which translate shares of the same batches at once.
+    """fairseq's model or ours in several processes, which translate shares of the same batches.
 
     Args:
         make, options: see :class:`benchmarks.worker.Worker`
-        how: threads of each process; and how many processes, unless the system has its own workers
+        cores: how many processes, and the most threads of one
     """
 
-    def __init__(self, make: Callable[..., Any], options: Dict[str, Any], how: Configuration):
-        self.deals_itself = make is CTranslate2
-        if self.deals_itself:
-            options = {**options, **how._asdict()}
-        environment = {"OMP_NUM_THREADS": str(how.threads)}
-        count = 1 if self.deals_itself else how.workers
-        self.workers = [Worker(make, options, environment) for _ in range(count)]
+    def __init__(self, make: Callable[..., Any], options: Dict[str, Any], cores: int) -> None:
+        environment = {"OMP_NUM_THREADS": str(cores)}
+        self.workers = [Worker(make, options, environment) for _ in range(cores)]
 
-    def translate(self, size: int, count: int) -> Dict[str, Any]:
-        """Seconds from the first begin to the last end, target tokens, hypotheses in order."""
-        for number, worker in enumerate(self.workers):
-            share = () if self.deals_itself else (number, len(self.workers))
-            worker.tell("prepare", size, count, *share)
-        for worker in self.workers:
-            worker.answer()
-        for worker in self.workers:
-            worker.tell("translate")
-        parts: List[Translated] = [worker.answer() for worker in self.workers]
-        found = {number: words for part in parts for number, words in part.hypotheses.items()}
-        return {
-            "seconds": max(p.ended for p in parts) - min(p.begun for p in parts),
-            "tokens": sum(len(words) for words in found.values()),
-            "hypotheses": [found[number] for number in sorted(found)],
-        }
+    def translate(self, how: Configuration, size: int, count: int) -> Dict[str, Any]:
+        """See :func:`all_at_once`."""
+        workers = self.workers[: how.workers]
+        for share, worker in enumerate(workers):
+            worker.tell("prepare", size, count, how.threads, share, how.workers)
+        return all_at_once(workers)
 
-    def peak_megabytes(self) -> float:
-        """Of all its processes together."""
-        return sum(worker.ask("peak_megabytes") for worker in self.workers)
+    def peak_megabytes(self, how: Configuration) -> float:
+        """Of the processes at work together."""
+        return sum(worker.ask("peak_megabytes") for worker in self.workers[: how.workers])
 
     def end(self) -> None:
         """End the processes."""
@@ -78,8 +64,58 @@ class Team:
             worker.end()
 
 
-Teams = Dict[str, Dict[Configuration, Any]]
-"""System → how its cores are used → its processes."""
+class Peer:
+    """CTranslate2, which has workers of its own: a process for each use of the cores.
+
+    Args:
+        options: of :class:`benchmarks.decoding.CTranslate2`
+        tried: the uses
+        reader: a process with the sentences
+    """
+
+    def __init__(self, options: Dict[str, Any], tried: List[Configuration], reader: Worker) -> None:
+        self.reader = reader
+        words, eos = reader.ask("target_words")
+        options = {**options, "words": words, "eos": eos}
+        self.workers = {
+            how: Worker(
+                CTranslate2, {**options, **how._asdict()}, {"OMP_NUM_THREADS": str(how.threads)}
+            )
+            for how in tried
+        }
+
+    def translate(self, how: Configuration, size: int, count: int) -> Dict[str, Any]:
+        """See :func:`all_at_once`."""
+        self.workers[how].tell("prepare", size, self.reader.ask("texts", count))
+        return all_at_once([self.workers[how]])
+
+    def peak_megabytes(self, how: Configuration) -> float:
+        """Of the process at work."""
+        return float(self.workers[how].ask("peak_megabytes"))
+
+    def end(self) -> None:
+        """End the processes."""
+        for worker in self.workers.values():
+            worker.end()
+
+
+def all_at_once(workers: List[Worker]) -> Dict[str, Any]:
+    """Let processes that were told to prepare translate, as soon as all have done so.
+
+    Returns:
+        Seconds from the first begin to the last end, target tokens, hypotheses in order.
+    """
+    for worker in workers:
+        worker.answer()
+    for worker in workers:
+        worker.tell("translate")
+    parts: List[Translated] = [worker.answer() for worker in workers]
+    found = {number: words for part in parts for number, words in part.hypotheses.items()}
+    return {
+        "seconds": max(p.ended for p in parts) - min(p.begun for p in parts),
+        "tokens": sum(len(words) for words in found.values()),
+        "hypotheses": [found[number] for number in sorted(found)],
+    }
 
 
 def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> Dict[str, Any]:
@@ -94,47 +130,45 @@ def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> Dict
         best, speeds = swept(teams, fitting, size, of)
         sweep += speeds
         rows += translated(teams, best, size, of, rounds=3)
-    for team in (team for teams_of in teams.values() for team in teams_of.values()):
+    for team in teams.values():
         team.end()
     note = (
-        "Each system has the cores used as is best for it, threads × processes (CTranslate2's own "
-        "workers); as here in one round before, tokens/s:\n\n" + markdown(sweep)
+        "Cores: threads × processes (CTranslate2: its own workers), for each system as is best for "
+        "it, which was seen in one round before; there, tokens/s:\n\n" + markdown(sweep)
     )
     return {"rows": rows, "sweep": sweep, "notes": [note], "checkpoint": checkpoint}
 
 
 def started(
     device: str, data: str, checkpoint: str, count: int, tried: List[Configuration]
-) -> Teams:
+) -> Dict[str, Any]:
     """The processes of all systems."""
-    common = {"checkpoint": checkpoint, "data": data, "device": device}
-    systems: Dict[str, Tuple[Callable[..., Any], Dict[str, Any]]] = {
-        name: (Decoding, {**common, "sentences": count, **options})
-        for name, options in SYSTEMS.items()
+    common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
+    most = max(how.workers for how in tried)
+    teams: Dict[str, Any] = {
+        name: Team(Decoding, {**common, **options}, most) for name, options in SYSTEMS.items()
     }
     try:
         folder = str(converted(Path(checkpoint), data))
         for precision in ("float32", "int8"):
-            options = {**common, "folder": folder, "precision": precision}
-            systems[f"CTranslate2 {precision}"] = (CTranslate2, options)
+            options = {"folder": folder, "device": device, "precision": precision}
+            reader = teams["fairseq"].workers[0]
+            teams[f"CTranslate2 {precision}"] = Peer(options, tried, reader)
     except ImportError:
         say("CTranslate2 is not installed and left out: pip install ctranslate2")
-    return {
-        name: {how: Team(make, options, how) for how in tried}
-        for name, (make, options) in systems.items()
-    }
+    return teams
 
 
 def swept(
-    teams: Teams, tried: List[Configuration], size: int, count: int
+    teams: Dict[str, Any], tried: List[Configuration], size: int, count: int
 ) -> Tuple[Dict[str, Configuration], List[Row]]:
     """The best use of the cores for each system by one round at one batch size; all speeds."""
     best, rows = {}, []
-    for name, team_of in teams.items():
+    for name, team in teams.items():
         speed = {}
         for how in tried:
-            team_of[how].translate(size, size)  # the first one is slow
-            found = team_of[how].translate(size, count)
+            team.translate(how, size, size * how.workers)  # the first time is slow
+            found = team.translate(how, size, count)
             speed[how] = found["tokens"] / found["seconds"]
             say(f"decode, batch {size}: {name}, {how}: {speed[how]:,.0f} tokens/s")
         best[name] = max(speed, key=lambda how: speed[how])
@@ -144,24 +178,24 @@ def swept(
 
 
 def translated(
-    teams: Teams, best: Dict[str, Configuration], size: int, count: int, rounds: int
+    teams: Dict[str, Any], best: Dict[str, Configuration], size: int, count: int, rounds: int
 ) -> List[Row]:
     """One row for each system at one batch size."""
     found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in teams}
     for number in range(rounds):
         for name, how in best.items():
-            found[name].append(teams[name][how].translate(size, count))
+            found[name].append(teams[name].translate(how, size, count))
             say(f"decode, batch {size}: round {number + 1} of {rounds}, {name}")
     rows = compare(found)
     reference = found["fairseq"][0]["hypotheses"]
-    scorer = next(iter(teams["fairseq"].values())).workers[0]
+    scorer = teams["fairseq"].workers[0]
     for row in rows:
         name = row["system"]
         share, gap = agreement(found[name][0]["hypotheses"], reference, scorer)
         row["ms/sentence"] = 1000 * found[name][-1]["seconds"] / count
         row["identical"] = f"{100 * share:.1f} %"
         row["largest score gap"] = gap
-        row["peak MB"] = teams[name][best[name]].peak_megabytes()
+        row["peak MB"] = teams[name].peak_megabytes(best[name])
     return [
         {
             "batch": size,

@@ -3,7 +3,7 @@
 import argparse
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from benchmarks.worker import peak_megabytes
 
@@ -71,13 +71,26 @@ class Decoding:
         numbers = list(range(min(sentences, len(dataset))))
         self.numbers = sorted(numbers, key=lambda i: -dataset.src_sizes[i])
 
-    def prepare(self, size: int, count: int, share: int = 0, shares: int = 1) -> None:
-        """Lay out this process's share of the first ``count`` sentences.
+    def texts(self, count: int) -> List[List[str]]:
+        """The first sentences as words, without the EOS."""
+        dataset, words = self.task.dataset("test"), self.task.source_dictionary
+        numbers = range(min(count, len(dataset)))
+        return [[words[t] for t in dataset[n]["source"].tolist()[:-1]] for n in numbers]
+
+    def target_words(self) -> Tuple[List[str], int]:
+        """The target dictionary, and the number of its EOS."""
+        words = self.task.target_dictionary
+        return list(words.symbols), words.eos()
+
+    def prepare(self, size: int, count: int, threads: int, share: int, shares: int) -> None:
+        """Lay out this process's share of the first ``count`` sentences, for so many threads.
 
         They are in batches of ``size``, longest first, dealt out in turn to ``shares`` processes.
         """
+        import torch
         from fairseq import utils
 
+        torch.set_num_threads(threads)
         dataset = self.task.dataset("test")
         chosen = [n for n in self.numbers if n < count]
         groups = [chosen[i : i + size] for i in range(0, len(chosen), size)][share::shares]
@@ -129,31 +142,32 @@ class Decoding:
 
 
 class CTranslate2:
-    """The same weights in CTranslate2, if it is installed.
+    """The same weights in CTranslate2, if it is installed; in a process without torch's threads.
 
     Args:
         folder: the converted model
-        data: the data-bin whose ``test`` part is translated
+        device: ``cpu`` or ``cuda``
         precision: ``float32`` or ``int8``
-        threads: of each worker, on a CPU
+        threads: of each of its workers, on a CPU
         workers: to which it deals out the batches by itself
+        words: the target dictionary's, by number
+        eos: the number of the end of a sentence
     """
 
     def __init__(
         self,
         folder: str,
-        data: str,
-        checkpoint: str,
         device: str,
         precision: str,
         threads: int,
         workers: int,
+        words: List[str],
+        eos: int,
     ) -> None:
         import ctranslate2
 
-        reader = Decoding(checkpoint, data, "cpu", "translation", "fairseq", sentences=10**9)
-        self.source, self.target = reader.task.source_dictionary, reader.task.target_dictionary
-        self.dataset = reader.task.dataset("test")
+        self.numbers = {word: number for number, word in enumerate(words)}
+        self.eos = eos
         self.model = ctranslate2.Translator(
             folder,
             device=device,
@@ -162,14 +176,9 @@ class CTranslate2:
             inter_threads=workers,
         )
 
-    def prepare(self, size: int, count: int) -> None:
-        """As :meth:`Decoding.prepare`; it sorts by length itself."""
-        numbers = range(min(count, len(self.dataset)))
-        # the encoder of fairseq's models reads the EOS too; the converter sees to it
-        self.size = size
-        self.texts = [
-            [self.source[t] for t in self.dataset[n]["source"].tolist()[:-1]] for n in numbers
-        ]
+    def prepare(self, size: int, texts: List[List[str]]) -> None:
+        """Lay out sentences; it sorts them by length, and deals them out in batches of ``size``."""
+        self.size, self.texts = size, texts
 
     def translate(self) -> Translated:
         """As :meth:`Decoding.translate`."""
@@ -180,7 +189,7 @@ class CTranslate2:
         )
         ended = time.perf_counter()
         words = [answer.hypotheses[0] for answer in answers]
-        found = [[self.target.index(word) for word in line] + [self.target.eos()] for line in words]
+        found = [[self.numbers[word] for word in line] + [self.eos] for line in words]
         return Translated(begun, ended, dict(enumerate(found)))
 
     def peak_megabytes(self) -> float:

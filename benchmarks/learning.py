@@ -20,6 +20,7 @@ Written are RESULTS/HARDWARE_DATE_learning.json, .md and .png.
 
 import argparse
 import glob
+import os
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -136,8 +137,10 @@ def report(args: argparse.Namespace) -> Dict[str, Any]:
         paths = [Path(path) for path in args.logs]
         wanted = [Wanted(label_of(path), [path], None) for path in paths]
     groups = groups_of(wanted, read_speeds(record, work) if record else {})
-    logs = {w.label: [str(path) for path in w.paths] for w in wanted}
-    source = f"{record}, {work}" if record else "no record was given, so there are no seconds"
+    logs = {w.label: [os.path.relpath(path) for path in w.paths] for w in wanted}
+    source = "no record was given, so there are no seconds"
+    if record:
+        source = f"{os.path.relpath(record)}, {work}"
     return {
         "rows": [row_of(group) for group in groups],
         "curves": {group.label: curve_of(group) for group in groups},

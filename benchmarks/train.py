@@ -111,7 +111,9 @@ class Training:
         other = make_trainer([*arguments, *(["--cpu"] if self.device == "cpu" else [])])
         weights = to_fairseq(self.trainer.model.state_dict())
         # what is missing are tables and, in official fairseq, copies of the same for a fast path
-        assert not other.model.load_state_dict(weights, strict=False).unexpected_keys
+        left_over = other.model.load_state_dict(weights, strict=False).unexpected_keys
+        if left_over:
+            raise RuntimeError(f"fairseq's model has no {', '.join(left_over)}")
         other.consolidate_optimizer()
         other.save_checkpoint(path, {})
 

@@ -12,6 +12,11 @@ set -euo pipefail
 
 run=${1:?usage: scripts/evaluate.sh RUN [--subset valid] [--beam 4 …]}
 shift
+command -v vaswani >/dev/null || {
+    echo "evaluate.sh: the command 'vaswani' is not installed; run 'make setup' and activate its" \
+        "environment (source .venv/bin/activate)" >&2
+    exit 1
+}
 subset="test"
 previous=
 for argument in "$@"; do

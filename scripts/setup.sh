@@ -67,6 +67,13 @@ pick_python() {
             if can_build; then return; fi
         done < <(candidates "$version")
     done
+    if [ -z "$first" ]; then
+        # a newer one alone is what a new system has
+        found=$(probe python3) && found=${found%% *} && [ "${found#3.}" -gt 12 ] &&
+            die "python3 is Python $found, but fairseq runs on 3.10, 3.11 and 3.12 only: install one" \
+                "of them beside it (uv python install 3.11, pyenv install 3.11, conda create python=3.11)," \
+                "which is then found, or name it: make setup PYTHON=/path/to/python3.11"
+    fi
     [ -n "$first" ] || die "no Python that runs, with its venv module, was found (looked for: $*);" \
         "install one (Debian, Ubuntu: apt install python3-venv python3-dev) or name it:" \
         "make setup PYTHON=/path/to/python3.11"
@@ -79,6 +86,9 @@ choose_python() {
     case ${PYTHON:-} in
     "") pick_python 3.11 3.12 3.10 ;;
     3.10 | 3.11 | 3.12) pick_python "$PYTHON" ;;
+    [0-9].[0-9]*)
+        die "PYTHON=$PYTHON: fairseq runs on Python 3.10, 3.11 and 3.12 only: name one of these."
+        ;;
     *)
         found=$(probe "$PYTHON") || die "PYTHON=$PYTHON does not run, or lacks its venv module;" \
             "name a Python 3.10, 3.11 or 3.12 that does, or leave PYTHON out."

@@ -24,6 +24,11 @@ if [ "$nodes" != 1 ]; then
     : "${MASTER:?NODES=$nodes: where do they meet? MASTER=HOST:PORT of the first}"
 fi
 
+command -v vaswani >/dev/null || {
+    echo "train.sh: the command 'vaswani' is not installed; run 'make setup' and activate its" \
+        "environment (source .venv/bin/activate)" >&2
+    exit 1
+}
 if [ "${NODE_RANK:-0}" = 0 ]; then
     vaswani prepare "$config" ${TEXT:+--text "$TEXT"}
 fi

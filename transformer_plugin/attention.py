@@ -4,12 +4,12 @@ Shape letters: B batch, T queries (target), S keys (source), H heads, D model wi
 K per-head width of queries and keys (d_k), V per-head width of values (d_v).
 
 Masks are **additive**: 0 where a query may look, -inf where it may not, of any shape that
-broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers. The causal
-mask over a whole sequence is so common that it has a name, :data:`CAUSAL`: the fused kernels then
-need no mask, and skip what it hides.
+broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers. The
+causal mask over a whole sequence (3.2.3) is asked for by ``is_causal``, as in torch: the fused
+kernels then need no mask, and skip what it hides.
 """
 
-from typing import Optional, Tuple, Union
+from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -21,15 +21,17 @@ from .linear import Linear
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
 
-CAUSAL = "causal"
-"""The mask of :func:`causal_mask` for as many queries as keys (section 3.2.3)."""
-
-Mask = Union[Tensor, str, None]
-"""Additive, broadcastable to [B, H, T, S]; or ``CAUSAL``; or None where all may look at all."""
+Mask = Optional[Tensor]
+"""Additive, broadcastable to [B, H, T, S]; None where all may look at all."""
 
 
 def readable_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, dropout: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
 ) -> Tuple[Tensor, Tensor]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V (equation 1).
 
@@ -39,12 +41,13 @@ def readable_attention(
         value: [B, H, S, V]
         mask: see :data:`Mask`
         dropout: probability with which a weight is set to zero
+        is_causal: the mask is that of :func:`causal_mask`, for as many queries as keys
 
     Returns:
         The attended values [B, H, T, V] and the weights before dropout [B, H, T, S].
     """
     scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5  # [B, H, T, S]
-    if isinstance(mask, str):
+    if is_causal:
         mask = causal_mask(query.size(2), like=scores)
     if mask is not None:
         scores = scores + mask
@@ -54,7 +57,12 @@ def readable_attention(
 
 
 def fast_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, dropout: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
 ) -> Tensor:
     """The same function by torch's fused kernels, which never store the weights.
 
@@ -63,9 +71,9 @@ def fast_attention(
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
         # a CPU's kernel is quicker in fp32 (one query: half the time), the conversion included
         with torch.autocast("cpu", enabled=False):
-            wide = fast_attention(query.float(), key.float(), value.float(), mask, dropout)
-        return wide.to(query.dtype)
-    if isinstance(mask, str):
+            in_fp32 = (query.float(), key.float(), value.float())
+            return fast_attention(*in_fp32, mask, dropout, is_causal).to(query.dtype)
+    if is_causal:
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
     if mask is not None:
         mask = mask.to(query.dtype)
@@ -172,6 +180,7 @@ class MultiHeadAttention(nn.Module):
         value: Tensor,
         mask: Mask,
         need_weights: bool,
+        is_causal: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Attention per head, heads joined, then W^O.
 
@@ -181,6 +190,7 @@ class MultiHeadAttention(nn.Module):
             value: [B, H, S, V]
             mask: see :data:`Mask`
             need_weights: also return the weights (takes the readable path)
+            is_causal: see :func:`readable_attention`
 
         Returns:
             [B, T, D], and the weights [B, H, T, S] or None.
@@ -188,9 +198,9 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout.rate
         weights = None
         if need_weights or self.implementation_for(query) == "readable":
-            heads, weights = readable_attention(query, key, value, mask, dropout)
+            heads, weights = readable_attention(query, key, value, mask, dropout, is_causal)
         else:
-            heads = fast_attention(query, key, value, mask, dropout)
+            heads = fast_attention(query, key, value, mask, dropout, is_causal)
         joined = heads.transpose(1, 2).flatten(2)  # [B, T, H·V]
         return self.out_proj(joined), weights if need_weights else None
 
@@ -213,6 +223,7 @@ class SelfAttention(MultiHeadAttention):
         mask: Mask = None,
         cache: Optional[LayerCache] = None,
         need_weights: bool = False,
+        is_causal: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Args:
             x: [B, T, D]
@@ -220,6 +231,7 @@ class SelfAttention(MultiHeadAttention):
             cache: in incremental decoding, keys and values of the earlier steps; those of ``x``
                 are put in too
             need_weights: also return the weights
+            is_causal: no position looks at later ones; for a whole sequence, without ``mask``
 
         Returns:
             [B, T, D], and the weights [B, H, T, S] or None.
@@ -228,7 +240,7 @@ class SelfAttention(MultiHeadAttention):
         if cache is not None:
             key_value = cache.extend(key_value)
         key, value = map(self.split_heads, key_value.split(self.sections, dim=-1))
-        return self.attend(self.split_heads(query), key, value, mask, need_weights)
+        return self.attend(self.split_heads(query), key, value, mask, need_weights, is_causal)
 
 
 class CrossAttention(MultiHeadAttention):

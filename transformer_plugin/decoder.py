@@ -10,7 +10,7 @@ import torch
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
-from .attention import CAUSAL, CrossAttention, Mask, SelfAttention, causal_mask
+from .attention import CrossAttention, Mask, SelfAttention, causal_mask
 from .cache import DecoderCache
 from .config import VaswaniTransformerConfig
 from .embedding import InputEmbedding, LearnedPositions
@@ -114,11 +114,17 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         cache = self.cache_in(incremental_state)
         seen = cache.length if cache else 0
         x = self.embedding(prev_output_tokens, skip=seen)
-        causal: Mask = CAUSAL if x.size(1) > 1 else None
-        if causal and seen:  # several new positions after earlier ones
-            causal = causal_mask(prev_output_tokens.size(1), like=x)[seen:]
+        mask: Mask = None
+        if seen and x.size(1) > 1:  # several new positions after earlier ones
+            mask = causal_mask(prev_output_tokens.size(1), like=x)[seen:]
         return self.run_layers(
-            x, causal, encoder_out, cache, need_head_weights, need_alignment=not self.training
+            x,
+            encoder_out,
+            cache,
+            mask,
+            is_causal=not seen and x.size(1) > 1,
+            need_head_weights=need_head_weights,
+            need_alignment=not self.training,
         )
 
     def step(self, words: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:
@@ -134,19 +140,23 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         """
         position = torch.full((1, 1), cache.length, device=words.device)
         x = self.embedding.at(position, words[:, None], length=cache.length + 1)
-        x, _ = self.run_layers(x, None, encoder_out, cache)
+        x, _ = self.run_layers(x, encoder_out, cache)
         return self.output_layer(x[:, 0])
 
     def run_layers(
         self,
         x: Tensor,
-        causal: Mask,
         encoder_out: EncoderOut,
         cache: Optional[DecoderCache],
+        mask: Mask = None,
+        is_causal: bool = False,
         need_head_weights: bool = False,
         need_alignment: bool = False,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """[B, T', D] through the stack; the weights asked for as in :meth:`forward`."""
+        """[B, T', D] through the stack; the weights asked for as in :meth:`forward`.
+
+        ``mask`` and ``is_causal``: see :class:`DecoderLayer`.
+        """
         memory = encoder_out["encoder_out"][0]
         memory_mask = encoder_out["encoder_mask"][0] if encoder_out["encoder_mask"] else None
         self_weights, cross_weights = [], []
@@ -154,11 +164,12 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
             is_last = index == len(self.layers) - 1
             x, self_attn, cross_attn = layer(
                 x,
-                causal,
+                mask,
                 memory,
                 memory_mask,
                 cache=cache.layer(index) if cache else None,
                 need_weights=(need_head_weights, need_head_weights or (is_last and need_alignment)),
+                is_causal=is_causal,
             )
             self_weights.append(self_attn)
             cross_weights.append(cross_attn)

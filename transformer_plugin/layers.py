@@ -120,26 +120,28 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        causal: Mask,
+        mask: Mask,
         memory: Tensor,
-        memory_mask: Optional[Tensor],
+        memory_mask: Mask,
         cache: Optional[LayerCache] = None,
         need_weights: Tuple[bool, bool] = (False, False),
+        is_causal: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
         """Args:
             x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
-            causal: hides later positions; None in incremental decoding
+            mask: hides positions of the target; None for ``is_causal``, and for one position
             memory: the encoder's output [B, S, D]; in beam search B may be the number of sentences
                 and that of ``x`` a multiple of it, see :class:`CrossAttention`
             memory_mask: additive, hides padding: [B, 1, 1, S]
             cache: in incremental decoding, this layer's keys and values; extended in place
             need_weights: whether to return the weights of self- and of cross-attention
+            is_causal: no position looks at later ones (3.2.3); for a whole sequence
 
         Returns:
             [B, T, D], the self-attention weights [B, H, T, T] or None, and the cross-attention
             weights [B, H, T, S] or None.
         """
-        attended, self_weights = self.self_attention(x, causal, cache, need_weights[0])
+        attended, self_weights = self.self_attention(x, mask, cache, need_weights[0], is_causal)
         x = self.after_self_attention(x, attended)
         attended, cross_weights = self.cross_attention(
             x, memory, memory_mask, cache, need_weights[1]

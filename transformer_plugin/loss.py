@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .linear import linear
+from .precision import without_autocast
 from .processor import choices_for
 
 
@@ -89,7 +90,7 @@ def projected_loss(
     """
     with torch.no_grad():
         dtype = (features[:1] @ weight[:1].t()).dtype  # what autocast makes of a product
-    with torch.autocast(features.device.type, enabled=False):
+    with without_autocast(features.device):
         if dtype == torch.float16 and torch.is_grad_enabled():
             logits = F.linear(features.to(dtype), weight.to(dtype))
             return LossSums(*LossOfLogits.apply(logits, target, epsilon, count_correct))

@@ -124,7 +124,11 @@ def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
 
 
 def embedding_table(rows: int, dim: int, padding_idx: int) -> nn.Embedding:
-    """A table [rows, dim] whose padding row stays zero in the input."""
+    """A table [rows, dim] whose padding row gets no gradient from being looked up.
+
+    Where the output matrix is the same table (3.4), the row is trained all the same, as a class
+    that is never right, and leaves zero; it reaches no real token, since pads are masked.
+    """
     return nn.Embedding(rows, dim, padding_idx=padding_idx)
 
 

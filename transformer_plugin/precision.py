@@ -17,13 +17,20 @@ logger = logging.getLogger(__name__)
 
 @lru_cache(maxsize=None)
 def has_bf16_units(device_type: str) -> bool:
-    """Whether the device multiplies bfloat16 in hardware; a lack of it is said once."""
+    """Whether the device is known to multiply bfloat16 in hardware; if not, it is said once."""
     if device_type == "cuda":
         present = torch.cuda.is_bf16_supported()
     elif device_type == "cpu":
         # Emulated bf16 is slower than fp32: the switch would cost time instead of saving it.
-        name = "_is_avx512_bf16_supported"
-        present = bool(getattr(torch.cpu, name, lambda: False)())
+        ask = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+        if ask is None:
+            logger.warning(
+                "--precision bf16: torch %s cannot tell whether this cpu has bf16 units; "
+                "using fp32",
+                torch.__version__,
+            )
+            return False
+        present = bool(ask())
     else:
         present = False
     if not present:
@@ -40,3 +47,10 @@ def autocast(precision: str, device: torch.device) -> ContextManager[object]:
     if precision == "bf16" and has_bf16_units(device.type):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
+
+
+def without_autocast(device: torch.device) -> ContextManager[object]:
+    """The context in which products are computed in the types they are given."""
+    if device.type == "meta":  # autocast refuses to be even switched off there
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)

@@ -135,11 +135,12 @@ class VaswaniTranslationTask(TranslationTask):
         extra = dict(extra_gen_cls_kwargs or {})
         gnmt = str(self.cfg.length_penalty) == "gnmt"
         attending = [n for n in ("print_alignment", "replace_unk") if getattr(args, n, None)]
-        if attending and gnmt:
-            logger.warning(
-                "--%s: decoding by fairseq's own search, with its length penalty, not "
-                "--length-penalty gnmt",
+        if attending:
+            logger.log(
+                logging.WARNING if gnmt else logging.INFO,
+                "--%s: decoding by fairseq's own search%s",
                 attending[0].replace("_", "-"),
+                ", with its length penalty, not --length-penalty gnmt" if gnmt else "",
             )
         if seq_gen_cls is None and not attending and not getattr(args, "score_reference", False):
             seq_gen_cls = VaswaniSequenceGenerator

@@ -14,6 +14,8 @@ BYTES_A_PARAMETER, SAVED_A_PARAMETER = 16, 12
 #: themselves, and the length of sentence that attention weights are reckoned with
 RESERVED_BYTES = 1.5e9
 LONG_SENTENCE = 256
+#: of a GPU's memory, what a plan uses: sentences and the allocator's gaps differ between batches
+HEADROOM = 0.9
 #: fairseq leaves out sentences longer than max_tokens; tensor2tensor trained on up to 256 tokens
 LEAST_TOKENS = 256
 #: footnote 5: what a P100 sustains, in operations a second
@@ -102,32 +104,76 @@ def training_flops(
     return 3 * updates * forward
 
 
-def activation_bytes(sizes: Sizes) -> float:
-    """Memory that one source and one target position need until the backward pass, in float32.
+@dataclass(frozen=True)
+class Kept:
+    """What of an update is in memory, as the experiment computes it."""
 
-    An estimate for attention as the formula reads (the fused kernels need less). An attention block
-    keeps queries, keys, values and their weighted mean, 4 hk; its input, output, sum and norm, 4 d;
-    the weights of a long sentence, hS. The feed-forward block keeps 2 f and 4 d. A decoder layer
-    has two attention blocks. The output keeps logits, log-probabilities and their gradient, 3 V.
+    #: bytes of a number that a product reads or writes: 2 in bf16 and fp16
+    narrow: int = 4
+    #: attention weights, [H, T, S] a sentence; the fused kernels keep none
+    weights: bool = True
+    #: the logits of a whole batch; our criterion with our model makes some rows at a time
+    logits: bool = True
+    #: these rows, and those of them whose softmax is taken at a time
+    rows: Tuple[int, int] = (0, 0)
+
+
+def activation_bytes(sizes: Sizes, kept: Kept) -> float:
+    """Memory that one source and one target position need until the backward pass (an estimate).
+
+    An attention block keeps queries, keys, values and their weighted mean, 4 hk, and 2 d more of
+    what its products read; a feed-forward block 2 f and 2 d. Both keep a sum and a norm, 2 d in
+    float32. Where attention is as the formula reads, its block has the weights of a long sentence,
+    hS, in float32 and once more in bf16. A decoder layer has two attention blocks. Logits that are
+    kept come with log-probabilities and their gradient, 3 V.
     """
+    wide = 4 * 2 * sizes.d
+    copies = 4 + (kept.narrow if kept.narrow < 4 else 0)
 
     def layer(heads: int, inner: int, blocks: int) -> float:
-        attention = 4 * sizes.projected(heads) + 4 * sizes.d + heads * LONG_SENTENCE
-        return blocks * attention + 2 * inner + 4 * sizes.d
+        products = 4 * sizes.projected(heads) + 2 * sizes.d
+        weights = copies * heads * LONG_SENTENCE if kept.weights else 0
+        attention = kept.narrow * products + wide + weights
+        return blocks * attention + kept.narrow * (2 * inner + 2 * sizes.d) + wide
 
     encoder = sizes.encoder_layers * layer(sizes.encoder_heads, sizes.encoder_f, 1)
     decoder = sizes.decoder_layers * layer(sizes.decoder_heads, sizes.decoder_f, 2)
-    return 4 * (encoder + decoder + 3 * sizes.vocabulary)
+    return encoder + decoder + (4 * 3 * sizes.vocabulary if kept.logits else 0)
 
 
-def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int) -> float:
-    """Memory of one GPU in training with ``max_tokens`` padded tokens a batch (an estimate)."""
-    return RESERVED_BYTES + BYTES_A_PARAMETER * parameters + max_tokens * activation_bytes(sizes)
+def output_bytes(sizes: Sizes, max_tokens: int, kept: Kept) -> float:
+    """Memory of the loss, in float32, where logits are not kept.
+
+    The logits of some rows, the probabilities of some of these and what they are made from; and the
+    gradient of the output matrix, which is made with them and copied once in the backward pass.
+    """
+    if kept.logits:
+        return 0.0
+    product, softmax = (min(max_tokens, rows) for rows in kept.rows)
+    return 4.0 * sizes.vocabulary * (product + 2 * softmax + 2 * sizes.d)
 
 
-def tokens_that_fit(sizes: Sizes, parameters: int, memory: float) -> int:
-    """The largest ``max_tokens`` in ``memory`` bytes; negative if the model does not fit."""
-    return int((memory - memory_bytes(sizes, parameters, 0)) // activation_bytes(sizes))
+def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, kept: Kept) -> float:
+    """Memory of one GPU in training with ``max_tokens`` padded tokens a batch (an estimate).
+
+    In bf16 the matrices are there once more, in that type.
+    """
+    bytes_a_parameter = BYTES_A_PARAMETER + (kept.narrow if kept.narrow < 4 else 0)
+    fixed = RESERVED_BYTES + bytes_a_parameter * parameters
+    batch = max_tokens * activation_bytes(sizes, kept)
+    return fixed + output_bytes(sizes, max_tokens, kept) + batch
+
+
+def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, kept: Kept) -> int:
+    """The largest ``max_tokens`` in ``memory`` bytes; -1 if the model does not fit."""
+    least, most = -1, int(memory // activation_bytes(sizes, kept)) + 1
+    while most - least > 1:
+        middle = (least + most) // 2
+        if memory_bytes(sizes, parameters, middle, kept) <= memory:
+            least = middle
+        else:
+            most = middle
+    return least
 
 
 def share_out(padded: float, gpus: int, most: int) -> Tuple[int, int]:

@@ -97,15 +97,35 @@ def count_parameters(config: Any, task: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def most_tokens(sizes: arithmetic.Sizes, parameters: int, memory: float) -> int:
-    """The padded tokens of a batch that fit into ``memory`` GB.
+def kept_by(config: Any) -> arithmetic.Kept:
+    """What an update of an experiment keeps in memory on a GPU."""
+    from transformer_plugin.processor import choices_for
+
+    gpu = choices_for("cuda")
+    ours = str(config.model._name).startswith("vaswani_transformer")
+    in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
+    our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
+    return arithmetic.Kept(
+        narrow=2 if in_16_bits else 4,
+        weights=not ours or config.model.attention_impl == "readable",
+        logits=not (ours and our_loss) or bool(config.common.fp16),
+        rows=(gpu.product_rows, gpu.softmax_rows),
+    )
+
+
+def most_tokens(
+    sizes: arithmetic.Sizes, parameters: int, memory: float, kept: arithmetic.Kept
+) -> int:
+    """The padded tokens of a batch that fit into ``memory`` GB, with some headroom.
 
     Raises:
         UserError: fewer than a training can do with.
     """
-    most = arithmetic.tokens_that_fit(sizes, parameters, memory * 1e9)
+    usable = memory * 1e9 * arithmetic.HEADROOM
+    most = arithmetic.tokens_that_fit(sizes, parameters, usable, kept)
     if most < arithmetic.LEAST_TOKENS:
-        need = arithmetic.memory_bytes(sizes, parameters, arithmetic.LEAST_TOKENS) / 1e9
+        need = arithmetic.memory_bytes(sizes, parameters, arithmetic.LEAST_TOKENS, kept)
+        need /= 1e9 * arithmetic.HEADROOM
         raise UserError(
             f"{memory:g} GB are too little: this model's {parameters / 1e6:.1f}M parameters and "
             f"batches of {arithmetic.LEAST_TOKENS} tokens need about {need:.1f} GB on each GPU"

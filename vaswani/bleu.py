@@ -32,13 +32,19 @@ Row = Dict[str, Any]
 
 
 def row(label: str, score: Any, signature: Any) -> Row:
-    """One line of the table, as it goes to JSON: a score from 0 to 100 and how it was had."""
-    return {
+    """One line of the table, as it goes to JSON: a score from 0 to 100 and how it was had.
+
+    Of BLEU also its brevity penalty and the translations' length by the references'.
+    """
+    found = {
         "label": label,
         "score": round(score.score, 2),
         "text": str(score),
         "signature": str(signature),
     }
+    if hasattr(score, "bp"):
+        found.update(brevity_penalty=round(score.bp, 4), length_ratio=round(score.ratio, 4))
+    return found
 
 
 def tokenised_metric() -> Any:

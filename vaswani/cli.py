@@ -23,6 +23,7 @@ from vaswani.files import NO_SPACE
 VERBS: Dict[str, Tuple[str, str]] = {
     "plugin-dir": ("vaswani.plugin_dir", "print the folder for fairseq's --user-dir"),
     "prepare": ("vaswani.prepare", "text → tokens → BPE → data-bin"),
+    "new": ("vaswani.new", "write an experiment for your own prepared text"),
     "plan": ("vaswani.plan", "what a training takes: batch, memory, hours, operations, disk"),
     "train": ("vaswani.train", "train one experiment; continues where it stopped"),
     "average": ("vaswani.average", "average the last checkpoints of a run into one"),

@@ -37,7 +37,10 @@ def environment() -> Dict[str, Any]:
 
 def commit() -> Optional[str]:
     """The repository's commit, ``+changes`` if files differ from it; None outside a repository."""
-    here = str(Path(__file__).resolve().parent)
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():  # installed, perhaps inside somebody else's repository
+        return None
+    here = str(root)
     try:
         head = subprocess.run(
             ["git", "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True

@@ -11,7 +11,11 @@ from typing import Any, Dict, List, Sequence
 
 from vaswani.errors import UserError
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+_HERE = Path(__file__).resolve().parent
+#: the shipped ones: inside an installed package, beside it in a checkout
+CONFIGS = next(
+    folder / "configs" for folder in (_HERE, _HERE.parent) if (folder / "configs").is_dir()
+)
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -30,10 +34,17 @@ def config_folders(kind: str = "") -> List[Path]:
     return [folder / kind for folder in (Path("configs"), CONFIGS)]
 
 
+def experiment_paths(stem: str, kind: str = "") -> List[Path]:
+    """Where the file of a name may lie: in ``config_folders``; of an experiment also here."""
+    folders = [*config_folders(kind), *([] if kind else [Path()])]
+    return [folder / f"{stem}.yaml" for folder in folders]
+
+
 def find_config(name: str, kind: str = "") -> Path:
     """The YAML file of an experiment (``kind`` empty) or of a data recipe (``kind`` "data").
 
-    ``name`` is a path, or a name in one of ``config_folders``.
+    ``name`` is a path, or a name in one of ``config_folders``; of an experiment also NAME.yaml in
+    the current folder.
 
     Raises:
         UserError: no such file; names what is near.
@@ -44,9 +55,10 @@ def find_config(name: str, kind: str = "") -> Path:
     stem = spelt(path.name[: -len(path.suffix)] if path.suffix in (".yaml", ".yml") else path.name)
     known: List[str] = []
     if path.parent == Path("."):
+        for path in experiment_paths(stem, kind):
+            if path.is_file():
+                return path
         for folder in config_folders(kind):
-            if (folder / f"{stem}.yaml").is_file():
-                return folder / f"{stem}.yaml"
             known += [found.stem for found in sorted(folder.glob("*.yaml"))]
     known = list(dict.fromkeys(known))
     what = "data recipe" if kind == "data" else "experiment"

@@ -46,26 +46,31 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
     Raises:
         UserError: an unknown section, component or key, or a value of the wrong type.
     """
+    table = read_yaml(path)
+    refuse_other_tables(table, path)
+    return config_of(table, str(path), overrides)
+
+
+def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
+    """As ``experiment_config``, of a table that was read already; ``where`` from, for messages."""
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    table = read_yaml(path)
-    refuse_other_tables(table, path)
-    table.pop("hydra", None)  # hydra's own settings
+    table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
     try:
         given = OmegaConf.create(table)
         for changed, value in checked_overrides(overrides).items():
             OmegaConf.update(given, changed, value, merge=True)
         given = OmegaConf.to_container(given)
-        check_names(given, str(path))
+        check_names(given, where)
         config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)
         config = completed(config)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None)
-        where = f"{path}: {key}" if key else str(path)
-        raise UserError(f"{where}: {str(error).splitlines()[0]}") from None
+        key = f": {key}" if key else ""
+        raise UserError(f"{where}{key}: {str(error).splitlines()[0]}") from None
     check_config(config)
     return config
 

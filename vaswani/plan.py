@@ -16,10 +16,18 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani import arithmetic
-from vaswani.batching import Batch, choose_batch, count_parameters, most_tokens, training_text
+from vaswani.batching import (
+    Batch,
+    choose_batch,
+    count_parameters,
+    kept_by,
+    most_tokens,
+    training_text,
+)
 from vaswani.build_errors import named_by_section
+from vaswani.disk_plan import disk, disk_text, whole_disk
 from vaswani.errors import UserError
-from vaswani.experiment import find_config
+from vaswani.experiment import CONFIGS, find_config
 from vaswani.files import atomic_write
 from vaswani.outputs import is_report, output_file, writing
 
@@ -90,7 +98,8 @@ def plan(args: argparse.Namespace) -> Dict[str, Any]:
         text = training_text(config, args.data)
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = count_parameters(config, text.task)
-    most = most_tokens(sizes, parameters, args.memory)
+    kept = kept_by(config)
+    most = most_tokens(sizes, parameters, args.memory, kept)
     batch = choose_batch(config, text, args.gpus, most)
     found = {
         "experiment": path.stem,
@@ -101,7 +110,10 @@ def plan(args: argparse.Namespace) -> Dict[str, Any]:
         "parameters": parameters,
         **vars(batch),
         "updates": config.optimization.max_update,
-        "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens),
+        "precision": "fp32" if kept.narrow == 4 else "16 bits",
+        "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens, kept),
+        "token_bytes": arithmetic.activation_bytes(sizes, kept),
+        "output_bytes": arithmetic.output_bytes(sizes, batch.max_tokens, kept),
         "flops": arithmetic.training_flops(
             sizes,
             config.optimization.max_update,
@@ -112,11 +124,12 @@ def plan(args: argparse.Namespace) -> Dict[str, Any]:
         **time_and_cost(config, batch, args.gpus, args.tokens_per_second),
         **disk(config.checkpoint, parameters, config.optimization.max_update, batch),
     }
-    found["command"] = command(args, batch)
+    found.update(whole_disk(args.config, found["disk_bytes"], text.folder is None))
+    found["command"] = command(args, batch, text.folder is not None)
     return found
 
 
-# ---- time, operations, disk -----------------------------------------------------------------
+# ---- time and operations ------------------------------------------------------------------------
 
 
 def paper_size(config: Any) -> Optional[str]:
@@ -155,31 +168,13 @@ def time_and_cost(
     return found
 
 
-def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[str, Any]:
-    """How many checkpoints lie there at most, and their bytes with an average (weights alone).
+def command(args: argparse.Namespace, batch: Batch, prepared: bool) -> str:
+    """The line that trains as planned, and prepares the data where it is not there yet.
 
-    One more is written aside before it replaces another.
+    (An installed package has no scripts.)
     """
-    kept = int(not checkpoint.no_last_checkpoints) + 1
-    if checkpoint.save_interval_updates > 0:
-        written = updates // checkpoint.save_interval_updates
-        limit = checkpoint.keep_interval_updates
-        kept += min(written, limit) if limit > 0 else written
-    if not checkpoint.no_epoch_checkpoints:
-        epochs = updates // batch.updates_an_epoch if batch.updates_an_epoch else 0
-        limit = checkpoint.keep_last_epochs
-        kept += min(epochs, limit) if limit > 0 else epochs
-    size = parameters * arithmetic.SAVED_A_PARAMETER
-    return {
-        "checkpoint_bytes": size,
-        "checkpoints": kept,
-        "disk_bytes": (kept + 1) * size + 4 * parameters,
-    }
-
-
-def command(args: argparse.Namespace, batch: Batch) -> str:
-    """The line that trains as planned; data that was named is there already."""
-    start = ["vaswani", "train"] if args.data else ["scripts/train.sh"]
+    script = not prepared and (CONFIGS.parent / "scripts" / "train.sh").is_file()
+    start = ["scripts/train.sh"] if script else ["vaswani", "train"]
     chosen = [f"task.data={args.data}"] if args.data else []
     chosen.append(f"dataset.max_tokens={batch.max_tokens}")
     chosen.append(f"optimization.update_freq=[{batch.update_freq}]")
@@ -192,13 +187,7 @@ def command(args: argparse.Namespace, batch: Batch) -> str:
 def table(found: Dict[str, Any]) -> str:
     """The plan in lines of ``what  how much``, the command last."""
     rows = [*batch_rows(found), ("memory", memory_text(found)), *time_rows(found)]
-    rows.append(
-        (
-            "disk",
-            f"{found['disk_bytes'] / GB:.1f} GB: {found['checkpoints']} checkpoints of "
-            f"{found['checkpoint_bytes'] / GB:.2f} GB, one being written, and an average",
-        )
-    )
+    rows.append(("disk", disk_text(found)))
     head = f"{found['experiment']} on {found['gpus']} GPUs of {found['memory_gb']:g} GB"
     lines = [f"  {name:<13}{said}" for name, said in rows]
     return "\n".join([head, *lines, "", found["command"]])
@@ -229,15 +218,16 @@ def batch_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
 
 
 def memory_text(found: Dict[str, Any]) -> str:
-    """The estimate, and the formula behind it."""
-    model = found["parameters"] * arithmetic.BYTES_A_PARAMETER / GB
-    reserved = arithmetic.RESERVED_BYTES / GB
-    rest = found["memory_bytes"] / GB - model - reserved
+    """The estimate, and what it is made of."""
+    reserved, output = arithmetic.RESERVED_BYTES / GB, found["output_bytes"] / GB
+    tokens = found["max_tokens"] * found["token_bytes"] / GB
+    model = found["memory_bytes"] / GB - reserved - output - tokens
     return (
-        f"about {found['memory_bytes'] / GB:.1f} GB a GPU (an estimate): "
-        f"{found['parameters'] / 1e6:.1f}M parameters × {arithmetic.BYTES_A_PARAMETER} bytes = "
-        f"{model:.1f}, {found['max_tokens']:,} tokens × {rest * 1e6 / found['max_tokens']:,.0f} kB "
-        f"= {rest:.1f}, reserved {reserved:.1f}"
+        f"about {found['memory_bytes'] / GB:.1f} GB of {found['memory_gb']:g} a GPU (an estimate "
+        f"for {found['precision']}): {found['parameters'] / 1e6:.1f}M parameters × "
+        f"{model * 1e9 / found['parameters']:.0f} bytes = {model:.1f}, {found['max_tokens']:,} "
+        f"tokens × {found['token_bytes'] / 1e3:,.0f} kB = {tokens:.1f}, output and loss "
+        f"{output:.1f}, reserved {reserved:.1f}"
     )
 
 
@@ -251,7 +241,8 @@ def time_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
     else:
         time = (
             f"{seconds / 3600:,.1f} hours on {found['gpus']} of the paper's P100 "
-            f"({PAPER[size][0]} s an update on {arithmetic.PAPER_GPUS}, 5.2)"
+            f"({PAPER[size][0]} s an update on {arithmetic.PAPER_GPUS}, 5.2); for other hardware "
+            "give --tokens-per-second"
         )
     operations = f"{own:.1e} by the model's arithmetic, {own / found['updates']:.1e} an update"
     if seconds:

@@ -5,6 +5,7 @@
     vaswani prepare wmt14_en_de                      a public corpus (docs/wmt14-data.md)
     vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
+    vaswani prepare --like data/mine --test PREFIX --out data/more  the same codes and dictionary
 
 Each stage (raw, of archives; text, tok, codes, bpe, data-bin) is skipped where its result is there
 for the same inputs and options. Text is streamed, over --workers processes. What is in the way of a
@@ -21,6 +22,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 from vaswani.corpus import plan, stage, steps, text
 from vaswani.corpus.bar import cpu_seconds
 from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
+from vaswani.corpus.like import find_like, recipe_like, taken_over
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
 from vaswani.corpus.parallel import affordable, cores
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
@@ -62,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target-lang", metavar="LANG")
     for split in text.SPLITS:
         parser.add_argument(f"--{split}", metavar="PREFIX", help=f"your {split} text: PREFIX.LANG")
+    parser.add_argument(
+        "--like", metavar="DATA|RUN", help="with the codes, dictionary and recipe of other text"
+    )
     parser.add_argument("--tokenised", action="store_true", help="your text is tokens already")
     parser.add_argument("--bpe", type=int, metavar="N", help="merges of the joint BPE")
     parser.add_argument("--max-words", type=int, metavar="N", help="leave longer pairs out")
@@ -103,12 +108,20 @@ def job_of(args: argparse.Namespace) -> Job:
     own = {item.name: getattr(args, item.name, None) for item in fields(Recipe)}
     own["tokenised"] = args.tokenised or None
     own["archives"] = None  # of that name there is an option, but it says where they lie
+    own["like"] = None
     for option, least in (("workers", 1), ("show_dropped", 0)):
         if getattr(args, option) < least:
             said = f"--{option.replace('_', '-')} is {getattr(args, option)}"
             raise UserError(f"{said}, but must be at least {least}")
     workers = affordable(args.workers)
-    if args.name is None:
+    like = None
+    if args.like:
+        if args.name or not args.out:
+            raise UserError("--like takes your own text: no name of a recipe, but --out DIR")
+        before = find_like(args.like)
+        like, folder = taken_over(before), Path(args.out)
+        recipe = recipe_like(args.like, before, own)
+    elif args.name is None:
         if not args.out:
             raise UserError("give the name of a recipe, or your own text with --out DIR")
         recipe, folder = recipe_from(own, "the arguments"), Path(args.out)
@@ -117,11 +130,14 @@ def job_of(args: argparse.Namespace) -> Job:
         changed = {key: value for key, value in own.items() if value is not None}
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {args.name} with options")
         folder = Path(args.out) if args.out else folder
+        like = taken_over(find_like(recipe.like)) if recipe.like else None
     if args.text and (recipe.generate or recipe.archives):
         raise UserError("--text names the folder of text files, but this recipe has none")
     if not recipe.archives and (args.manifest or args.test_sets != "archives"):
         raise UserError("--manifest and --test-sets are about archives, but these are text files")
     parts, read = {}, {}
+    if like:
+        read.update({"codes": like.codes, "dictionary": like.dictionary})
     if args.name and Path(args.name).is_file():
         read["recipe"] = Path(args.name)
     if recipe.archives:
@@ -131,7 +147,7 @@ def job_of(args: argparse.Namespace) -> Job:
             if recipe.parts(split):
                 parts[split] = choose(manifest, recipe.parts(split), f"the recipe's {split} set")
     sacrebleu = args.test_sets == "sacrebleu"
-    return Job(recipe, folder, workers, parts, Path(args.archives), sacrebleu, read)
+    return Job(recipe, folder, workers, parts, Path(args.archives), sacrebleu, like, read)
 
 
 def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:
@@ -208,13 +224,16 @@ def plan_stages(
         name: [asdict(found) for split in recipe.splits if (found := recipe.limits(split, name))]
         for name in ("tok", "bpe")
     }
-    codes = [recipe.bpe, recipe.bpe_counts]
+    codes: List[Any] = [recipe.bpe, recipe.bpe_counts]
+    dictionary: Any = recipe.dictionary
+    if job.like:
+        codes, dictionary = [*codes, job.like.hashes[0]], [dictionary, job.like.hashes[1]]
     stages += [
         Stage("text", at_text, make_text),
         Stage("tok", [at_tok, limits["tok"]], lambda out: steps.make_tokens(job, out)),
         Stage("codes", codes, lambda out: steps.make_codes(job, out)),
         Stage("bpe", limits["bpe"], lambda out: steps.make_bpe(job, out)),
-        Stage("data-bin", recipe.dictionary, lambda out: steps.make_data_bin(job, out)),
+        Stage("data-bin", dictionary, lambda out: steps.make_data_bin(job, out)),
     ]
     return key, stages, sources
 
@@ -230,7 +249,7 @@ def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[S
         return
     pairs = job.recipe.about_pairs or 0
     if not pairs and "raw" not in undone:
-        pairs = steps.count_pairs(sources["train"])
+        pairs = steps.count_pairs(sources.get("train", []))
     pairs = min(pairs, job.recipe.limit or pairs)
     if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
         print(plan.plan(job, pairs, undone), file=sys.stderr)

@@ -22,6 +22,8 @@ from vaswani.outputs import is_report, output_file, writing
 from vaswani.score_input import Material, Sides, looks_tokenised, of_files, of_run
 
 SHOWN = 20
+#: the brevity penalty below which it is worth a word
+SHORT = 0.95
 LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
 
 
@@ -65,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     with writing(path), atomic_write(path) as stream:
         json.dump(report, stream, indent=1)
     print("\n".join(lines))
+    if short := too_short(results):
+        print(short, file=sys.stderr)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
@@ -138,9 +142,11 @@ def compound_split(material: Material) -> Dict[str, bleu.Row]:
     """The rows of compound-split BLEU: from text, where there is any.
 
     Raises:
-        UserError: hyphens that are split already, or no language.
+        UserError: hyphens that are split already, no language, or another than German.
     """
     text, tokens = material.text, material.tokens
+    if material.pair and material.pair[1] != "de":
+        raise UserError("the authors' script is for German; no paper splits other compounds")
     if text and material.pair:
         return bleu.compound_split_rows(text.hypotheses, text.references, material.pair[1])
     if text:
@@ -189,6 +195,20 @@ def table(rows: Dict[str, bleu.Row]) -> List[str]:
         detail = row["signature"] if by_sacrebleu else row["text"].split(" ", 3)[3]
         lines.append(f"{row['label']:<46}{row['score']:6.2f}   {detail}")
     return lines
+
+
+def too_short(rows: Dict[str, bleu.Row]) -> str:
+    """What it means that translations are much shorter than their references; empty if not."""
+    row = rows.get("bleu") or rows.get("bleu_tokenised")
+    if not row or row["brevity_penalty"] >= SHORT:
+        return ""
+    whole = row["score"] / row["brevity_penalty"] if row["brevity_penalty"] else 0.0
+    return (
+        f"too short: the translations have {row['length_ratio']:.0%} of the references' length, "
+        f"and BLEU's brevity penalty of {row['brevity_penalty']:.2f} makes {row['score']:.1f} of "
+        f"{whole:.1f}. The model ends sentences too early: training longer helps most, a larger "
+        "--lenpen of 'vaswani generate' (1.0, 1.2) a little"
+    )
 
 
 def compare(material: Material, other: Material) -> Dict[str, Any]:

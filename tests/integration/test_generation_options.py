@@ -67,8 +67,12 @@ def test_interactive_says_the_same(tiny_data_bin, trained, plain):
         assert float(columns[0]) == pytest.approx(expected, abs=1e-4)
 
 
-def test_hard_alignment_points_at_words_of_the_source(tiny_data_bin, trained):
-    lines = stock.generate(tiny_data_bin, trained, "--print-alignment")
+def test_hard_alignment_points_at_words_of_the_source(tiny_data_bin, trained, caplog):
+    with caplog.at_level("INFO", logger="transformer_plugin.task"):
+        lines = stock.generate(
+            tiny_data_bin, trained, "--print-alignment", "--task", "vaswani_translation"
+        )
+    assert "--print-alignment: decoding by fairseq's own search" in caplog.messages
     words, sources = hypotheses(lines), stock.results(lines, "S")
     for number, (column,) in stock.results(lines, "A").items():
         pairs = [tuple(map(int, pair.split("-"))) for pair in column.split()]

@@ -50,7 +50,8 @@ def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
     # 5.2: 0.4 s × 100,000 and 1.0 s × 300,000 updates; Table 2's operations
     hours, flops = ("83.3", "2.3e+19") if size == "big" else ("11.1", "3.3e+18")
     assert f"{hours} hours on 8 of the paper's P100" in said and f"Table 2 has {flops}" in said
-    assert "GB in data/wmt14" in said and "checkpoints of" in said, "disk for both"
+    assert "GB in data/wmt14" in said and "GB free here" in said, "disk for both"
+    assert all(f"{what} " in said for what in ("prepared text", "archives", "checkpoints"))
     assert not list(nowhere.iterdir())
 
 

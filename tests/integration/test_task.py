@@ -131,7 +131,7 @@ def test_the_plan_is_what_training_then_sees(wish, experiment, capsys):
     else:
         assert (plan["max_tokens"], plan["update_freq"]) == (600, 1)
     with stock.fresh_process():
-        assert cli.main(["train", *shlex.split(plan["command"])[1:]]) == 0
+        assert cli.main(shlex.split(plan["command"])[1:]) == 0
     errors = capsys.readouterr().err
     assert "warning" not in errors
     log = Path("runs/one/train.log").read_text(encoding="utf-8")

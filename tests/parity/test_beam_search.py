@@ -129,6 +129,7 @@ def test_generator_equals_slow_search(cls: Any, seed: int, beam: int, lenpen: fl
             assert_equal(hypotheses, slow_beam_search(model, words, beam, lenpen, max_len))
 
 
+@pytest.mark.paper("6.1")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
     "beam,alpha,extra,wanted", [(1, 0.6, 6, 1), (4, 0.6, 9, 1), (4, 0.6, 9, 4), (3, 2.0, 9, 2)]

@@ -61,6 +61,7 @@ def loss_and_gradients(
     return loss.detach(), sample_size, gradients, log
 
 
+@pytest.mark.paper("5.4")
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
 def test_formula(dtype: torch.dtype, tolerance: float, epsilon: float) -> None:

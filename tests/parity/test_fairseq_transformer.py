@@ -77,6 +77,7 @@ def copy_linear(weight: Tensor, bias: Tensor, linear: nn.Linear) -> None:
     linear.bias.copy_(bias)
 
 
+@pytest.mark.paper("3.1", "3.2.2", "3.3")
 @pytest.mark.parametrize("dtype,atol", [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 def test_equal_to_fairseq(dtype: torch.dtype, atol: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """With our positions as a table in fairseq's model, and its softmax in the model's precision.

@@ -77,6 +77,7 @@ def test_reference_parameters_are_all_ours() -> None:
     assert count == sum(p.numel() for p in reference(ours).parameters())
 
 
+@pytest.mark.paper("3.1", "3.2.2", "3.3", "figure 1")
 @pytest.mark.parametrize("dtype,atol", [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("implementation", ["readable", "fast"])
 def test_equal_to_nn_transformer(dtype: torch.dtype, atol: float, implementation: str) -> None:

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
+from tests.models import small_model
 from transformer_plugin.attention import (
-    CAUSAL,
     CrossAttention,
+    MultiHeadAttention,
     SelfAttention,
     causal_mask,
     fast_attention,
@@ -15,12 +16,14 @@ from transformer_plugin.attention import (
     readable_attention,
 )
 from transformer_plugin.cache import DecoderCache
+from transformer_plugin.dropout import Dropout
 
 
 def random_heads(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+@pytest.mark.paper("3.2.1")
 def test_equation_1_by_hand() -> None:
     """softmax(q·k / √d_k) v with d_k = 4, one query, two keys: scores 2/2 and 0."""
     query = torch.tensor([[[[1.0, 1.0, 0.0, 0.0]]]])
@@ -50,12 +53,13 @@ def test_fast_equals_readable(length: int, masked: str, value_dim: int, dtype: t
     elif masked.startswith("causal"):
         mask = causal_mask(length, like=inputs[0])
     results = []
-    for function, its_mask in (
-        (lambda *a: readable_attention(*a)[0], mask),
-        (fast_attention, CAUSAL if masked == "causal by name" else mask),
+    by_name = masked == "causal by name"
+    for function, options in (
+        (lambda *a, **o: readable_attention(*a, **o)[0], {"mask": mask}),
+        (fast_attention, {"is_causal": True} if by_name else {"mask": mask}),
     ):
         leaves = [x.clone().requires_grad_() for x in inputs]
-        out = function(*leaves, its_mask)
+        out = function(*leaves, **options)
         out.square().sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
     for readable, fast in zip(*results, strict=True):
@@ -66,11 +70,12 @@ def test_fast_equals_readable(length: int, masked: str, value_dim: int, dtype: t
 def test_causal_has_one_meaning() -> None:
     """By its name and as a tensor, in the readable function."""
     heads = random_heads(2, 3, 6, 8)
-    named = readable_attention(heads, heads, heads, CAUSAL)
+    named = readable_attention(heads, heads, heads, is_causal=True)
     given = readable_attention(heads, heads, heads, causal_mask(6, like=heads))
     torch.testing.assert_close(named, given, rtol=0, atol=0)
 
 
+@pytest.mark.paper("3.2.3")
 def test_masked_keys_have_no_weight() -> None:
     """Section 3.2.3: illegal connections are set to -inf before the softmax."""
     heads = random_heads(1, 1, 4, 8)
@@ -79,6 +84,7 @@ def test_masked_keys_have_no_weight() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
 
 
+@pytest.mark.paper("3.2.2")
 def test_multi_head_is_concatenated_heads_times_w_o() -> None:
     """Section 3.2.2, head by head with plain products, and d_k ≠ d_v ≠ D / H (Table 3 row B)."""
     torch.manual_seed(0)
@@ -108,14 +114,43 @@ def test_cross_attention_computes_keys_and_values_once() -> None:
     assert torch.equal(first, again)
 
 
-def test_attention_dropout_only_in_training() -> None:
-    torch.manual_seed(0)
-    attention = SelfAttention(8, 2, dropout=0.5)
-    x = torch.randn(1, 6, 8)
-    attention.eval()
-    assert torch.equal(attention(x)[0], attention(x)[0])
-    attention.train()
-    assert not torch.equal(attention(x)[0], attention(x)[0])
+KEYS, P = 64, 0.3
+
+
+def attended_weights(implementation: str, training: bool) -> torch.Tensor:
+    """What 400 · 64 attention weights have become: the values and W^O are identities."""
+    attention = SelfAttention(
+        KEYS, 1, key_dim=8, value_dim=KEYS, dropout=P, implementation=implementation
+    )
+    with torch.no_grad():
+        attention.out_proj.weight.copy_(torch.eye(KEYS))
+        attention.out_proj.bias.zero_()
+        attention.train(training)
+        query, key = random_heads(1, 1, 400, 8), random_heads(1, 1, KEYS, 8, seed=1)
+        value = torch.eye(KEYS)[None, None]
+        return attention.attend(query.float(), key.float(), value, None, False)[0]
+
+
+@pytest.mark.parametrize("implementation", ["readable", "auto"])
+def test_attention_dropout(implementation: str) -> None:
+    """In training a weight is 0 with probability p (within 5 standard deviations), else grown by
+    1 / (1 - p); in evaluation it is the softmax's."""
+    query, key = random_heads(1, 1, 400, 8), random_heads(1, 1, KEYS, 8, seed=1)
+    weights = torch.softmax(query @ key.transpose(-2, -1) / 8**0.5, dim=-1)[0].float()
+    torch.testing.assert_close(attended_weights(implementation, training=False), weights)
+    found = attended_weights(implementation, training=True)
+    dropped = found.eq(0)
+    torch.testing.assert_close(found, (weights / (1 - P)).masked_fill(dropped, 0.0))
+    deviation = (P * (1 - P) / weights.numel()) ** 0.5
+    assert abs(dropped.double().mean().item() - P) < 5 * deviation
+
+
+def test_attention_dropout_is_that_of_every_attention() -> None:
+    """``--attention-dropout`` reaches self- and cross-attention of every layer, no other."""
+    model = small_model(attention_dropout=P, dropout=0.1, activation_dropout=0.2)
+    attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    assert [m.dropout.p for m in attentions] == [P] * (2 + 2 * 2)
+    assert sum(isinstance(m, Dropout) and m.p == P for m in model.modules()) == len(attentions)
 
 
 def test_weights_are_returned_on_request_alone() -> None:

@@ -139,6 +139,7 @@ def labelled(*models: Dict[str, torch.Tensor]) -> Any:
     return ((f"model {number}", model) for number, model in enumerate(models, start=1))
 
 
+@pytest.mark.paper("6.1")
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 def test_mean(dtype: torch.dtype, tolerance: float) -> None:
     stack = torch.randn(20, 3, 5, dtype=torch.float64)
@@ -286,6 +287,11 @@ def test_a_resumed_run_is_one_run(tmp_path: Path) -> None:
         save(tmp_path / "b.pt", 20, attention_impl="readable", save_dir="elsewhere", compile=True),
     ]
     assert invoke(*inputs) == 0
+
+
+def test_several_checkpoints_are_not_decoded_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="fairseq-generate --path"):
+        find_checkpoint(f"{tmp_path}/a.pt:{tmp_path}/b.pt")
 
 
 def test_other_dictionaries_of_the_same_size(tmp_path: Path) -> None:

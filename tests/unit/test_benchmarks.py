@@ -72,22 +72,23 @@ def test_worker():
 class Slow:
     """Translates a sentence into its number; its time is that of the clock it is told."""
 
-    def prepare(self, size: int, count: int, share: int, shares: int) -> None:
-        self.share, self.mine = share, range(count)[share::shares]
+    def prepare(self, size: int, count: int, threads: int, share: int, shares: int) -> None:
+        self.threads, self.share, self.mine = threads, share, range(count)[share::shares]
 
     def translate(self) -> Translated:
         return Translated(10.0 + self.share, 20.0 * (1 + self.share), {n: [n] for n in self.mine})
 
     def peak_megabytes(self) -> float:
-        return 10.0 * float(os.environ["OMP_NUM_THREADS"])
+        return 10.0 * self.threads
 
 
 def test_a_team_translates_shares_of_the_same_sentences():
-    """Its time is from the first begin to the last end; each process has its threads."""
-    team = Team(Slow, {}, Configuration(threads=3, workers=2))
-    found = team.translate(1, 5)
-    assert found == {"seconds": 30.0, "tokens": 5, "hypotheses": [[0], [1], [2], [3], [4]]}
-    assert team.peak_megabytes() == 60
+    """Its time is from the first begin to the last end of those that are at work."""
+    team, both, alone = Team(Slow, {}, cores=2), Configuration(1, 2), Configuration(2, 1)
+    found = {"seconds": 30.0, "tokens": 5, "hypotheses": [[0], [1], [2], [3], [4]]}
+    assert team.translate(both, 1, 5) == found and team.peak_megabytes(both) == 20
+    assert team.translate(alone, 1, 5) == {**found, "seconds": 10.0}
+    assert team.peak_megabytes(alone) == 20
     team.end()
 
 
@@ -98,17 +99,14 @@ def test_cores_are_used_as_is_best_for_each_system():
     assert configurations("cuda", 4) == [(4, 1)]
 
     class Timed:
-        def __init__(self, seconds):
-            self.found = {"tokens": 12, "seconds": seconds}
+        def __init__(self, *times):
+            self.seconds = dict(zip(tried, times, strict=True))
 
-        def translate(self, size, count):
-            return self.found
+        def translate(self, how, size, count):
+            return {"tokens": 12, "seconds": self.seconds[how]}
 
     tried = configurations("cpu", 4)
-    teams = {
-        name: {how: Timed(seconds) for how, seconds in zip(tried, times, strict=True)}
-        for name, times in {"threads": (1, 4, 2), "workers": (3, 4, 2)}.items()
-    }
+    teams = {"threads": Timed(1, 4, 2), "workers": Timed(3, 4, 2)}
     best, rows = swept(teams, tried, 32, 200)
     assert best == {"threads": (4, 1), "workers": (1, 4)}
     assert rows[1] == {"batch": 32, "system": "workers", "4 × 1": 4, "1 × 1": 3, "1 × 4": 6}

@@ -20,6 +20,7 @@ def expected(precisions, length, reference):
     return 100 * math.prod(precisions) ** 0.25 * penalty
 
 
+@pytest.mark.paper("6.1")
 @pytest.mark.parametrize(
     ("hypotheses", "references", "precisions", "lengths"),
     [

@@ -65,6 +65,15 @@ def test_other_arguments_are_left_alone(argv):
     refusals.refuse_bf16(argv)
 
 
+def test_our_tasks_option_without_our_task_names_the_task():
+    command = ["/usr/bin/fairseq-generate", "data", "--length-penalty", "gnmt"]
+    with pytest.raises(SystemExit, match="give --task vaswani_translation too"):
+        refusals.refuse_length_penalty(command)
+    refusals.refuse_length_penalty([*command, "--task", "vaswani_translation"])
+    refusals.refuse_length_penalty([*command, "--task=vaswani_translation"])
+    refusals.refuse_length_penalty(["/usr/bin/vaswani", "generate", "--length-penalty", "gnmt"])
+
+
 # --- checkpoints replaced in one step ----------------------------------------------------------
 
 

@@ -126,6 +126,15 @@ def test_what_is_logged() -> None:
     assert meters.get_smoothed_values() == {"loss": 3.0, "nll_loss": 3.0, "ppl": 8.0}
 
 
+def test_nll_is_per_token_also_when_sentences_count() -> None:
+    """``--sentence-avg``: 5 tokens of 3 bits in 2 sentences; the perplexity is that of a token."""
+    own = VaswaniLabelSmoothedCrossEntropy(task(), True, 0.1)
+    target = torch.tensor([[2, 3, 4], [5, 2, PAD]])
+    _, sample_size, log = own(FixedOutput(torch.zeros(2, 3, 8)), sample(target))
+    assert sample_size == 2
+    assert reduced(log).get_smoothed_values() == {"loss": 7.5, "nll_loss": 3.0, "ppl": 8.0}
+
+
 def test_accuracy_in_validation() -> None:
     """3 of the 5 real tokens are the likeliest class; over two processes 6 of 10, not 3 of 4."""
     target = torch.tensor([[2, 3, 4], [5, 2, PAD]])

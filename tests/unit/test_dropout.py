@@ -7,6 +7,7 @@ from transformer_plugin.attention import SelfAttention
 from transformer_plugin.dropout import LEVELS, Dropout, keep_mask
 
 
+@pytest.mark.paper("5.4")
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
 def test_distribution(p):
     """Zeros come with probability p (within 5 standard deviations), and singly: neighbours do not

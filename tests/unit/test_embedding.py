@@ -15,6 +15,7 @@ from transformer_plugin.embedding import (
 )
 
 
+@pytest.mark.paper("3.5")
 def test_paper_sinusoids_are_the_formula() -> None:
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D))."""
     dim, table = 12, sinusoids(40, 12)
@@ -75,6 +76,7 @@ def test_sinusoids_are_no_parameters() -> None:
     assert not SinusoidalPositions(6).state_dict()
 
 
+@pytest.mark.paper("3.5")
 def test_learned_positions_have_an_end() -> None:
     positions = LearnedPositions(4, 6)
     like = torch.zeros(1)
@@ -83,6 +85,7 @@ def test_learned_positions_have_an_end() -> None:
         positions(torch.tensor([[4]]), 5, like)
 
 
+@pytest.mark.paper("3.4")
 def test_embeddings_are_scaled_and_positions_added() -> None:
     """Section 3.4: the embedding layers multiply the weights by √d_model."""
     tokens = nn.Embedding(9, 16, padding_idx=1)
@@ -97,3 +100,14 @@ def test_skipped_tokens_keep_their_count() -> None:
     embed = InputEmbedding(nn.Embedding(9, 16, padding_idx=1), SinusoidalPositions(16), 0.0)
     tokens = torch.tensor([[2, 5, 6, 7]])
     assert torch.equal(embed(tokens, skip=3), embed(tokens)[:, 3:])
+
+
+@pytest.mark.paper("5.4")
+def test_dropout_of_the_sum() -> None:
+    """Section 5.4: of embeddings and positions together, so a dropped element has neither."""
+    embed = InputEmbedding(nn.Embedding(9, 16, padding_idx=1), SinusoidalPositions(16), 0.5)
+    tokens = torch.tensor([[2, 5, 6, 7]])
+    found, whole = embed(tokens), embed.eval()(tokens)
+    dropped = found.eq(0)
+    assert 10 < dropped.sum() < 54
+    torch.testing.assert_close(found, (2 * whole).masked_fill(dropped, 0.0))

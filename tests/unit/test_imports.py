@@ -42,7 +42,7 @@ MAY_IMPORT = {
         *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "inference"},
         *{"initialisation", "layers", "linear", "memory", "parameters"},
     },
-    "loss": {"linear", "processor"},
+    "loss": {"linear", "precision", "processor"},
     "criterion": {"config", "loss"},
     "optimizer": {"config"},
     "lr_schedule": {"config"},

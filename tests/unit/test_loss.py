@@ -5,6 +5,7 @@ from typing import Any, Dict, Tuple
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from transformer_plugin import loss as loss_file
 from transformer_plugin.loss import LossOfLogits, label_smoothed_loss, projected_loss
@@ -65,6 +66,7 @@ def check(given: Tuple[Any, ...], epsilon: float, tolerance: float) -> None:
         assert error <= tolerance * right.abs().max(), name
 
 
+@pytest.mark.paper("5.4")
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-13), (torch.float32, 2e-6)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
 @pytest.mark.parametrize("count", [1, 7, 8, 30])
@@ -74,6 +76,33 @@ def test_is_the_formula(
     """Fewer tokens than are taken at once, as many, and more."""
     take_at_once(monkeypatch, product_rows=8, softmax_rows=3)
     check(inputs(count, dtype), epsilon, tolerance)
+
+
+@pytest.mark.skipif(
+    not hasattr(functional, "linear_cross_entropy"),
+    reason=f"torch {torch.__version__} has no linear_cross_entropy: it came with 2.13",
+)
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_without_smoothing_it_is_torchs(
+    chunked: bool, dtype: torch.dtype, tolerance: float
+) -> None:
+    """ε = 0: torch's own cross entropy of features and matrix, and both gradients.
+
+    It is torch's reference, or its own way of never keeping the logits, which shares no code with
+    ours.
+    """
+    given = inputs(700, dtype, width=16, classes=300)
+    copies = [tensor.detach().clone().requires_grad_() for tensor in given[:2]]
+    options = torch.nn.LinearCrossEntropyOptions() if chunked else None
+    expected = functional.linear_cross_entropy(*copies, given[2], reduction="sum", options=options)
+    (expected * 0.5).backward()
+    found = by_rows(*given, 0.0)
+    close = {"rtol": tolerance, "atol": tolerance}
+    torch.testing.assert_close(found["loss"], expected.detach(), **close)
+    torch.testing.assert_close(found["nll"], expected.detach(), **close)
+    torch.testing.assert_close(found["features"], copies[0].grad, **close)
+    torch.testing.assert_close(found["weight"], copies[1].grad, **close)
 
 
 def test_impossible_targets(monkeypatch: Any) -> None:

@@ -46,6 +46,7 @@ def equation_3(n: int, d_model: int, warmup: int) -> float:
     return float(min(1 / root, growing) / Decimal(d_model).sqrt())
 
 
+@pytest.mark.paper("5.3")
 @pytest.mark.parametrize("d_model", [512, 1024])
 @pytest.mark.parametrize("n", [1, 2, 3999, 4000, 4001, 100_000, 300_000])
 def test_equation_3(n: int, d_model: int) -> None:

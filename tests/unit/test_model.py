@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from tests.models import SMALL, batch, config, dictionary, small_model, task
+from transformer_plugin.cache import FIRST_ROOM, DecoderCache
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
     VaswaniTransformerBigConfig,
@@ -16,6 +17,7 @@ from transformer_plugin.config import (
     VaswaniTransformerConfig,
 )
 from transformer_plugin.dropout import Dropout
+from transformer_plugin.layers import AddAndNorm
 from transformer_plugin.model import VaswaniTransformerModel
 
 TABLE_3 = OmegaConf.load("configs/table3.yaml")
@@ -62,6 +64,7 @@ def paper_task() -> Any:
     return task(dictionary(TABLE_3.vocabulary))
 
 
+@pytest.mark.paper("6.2")
 @pytest.mark.parametrize("row", TABLE_3.rows)
 def test_table_3_parameter_counts(row: str, paper_task: Any) -> None:
     cfg = table_3_config(row)
@@ -76,6 +79,7 @@ def test_table_3_parameter_counts(row: str, paper_task: Any) -> None:
         assert round(count / 1e6) == in_paper
 
 
+@pytest.mark.paper("6.2")
 def test_table_3_is_complete() -> None:
     """The paper's variations: 1 base, 4 of A, 2 of B, 7 of C, 4 of D, 1 of E, 1 big."""
     groups = [row.split("-")[0] for row in TABLE_3.rows]
@@ -110,6 +114,19 @@ def test_incremental_decoding_may_begin_with_several_tokens() -> None:
     torch.testing.assert_close(torch.cat([first, second], 1), full, rtol=0, atol=1e-10)
 
 
+def test_more_steps_than_the_cache_has_room_for_at_first() -> None:
+    """Its tensor grows twice, and loses nothing."""
+    model = small_model().double().eval()
+    source = batch()[0][:1]
+    previous = torch.randint(4, 24, (1, 2 * FIRST_ROOM + 10))
+    full, _ = model(source, None, previous)
+    encoder_out = model.encoder(source)
+    cache = DecoderCache(len(model.decoder.layers))
+    for step in range(previous.size(1)):
+        logits = model.decoder.step(previous[:, step], encoder_out, cache)
+        torch.testing.assert_close(logits, full[:, step], rtol=0, atol=1e-10)
+
+
 def test_reordering_is_decoding_in_that_order() -> None:
     """Beam search duplicates, drops and swaps rows between steps."""
     model = small_model().double().eval()
@@ -126,6 +143,7 @@ def test_reordering_is_decoding_in_that_order() -> None:
     torch.testing.assert_close(reordered[:, 0], expected[:, 1], rtol=0, atol=1e-10)
 
 
+@pytest.mark.paper("3.2.3", "figure 1")
 def test_no_position_sees_a_later_one() -> None:
     """Section 3.2.3: changing token t changes outputs at t and after, none before."""
     model = small_model().double().eval()
@@ -154,6 +172,7 @@ def test_padding_and_neighbours_change_nothing(layout: str) -> None:
             torch.testing.assert_close(logits[0], together[row, :length], rtol=0, atol=1e-10)
 
 
+@pytest.mark.paper("3.4")
 def test_one_matrix_for_source_target_and_output() -> None:
     """Section 3.4."""
     model = small_model()
@@ -195,6 +214,7 @@ def test_fused_projection_has_the_releases_limit() -> None:
     assert weight.abs().max().item() == pytest.approx(math.sqrt(6 / (4 * 64)), rel=0.01)
 
 
+@pytest.mark.paper("3.1")
 def test_norm_comes_after_the_sum_and_no_norm_ends_the_stack() -> None:
     """Section 3.1: LayerNorm(x + Sublayer(x)), so each stack's output is normalised already."""
     model = small_model().double().eval()
@@ -207,6 +227,7 @@ def test_norm_comes_after_the_sum_and_no_norm_ends_the_stack() -> None:
     assert len(norms) == 2 * SMALL["encoder_layers"] + 3 * SMALL["decoder_layers"]
 
 
+@pytest.mark.paper("figures 3 to 5")
 def test_attention_per_head_on_request() -> None:
     model = small_model().eval()
     source, previous, _ = batch()
@@ -225,17 +246,38 @@ def test_attention_per_head_on_request() -> None:
     torch.testing.assert_close(model.decoder(previous, encoder_out)[0], plain)
 
 
+def test_alignment_is_the_mean_over_heads() -> None:
+    """``attn``, from which fairseq reads alignments: of the last layer."""
+    model = small_model().eval()
+    source, previous, _ = batch()
+    _, extra = model.decoder(previous, model.encoder(source), need_head_weights=True)
+    torch.testing.assert_close(extra["attn"][0], extra["cross_attention"][-1].mean(1))
+
+
 def test_no_attention_is_kept_in_training() -> None:
     source, previous, _ = batch()
     assert small_model().train()(source, None, previous)[1]["attn"] == [None]
 
 
+@pytest.mark.paper("5.4")
 def test_dropout_on_sublayers_and_embeddings_only() -> None:
     """Section 5.4 names the sub-layers' outputs and the sums of embeddings and positions."""
     model = small_model(dropout=0.3)
     active = [n for n, m in model.named_modules() if isinstance(m, Dropout) and m.p == 0.3]
     assert all("after_" in n or n.endswith("embedding.dropout") for n in active)
     assert len(active) == 2 + 2 * 2 + 3 * 2
+
+
+@pytest.mark.paper("5.4")
+def test_dropout_comes_before_the_sum() -> None:
+    """Section 5.4: it spares what the residual connection carries."""
+    sublayer = AddAndNorm(16, 0.5)
+    sublayer.norm = nn.Identity()  # type: ignore[assignment]
+    x, output = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
+    found = sublayer(x, output) - x
+    dropped = found.abs().lt(1e-6)
+    assert 50 < dropped.sum() < 110
+    torch.testing.assert_close(found, (2 * output).masked_fill(dropped, 0.0))
 
 
 def test_longer_than_any_limit() -> None:
@@ -285,3 +327,20 @@ def test_misfitting_parameters_are_explained_by_the_option() -> None:
 def test_configuration_is_kept_as_given() -> None:
     cfg = config(dropout=0.25)
     assert VaswaniTransformerModel.build_model(cfg, task()).cfg.dropout == 0.25
+
+
+@pytest.mark.parametrize("untied", [False, True])
+def test_the_padding_row_is_trained_where_the_output_shares_it_and_nobody_sees_it(untied):
+    """Looked up it gets no gradient; as a class of the output matrix it does (3.4)."""
+    model = small_model(untie_embeddings=untied).eval()
+    source, previous, target = batch()
+    lengths = source.ne(1).sum(1)
+    logits = model(source, lengths, previous)[0]
+    nn.functional.cross_entropy(logits[target.ne(1)], target[target.ne(1)]).backward()
+    row = model.encoder.embedding.tokens.weight
+    assert bool(row.grad[1].any()) is not untied
+    with torch.no_grad():
+        row[1] = 7.0
+        other = model(source, lengths, previous)[0]
+    real, classes = target.ne(1), [c for c in range(logits.size(-1)) if c != 1]
+    torch.testing.assert_close(other[real][:, classes], logits[real][:, classes])

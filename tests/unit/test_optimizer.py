@@ -35,6 +35,7 @@ def parameter(*gradient: float) -> nn.Parameter:
     return result
 
 
+@pytest.mark.paper("5.3")
 def test_the_defaults_are_the_papers() -> None:
     """β₁ = 0.9, β₂ = 0.98, ε = 1e-9 (5.3), and no weight decay."""
     group = optimizer([parameter(1.0)]).param_groups[0]

@@ -12,6 +12,7 @@ import torch
 from tests.models import batch, small_model
 from transformer_plugin import inference as module
 from transformer_plugin.linear import Linear
+from transformer_plugin.precision import autocast
 from transformer_plugin.processor import AMD_AVX512
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,27 @@ def test_matrices_are_packed(compiled, monkeypatch):
     packed = [m.packed is not None for m in model.modules() if isinstance(m, Linear)]
     assert len(packed) > 10 and set(packed) == {not compiled}
     torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision, units", [("bf16", True), ("bf16", False), ("fp32", True)])
+def test_products_are_in_bfloat16(precision, units, monkeypatch):
+    """Where that is asked for and the device has it; in float32 otherwise."""
+    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: units)
+    x = torch.ones(4, 4)
+    with autocast(precision, x.device):
+        found = (x @ x).dtype
+    assert found == (torch.bfloat16 if precision == "bf16" and units else torch.float32)
+
+
+def test_a_torch_that_cannot_tell_is_not_said_to_lack_the_units(monkeypatch, caplog):
+    """torch 2.2 has no such question."""
+    monkeypatch.delattr("torch.cpu._is_avx512_bf16_supported", raising=False)
+    module.has_bf16_units.cache_clear()
+    try:
+        assert not module.has_bf16_units("cpu")
+    finally:
+        module.has_bf16_units.cache_clear()
+    assert "cannot tell whether this cpu has bf16 units; using fp32" in caplog.text
 
 
 def test_matrices_stay_without_the_units(monkeypatch):

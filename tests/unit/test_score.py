@@ -56,11 +56,44 @@ def test_tokens_are_those_of_moses(score):
     assert "hyp_len = 11 " in report["bleu_tokenised"]["text"]
 
 
+def test_tokens_are_those_of_the_target_language(score):
+    """``ca.`` is an abbreviation to Moses' German tokeniser, two tokens to its English one."""
+    lines = ["Es sind ca. 5 Leute"]
+    _, report, _, _ = score(lines, lines, "--pair", "en-de")
+    assert "hyp_len = 5 " in report["bleu_tokenised"]["text"]
+    _, report, _, _ = score(lines, lines, "--pair", "de-en")
+    assert "hyp_len = 6 " in report["bleu_tokenised"]["text"]
+
+
+def test_translations_and_references_have_their_sides(score):
+    """Every row of BLEU: a translation of 5 of the 7 reference's words is right, and too short."""
+    _, report, _, _ = score(["a b c d e"], ["a b c d e f g"], "--pair", "en-de")
+    for key in ("bleu_tokenised", *COMPOUND, "bleu"):
+        assert report[key]["text"].split()[3] == "100.0/100.0/100.0/100.0", key
+        assert "hyp_len = 5 ref_len = 7" in report[key]["text"], key
+
+
 def test_without_a_pair_the_reason_is_said(score):
     code, report, out, err = score(LINES, LINES)
     assert code == 0 and "bleu_tokenised" not in report and report["bleu"]["score"] == 100.0
     assert err.count("left out: ") == len(report["left_out"]) == 2 and "--pair" in err
     assert out.count("\n") == 2
+
+
+def test_compounds_are_split_in_german_alone(score):
+    _, report, out, err = score(LINES, LINES, "--pair", "en-fr")
+    assert not [key for key in report if key.startswith("compound_split")]
+    assert "compound-split" not in out and "compound-split BLEU: the authors' script" in err
+
+
+def test_translations_that_are_too_short_are_explained(score):
+    """8 words of 10: exp(1 - 10 / 8) = 0.78; every n-gram right."""
+    meant = ["a b c d e", "f g h i j"]
+    _, report, _, err = score(["a b c d", "f g h i"], meant, "--pair", "en-de")
+    assert report["bleu"]["brevity_penalty"] == 0.7788 and report["bleu"]["length_ratio"] == 0.8
+    assert "have 80% of the references' length" in err and "makes 77.9 of 100.0" in err
+    assert "--lenpen" in err
+    assert "too short" not in score(meant, meant, "--pair", "en-de")[3]
 
 
 def test_of_tokens_there_is_no_sacrebleu(score):
@@ -168,6 +201,7 @@ def test_a_test_set_that_cannot_be_had(score, newstest, monkeypatch, error):
     assert code == 1 and "could not give wmt14/full en-de" in err and err.count("\n") == 1
 
 
+@pytest.mark.paper("table 2")
 def test_published_figures_belong_to_one_test_set():
     """Table 2, Table 3, and nothing beside another set, another pair or a part of a set."""
     of = published.published

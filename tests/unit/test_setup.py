@@ -130,10 +130,19 @@ def test_a_python3_of_a_supported_version_will_do(machine: Machine) -> None:
 
 
 def test_no_supported_python(machine: Machine) -> None:
-    machine.python("3.13", "python3")
+    machine.python("3.9", "python3")
     message = refusal(machine.run())
     assert "no Python" in message and "3.11 3.12 3.10" in message and "PYTHON=" in message
     assert not (machine.checkout / ".venv").exists()
+
+
+def test_a_python_that_is_too_new_is_named(machine: Machine) -> None:
+    """What a new system has alone; and the version by itself, which is no command."""
+    machine.python("3.13", "python3")
+    message = refusal(machine.run())
+    assert "python3 is Python 3.13, but fairseq runs on 3.10, 3.11 and 3.12 only" in message
+    message = refusal(machine.run(PYTHON="3.13"))
+    assert "PYTHON=3.13: fairseq runs on Python 3.10, 3.11 and 3.12 only" in message
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.13"])
@@ -298,3 +307,11 @@ def test_demo_and_test_set_up_first(target: str) -> None:
     clean = {"PATH": os.environ["PATH"]}  # this test may itself run under make
     planned = subprocess.check_output(["make", "-n", target], cwd=ROOT, env=clean, text=True)
     assert planned.splitlines()[0] == "scripts/setup.sh"
+
+
+@pytest.mark.parametrize("script", ["train", "evaluate"])
+def test_a_script_without_the_environment_says_how_to_have_it(script: str) -> None:
+    command = ["/bin/bash", str(ROOT / "scripts" / f"{script}.sh"), "demo_en_de"]
+    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert done.returncode == 1 and "source .venv/bin/activate" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -42,6 +42,7 @@ def apply() -> None:
     """
     global _applied
     refusals.refuse_bf16(sys.argv)
+    refusals.refuse_length_penalty(sys.argv)
     if _applied:
         return
     _applied = True

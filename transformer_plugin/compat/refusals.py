@@ -18,6 +18,8 @@ from ..memory import machine_memory
 
 #: of one side; the deepest that was published has 500
 MOST_LAYERS = 1000
+#: the task that has our beam search
+TASK = "vaswani_translation"
 
 
 def apply() -> None:
@@ -129,6 +131,23 @@ def _let_hydra_say_why() -> None:
     hydra_utils.print_exception = print_exception
 
 
+def is_fairseqs(argv: Sequence[str]) -> bool:
+    """Whether a command with its arguments is one of fairseq's."""
+    command = Path(argv[0] if argv else "")
+    return command.name.startswith("fairseq-") or command.parent.name == "fairseq_cli"
+
+
+def refuse_length_penalty(argv: Sequence[str]) -> None:
+    """Stop a command of fairseq that is given our task's option without our task.
+
+    All versions: "unrecognized arguments", as if the plugin did not have it. As ``refuse_bf16``.
+    """
+    option = "--length-penalty"
+    given = any(word == option or word.startswith(f"{option}=") for word in argv[1:])
+    if given and is_fairseqs(argv) and not any(TASK in word for word in argv[1:]):
+        raise SystemExit(f"{option} is an option of the plugin's task: give --task {TASK} too")
+
+
 def refuse_bf16(argv: Sequence[str]) -> None:
     """Stop a command of fairseq that is given ``--bf16``, naming the switch that works.
 
@@ -137,8 +156,7 @@ def refuse_bf16(argv: Sequence[str]) -> None:
     themselves in bfloat16.) ``argv`` is a command with its arguments; those of other programs are
     left alone. Raises SystemExit (status 1) with one sentence.
     """
-    command = Path(argv[0] if argv else "")
-    if not command.name.startswith("fairseq-") and command.parent.name != "fairseq_cli":
+    if not is_fairseqs(argv):
         return
     asked = [a for a in argv[1:] if a in ("--bf16", "--memory-efficient-bf16")]
     if asked:

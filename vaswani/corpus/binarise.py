@@ -32,11 +32,13 @@ def binarise(
     workers: int = 1,
     dictionary: Optional[int] = None,
     progress: Callable[[int], Any] = lambda _: None,
+    like: Optional[Path] = None,
 ) -> None:
     """Turn ``bpe/{SPLIT}.{LANG}`` into fairseq's binary files under ``target``.
 
     A process of its own: fairseq's command sets up logging for the whole process. The dictionary
-    keeps the ``dictionary`` most frequent types, or all. ``progress(n)``: n more bytes written.
+    keeps the ``dictionary`` most frequent types, or all; or it is that of other text, ``like``.
+    ``progress(n)``: n more bytes written.
 
     Raises:
         UserError: fairseq refused (with its last words), or lost lines.
@@ -48,8 +50,8 @@ def binarise(
     command += ["--source-lang", source_lang, "--target-lang", target_lang]
     for split in splits:
         command += [f"--{split}pref", str(bpe / split)]
-    if dictionary:
-        command += ["--nwordssrc", str(dictionary), "--nwordstgt", str(dictionary)]
+    size = ["--nwordssrc", str(dictionary), "--nwordstgt", str(dictionary)] if dictionary else []
+    command += ["--srcdict", str(like)] if like else size
     command += ["--destdir", str(target), "--workers", str(workers)]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(

@@ -44,6 +44,8 @@ class Recipe:
     generate: Optional[str] = None
     #: the manifest the parts are in: ``configs/data/archives/NAME.yaml``
     archives: Optional[str] = None
+    #: the folder of prepared text whose codes and dictionary these texts get (``--like``)
+    like: Optional[str] = None
     #: every n-th training pair becomes the validation set, instead of ``valid``
     valid_every: Optional[int] = None
     #: Moses' punctuation normalisation, and no control characters: of "train" (and what is held
@@ -154,6 +156,10 @@ def check_sets(given: Dict[str, Any], where: str) -> None:
                 "the recipe's name for your own text"
             )
         return
+    if "like" in given:
+        if not named:
+            raise UserError(f"{where}: no text is named: give --train, --valid or --test")
+        return
     for split in ("valid", "test"):
         if isinstance(given.get(split), list) and "archives" not in given:
             raise UserError(f"{where}: {split} is {given[split]!r}, but may be one prefix only")
@@ -172,7 +178,7 @@ def check_values(given: Dict[str, Any], where: str) -> None:
     for key in ("tokenised", "split_hyphens", "straight_test_apostrophes"):
         if not isinstance(given.get(key, False), bool):
             raise UserError(f"{where}: {key} is {given[key]!r}, but must be true or false")
-    for key in ("generate", "archives"):
+    for key in ("generate", "archives", "like"):
         if not isinstance(given.get(key, ""), str):
             raise UserError(f"{where}: {key} is {given[key]!r}, but must be a name")
     expected = given.get("expected", {})
@@ -196,7 +202,8 @@ def check_values(given: Dict[str, Any], where: str) -> None:
 def find_recipe(name: str) -> Tuple[Recipe, Path]:
     """The recipe an experiment or recipe name stands for, and the folder it makes.
 
-    An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``.
+    An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``,
+    or, of one's own text, what was left in the folder: ``data/NAME/recipe.yaml``.
     """
     try:
         path = find_config(name)
@@ -207,6 +214,12 @@ def find_recipe(name: str) -> Tuple[Recipe, Path]:
     if isinstance(table.get("task"), dict):
         folder = Path(str(table["task"].get("data"))).parent
         beside = path.parent / "data" / f"{folder.name}.yaml"
-        path = beside if beside.is_file() else find_config(folder.name, "data")
+        left = folder / "recipe.yaml"
+        try:
+            path = beside if beside.is_file() else find_config(folder.name, "data")
+        except UserError:
+            if not left.is_file():
+                raise
+            path = left
         table = read_yaml(path)
     return recipe_from(table, str(path)), folder

@@ -4,6 +4,7 @@ Each takes the job and the path aside that it fills, and returns what it reports
 every set, the pairs seen, kept, held out and left out by reason.
 """
 
+import shutil
 import sys
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ from vaswani.corpus import binarise, bpe, extract, text
 from vaswani.corpus.bar import Bar
 from vaswani.corpus.clean import Report
 from vaswani.corpus.download import fetch
+from vaswani.corpus.like import Like
 from vaswani.corpus.manifest import Part
 from vaswani.corpus.parallel import Chunk, Outcome, chunks, transform
 from vaswani.corpus.recipe import Recipe
@@ -42,6 +44,8 @@ class Job:
     archives: Path
     #: take the validation and test set from sacreBLEU
     sacrebleu: bool = False
+    #: codes and dictionary of other text; None: they are made from this one
+    like: Optional[Like] = None
     #: files that were read besides text: the recipe, the manifest
     read: Dict[str, Path] = field(default_factory=dict)
 
@@ -155,8 +159,11 @@ def make_tokens(job: Job, out: Path) -> Any:
 
 
 def make_codes(job: Job, out: Path) -> Any:
-    """The joint BPE, learned on the training part of both languages."""
+    """The joint BPE, learned on the training part of both languages; or that of other text."""
     recipe = job.recipe
+    if job.like:
+        shutil.copyfile(job.like.codes, out)
+        return {"merges": text.count_lines(out) - 1}
     sources = job.pair(job.folder / "tok", "train")
     with Bar("learn BPE", None, "chunks") as bar:
         types = recipe.bpe_counts == "types"
@@ -187,6 +194,7 @@ def make_data_bin(job: Job, out: Path) -> Any:
             job.workers,
             recipe.dictionary,
             bar.update,
+            job.like.dictionary if job.like else None,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
     for name, (unknown, every) in binarise.unknown(out, recipe.langs, recipe.splits).items():

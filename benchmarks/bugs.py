@@ -1,0 +1,289 @@
+"""What a planted bug looks like to whoever trains with it: the demo's loss curve and score.
+
+    python -m benchmarks.bugs                      the right code, then the bugs of docs/bugs.md
+    python -m benchmarks.bugs attention-not-scaled dropout-on-the-residual
+    python -m benchmarks.bugs --updates 20 --out /tmp/bugs
+
+A bug is an entry of tests/mutants.py, planted in a temporary copy of the sources. There the demo is
+trained, averaged, decoded and scored by the usual verbs, with one thread; its data is made once, in
+data/demo_en_de as by ``make demo``. Kept are OUT/NAME.json and OUT/NAME.log; a bug whose JSON is
+there is not run again. OUT/curves.png is drawn anew each time, and, where OUT is not given, the
+figures are put into docs/bugs.md.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+from benchmarks.machine import machine
+from tests.mutants import MUTANTS
+from tests.mutation import chosen, copy_sources, environment, plant, why_stale
+from vaswani.demo_report import SHOWN, share
+from vaswani.errors import UserError
+from vaswani.files import atomic_write, read_json
+from vaswani.signals import heard
+
+RIGHT = "right"
+"""Nothing planted."""
+QUIZ = (
+    "embedding-not-scaled",
+    "causal-mask-missing",
+    "positions-missing",
+    "warmup-missing",
+    "step-at-the-next-position",
+    "labels-not-shifted",
+    "residual-missing",
+    "dropout-in-evaluation",
+    "kernel-not-scaled",
+    "padding-not-masked",
+)
+"""The bugs of docs/bugs.md, in its order."""
+DEMO = "demo_en_de"
+RESULTS = Path(__file__).parent / "results" / "bugs"
+PAGE = Path(__file__).parents[1] / "docs" / "bugs.md"
+LETTERS = "ABCDEFGHIJ"
+SHOWN_AT = (100, 200, 400, 900, 1800)
+"""Updates at which the page says the loss."""
+VERBS = (("average", "--last", "5"), ("generate",), ("score",))
+"""What follows ``vaswani train``; each takes the run's name after the verb."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Which bugs, how long, and where the results go."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.bugs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument("names", metavar="NAME", nargs="*", help="of tests/mutants.py, or 'right'")
+    options.add_argument("--updates", type=int, metavar="N", help="fewer than the demo's 1,800")
+    options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
+    return options
+
+
+class Demo:
+    """The demo in a copy of the sources.
+
+    Args:
+        place: the copy
+        log: gets what the commands print
+    """
+
+    def __init__(self, place: Path, log: Path) -> None:
+        self.place, self.log = place, log
+        (place / "data").symlink_to(Path("data").resolve(), target_is_directory=True)
+
+    def vaswani(self, *arguments: str) -> str:
+        """Run a verb; the last line of what it said if it failed, else nothing."""
+        command = [sys.executable, "-m", "vaswani.cli", *arguments]
+        variables = {**environment(self.place), "OMP_NUM_THREADS": "1"}
+        with open(self.log, "a", encoding="utf-8") as stream:
+            print(f"$ vaswani {' '.join(arguments)}", file=stream, flush=True)
+            done = subprocess.run(
+                command, cwd=self.place, env=variables, stdin=subprocess.DEVNULL,
+                stdout=stream, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return lines[-1] if done.returncode else ""
+
+    def run(self, updates: int) -> Dict[str, Any]:
+        """Train, average, decode, score; what came of it."""
+        more = []
+        if updates:  # and five checkpoints all the same
+            every = max(1, updates // 5)
+            more = [
+                f"optimization.max_update={updates}",
+                f"checkpoint.save_interval_updates={every}",
+            ]
+        failed = self.vaswani("train", DEMO, *more)
+        for verb in () if failed else VERBS:
+            failed = failed or self.vaswani(verb[0], DEMO, *verb[1:])
+        folder = self.place / "runs" / DEMO
+        result: Dict[str, Any] = {"curves": curves(folder / "train.jsonl")}
+        if failed:
+            return {**result, "failed": failed.replace(f"{self.place}/", "")}
+        said, asked, wanted = (
+            path.read_text(encoding="utf-8").splitlines()
+            for path in (
+                folder / "eval" / "test.hyp",
+                *(self.place / "data" / DEMO / "text" / f"test.{lang}" for lang in ("en", "de")),
+            )
+        )
+        picked = range(0, len(asked), max(1, len(asked) // SHOWN))[:SHOWN]
+        return {
+            **result,
+            "bleu": read_json(folder / "eval" / "test.score.json")["bleu"],
+            "exact_match": share(hyp == ref for hyp, ref in zip(said, wanted, strict=True)),
+            "examples": [
+                {"source": asked[i], "translation": said[i], "reference": wanted[i]} for i in picked
+            ],
+        }
+
+
+def curves(log: Path) -> Dict[str, List[Tuple[int, float]]]:
+    """(update, nll in bits per token) of training and of validation."""
+    found: Dict[str, List[Tuple[int, float]]] = {"train": [], "valid": []}
+    names = {
+        "train_inner": ("train", "num_updates", "nll_loss"),
+        "valid": ("valid", "valid_num_updates", "valid_nll_loss"),
+    }
+    for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else []:
+        row = json.loads(line)
+        if row.get("tag") in names:
+            kind, update, loss = names[row["tag"]]
+            found[kind].append((row[update], row[loss]))
+    return found
+
+
+def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> None:
+    """Run one bug in a copy of ``sources``, and keep its results."""
+    begun = time.monotonic()
+    log = args.out / f"{name}.log"
+    log.write_text("", encoding="utf-8")
+    demo = Demo(copy_sources(place, sources), log)
+    facts: Dict[str, Any] = {"name": name}
+    if name != RIGHT:
+        (mutant,) = chosen(MUTANTS, [name])
+        plant(mutant, demo.place)
+        facts = mutant._asdict()
+    facts.update(demo.run(args.updates or 0))
+    facts.update(seconds=round(time.monotonic() - begun), machine=machine("cpu"))
+    with atomic_write(args.out / f"{name}.json") as stream:
+        json.dump(facts, stream)
+    shutil.rmtree(place)
+
+
+def outcome(result: Dict[str, Any]) -> str:
+    """The score, or that there is none."""
+    return "no score" if "failed" in result else f"BLEU {result['bleu']['score']:.1f}"
+
+
+def picture(out: Path) -> None:
+    """One panel for each bug of the quiz, without its name: its curves beside the right ones."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    right = read_json(out / f"{RIGHT}.json")
+    figure, axes = pyplot.subplots(2, 5, figsize=(15, 6), sharex=True, sharey=True)
+    for letter, name, axis in zip(LETTERS, QUIZ, axes.flat, strict=True):
+        result = read_json(out / f"{name}.json")
+        for curve, color, label in ((right, "0.6", "right"), (result, "C3", letter)):
+            for kind, style in (("train", "-"), ("valid", "o--")):
+                points = curve.get("curves", {}).get(kind, [])
+                axis.plot(
+                    [update for update, _ in points], [nll for _, nll in points],
+                    style, color=color, markersize=3, linewidth=1,
+                    label=f"{label}, {'training' if kind == 'train' else 'validation'}",
+                )  # fmt: skip
+        axis.set_title(f"{letter}: {outcome(result) if result else 'not run'}")
+        axis.set_ylim(0, 12)
+        axis.grid(alpha=0.3)
+    axes[0, 0].legend(fontsize=7)
+    for axis in axes[1]:
+        axis.set_xlabel("updates")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("nll, bits a token")
+    figure.tight_layout()
+    figure.savefig(out / "curves.png", dpi=100)
+    pyplot.close(figure)
+
+
+def at(points: Sequence[Sequence[float]], update: int) -> str:
+    """The loss at the first point from this update on, or that there is none."""
+    return next((f"{nll:.2f}" for number, nll in points if number >= update), "–")
+
+
+def symptom(result: Dict[str, Any]) -> str:
+    """What one sees of a run, in Markdown."""
+    if not result:
+        return "Not run yet."
+    train, valid = (result["curves"][kind] for kind in ("train", "valid"))
+    losses = " | ".join(at(train, update) for update in SHOWN_AT)
+    lines = [
+        "| training nll after " + " | ".join(f"{update:,}" for update in SHOWN_AT)
+        + " updates | validation | BLEU | exactly right |",
+        "|---" * (len(SHOWN_AT) + 3) + "|",
+    ]  # fmt: skip
+    last = f"{valid[-1][1]:.2f}" if valid else "–"
+    if "failed" in result:
+        return "\n".join([*lines, f"| {losses} | {last} | – | – |", "", f"`{result['failed']}`"])
+    lines.append(
+        f"| {losses} | {last} | {result['bleu']['score']:.2f} | {result['exact_match']:.1f}% |"
+    )
+    for example in result["examples"][:2]:
+        said = example["translation"]
+        said = said if len(said) <= 160 else said[:160] + " …"
+        lines += ["", f"> {example['source']}<br>→ {said or '(nothing)'}"]
+    return "\n".join(lines)
+
+
+def fill_in(page: str, out: Path) -> str:
+    """The page with the figures of each letter, and of the right code, between their marks."""
+    names = {"right": RIGHT, **dict(zip(LETTERS, QUIZ, strict=True))}
+    for label, name in names.items():
+        begin, end = f"<!-- results:{label} -->\n", f"\n<!-- /results:{label} -->"
+        before, _, rest = page.partition(begin)
+        _, found, after = rest.partition(end)
+        assert found, f"docs/bugs.md has no place for {label}"
+        page = before + begin + symptom(read_json(out / f"{name}.json")) + end + after
+    return page
+
+
+def names_to_run(given: Sequence[str]) -> List[str]:
+    """Those that were asked for, or the quiz's.
+
+    Raises:
+        UserError: there is no such bug, or its entry is stale.
+    """
+    names = list(dict.fromkeys(given)) or [RIGHT, *QUIZ]
+    bugs = [name for name in names if name != RIGHT]
+    for mutant in chosen(MUTANTS, bugs) if bugs else []:
+        if why := why_stale(mutant):
+            raise UserError(f"{mutant.name} in tests/mutants.py is stale: {why}")
+    return names
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what is not there yet, one after the other; draw, and fill the page in."""
+    from vaswani import cli
+
+    args = parser().parse_args(arguments)
+    try:
+        if args.updates and args.out == RESULTS:
+            raise UserError("--updates makes other figures than docs/bugs.md has: give --out, too")
+        names = names_to_run(args.names)
+        if cli.main(["prepare", DEMO]):
+            return 1
+        args.out.mkdir(parents=True, exist_ok=True)
+        with heard(), tempfile.TemporaryDirectory(prefix="demo-with-a-bug-") as folder:
+            sources = copy_sources(Path(folder) / "sources")
+            for name in names:
+                path = args.out / f"{name}.json"
+                if not path.is_file():
+                    print(f"{name}: running", flush=True)
+                    measure(name, args, sources, Path(folder) / name)
+                print(f"{name}: {outcome(read_json(path))}", flush=True)
+                picture(args.out)
+                if args.out == RESULTS:
+                    text = fill_in(PAGE.read_text(encoding="utf-8"), RESULTS)
+                    with atomic_write(PAGE) as stream:
+                        stream.write(text)
+    except UserError as error:
+        print(f"bugs: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bugs: interrupted; what was done is kept", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""Makes docs/paper.md: each part of the paper, our code for it, and the tests that hold it.
+
+    python scripts/paper_index.py            write the page
+    python scripts/paper_index.py --check    exit 1 if the page is stale, or an item has no code,
+                                             no test and no reason for that
+
+The items are those of docs/paper.yaml. Code is found by the names of classes and functions, tests
+by ``@pytest.mark.paper("3.2.1")``, so lines may move.
+"""
+
+import argparse
+import ast
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("transformer_plugin", "vaswani", "benchmarks")
+PAGE = ROOT / "docs" / "paper.md"
+HEAD = """# The paper as an index
+
+"Attention Is All You Need" ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)), part by part:
+what it says, our code, and the tests that hold it. What differs from the paper, and why, is in
+[fidelity](fidelity.md). This page is made by `python scripts/paper_index.py` from
+[paper.yaml](paper.yaml) and the marks of the tests.
+"""
+
+Definition = ast.ClassDef | ast.FunctionDef
+
+
+def definitions(path: Path) -> Iterator[Definition]:
+    """The classes and functions of a file, those inside classes too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            yield node
+
+
+def find_code(name: str) -> str:
+    """A link to a file of the project, or to the only class or function of that name.
+
+    Raises:
+        SystemExit: there is none, or there are several.
+    """
+    if "/" in name:
+        if not (ROOT / name).is_file():
+            raise SystemExit(f"docs/paper.yaml: there is no file {name}")
+        return f"[`{name}`](../{name})"
+    found = [
+        (path.relative_to(ROOT), node.lineno)
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in definitions(path)
+        if node.name == name
+    ]
+    if len(found) != 1:
+        raise SystemExit(f"docs/paper.yaml: '{name}' is defined {len(found)} times")
+    path, line = found[0]
+    return f"[`{name}`](../{path}#L{line})"
+
+
+def marks(decorators: List[ast.expr]) -> Iterator[str]:
+    """The keys in ``pytest.mark.paper(…)`` among decorators."""
+    for call in decorators:
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.paper":
+            yield from (ast.literal_eval(key) for key in call.args)
+
+
+def find_tests() -> Dict[str, List[str]]:
+    """The paper's item → links to the tests that are marked with it; a whole file by pytestmark."""
+    found: Dict[str, List[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        name = path.relative_to(ROOT)
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            if (
+                isinstance(statement, ast.Assign)
+                and ast.unparse(statement.targets[0]) == "pytestmark"
+            ):
+                for key in marks([statement.value]):
+                    found.setdefault(key, []).append(f"[{path.stem}](../{name})")
+        for node in definitions(path):
+            for key in marks(node.decorator_list):
+                found.setdefault(key, []).append(f"[{node.name}](../{name}#L{node.lineno})")
+    return found
+
+
+def page(items: Dict[str, Dict[str, Any]], tests: Dict[str, List[str]]) -> Tuple[str, List[str]]:
+    """The page as Markdown, and what is wrong with it."""
+    lines, problems = (
+        [HEAD],
+        [f"no item '{key}' in docs/paper.yaml" for key in tests.keys() - items],
+    )
+    for key, item in items.items():
+        name = key if not key[0].isdigit() else f"section {key}"
+        lines.append(f"## {name[0].upper() + name[1:]}: {item['title']}\n\n{item['says']}\n")
+        reason = item.get("no_code")
+        if reason:
+            lines.append(f"- **code**: none: {reason}")
+        else:
+            lines.append("- **code**: " + ", ".join(map(find_code, item["code"])))
+            held = tests.get(key, [])
+            if not held:
+                problems.append(f"no test is marked with '{key}'")
+            lines.append("- **tests**: " + ", ".join(held))
+        if item.get("deviation"):
+            lines.append(f"- **here**: {item['deviation']} ([fidelity](fidelity.md))")
+        lines.append("")
+    return "\n".join(lines), sorted(problems)
+
+
+def main(argv: List[str]) -> int:
+    """Write or check the page."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--check", action="store_true")
+    check = options.parse_args(argv).check
+    items = yaml.safe_load((ROOT / "docs" / "paper.yaml").read_text(encoding="utf-8"))
+    text, problems = page(items, find_tests())
+    stale = not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text
+    if not check:
+        PAGE.write_text(text, encoding="utf-8")
+    elif stale:
+        problems.append("docs/paper.md is stale: run python scripts/paper_index.py")
+    for problem in problems:
+        print(f"paper_index.py: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

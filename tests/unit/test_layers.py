@@ -1,0 +1,34 @@
+"""Sections 3.1 and 3.3 by formula: the feed-forward network, sum and norm around a sub-layer."""
+
+import pytest
+import torch
+
+from transformer_plugin.layers import AddAndNorm, FeedForward
+
+
+@pytest.mark.paper("3.3")
+def test_equation_2_by_hand() -> None:
+    """FFN(x) = max(0, x W₁ + b₁) W₂ + b₂, the same at every position."""
+    ffn = FeedForward(embed_dim=3, ffn_embed_dim=4).double()
+    x = torch.randn(2, 5, 3, dtype=torch.float64)
+    w1, b1, w2, b2 = ffn.fc1.weight, ffn.fc1.bias, ffn.fc2.weight, ffn.fc2.bias
+    inner = torch.einsum("bld,fd->blf", x, w1) + b1
+    assert (inner < 0).any() and (inner > 0).any()
+    expected = torch.einsum("blf,df->bld", inner.clamp(min=0), w2) + b2
+    torch.testing.assert_close(ffn(x), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ffn(x)[:, 2:3], ffn(x[:, 2:3]), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.paper("3.1")
+def test_the_norm_is_of_the_sum() -> None:
+    """LayerNorm(x + Sublayer(x)): mean 0 and variance 1 of the sum, then gain and bias."""
+    module = AddAndNorm(embed_dim=6, dropout=0.5, eps=1e-6).double().eval()
+    with torch.no_grad():
+        module.norm.weight.uniform_(0.5, 2)
+        module.norm.bias.uniform_(-1, 1)
+    x, sublayer = torch.randn(2, 2, 3, 6, dtype=torch.float64)
+    total = x + sublayer
+    centred = total - total.mean(-1, keepdim=True)
+    normal = centred / (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    expected = normal * module.norm.weight + module.norm.bias
+    torch.testing.assert_close(module(x, sublayer), expected, rtol=1e-12, atol=1e-12)

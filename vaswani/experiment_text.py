@@ -1,0 +1,106 @@
+"""An experiment as the text of a YAML file, in which every value says why it is what it is."""
+
+import textwrap
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+#: of lines, as in the shipped experiments
+WIDTH = 100
+#: so that fairseq-hydra-train leaves no folders of its own
+HYDRA = {"run": {"dir": "."}, "output_subdir": None}
+
+
+class Entry(NamedTuple):
+    """A key of a section, its value, and the reason for it (or nothing)."""
+
+    key: str
+    value: Any
+    reason: str = ""
+
+
+Sections = Dict[str, List[Entry]]
+
+
+def text_of(head: Sequence[str], sections: Sections) -> str:
+    """The file: paragraphs of comment, then the sections with a comment above each reason's key."""
+    lines: List[str] = []
+    for paragraph in head:
+        lines += comment(paragraph) if paragraph else ["#"]
+    for name, entries in sections.items():
+        lines.append(f"{name}:")
+        for entry in entries:
+            lines += comment(entry.reason, "  ") if entry.reason else []
+            lines.append(f"  {entry.key}: {plain(entry.value)}")
+    lines += ["hydra:", "  run:", "    dir: .", "  output_subdir: null"]
+    return "\n".join(lines) + "\n"
+
+
+def comment(text: str, indent: str = "") -> List[str]:
+    """A comment in lines; one that begins with spaces (a command) keeps its form."""
+    if text.startswith(" "):
+        return [f"{indent}#{text}"]
+    start = f"{indent}# "
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=start, subsequent_indent=start, break_on_hyphens=False
+    )
+
+
+def plain(value: Any) -> str:
+    """A value as YAML has it, in one line; text that would read as something else in quotes."""
+    import yaml
+
+    dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return dumped.splitlines()[0]
+
+
+def always(name: str, data: str, languages: Sequence[str], task: List[Entry]) -> Sections:
+    """The sections that every experiment begins with: what it is, and on which data.
+
+    Args:
+        name: of the experiment
+        data: the data-bin
+        languages: source and target
+        task: what else is to be said of the task
+    """
+    return {
+        "common": [
+            Entry("user_dir", "transformer_plugin"),
+            Entry("seed", 1),
+            Entry("log_format", "json"),
+            Entry("log_interval", 20),
+        ],
+        "task": [
+            Entry("_name", "vaswani_translation"),
+            Entry("data", data),
+            Entry("source_lang", languages[0]),
+            Entry("target_lang", languages[1]),
+            *task,
+            Entry(
+                "length_penalty",
+                "gnmt",
+                "beam search as in the paper (6.1): generation.lenpen is its alpha",
+            ),
+        ],
+    }
+
+
+SEARCH = [
+    Entry("beam", 4, "the paper's (6.1)"),
+    Entry("lenpen", 0.6),
+    Entry("max_len_a", 1),
+    Entry("max_len_b", 50),
+]
+OPTIMIZER = [
+    Entry("_name", "vaswani_adam", "5.3"),
+    Entry("adam_betas", "(0.9, 0.98)"),
+    Entry("adam_eps", 1e-9),
+]
+CRITERION = [
+    Entry("_name", "vaswani_label_smoothed_cross_entropy", "5.4"),
+    Entry("label_smoothing", 0.1),
+]
+
+
+def save_dir(name: str) -> str:
+    """Where the checkpoints of an experiment go."""
+    return str(Path("runs") / name / "checkpoints")

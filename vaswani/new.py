@@ -1,0 +1,102 @@
+"""Writes a complete experiment for your own prepared text: NAME.yaml, each value with its reason.
+
+    vaswani new mine --data data/mine                  sizes by the number of pairs, and by the GPU
+    vaswani new mine --data data/mine --preset base
+    vaswani new tuned --data data/more --from mine     goes on from a trained run (fine-tuning)
+
+NAME.yaml goes into configs/ where the current folder has one, else into the current folder, and
+'vaswani train NAME' finds it in both. Nothing is overwritten: change it as you like.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import List, Tuple
+
+from vaswani.errors import UserError
+from vaswani.experiment import experiment_paths, spelt
+from vaswani.files import atomic_write
+from vaswani.outputs import check_folder, writing
+from vaswani.recipes import PRESETS
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A name, the data, and what is to be decided by hand."""
+    parser.add_argument("name", metavar="NAME", help="of the experiment, and of its run")
+    parser.add_argument(
+        "--data", metavar="DIR", required=True, help="what 'vaswani prepare' made, or a data-bin"
+    )
+    parser.add_argument(
+        "--preset", choices=PRESETS, help="the model's sizes (by the text and the GPU)"
+    )
+    parser.add_argument(
+        "--from", dest="start", metavar="RUN", help="begin with the weights of this run"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the experiment, and say what it is."""
+    if args.preset and args.start:
+        raise UserError("--preset and --from exclude each other: the sizes are those of the run")
+    name, path = place(args.name)
+    check_folder(path.parent)
+    data = data_bin_in(Path(args.data))
+    if args.start:
+        from vaswani.fine_tuning import fine_tuned
+
+        text, facts = fine_tuned(name, data, args.start)
+    else:
+        from vaswani.first_experiment import first_experiment
+
+        text, facts = first_experiment(name, data, args.preset)
+    with writing(path), atomic_write(path) as stream:
+        stream.write(text)
+    tell(path, facts, next_commands(name, path, data, facts))
+    return 0
+
+
+def place(wanted: str) -> Tuple[str, Path]:
+    """The experiment's name, and where its file goes.
+
+    Raises:
+        UserError: no name that can be one, or one that is taken.
+    """
+    plain = wanted[: -len(".yaml")] if wanted.endswith(".yaml") else wanted
+    if not _NAME.fullmatch(plain):
+        raise UserError(f"'{wanted}' is no name for an experiment: take letters, digits, _ and -")
+    name = spelt(plain)
+    for path in experiment_paths(name):
+        if path.exists() or path.is_symlink():
+            raise UserError(f"{path} is there already: choose another name, or change that file")
+    if (Path("runs") / name).exists():
+        raise UserError(f"runs/{name} is there already: choose another name")
+    return name, (Path("configs") if Path("configs").is_dir() else Path()) / f"{name}.yaml"
+
+
+def data_bin_in(folder: Path) -> Path:
+    """The data-bin that is meant: a folder of ``vaswani prepare`` or the data-bin in it."""
+    inside = folder / "data-bin"
+    return inside if inside.is_dir() else folder
+
+
+def next_commands(name: str, path: Path, data: Path, facts: "List[Tuple[str, str]]") -> List[str]:
+    """The way from the experiment to its score."""
+    average = dict(facts)["average"].split()[1]
+    subset = "" if any(data.glob("test.*.idx")) else " --subset valid"
+    return [
+        f"vaswani train {name}",
+        f"vaswani average {name} --last {average}",
+        f"vaswani generate {name}{subset}",
+        f"vaswani score {name}{subset}",
+    ]
+
+
+def tell(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
+    """The file's name on stdout; what is in it, and how to go on, on stderr."""
+    print(path, flush=True)
+    for what, said in facts:
+        print(f"  {what:<11}{said}", file=sys.stderr)
+    print("next:", *commands, sep="\n  ", file=sys.stderr)
