@@ -29,7 +29,7 @@ def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
     """
     folder = read_folder(path)
     source, target = (folder.dictionary(lang) for lang in folder.langs)
-    if not folder.config["text"]["bpe"]:
+    if not folder.recipe.bpe:
         raise UserError(f"{path} does not split words, but --like needs BPE codes")
     if sha256_of(source) != sha256_of(target):
         raise UserError(f"{path} has two dictionaries, but --like needs one for both languages")
