@@ -38,8 +38,12 @@ OLD_NORMS = {
     ("decoder", "1"): "encoder_attn_layer_norm",
     ("decoder", "2"): "final_layer_norm",
 }
-#: what states hold beside parameters: versions, tables of sinusoids
-NOT_LEARNED = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))")
+#: what states hold beside parameters: versions, tables of sinusoids, and second copies of what is
+#: in an encoder's layer, for torch's fused layers (fairseq 0.12.2)
+NOT_LEARNED = re.compile(
+    r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))"
+    r"|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
+)
 
 
 def model_from_fairseq(

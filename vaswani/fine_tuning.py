@@ -25,6 +25,8 @@ from vaswani.first_experiment import (
     configured,
     sections,
 )
+from vaswani.model_as_data import as_trained, checkpoint_of, is_model
+from vaswani.model_folder import read_folder
 from vaswani.recipes import Row
 from vaswani.situation import Situation, batch_tokens, look
 
@@ -40,9 +42,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
         UserError: no such run, or the data has other dictionaries than it.
         CheckpointError: the run's checkpoint cannot be read.
     """
-    folder = find_run(run)
-    checkpoint = describe(find_checkpoint(str(folder))[0])
-    before = read_yaml(folder / "config.yaml")
+    folder, checkpoint, before = beginning(run)
     languages = (before["task"]["source_lang"], before["task"]["target_lang"])
     situation = replace(look(name, data, "tiny"), row=row(0, 1))
     if situation.languages != languages:
@@ -81,6 +81,20 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
     told = [fact for fact in facts(situation, batch) if fact[0] != "model"]
     told.insert(1, ("from", f"{checkpoint.path}, of {checkpoint.updates:,} updates"))
     return experiment_text.text_of(head, found), told
+
+
+def beginning(name: str) -> Tuple[Path, Checkpoint, Dict[str, Any]]:
+    """The folder of a run or packed model, its weights as a checkpoint, and how it was trained."""
+    path = Path(name)
+    if is_model(path):
+        model = read_folder(path)
+        return path, describe(checkpoint_of(model)), as_trained(model)
+    folder = find_run(name)
+    return (
+        folder,
+        describe(find_checkpoint(str(folder))[0]),
+        read_yaml(folder / "config.yaml"),
+    )
 
 
 def row(batch_tokens: int, warmup: int) -> Row:

@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 from vaswani.errors import UserError
 from vaswani.files import read_json, sha256_of
 from vaswani.outputs import check_folder, writing
+from vaswani.text_recipe import TextRecipe, recipe_of
 
 FORMAT, FORMAT_VERSION = "vaswani-transformer", 1
 CONFIG, WEIGHTS, CODES, CARD, SUMS = (
@@ -52,11 +53,13 @@ class ModelFolder:
     config: Dict[str, Any]
     #: SHA-256 by the name of the file
     sums: Dict[str, str]
+    #: how text is prepared
+    recipe: TextRecipe
 
     @property
     def langs(self) -> Tuple[str, str]:
         """Source, then target."""
-        return self.config["text"]["source_lang"], self.config["text"]["target_lang"]
+        return self.recipe.langs
 
     def dictionary(self, lang: str) -> Path:
         """The dictionary of a language."""
@@ -95,10 +98,9 @@ def read_folder(path: Path) -> ModelFolder:
         raise UserError(f"{path} is incomplete: {SUMS} is missing; copy the folder again")
     sums = read_sums(path / SUMS)
     refuse_pickles(path)
-    needed = [CONFIG, WEIGHTS, *(f"dict.{config['text'][f'{s}_lang']}.txt" for s in SIDES)]
-    if config["text"]["bpe"]:
-        needed.append(CODES)
-    for name in needed:
+    recipe = recipe_of(config["text"], str(path / CONFIG))
+    needed = [CONFIG, WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
+    for name in needed + ([CODES] if recipe.bpe else []):
         if not (path / name).is_file():
             raise UserError(f"{path} is incomplete: {name} is missing; copy the folder again")
         if sums.get(name) != sha256_of(path / name):
@@ -106,10 +108,7 @@ def read_folder(path: Path) -> ModelFolder:
                 f"{path / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
                 "the folder again, or pack the model again"
             )
-    return ModelFolder(path, config, sums)
-
-
-SIDES = ("source", "target")
+    return ModelFolder(path, config, sums, recipe)
 
 
 def read_config(path: Path) -> Dict[str, Any]:

@@ -2,7 +2,8 @@
 
     vaswani new mine --data data/mine                  sizes by the number of pairs, and by the GPU
     vaswani new mine --data data/mine --preset base
-    vaswani new tuned --data data/more --from mine     goes on from a trained run (fine-tuning)
+    vaswani new tuned --data data/more --from mine     goes on from a trained run (fine-tuning), or
+                                                       from a folder that 'vaswani pack' made
 
 NAME.yaml goes into configs/ where the current folder has one, else into the current folder, and
 'vaswani train NAME' finds it in both. Nothing is overwritten: change it as you like.
@@ -32,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preset", choices=PRESETS, help="the model's sizes (by the text and the GPU)"
     )
-    parser.add_argument(
-        "--from", dest="start", metavar="RUN", help="begin with the weights of this run"
-    )
+    parser.add_argument("--from", dest="start", metavar="RUN|MODEL", help="begin with its weights")
 
 
 def run(args: argparse.Namespace) -> int:

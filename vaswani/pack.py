@@ -84,8 +84,7 @@ def write(out: Path, found: Any) -> bool:
         write_json(part / CONFIG, config)
         tied = not found.architecture["untie_embeddings"]
         write_weights(part / WEIGHTS, found.parameters, tied)
-        langs = (found.text.source_lang, found.text.target_lang)
-        for lang, path in zip(langs, found.dictionaries, strict=True):
+        for lang, path in zip(found.text.langs, found.dictionaries, strict=True):
             shutil.copyfile(path, part / f"dict.{lang}.txt")
         if found.codes:
             shutil.copyfile(found.codes, part / CODES)

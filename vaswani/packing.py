@@ -203,7 +203,9 @@ def origin(
     for section in ("criterion", "optimizer", "lr_scheduler"):
         name = (sections.get(section) or {}).get("_name")
         found[section] = name if isinstance(name, str) else sections["model"].get(section)
-    return {name: value for name, value in found.items() if isinstance(value, (str, int))}
+    smoothing = (sections.get("criterion") or sections["model"]).get("label_smoothing")
+    found["label_smoothing"] = smoothing
+    return {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
 
 
 def scores(run: Path, checkpoint: Path) -> Dict[str, Any]:

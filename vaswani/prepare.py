@@ -65,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for split in text.SPLITS:
         parser.add_argument(f"--{split}", metavar="PREFIX", help=f"your {split} text: PREFIX.LANG")
     parser.add_argument(
-        "--like", metavar="DATA|RUN", help="with the codes, dictionary and recipe of other text"
+        "--like",
+        metavar="DATA|RUN|MODEL",
+        help="with the codes, dictionary and recipe of other text",
     )
     parser.add_argument("--tokenised", action="store_true", help="your text is tokens already")
     parser.add_argument("--bpe", type=int, metavar="N", help="merges of the joint BPE")

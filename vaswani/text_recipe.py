@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.sentences import normaliser
@@ -28,6 +28,11 @@ class TextRecipe:
     lowercase: bool = False
     #: "subword_nmt", or None: words are not split
     bpe: Optional[str] = "subword_nmt"
+
+    @property
+    def langs(self) -> Tuple[str, str]:
+        """Source, then target."""
+        return self.source_lang, self.target_lang
 
     def table(self) -> Dict[str, Any]:
         """For config.json."""

@@ -107,8 +107,8 @@ class TranslatedFile:
         )
         output_file(self.report_file, inputs, self.is_report, "report of 'vaswani translate'")
         self.key = key
-        self.part = path.with_name(f".{path.name}.part")
-        self.state_file = path.with_name(f".{path.name}.part.json")
+        self.part = self.path.with_name(f".{self.path.name}.part")
+        self.state_file = self.path.with_name(f".{self.path.name}.part.json")
         self.tally = Tally()
         self.stream: Optional[IO[bytes]] = None
         self.digest = hashlib.sha256()

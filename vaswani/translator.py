@@ -17,9 +17,9 @@ from vaswani import hypotheses
 from vaswani.corpus.bpe import undo
 from vaswani.errors import UserError
 from vaswani.hypotheses import Found, Word
-from vaswani.model_folder import ModelFolder, read_folder
+from vaswani.model_folder import CODES, ModelFolder, read_folder
 from vaswani.search import SearchOptions, search_options
-from vaswani.text_recipe import SourceText, recipe_of, target_text
+from vaswani.text_recipe import SourceText, target_text
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class Translator:
         from vaswani.packed_model import build
 
         self.folder = folder
-        recipe = recipe_of(folder.config["text"], str(folder.path))
+        recipe = folder.recipe
         self.options = search_options(folder.config["generation"], str(folder.path))
         self.task, self.model = build(folder, precision, device)
-        self.source_text = SourceText(recipe, folder.path / "bpecodes" if recipe.bpe else None)
+        self.source_text = SourceText(recipe, folder.path / CODES if recipe.bpe else None)
         self.to_text = target_text(recipe)
         self.lock = threading.Lock()
 

@@ -34,12 +34,12 @@ SHARING = {
 
 
 @pytest.fixture
-def run(trained, tiny_data_bin, tmp_path, monkeypatch) -> Path:
+def run(another, tiny_data_bin, tmp_path, monkeypatch) -> Path:
     """A run with a last checkpoint and its data, in the current folder."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "runs" / "digits"
     (folder / "checkpoints").mkdir(parents=True)
-    shutil.copy(trained, folder / "checkpoints" / "checkpoint_last.pt")
+    shutil.copy(another, folder / "checkpoints" / "checkpoint_last.pt")
     config = {
         "task": {"_name": "vaswani_translation", "data": str(tiny_data_bin)},
         "generation": {"beam": 3, "lenpen": 0.6},
@@ -57,7 +57,7 @@ def test_a_run_is_packed_once(run, capsys):
     assert cli.main(["pack", "digits"]) == 0
     found = config(run / "model")
     assert found["origin"]["checkpoint"] == "checkpoint_last.pt"
-    assert found["origin"]["updates"] == 60
+    assert found["origin"]["updates"] == 20
     assert found["generation"] == {"beam": 3, "lenpen": 0.6, "length_penalty": "gnmt"}
     assert found["text"]["bpe"] is None and found["text"]["source_lang"] == "en"
     assert (run / "model" / "README.md").read_text().count("Not scored") == 1
@@ -77,7 +77,7 @@ def test_the_best_checkpoint_and_before_it_the_average(run):
     assert cli.main(["pack", "digits"]) == 0
     assert config(run / "model")["origin"]["checkpoint"] == "checkpoint_best.pt"
     state = load_checkpoint(folder / "checkpoint_last.pt")
-    torch.save({**state, "averaged_updates": [50, 60]}, folder / "checkpoint_average_last2.pt")
+    torch.save({**state, "averaged_updates": [10, 20]}, folder / "checkpoint_average_last2.pt")
     assert cli.main(["pack", "digits"]) == 0
     found = config(run / "model")["origin"]
     assert (found["checkpoint"], found["averaged"]) == ("checkpoint_average_last2.pt", 2)
@@ -138,6 +138,24 @@ def test_what_cannot_be_packed(arguments, message, run, capsys):
     assert not (run / "model").exists() and not Path("m").exists()
 
 
+def test_a_training_begins_with_a_packed_model(run, tiny_data_bin, tmp_path, capsys):
+    assert cli.main(["pack", "digits", "--out", "away/model"]) == 0
+    shutil.rmtree(run)  # it is needed no more
+    assert cli.main(["new", "tuned", "--data", str(tiny_data_bin), "--from", "away/model"]) == 0
+    start = yaml.safe_load(Path("tuned.yaml").read_text())["checkpoint"]["finetune_from_model"]
+    with stock.fresh_process():
+        once = ["optimization.max_update=1", "lr_scheduler.lr_factor=1e-9"]
+        assert cli.main(["train", "tuned", *once]) == 0
+    last = Path("runs/tuned/checkpoints/checkpoint_last.pt")
+    difference, parameter = stock.largest_difference(last, Path(start))
+    assert difference < 1e-7, parameter
+    assert stock.parameters(Path(start)).keys() == stock.parameters(last).keys()
+    Path(start).unlink()
+    shutil.copy(last, start)
+    assert cli.main(["new", "again", "--data", str(tiny_data_bin), "--from", "away/model"]) == 1
+    assert "away/model.pt is there and is not away/model as a checkpoint" in capsys.readouterr().err
+
+
 # ---- how its text was prepared ------------------------------------------------------------------
 
 RECIPES = {
@@ -180,7 +198,10 @@ def test_split_words_need_codes(tmp_path):
 # ---- fairseq's own transformer ------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=SHARING)
+@pytest.fixture(
+    scope="module",
+    params=["tied", "untied", pytest.param("decoder tied", marks=pytest.mark.slow)],
+)
 def theirs(request, tiny_data_bin, tmp_path_factory) -> Path:
     """A checkpoint of fairseq's transformer after 20 updates."""
     folder = tmp_path_factory.mktemp("theirs")

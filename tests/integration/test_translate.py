@@ -105,6 +105,7 @@ def test_fairseqs_own_from_pretrained(spoken):
     assert hub.translate(lines, **SEARCH) == spoken.expected[:16]
 
 
+@pytest.mark.slow
 def test_fairseq_interactive(spoken, monkeypatch):
     monkeypatch.setattr(stock, "_first", {})  # its copies know nothing of a tokeniser
     lines = (spoken.place / "test.en").read_text(encoding="utf-8").split("\n")[:16]
@@ -140,6 +141,14 @@ def test_alignments_are_fairseqs(spoken):
             if token != 2
         ]
         assert " ".join(pairs) == rows[number][0], number
+
+
+def test_other_text_is_prepared_like_a_model(spoken, light, tmp_path, capsys):
+    arguments = ["--test", spoken.place / "test", "--workers", 1, "--out", tmp_path / "more"]
+    model = spoken.run / "model"
+    assert run("prepare", "--like", model, *arguments) == 0, capsys.readouterr().err
+    for name in ("bpe/test.en", "bpe/test.de", "codes"):
+        assert (tmp_path / "more" / name).read_bytes() == (spoken.data / name).read_bytes()
 
 
 # ---- of a small model ---------------------------------------------------------------------------
@@ -422,13 +431,13 @@ def test_options_that_cannot_be(arguments, message, model, text, monkeypatch, ca
 def test_threads_get_what_one_gets(model):
     translator = Translator.from_pretrained(model)
     words = packed.WORDS
-    sentences = [[" ".join(words[n % 7 : n % 5 + 8])] for n in range(24)]
-    options = [{"beam": 1 + n % 3, "lenpen": n % 4 / 2} for n in range(24)]
+    sentences = [[" ".join(words[n % 7 : n % 5 + 8])] for n in range(12)]
+    options = [{"beam": 1 + n % 3, "lenpen": n % 4 / 2} for n in range(12)]
     expected = [translator.translate(s, **o) for s, o in zip(sentences, options, strict=True)]
     found: dict = {}
 
     def work(first):
-        for number in range(first, 24, 4):
+        for number in range(first, 12, 4):
             found[number] = translator.translate(sentences[number], **options[number])
 
     threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
@@ -436,7 +445,7 @@ def test_threads_get_what_one_gets(model):
         thread.start()
     for thread in threads:
         thread.join()
-    assert [found[number] for number in range(24)] == expected
+    assert [found[number] for number in range(12)] == expected
 
 
 def test_a_sentence_is_a_list_of_one(model):

@@ -99,6 +99,8 @@ def test_each_verb_works_from_it(installed, tmp_path):
         "average mine --last 2",
         "generate mine --beam 2 --max-len-b 5",
         "score mine",
+        "pack mine",
+        "translate runs/mine/model test.en --beam 1 --max-len-a 0 --max-len-b 3 --output test.out",
         "new tuned --data data/mine --from mine",
         "reproduce wmt14-en-de-base --row A-h1 --dry-run",
         "prepare demo_en_de --workers 1",

@@ -89,6 +89,7 @@ DAMAGES = {
     "an unknown size": (change("architecture", experts=2), "it has 'experts'"),
     "another size": (change("architecture", encoder_layers=1), "--encoder-layers: 2 there, 1 here"),
     "a text option": (change("text", alphabet="runes"), "section 'text' was altered"),
+    "a language": (change("text", source_lang=None), "section 'text' was altered"),
     "a search option": (change("generation", luck=1), "'generation' was altered: it has 'luck'"),
     "no safetensors": (junk, "model.safetensors is no safetensors file"),
     "a checkpoint": (write("model.pt", b"x"), "model.pt is a pickle.*nothing was loaded"),

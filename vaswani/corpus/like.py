@@ -13,6 +13,8 @@ from vaswani.corpus.text import SPLITS
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
 from vaswani.files import read_json, sha256_of
+from vaswani.model_as_data import codes_and_dictionary, is_model, recipe_table
+from vaswani.model_folder import CONFIG
 
 #: what a recipe says of its own text, and not of how text is treated
 OF_THE_TEXT = (
@@ -37,12 +39,14 @@ class Like:
 
 
 def find_like(name: str) -> Path:
-    """The folder of prepared text that a folder, a data-bin or a run stands for.
+    """The folder of prepared text that a folder, a data-bin or a run stands for; or a packed model.
 
     Raises:
         UserError: there is none, or the run was trained with another dictionary than is there now.
     """
     path = Path(name)
+    if is_model(path):
+        return path
     for folder in (path, path.parent):
         if (folder / "codes").is_file() and (folder / "data-bin").is_dir():
             return folder
@@ -65,11 +69,14 @@ def find_like(name: str) -> Path:
 
 
 def taken_over(folder: Path) -> Like:
-    """The codes and the dictionary in a folder of prepared text.
+    """The codes and the dictionary in a folder of prepared text, or of a packed model.
 
     Raises:
         UserError: there is no dictionary, or one for each language.
     """
+    if is_model(folder):
+        files = codes_and_dictionary(folder)
+        return Like(*files, (sha256_of(files[0]), sha256_of(files[1])))
     dictionaries = sorted((folder / "data-bin").glob("dict.*.txt"))
     hashes = {sha256_of(path) for path in dictionaries}
     if len(hashes) != 1:
@@ -85,12 +92,15 @@ def recipe_like(name: str, folder: Path, own: Dict[str, Any]) -> Recipe:
     Raises:
         UserError: arguments that contradict it, or no text.
     """
-    where = f"{folder}/recipe.yaml"
+    where = f"{folder}/{CONFIG if is_model(folder) else 'recipe.yaml'}"
     if own.get("bpe"):
         raise UserError(f"--bpe and --like exclude each other: the codes are those of {folder}")
-    if not (folder / "recipe.yaml").is_file():
+    if is_model(folder):
+        table = recipe_table(folder)
+    elif not (folder / "recipe.yaml").is_file():
         raise UserError(f"{where} is missing: --like needs what 'vaswani prepare' made")
-    table = read_yaml(folder / "recipe.yaml")
+    else:
+        table = read_yaml(folder / "recipe.yaml")
     known = {item.name for item in fields(Recipe)} - set(OF_THE_TEXT)
     table = {key: value for key, value in table.items() if key in known}
     langs = (table.get("source_lang"), table.get("target_lang"))
