@@ -11,6 +11,7 @@ setup(
     license="MIT",
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["transformer_plugin*", "vaswani*"]),
+    package_data={"vaswani": ["attention_page.*"]},
     # fairseq is not required here: two distributions share its folder, and installing one beside
     # the other breaks both. It comes with one of the two extras, or is there already.
     install_requires=[],
