@@ -18,7 +18,8 @@ setup(
     extras_require={
         "modern": [FAIRSEQ["modern"], "torch>=2.6", "numpy"],
         "official": [FAIRSEQ["official"], "torch<2.3", "numpy<1.24"],
-        "text": ["sacremoses", "subword-nmt", "sacrebleu>=2", "num2words", "tqdm", "requests"],
+        "text": ["sacremoses", "subword-nmt", "sacrebleu>=2", "num2words", "tqdm", "requests"]
+        + ["safetensors"],
         "plots": ["matplotlib"],
         "dev": [
             "pytest",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demo: text → training → averaging → translation → scores → report. Stages only; each one
-# continues or skips where its result is there already.
+# The demo: text → training → averaging → translation → scores → report → a packed model. Stages
+# only; each one continues or skips where its result is there already.
 #
 #   scripts/demo.sh [en-de|en-fr]        data/, runs/ are made in the current folder
 set -euo pipefail
@@ -28,4 +28,8 @@ stage vaswani average "$name" --last 5
 stage vaswani generate "$name"
 stage vaswani score "$name"
 stage vaswani demo-report "$name"
+stage vaswani pack "$name"
+sentence='The meeting is on the 3rd of March 1987.'
+printf '\n== echo "%s" | vaswani translate runs/%s/model\n' "$sentence" "$name" >&2
+vaswani translate "runs/$name/model" <<<"$sentence"
 printf '\nThe whole demo took %d min %02d s.\n' $((SECONDS / 60)) $((SECONDS % 60)) >&2

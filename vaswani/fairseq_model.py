@@ -6,7 +6,7 @@ have older names of parameters, and their options in ``args``.
 
 import argparse
 import re
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Set, Tuple
 
 from vaswani.convert import from_fairseq
 from vaswani.errors import UserError
@@ -137,7 +137,7 @@ class Reading(Dict[str, Any]):
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         super().__init__(state)
-        self.names = set()
+        self.names: Set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         self.names.add(name)

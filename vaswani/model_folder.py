@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 from vaswani.errors import UserError
 from vaswani.files import read_json, sha256_of
@@ -66,32 +66,19 @@ class ModelFolder:
         """The state dict of the model, shared matrices under all their names.
 
         Raises:
-            UserError: safetensors is not installed, or the file is none of its.
+            UserError: the file is none of safetensors'.
         """
-        safetensors = import_safetensors()
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
         try:
-            state: Dict[str, Any] = safetensors.torch.load_file(str(self.path / WEIGHTS))
-        except safetensors.SafetensorError as error:
+            state: Dict[str, Any] = load_file(str(self.path / WEIGHTS))
+        except SafetensorError as error:
             raise UserError(f"{self.path / WEIGHTS} is no safetensors file ({error})") from None
         if not self.config["architecture"].get("untie_embeddings"):
             for name in SHARED[1:]:
                 state[name] = state[SHARED[0]]
         return state
-
-
-def import_safetensors() -> Any:
-    """The library.
-
-    Raises:
-        UserError: it is not installed.
-    """
-    try:
-        import safetensors.torch
-    except ImportError:
-        raise UserError(
-            "model folders need the package safetensors: pip install safetensors"
-        ) from None
-    return safetensors
 
 
 # ---- reading --------------------------------------------------------------------------------
@@ -250,40 +237,41 @@ def check_replaceable(folder: Path) -> None:
         return
     there = changed_since_packed(folder)
     if there:
+        name, change = next(iter(there.items()))
         raise UserError(
-            f"{folder} is not as 'vaswani pack' leaves a folder ({there[0]}), and would be "
+            f"{folder} is not as 'vaswani pack' leaves a folder ({name} {change}), and would be "
             "replaced: give another one with --out, or move it away"
         )
 
 
-def changed_since_packed(folder: Path) -> List[str]:
-    """What of a folder was not packed, or changed since; names and why."""
+def changed_since_packed(folder: Path) -> Dict[str, str]:
+    """What of a folder was not packed, or changed since: by its name, what of it."""
     if folder.is_symlink() or not folder.is_dir():
-        return ["it is no folder"]
+        return {folder.name: "is no folder"}
     config = read_json(folder / CONFIG)
     if config.get("format") != FORMAT or not (folder / SUMS).is_file():
-        return [f"it has no {SUMS}, or no {CONFIG} of ours"]
+        return {CONFIG: "is missing, or another's"}
     sums = read_sums(folder / SUMS)
-    found = []
+    found = {}
     for path in sorted(folder.iterdir()):
         if path.name not in sums and path.name != SUMS:
-            found.append(f"{path.name} was added")
+            found[path.name] = "was added"
         elif path.name != SUMS and (not path.is_file() or sha256_of(path) != sums[path.name]):
-            found.append(f"{path.name} was changed")
+            found[path.name] = "was changed"
     return found
 
 
 def write_weights(path: Path, state: Dict[str, Any], tied: bool) -> None:
     """Write parameters; of shared matrices the first."""
-    safetensors = import_safetensors()
+    from safetensors.torch import save
+
     kept = {
         name: value.detach().contiguous().clone()
         for name, value in state.items()
         if not (tied and name in SHARED[1:])
     }
-    data = safetensors.torch.save(kept, metadata={"format": "pt"})
-    with open(path, "wb") as stream:  # its own save_file has errors without a number
-        stream.write(data)
+    with open(path, "wb") as stream:  # the library's save_file has errors without a number
+        stream.write(save(kept, metadata={"format": "pt"}))
 
 
 def write_json(path: Path, table: Dict[str, Any]) -> None:

@@ -27,8 +27,6 @@ from vaswani.model_folder import (
     SECTIONS,
     WEIGHTS,
     changed_since_packed,
-    check_replaceable,
-    import_safetensors,
     write_folder,
     write_json,
     write_weights,
@@ -61,12 +59,10 @@ def run(args: argparse.Namespace) -> int:
     from vaswani.checkpoints import find_checkpoint
     from vaswani.packing import Told, gather
 
-    import_safetensors()
     checkpoint, folder = find_checkpoint(args.model)
     if not args.out and not (folder / "config.yaml").is_file():
         raise UserError(f"{checkpoint} is in no run: say with --out MODEL where to put the model")
     out = Path(args.out) if args.out else folder / "model"
-    check_replaceable(out)
     told = {name: getattr(args, name) for name in Told.__dataclass_fields__}
     found = gather(checkpoint, folder, Told(**told))
     if write(out, found):
@@ -100,10 +96,12 @@ def write(out: Path, found: Any) -> bool:
 
 
 def changed_since(out: Path, config: Dict[str, Any]) -> bool:
-    """Whether a folder is to be made anew: another model, or none."""
+    """Whether a folder is to be made anew: another model, or none. The card may be edited."""
     from vaswani.files import read_json
 
-    return not out.is_dir() or read_json(out / CONFIG) != config or bool(changed_since_packed(out))
+    if not out.is_dir() or read_json(out / CONFIG) != config:
+        return True
+    return any(name != CARD for name in changed_since_packed(out))
 
 
 def config_of(found: Any) -> Dict[str, Any]:

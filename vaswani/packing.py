@@ -214,9 +214,10 @@ def describe(recipe: TextRecipe) -> str:
 
 
 def symbols(dictionary: Path) -> List[str]:
-    """The words of a dictionary's file."""
+    """The words of a dictionary's file, without those that fairseq fills it up with."""
     with open(dictionary, encoding="utf-8", newline="\n") as stream:
-        return [line.rsplit(" ", 1)[0] for line in stream]
+        words = [line.split(" ", 1)[0] for line in stream]
+    return [word for word in words if not word.startswith("madeupword")]
 
 
 def is_lowercase(words: List[str]) -> bool:

@@ -1,4 +1,4 @@
-"""One of the paper's results from nothing: plan → prepare → train → average → generate → score.
+"""A result of the paper from nothing: plan → prepare → train → average → generate → score → pack.
 
     vaswani reproduce wmt14-en-de-base --dry-run       the commands, disk, hours, operations, BLEU
     vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
@@ -27,7 +27,7 @@ from vaswani.results import Order, batch, commands, find_order, finished, plan_o
 from vaswani.run_record import last_checkpoint
 from vaswani.translations import Translations
 
-STAGES = ("plan", "prepare", "train", "average", "generate", "score")
+STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
 RECIPES = ("paper", "t2t", "fairseq")
 #: seconds that a stage has to end by itself
 PATIENCE = 10
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.gpus is not None and args.gpus < 1:
         raise UserError(f"--gpus must be at least 1, not {args.gpus}")
     order = find_order(args)
-    stages = [stage for stage in STAGES if not (order.row and stage == "average")]
+    stages = [stage for stage in STAGES if not (order.row and stage in ("average", "pack"))]
     first = position(stages, args.start) if args.start else 0
     here = gpus_here(order)
     if args.dry_run:

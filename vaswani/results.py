@@ -158,6 +158,7 @@ def commands(order: Order, chosen: List[str], gpus: int, here: int) -> Dict[str,
         "average": ["average", run_name, "--last", str(LAST[order.size])],
         "generate": ["generate", str(order.checkpoint), *subset],
         "score": ["score", run_name, *subset],
+        "pack": ["pack", str(order.checkpoint)],
     }
     return {stage: ["vaswani", *command] for stage, command in found.items()}
 

@@ -32,12 +32,13 @@ SWITCHES = {
     "replace_unk": "copy the source's word for one that the model does not know",
     "sampling": "draw words by their probability, in place of beam search",
 }
-#: options of sampling
+#: of sampling, and of batches
 NUMBERS: Dict[str, Callable[[str], Any]] = {
     "sampling_topk": int,
     "sampling_topp": float,
     "temperature": float,
     "seed": int,
+    "max_tokens": int,
 }
 
 
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the text, fairseq's options of the search, and how to go about it."""
     parser.add_argument("model", metavar="MODEL", help="a folder that 'vaswani pack' made")
     parser.add_argument("files", nargs="*", metavar="FILE", help="text (standard input); .gz, .xz")
-    for name, kind in {**OPTIONS, **NUMBERS, "max_tokens": int}.items():
+    for name, kind in {**OPTIONS, **NUMBERS}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N")
     parser.add_argument("--length-penalty", choices=["fairseq", "gnmt"], help="of --lenpen")
     for name, meaning in SWITCHES.items():
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 def given(args: argparse.Namespace) -> Dict[str, Any]:
     """The options of the search that the command line has."""
     found = {item.name: getattr(args, item.name) for item in fields(SearchOptions)}
-    return {name: value for name, value in found.items() if value not in (None, False)}
+    return {n: value for n, value in found.items() if value is not None and value is not False}
 
 
 def said(args: argparse.Namespace, options: SearchOptions) -> Dict[str, Any]:

@@ -133,6 +133,8 @@ class TranslatedFile:
             finally:
                 if self.stream:
                     self.stream.close()
+                if not self.state_file.exists():  # nothing is whole yet
+                    self.part.unlink(missing_ok=True)
 
     def is_done(self, windows: Windows) -> bool:
         """Whether the file is there, of the same text; reads the text only if it may be."""

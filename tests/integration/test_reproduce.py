@@ -148,7 +148,7 @@ def check_the_whole(place: Place, said: "subprocess.CompletedProcess[str]", run:
     """Every stage left what it promises, and what it learned shows in the scores."""
     folder = place.folder / "runs" / run
     order = [line.split()[1] for line in said.stderr.splitlines() if line.startswith("== ")]
-    assert order == ["prepare:", "train:", "average:", "generate:", "score:"]
+    assert order == ["prepare:", "train:", "average:", "generate:", "score:", "pack:"]
     pair = run[len("wmt14_") : run.rindex("_")]
     data = place.folder / "data" / f"wmt14_{pair}"
     assert (data / "text" / "train.en").read_bytes().count(b"\n") == parts * COUNT

@@ -40,7 +40,7 @@ def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
     run = f"runs/{name.replace('-', '_')}"
     commands = [line.split(" vaswani ")[1] for line in said.splitlines() if " vaswani " in line]
     assert [command.split()[0] for command in commands] == [
-        *("plan", "prepare", "train", "average", "generate", "score")
+        *("plan", "prepare", "train", "average", "generate", "score", "pack")
     ]
     assert commands[1] == f"prepare wmt14_{pair.replace('-', '_')}"
     assert commands[2].startswith(f"train {name.replace('-', '_')} dataset.max_tokens=")

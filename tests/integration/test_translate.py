@@ -1,0 +1,460 @@
+"""``vaswani translate`` and ``Translator``: text in, text out, as prepare and generate do it."""
+
+import errno
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+
+from tests import archives, packed, stock
+from tests.conftest import preprocess
+from vaswani import Translator, cli, translate
+from vaswani.corpus import binarise
+from vaswani.text_recipe import TextRecipe
+
+ODD = [
+    "The well-known king doesn’t see the “letter” (1,234.5 km) & more.",
+    "",
+    "\u00a0The\u2028house\tof  Mr. Smith\x07 \ufeff",
+    "House 北京 🙂 <unk> @@ &amp; a@@b |",
+    "   ",
+    "the " * 400,
+]
+#: with a bound on the length that does not depend on the batch
+SEARCH = {"beam": 4, "lenpen": 0.6, "max_len_a": 0, "max_len_b": 20}
+
+
+def run(*arguments: object) -> int:
+    with stock.fresh_process():
+        return cli.main([str(argument) for argument in arguments])
+
+
+# ---- against prepare and generate, and fairseq's own ways ---------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """Sentences prepared, a run that was trained on them a little, its test set decoded; packed."""
+    place = tmp_path_factory.mktemp("spoken")
+    for name, count in {"train": 150, "valid": 10, "test": 15}.items():
+        for lang in ("en", "de"):
+            lines = archives.sentences(lang, count, count) + (ODD if name == "test" else [])
+            (place / f"{name}.{lang}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def in_process(bpe, target, langs, splits, *_):
+        preprocess(bpe, target, "--joined-dictionary")
+
+    data, folder = place / "data" / "mine", place / "runs" / "mine"
+    sets = [word for name in ("train", "valid", "test") for word in (f"--{name}", place / name)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarise, "binarise", in_process)
+        arguments = ["--source-lang", "en", "--target-lang", "de", "--bpe", 60, "--workers", 1]
+        assert run("prepare", *arguments, *sets, "--out", data) == 0
+    stock.train(
+        data / "data-bin", folder / "checkpoints", "--max-update", "150", "--no-epoch-checkpoints"
+    )
+    (folder / "checkpoints" / "checkpoint_best.pt").unlink()
+    task = {"_name": "vaswani_translation", "data": str(data / "data-bin")}
+    task.update(source_lang="en", target_lang="de", max_source_positions=300)
+    config = {"task": task, "generation": SEARCH}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    assert run("generate", folder, "--workers", 1) == 0
+    state = folder / "checkpoints" / "checkpoint_last.pt"
+    saved = torch.load(state, weights_only=False)
+    saved["cfg"]["model"]["max_source_positions"] = 300
+    torch.save(saved, state)
+    assert run("pack", folder) == 0
+    hypotheses = (folder / "eval" / "test.hyp").read_text(encoding="utf-8").split("\n")[:-1]
+    return SimpleNamespace(place=place, data=data, run=folder, expected=hypotheses)
+
+
+def test_raw_text_is_translated_as_prepare_and_generate_do(spoken, tmp_path, capsys):
+    text = spoken.place / "test.en"
+    assert run("translate", spoken.run / "model", text) == 0
+    out, error = capsys.readouterr()
+    assert out.split("\n")[:-1] == spoken.expected
+    assert len(set(spoken.expected)) > 8 and spoken.expected[16] == spoken.expected[20 - 1] == ""
+    assert "1 lines are longer than the model's limit" in error and "lines 21" in error
+    assert "unknown to the model" in error and "北" in error
+
+
+def test_fairseqs_own_from_pretrained(spoken):
+    from transformer_plugin.model import VaswaniTransformerModel
+
+    hub = VaswaniTransformerModel.from_pretrained(
+        str(spoken.run / "checkpoints"),
+        "checkpoint_last.pt",
+        data_name_or_path=str(spoken.data / "data-bin"),
+        tokenizer="moses",
+        moses_no_dash_splits=True,
+        bpe="subword_nmt",
+        bpe_codes=str(spoken.data / "codes"),
+    )
+    lines = (spoken.place / "test.en").read_text(encoding="utf-8").split("\n")[:16]
+    assert hub.translate(lines, **SEARCH) == spoken.expected[:16]
+
+
+def test_fairseq_interactive(spoken, monkeypatch):
+    monkeypatch.setattr(stock, "_first", {})  # its copies know nothing of a tokeniser
+    lines = (spoken.place / "test.en").read_text(encoding="utf-8").split("\n")[:16]
+    flags = [*("--tokenizer", "moses", "--moses-no-dash-splits"), *("--bpe", "subword_nmt")]
+    flags += ["--bpe-codes", str(spoken.data / "codes"), "--task", "vaswani_translation"]
+    flags += [*("--source-lang", "en", "--target-lang", "de"), "--max-len-b", "20"]
+    found = stock.interactive(
+        *(spoken.data / "data-bin", str(spoken.run / "checkpoints" / "checkpoint_last.pt")),
+        *("\n".join(lines) + "\n", "--lenpen", "0.6", *flags),
+    )
+    rows = stock.results(found, "D")
+    assert [rows[number][1] for number in range(16)] == spoken.expected[:16]
+
+
+def test_alignments_are_fairseqs(spoken):
+    """Of the subwords; ``aligned_words`` makes pairs of words of them."""
+    checkpoint = str(spoken.run / "checkpoints" / "checkpoint_last.pt")
+    flags = ["--print-alignment", "--lenpen", "0.6", "--max-len-b", "20"]
+    lines = stock.generate(
+        spoken.data / "data-bin", checkpoint, *flags, "--skip-invalid-size-inputs-valid-test"
+    )
+    rows = stock.results(lines, "A")
+    translator = Translator.from_pretrained(spoken.run / "model")
+    text = (spoken.place / "test.en").read_text(encoding="utf-8").split("\n")[:15]
+    sources = [translator.read(line) for line in text]
+    search = translator.searcher(translator.options.changed(print_alignment=True))
+    found = search(translator.sample(sources, range(15)))
+    for number, (best, *_) in enumerate(found):
+        tokens, looked_at = best["tokens"].tolist(), best["source"].tolist()
+        pairs = [
+            f"{at}-{n}"
+            for n, (token, at) in enumerate(zip(tokens, looked_at, strict=True))
+            if token != 2
+        ]
+        assert " ".join(pairs) == rows[number][0], number
+
+
+# ---- of a small model ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("small") / "model"
+    packed.pack(folder, TextRecipe("en", "de", bpe=None))
+    return folder
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    """23 lines: some blank, one too long, words that are not known."""
+    words = packed.WORDS
+    lines = [" ".join(words[n % 5 : n % 11 + 3]) for n in range(23)]
+    lines[4], lines[9], lines[17] = "", "the " * 70, "the zebra sees a Zebra ."
+    path = tmp_path / "text.en"
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def output(capsys, *arguments: object) -> str:
+    assert run("translate", *arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_every_line_is_answered_in_its_place(model, text, capsys):
+    lines = output(capsys, model, text).split("\n")[:-1]
+    assert [number for number, line in enumerate(lines) if not line] == [4, 9]
+    assert len(lines) == 23 and len(set(lines)) > 5
+    one_by_one = output(capsys, model, text, "--max-tokens", 1).split("\n")[:-1]
+    assert len(one_by_one) == 23
+
+
+@pytest.mark.parametrize("shards, workers", [(1, 2), (2, 1), (3, 2), (7, 1)])
+def test_shards_joined_are_the_whole(shards, workers, model, text, tmp_path, capsys):
+    whole = output(capsys, model, text, "--buffer-size", 5, "--scores", "--workers", 1)
+    parts = []
+    for shard in range(shards):
+        flags = ["--num-shards", shards, "--shard-id", shard, "--workers", workers, "--scores"]
+        parts.append(output(capsys, model, text, "--buffer-size", 5, *flags))
+    assert "".join(parts) == whole
+    assert shards < 5 or any(not part for part in parts)
+
+
+def test_several_files_are_one_text_and_may_be_packed(model, text, tmp_path, capsys):
+    lines = text.read_bytes().splitlines(keepends=True)
+    (tmp_path / "a").write_bytes(b"".join(lines[:10]))
+    with gzip.open(tmp_path / "b.gz", "wb") as stream:
+        stream.write(b"".join(lines[10:])[:-1])  # the last line is not ended
+    both = output(capsys, model, tmp_path / "a", tmp_path / "b.gz")
+    assert both == output(capsys, model, text)
+
+
+def test_a_pipe_and_nothing(model, text, capsys, monkeypatch):
+    expected = output(capsys, model, text)
+    for data, result in {text.read_bytes(): expected, b"": ""}.items():
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        assert output(capsys, model) == result
+
+
+def test_a_prompt_answers_each_line(model, capsys, monkeypatch):
+    class Terminal(io.BytesIO):
+        asked = 0
+
+        def readline(self, *_):
+            Terminal.asked += 1
+            return super().readline()
+
+    class Output(io.StringIO):
+        def write(self, part):
+            answers.append((Terminal.asked, part))
+            return len(part)
+
+    answers: list = []
+    data = Terminal(b"the house\n\xff\n\nis big .\n")
+    stdin = SimpleNamespace(buffer=data, isatty=lambda: True)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(sys, "stdout", Output())
+    assert run("translate", model) == 0
+    assert [asked for asked, _ in answers] == [1, 3, 4] and answers[1][1] == "\n"
+    assert "line 2: byte 1 is not UTF-8" in capsys.readouterr().err
+
+
+def test_columns(model, text, capsys):
+    flags = ["--nbest", 2, "--scores", "--print-alignment", "--replace-unk"]
+    rows = [line.split("\t") for line in output(capsys, model, text, *flags).split("\n")[:-1]]
+    assert len(rows) == 2 * 23 and {len(row) for row in rows} == {5}
+    assert rows[2 * 4] == rows[2 * 9 + 1] == [""] * 5
+    translator = Translator.from_pretrained(model)
+    sentences = text.read_text(encoding="utf-8").split("\n")[:-1]
+    options = {"nbest": 2, "print_alignment": True, "replace_unk": True}
+    for number, one in enumerate(translator.translate(sentences, **options)):
+        for place, found in enumerate(one.hypotheses):
+            row = rows[2 * number + place]
+            assert row[0] == found.text and row[2].split() == one.source_tokens
+            assert float(row[1]) == pytest.approx(found.score, abs=1e-3)
+            assert row[3].split() == found.tokens
+            assert row[4].split() == [f"{s}-{t}" for s, t in found.alignment]
+            assert {t for _, t in found.alignment} == set(range(len(found.tokens)))
+            assert all(s < len(one.source_tokens) for s, _ in found.alignment)
+
+
+def test_unknown_words_are_copied(model, tmp_path):
+    """A model that says of everything that it is unknown copies what it looks at."""
+    translator = Translator.from_pretrained(model)
+    with torch.no_grad():
+        weight = translator.model.decoder.output_projection.weight
+        weight[3] = weight.abs().max() * 20 * torch.sign(weight[4:].sum(0))
+    translator.model.decoder.output_projection.packed = None
+    sentence = "Zebras & the dog"
+    (one,) = translator.translate([sentence], unkpen=-100)
+    assert "<unk>" in one.text and one.unknown == ["Zebras", "&amp;"]
+    (other,) = translator.translate([sentence], unkpen=-100, replace_unk=True)
+    assert "<unk>" not in other.text and set(other.text.split()) <= set(sentence.split())
+
+
+def test_sampling_depends_on_the_seed_alone(model, text, capsys):
+    flags = ["--sampling", "--beam", 1, "--buffer-size", 5]
+    first = output(capsys, model, text, *flags, "--seed", 1)
+    assert first == output(capsys, model, text, *flags, "--seed", 1, "--workers", 2)
+    assert first != output(capsys, model, text, *flags, "--seed", 2)
+
+
+# ---- --output -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The windows that were translated, by the number of their first line."""
+    seen = []
+    original = translate.Translating.rows
+
+    def rows(self, lines, first, *rest):
+        seen.append(first)
+        if first in fail:
+            raise fail.pop(first)
+        return original(self, lines, first, *rest)
+
+    fail: dict = {}
+    monkeypatch.setattr(translate.Translating, "rows", rows)
+    return SimpleNamespace(seen=seen, fail=fail)
+
+
+def left(folder: Path) -> list:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_same_command_continues(model, text, tmp_path, counted, capsys):
+    expected = output(capsys, model, text, "--buffer-size", 5).encode()
+    folder = tmp_path / "out"
+    folder.mkdir()
+    command = ["translate", model, text, "--buffer-size", 5, "--output", folder / "text.de"]
+    counted.fail[11] = KeyboardInterrupt()
+    assert run(*command) == 130
+    assert left(folder) == [".text.de.part", ".text.de.part.json"]
+    with open(folder / ".text.de.part", "ab") as stream:
+        stream.write(b"half a l")  # what a kill leaves
+    counted.seen.clear()
+    assert run(*command) == 0
+    assert counted.seen == [11, 16, 21]
+    assert "continuing after line 10" in capsys.readouterr().err
+    assert (folder / "text.de").read_bytes() == expected
+    report = json.loads((folder / "text.de.json").read_text())
+    assert report["lines"] == 23 and report["not_translated"] == [10]
+    assert (report["unknown_words"], report["unknown_examples"]) == (2, ["zebra", "Zebra"])
+    assert left(folder) == ["text.de", "text.de.json"]
+    counted.seen.clear()
+    assert run(*command) == 0 and not counted.seen
+    assert "already translated" in capsys.readouterr().err
+    assert run(*command, "--beam", 1) == 0 and len(counted.seen) == 5  # ours is replaced
+
+
+def test_a_full_disk_costs_one_window(model, text, tmp_path, counted, capsys, monkeypatch):
+    folder = tmp_path / "out"
+    command = ["translate", model, text, "--buffer-size", 5, "--output", folder / "text.de"]
+    sync, calls = os.fsync, []
+
+    def fsync(number):
+        calls.append(number)
+        if len(calls) == 4:  # of a window and its state: the second window's
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(number)
+
+    folder.mkdir()
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert run(*command) == 1
+    assert "there is no space left for" in capsys.readouterr().err
+    assert not (folder / "text.de").exists()
+    counted.seen.clear()
+    assert run(*command) == 0 and counted.seen == [6, 11, 16, 21]
+    whole = output(capsys, model, text, "--buffer-size", 5)
+    assert (folder / "text.de").read_text() == whole
+
+
+def test_another_text_is_not_continued(model, text, tmp_path, counted, capsys):
+    command = ["translate", model, text, "--buffer-size", 5, "--output", tmp_path / "text.de"]
+    counted.fail[11] = KeyboardInterrupt()
+    assert run(*command) == 130
+    text.write_text(text.read_text().replace("house", "dog"))
+    assert run(*command) == 1
+    assert "10 lines of a translation of another text: remove it" in capsys.readouterr().err
+
+
+def test_files_of_others_are_left_alone(model, text, tmp_path, capsys):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "new.json").write_text('{"mine": 1}')
+    os.link(text, tmp_path / "linked")
+    for name, message in {
+        "mine": "exists and is no translation of 'vaswani translate'",
+        "new": "new.json exists and is no report",
+        "linked": "would be replaced, but is read by the same command",
+        ".": "is a folder",
+    }.items():
+        assert run("translate", model, text, "--output", tmp_path / name) == 1
+        assert message in capsys.readouterr().err
+    assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "new").exists()
+
+
+# ---- what cannot be -----------------------------------------------------------------------------
+
+BAD_TEXT = {
+    "encoding": ("Köln\n".encode("latin-1"), "bad, line 1: byte 2 is not UTF-8"),
+    "NUL": (b"a\nb\nc\n" * 9 + b"the\0house\n", "bad, line 28, has a NUL byte"),
+    "UTF-16": ("the house\n".encode("utf-16"), "NUL bytes, as UTF-16 has"),
+    "1 MB": (b"the house\n" + b"x" * (1 << 20) + b"y\n", "bad, line 2, is longer than 1,048,576"),
+    "gzip": (gzip.compress(b"the house\n"), "bad is packed (gz): unpack it"),
+    "an old Mac's": (b"the\rhouse\r" * 20, "carriage returns"),
+}
+
+
+@pytest.mark.parametrize("data, message", BAD_TEXT.values(), ids=BAD_TEXT)
+def test_what_is_no_text(data, message, model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("bad").write_bytes(data)
+    assert run("translate", model, "bad", "--output", "out") == 1
+    out, error = capsys.readouterr()
+    assert message in error and "Traceback" not in error and not out
+    assert left(tmp_path) == ["bad"]
+
+
+def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
+    (tmp_path / "long").write_text("the " * 4000 + "x" * 900_000 + "\nthe house\n")
+    lines = output(capsys, model, tmp_path / "long").split("\n")
+    assert lines[0] == "" and lines[1]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["gone"], "there is no file gone"),
+        (["."], "is a folder: give the files in it"),
+        (["text.en", "--num-shards", "2", "--shard-id", "2"], "--shard-id 2 must be from 0 to 1"),
+        (["--num-shards", "2"], "--num-shards needs a FILE"),
+        (["text.en", "-"], "cannot be one text"),
+        (["text.en", "--buffer-size", "0"], "--buffer-size is 0, but must be at least 1"),
+        (["text.en", "--max-tokens", "0"], "--max-tokens is 0, but must be at least 1"),
+        (["text.en", "--workers", "0"], "--workers is 0, but must be at least 1"),
+        (["text.en", "--nbest", "9"], "--nbest 9 asks for more translations than --beam 2"),
+        (["text.en", "--beam", "100"], "--beam 100 is more than the 18 types"),
+        (["text.en", "--beam", "0"], "--beam must be above 0"),
+        (["text.en", "--lenpen", "nan"], "--lenpen must be a finite number"),
+        (["text.en", "--lenpen", "-1", "--length-penalty", "gnmt"], "--lenpen -1.0 is negative"),
+        (["text.en", "--sampling-topk", "3"], "--sampling-topk has no effect without --sampling"),
+    ],
+)
+def test_options_that_cannot_be(arguments, message, model, text, monkeypatch, capsys):
+    monkeypatch.chdir(text.parent)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the house\n")))
+    assert run("translate", model, *arguments) == 1
+    out, error = capsys.readouterr()
+    assert message in error and "Traceback" not in error and not out
+
+
+# ---- Python -------------------------------------------------------------------------------------
+
+
+def test_threads_get_what_one_gets(model):
+    translator = Translator.from_pretrained(model)
+    words = packed.WORDS
+    sentences = [[" ".join(words[n % 7 : n % 5 + 8])] for n in range(24)]
+    options = [{"beam": 1 + n % 3, "lenpen": n % 4 / 2} for n in range(24)]
+    expected = [translator.translate(s, **o) for s, o in zip(sentences, options, strict=True)]
+    found: dict = {}
+
+    def work(first):
+        for number in range(first, 24, 4):
+            found[number] = translator.translate(sentences[number], **options[number])
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[number] for number in range(24)] == expected
+
+
+def test_a_sentence_is_a_list_of_one(model):
+    translator = Translator.from_pretrained(str(model), device="cpu")
+    with pytest.raises(TypeError, match=re.escape("translate([text])")):
+        translator.translate("the house")
+    with pytest.raises(TypeError, match="bream"):
+        translator.translate(["the house"], bream=4)
+    assert translator.translate([]) == []
+    one, two = translator.translate(["the\nhouse", "the house"])
+    assert one.text == two.text and one.score == two.score
+    assert translator.translate([" "])[0].score is None
+
+
+def test_translator_is_imported_only_where_it_is_asked_for():
+    code = "import sys, vaswani; assert 'torch' not in sys.modules; vaswani.Translator; vaswani.cli"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "has no attribute 'cli'" in done.stderr, done.stderr
+
+
+def test_bf16_is_taken(model, text, capsys):
+    assert len(output(capsys, model, text, "--precision", "bf16").split("\n")) == 24

@@ -1,0 +1,65 @@
+"""Small packed models for the tests: made in milliseconds, of random weights."""
+
+from pathlib import Path
+from typing import Any, Dict, Sequence
+
+from fairseq.data import Dictionary
+
+from tests.models import SMALL, small_model, task
+from transformer_plugin.model import VaswaniTransformerModel
+from vaswani import model_folder
+from vaswani.packed_model import kept_options
+from vaswani.text_recipe import TextRecipe
+
+WORDS = ["the", "house", "is", "big", "small", "dog", "cat", "sees", "a", ".", ",", "1", "2", "3"]
+
+
+def dictionary(words: Sequence[str] = WORDS) -> Dictionary:
+    """A dictionary of these words."""
+    found = Dictionary()
+    for word in words:
+        found.add_symbol(word)
+    return found
+
+
+def pack(
+    folder: Path,
+    recipe: TextRecipe = TextRecipe("en", "de", tokeniser="none", bpe=None),  # noqa: B008
+    words: Sequence[str] = WORDS,
+    seed: int = 0,
+    **options: Any,
+) -> VaswaniTransformerModel:
+    """Pack a small model with random weights; returns it."""
+    known = dictionary(words)
+    model = small_model(seed, task(known, known), **options)
+    write(folder, model, recipe, known)
+    return model
+
+
+def write(
+    folder: Path, model: VaswaniTransformerModel, recipe: TextRecipe, known: Dictionary
+) -> None:
+    """Pack a model with one dictionary for both sides."""
+    config: Dict[str, Any] = {
+        "format": model_folder.FORMAT,
+        "format_version": model_folder.FORMAT_VERSION,
+        "architecture": {name: getattr(model.cfg, name) for name in kept_options()},
+        "text": recipe.table(),
+        "generation": {"beam": 2, "max_len_a": 1, "max_len_b": 5},
+        "origin": {},
+        "scores": {},
+    }
+
+    def fill(part: Path) -> None:
+        model_folder.write_json(part / model_folder.CONFIG, config)
+        state = model.state_dict()
+        tied = not model.cfg.untie_embeddings
+        model_folder.write_weights(part / model_folder.WEIGHTS, state, tied)
+        for lang in (recipe.source_lang, recipe.target_lang):
+            known.save(str(part / f"dict.{lang}.txt"))
+        (part / model_folder.CARD).write_text("# A model\n")
+
+    model_folder.write_folder(folder, fill)
+
+
+assert SMALL["max_source_positions"] == 64  # the tests' long lines have more
