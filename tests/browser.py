@@ -20,9 +20,11 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 DRIVER = shutil.which("chromedriver")
-FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run
-    --disable-background-networking --disable-component-update --disable-sync
-    --disable-dev-shm-usage --no-default-browser-check --hide-scrollbars""".split()
+FLAGS = [
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+    *("--no-first-run", "--no-default-browser-check", "--disable-quic", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
+]
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 KEYS = {"Tab": "\ue004", "Left": "\ue012", "Right": "\ue014", "Home": "\ue011", "End": "\ue010"}
 

@@ -57,11 +57,10 @@ class Side:
     @property
     def direction(self) -> str:
         """Of the script: that of the first letter that has one."""
-        for unit in self.words:
-            for letter in unit.text:
-                if unicodedata.bidirectional(letter) in ("L", "R", "AL"):
-                    return "ltr" if unicodedata.bidirectional(letter) == "L" else "rtl"
-        return "ltr"
+        text = "".join(unit.text for unit in self.words if unit.text not in (START, END))
+        kinds = (unicodedata.bidirectional(letter) for letter in text)
+        first = next((kind for kind in kinds if kind in ("L", "R", "AL")), "L")
+        return "ltr" if first == "L" else "rtl"
 
 
 @dataclass(frozen=True)

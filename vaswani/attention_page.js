@@ -117,7 +117,7 @@
     find("sides").replaceChildren(...labels(kind.rows, false));
     const widths = [...find("tops").querySelectorAll("span")].map((label) => label.offsetWidth);
     find("tops").style.height = `${Math.max(...widths) + 8}px`;
-    find("map").style.setProperty("--columns", units(kind.columns).length);
+    document.documentElement.style.setProperty("--columns", units(kind.columns).length);
     find("grid").style.width = `calc(var(--cell) * ${units(kind.columns).length})`;
     find("grid").style.height = `calc(var(--cell) * ${units(kind.rows).length})`;
   }
@@ -208,6 +208,11 @@
         button.tabIndex = isIt || (name !== side && i === 0) ? 0 : -1;
         colour(button, name === side ? null : weight(i));
       });
+    }
+    const other = find(fromRow ? "to" : "from");
+    if (other.scrollHeight > other.clientHeight + 8) {
+      const strongest = others.reduce((best, _, i) => (weight(i) > weight(best) ? i : best), 0);
+      other.scrollTop = other.children[strongest].offsetTop - other.clientHeight / 2;
     }
     find("tops").childNodes.forEach((box, i) => box.firstChild.classList.toggle("chosen", !fromRow && i === index));
     find("sides").childNodes.forEach((label, i) => label.classList.toggle("chosen", fromRow && i === index));
