@@ -76,7 +76,7 @@
   function colour(button, weight) {
     const alpha = weight === null ? 0 : shade(weight);
     button.style.setProperty("--shade", alpha.toFixed(3));
-    button.classList.toggle("deep", alpha > (isDark() ? 0.6 : 0.75));
+    button.classList.toggle("deep", alpha > (isDark() ? 0.605 : 0.755)); // contrast is 4.5 there
   }
 
   function fillWords(name, side) {
