@@ -78,8 +78,10 @@ class Attention:
 
     @property
     def unknown(self) -> List[str]:
-        """The words that the model does not know, or not all of."""
-        units = self.sides["source"].words + self.sides["target"].words
+        """The given words that the model does not know, or not all of."""
+        units = self.sides["source"].words
+        if not self.translated:
+            units = units + self.sides["target"].words
         return list(dict.fromkeys(unit.text for unit in units if unit.unknown))
 
 

@@ -1,7 +1,9 @@
 """``vaswani attention``: what it makes, what it leaves alone, what it says of bad input."""
 
 import errno
+import html
 import json
+import shutil
 
 import pytest
 
@@ -51,9 +53,10 @@ def test_a_page_and_pictures_with_the_models_own_translation(model, tmp_path, ca
     (said,) = Translator.from_pretrained(model).translate([SOURCE])
     record = json.loads((folder / "attention.json").read_text())
     assert (record["target"], record["translated_by_the_model"]) == (said.text, True)
-    assert said.text in (folder / "attention.html").read_text()
+    assert html.escape(said.text) in (folder / "attention.html").read_text()
     error = capsys.readouterr().err
     assert "mine_attention/attention.html" in error and "5 pictures" in error
+    assert "does not know" not in error  # of the given words; <unk> in its own is no news
 
 
 def test_it_looks_where_the_search_did(model):
@@ -130,6 +133,20 @@ def test_bad_sentences_are_one_sentence(model, tmp_path, capsys, arguments, said
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and said in lines[0]
     assert names(tmp_path) == []
+
+
+def test_a_run_and_a_checkpoint_are_packed_on_the_way(trained, tmp_path, capsys):
+    """Their dictionaries are found as 'vaswani pack' finds them; nothing is left in the run."""
+    place = tmp_path / "runs" / "digits" / "checkpoints"
+    place.mkdir(parents=True)
+    (place.parent / "config.yaml").write_text("generation:\n  beam: 2\n")
+    shutil.copy(trained, place / "checkpoint_best.pt")
+    for name in ("digits", place / "checkpoint_best.pt"):
+        assert run(name, "1 2 3 4", "--no-pictures") == 0
+        record = json.loads((tmp_path / "digits_attention" / "attention.json").read_text())
+        assert record["model"] == str(name) and record["source"] == "1 2 3 4"
+        (tmp_path / "digits_attention").rename(tmp_path / f"seen_{len(names(tmp_path))}")
+    assert names(place.parent) == ["checkpoints", "config.yaml"]
 
 
 def test_what_is_no_model_is_one_sentence(model, tmp_path, capsys):
