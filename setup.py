@@ -47,14 +47,22 @@ setup(
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["transformer_plugin*", "vaswani*"]),
     cmdclass={"build_py": BuildWithConfigs},
+    package_data={"vaswani": ["attention_page.*"]},
     # fairseq is not required here: two distributions share its folder, and installing one beside
     # the other breaks both. It comes with one of the two extras, or is there already.
     install_requires=[],
     extras_require={
         "modern": [FAIRSEQ["modern"], "torch>=2.6", "numpy"],
         "official": [FAIRSEQ["official"], "torch<2.3", "numpy<1.24"],
-        "text": ["sacremoses", "subword-nmt", "sacrebleu>=2", "num2words", "tqdm", "requests"]
-        + ["safetensors"],
+        "text": [
+            "sacremoses",
+            "subword-nmt",
+            "sacrebleu>=2",
+            "num2words",
+            "tqdm",
+            "requests",
+            "safetensors",
+        ],
         "plots": ["matplotlib"],
         "dev": [
             "pytest",

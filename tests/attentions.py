@@ -1,0 +1,53 @@
+"""Attention over made-up sentences, for the tests of the page and of the pictures."""
+
+from typing import Any, Dict, List, Sequence
+
+import numpy
+from fairseq.data import Dictionary
+
+from vaswani.attention_maps import KINDS, Attention, side
+
+ARABIC = ["يقر@@", "أ", "الولد", "كتا@@", "با", "جد@@", "يدا", "."]
+HEBREW = ["הילד", "קו@@", "רא", "ספר", "חדש", "."]
+ODD = ["<script>hacked=1</script>", "</title>", "&amp;", '"', "'", "a@@", "b", "$x$", "{{data}}"]
+
+
+def weights(layers: int, heads: int, rows: int, columns: int, seed: int) -> Any:
+    """Random weights [layers, heads, rows, columns], each row a distribution."""
+    scores = numpy.random.RandomState(seed).randn(layers, heads, rows, columns) * 3
+    powers = numpy.exp(scores).astype(numpy.float32)
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def made(
+    source: Sequence[str],
+    target: Sequence[str],
+    layers: int = 2,
+    heads: int = 4,
+    langs: Sequence[str] = ("en", "de"),
+    unknown: Sequence[str] = (),
+) -> Attention:
+    """Attention over these pieces."""
+    known = Dictionary()
+    for piece in {*source, *target} - set(unknown):
+        known.add_symbol(piece)
+    sides = {
+        "source": side(langs[0], source, known),
+        "target": side(langs[1], target, known),
+        "read": side(langs[1], target, known, starts=True),
+    }
+    counts = {name: len(found.subwords) for name, found in sides.items()}
+    maps: Dict[str, Any] = {}
+    for seed, (name, kind) in enumerate(KINDS.items()):
+        maps[name] = weights(layers, heads, counts[kind.rows], counts[kind.columns], seed)
+    return Attention(text(source), text(target), True, sides, maps)
+
+
+def text(pieces: Sequence[str]) -> str:
+    """The sentence that pieces make."""
+    return (" ".join(pieces) + " ").replace("@@ ", "").strip()
+
+
+def long_sentence(count: int) -> List[str]:
+    """A sentence of so many pieces, every third of which goes on."""
+    return [f"word{n}" + "@@" * (n % 3 == 0) for n in range(count)]

@@ -1,0 +1,225 @@
+"""Attention as a page and as pictures: the weights, words made of pieces, what is written."""
+
+import base64
+import json
+import re
+import warnings
+from html.parser import HTMLParser
+
+import numpy
+import pytest
+import torch
+
+from tests.attentions import ARABIC, HEBREW, ODD, long_sentence, made, weights
+from tests.models import small_model
+from vaswani import attention_picture
+from vaswani.attention_maps import KINDS, Unit, between, check_number, head_weights
+from vaswani.attention_page import MOST_WEIGHTS, packed, page
+from vaswani.errors import UserError
+
+SOURCE, TARGET = ["The", "ho@@", "use", "."], ["Das", "H@@", "au@@", "s", "."]
+
+
+class Elements(HTMLParser):
+    """The elements of a page: names, attributes, and text by the innermost element."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.attributes, self.text, self.open = [], [], {}, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self.attributes += attrs
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        inside = self.open[-1] if self.open else ""
+        self.text.setdefault(inside, []).append(data)
+
+
+def data_of(text):
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1]
+    )
+
+
+# ---- the weights ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def heads():
+    """A model whose encoder and decoder differ in layers and heads; its weights."""
+    model = small_model(encoder_layers=3, encoder_attention_heads=2).eval()
+    source, target = torch.tensor([5, 6, 7, 2]), torch.tensor([8, 9, 10, 11, 12, 2])
+    return model, source, target, head_weights(model, source, target)
+
+
+def test_every_head_of_every_layer_looks_with_weights_that_sum_to_1(heads):
+    found = heads[-1]
+    shapes = {name: array.shape for name, array in found.items()}
+    assert shapes == {"encoder": (3, 2, 4, 4), "decoder": (2, 4, 6, 6), "cross": (2, 4, 6, 4)}
+    for array in found.values():
+        assert numpy.allclose(array.sum(-1), 1, atol=1e-6)
+
+
+def test_the_decoder_looks_at_no_later_word(heads):
+    """Section 3.2.3: the mask of the decoder's self-attention."""
+    assert (numpy.triu(heads[-1]["decoder"], 1) == 0).all()
+
+
+def test_a_row_is_what_the_decoder_sees_when_it_produces_that_word(heads):
+    """Teacher forcing gives what decoding step by step gives, without the later words."""
+    model, source, target, found = heads
+    for number in range(len(target)):
+        previous = torch.cat([torch.tensor([2]), target[:number]])[None]
+        with torch.no_grad():
+            _, extra = model.decoder(
+                previous, encoder_out=model.encoder(source[None]), need_head_weights=True
+            )
+        for layer, array in enumerate(extra["cross_attention"]):
+            step = array[0, :, -1].numpy()
+            assert numpy.allclose(found["cross"][layer][:, number], step, atol=1e-6)
+
+
+def test_words_sum_what_is_looked_at_and_average_what_looks():
+    found = made(SOURCE, TARGET, layers=1, heads=2)
+    rows, columns = found.sides["target"].words, found.sides["source"].words
+    assert [unit.text for unit in rows] == ["Das", "Haus", ".", "(end)"]
+    assert [unit.text for unit in columns] == ["The", "house", ".", "(end)"]
+    array = found.weights["cross"]
+    shown = between(array, rows, columns)
+    assert shown.shape == (1, 2, 4, 4)
+    for row, looks in enumerate([[0], [1, 2, 3], [4], [5]]):
+        for column, seen in enumerate([[0], [1, 2], [3], [4]]):
+            expected = sum(array[0, 1, i, j] for i in looks for j in seen) / len(looks)
+            assert shown[0, 1, row, column] == pytest.approx(expected, abs=1e-6)
+    assert numpy.allclose(shown.sum(-1), 1, atol=1e-6)
+
+
+def test_what_is_read_begins_with_the_start_and_lacks_the_end():
+    """The decoder's input is its output, one to the right."""
+    found = made(SOURCE, TARGET, unknown=["au@@"]).sides
+    assert found["read"].words == [
+        Unit("(start)", 0, 0), Unit("Das", 1, 1), Unit("Haus", 2, 4, True), Unit(".", 5, 5)
+    ]  # fmt: skip
+    assert found["target"].words == [
+        Unit("Das", 0, 0), Unit("Haus", 1, 3, True), Unit(".", 4, 4), Unit("(end)", 5, 5)
+    ]  # fmt: skip
+    assert [unit.unknown for unit in found["target"].subwords] == [False, False, True, *[False] * 3]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "direction"),
+    [
+        (ARABIC, "rtl"),
+        (HEBREW, "rtl"),
+        (["12", "–", *HEBREW], "rtl"),
+        (SOURCE, "ltr"),
+        (["."], "ltr"),
+    ],
+)
+def test_the_direction_is_that_of_the_first_letter(pieces, direction):
+    sides = made(pieces, pieces).sides
+    assert {sides[name].direction for name in ("source", "target", "read")} == {direction}
+
+
+# ---- the page -------------------------------------------------------------------------------
+
+
+def test_a_sentence_of_40_tokens_takes_less_than_a_megabyte():
+    sentence = [f"an-unusually-long-word-{n}" for n in range(40)]
+    for by in ("words", "subwords"):
+        assert len(page(made(sentence, sentence, layers=6, heads=8), by).encode()) < 1_000_000
+
+
+def test_bytes_hold_the_weights_to_the_third_decimal():
+    """With b = 255 √w rounded, |w - (b / 255)²| is at most √w / 255 + 1 / 510²."""
+    array = numpy.concatenate([weights(1, 4, 50, 50, 1).ravel(), numpy.linspace(0, 1, 10_001)])
+    back = (numpy.frombuffer(base64.b64decode(packed(array)), numpy.uint8) / 255.0) ** 2
+    assert numpy.abs(back - array).max() < 0.004
+    assert numpy.abs(back - array)[array < 0.01].max() < 0.0005
+
+
+def test_words_cannot_end_the_element_they_stand_in():
+    found = Elements(page(made(ODD, ODD), "words"))
+    assert found.names.count("script") == 2 and found.names.count("title") == 1
+    assert found.text["dd"] == [" ".join(ODD).replace("@@ ", "")] * 2
+    units = data_of(page(made(ODD, ODD), "words"))["sides"]["source"]["words"]
+    assert [unit[0] for unit in units[:2]] == ["<script>hacked=1</script>", "</title>"]
+
+
+def test_the_page_needs_nothing_from_elsewhere():
+    text = page(made(SOURCE, TARGET), "words")
+    assert "http:" not in text and "https:" not in text
+    found = Elements(text)
+    policies = [value for name, value in found.attributes if name == "content"]
+    assert any("default-src 'none'" in value for value in policies)
+    sources = [value for name, value in found.attributes if name in ("src", "href")]
+    assert sources == ["data:,"]
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
+
+
+def test_the_page_holds_every_head_of_every_layer():
+    attention = made(SOURCE, TARGET, layers=3, heads=5)
+    data = data_of(page(attention, "subwords"))
+    assert data["by"] == "subwords"
+    assert [kind["name"] for kind in data["kinds"]] == list(KINDS)
+    for kind in data["kinds"]:
+        array = attention.weights[kind["name"]]
+        assert (kind["layers"], kind["heads"]) == (3, 5)
+        assert len(base64.b64decode(kind["weights"])) == array.size
+        counts = [len(data["sides"][kind[name]]["subwords"]) for name in ("rows", "columns")]
+        assert tuple(counts) == array.shape[2:]
+
+
+def test_more_weights_than_a_page_can_show_are_refused():
+    model = small_model(
+        encoder_layers=3
+    )  # 12 heads that look at the source; 8 and 8 in the decoder
+    check_number(model, 10, 20, 12 * 100 + 8 * (400 + 200))
+    with pytest.raises(
+        UserError, match="a source of 10 pieces and a target of 20 have 6,000 weights"
+    ):
+        check_number(model, 10, 20, 5_999)
+    check_number(small_model(), 400, 400, MOST_WEIGHTS)
+
+
+# ---- the pictures ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_pictures_of_long_and_odd_sentences(tmp_path):
+    sentences = (ODD + HEBREW + ["北京"], long_sentence(120))
+    attention = made(*sentences, layers=1, heads=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        names = attention_picture.draw_layers(tmp_path, attention, "words", list)
+    assert names == [f"{kind}_layer_1.png" for kind in KINDS]
+    for name in names:
+        head = (tmp_path / name).read_bytes()[:24]
+        assert head[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
+        assert width * height < 1.1 * attention_picture.MOST_DOTS
+
+
+def test_a_picture_has_the_mean_and_every_head(tmp_path, monkeypatch):
+    """The maps that are drawn, in their order, with their words."""
+    from matplotlib.axes import Axes
+
+    drawn, titles = [], []
+    monkeypatch.setattr(Axes, "imshow", lambda self, grid, **_: drawn.append(grid))
+    set_title = Axes.set_title
+    monkeypatch.setattr(
+        Axes,
+        "set_title",
+        lambda self, text, **how: (titles.append(text), set_title(self, text, **how)),
+    )
+    array = weights(1, 4, 2, 3, 0)[0]
+    attention_picture.draw(tmp_path / "a.png", array, (["a", "b"], ["x", "$y$", "z"]))
+    assert titles == ["mean of heads", "head 1", "head 2", "head 3", "head 4"]
+    assert numpy.allclose(drawn[0], array.mean(0)) and numpy.allclose(drawn[1:], array)

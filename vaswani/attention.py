@@ -1,0 +1,159 @@
+"""Shows where every head of a model looks: as a page to open in a browser, and as pictures.
+
+    vaswani attention MODEL "A sentence."                 and the model's own translation
+    vaswani attention MODEL "A sentence." "Ein Satz."     and this one
+
+MODEL is a folder that 'vaswani pack' made, or a run, or a checkpoint of one. Every head of every
+layer is shown, of the encoder's and the decoder's self-attention and of the cross-attention:
+attention.html, which needs no network, lets you choose layer and head and point at a word; the
+pictures are one a layer. The same command with another sentence replaces what it made.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List
+
+from vaswani.errors import UserError
+from vaswani.files import atomic_write, read_json, sha256_of
+from vaswani.model_folder import CONFIG, aside, put_in_place, read_folder, write_json
+from vaswani.outputs import check_folder, writing
+
+PAGE, RECORD = "attention.html", "attention.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A model, a sentence, and where to put what is made."""
+    parser.add_argument("model", metavar="MODEL|RUN|CHECKPOINT")
+    parser.add_argument("source", metavar="SOURCE", help="a sentence, as one argument")
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="its translation (the model's)")
+    parser.add_argument("--out", metavar="FOLDER", help="where to (NAME_attention, here)")
+    parser.add_argument(
+        "--by",
+        choices=["words", "subwords"],
+        default="words",
+        help="of the pictures, and of the page at first (words)",
+    )
+    parser.add_argument("--no-pictures", action="store_true", help="the page alone, in a moment")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look inside the model that the arguments name."""
+    from vaswani.attention_maps import attend, check_sentence
+    from vaswani.attention_page import MOST_WEIGHTS
+
+    out = Path(args.out) if args.out else default_folder(args.model)
+    check_replaceable(out)
+    for name in ("source", "target"):
+        if getattr(args, name) is not None:
+            check_sentence(getattr(args, name), name)
+    attention = attend(open_model(args.model), args.source, args.target, MOST_WEIGHTS)
+    if attention.unknown:
+        words = ", ".join(f"'{word}'" for word in attention.unknown)
+        print(f"warning: the model does not know all of {words}: it reads <unk>", file=sys.stderr)
+    made = write(out, args, attention)
+    pictures = sum(name.endswith(".png") for name in made)
+    print(f"{attention.source} → {attention.target}", file=sys.stderr)
+    print(f"{out / PAGE}: open it in a browser", file=sys.stderr)
+    if pictures:
+        print(f"{out}: {pictures} pictures, one a layer", file=sys.stderr)
+    return 0
+
+
+def default_folder(model: str) -> Path:
+    """A folder here that is called after a model: that of runs/NAME/model after NAME."""
+    path = Path(os.path.abspath(model))
+    if path.suffix == ".pt":
+        path = path.parent.parent if path.parent.name == "checkpoints" else path.with_suffix("")
+    name = path.parent.name if path.name == "model" else path.name
+    return Path(f"{name or 'model'}_attention")
+
+
+def open_model(name: str) -> Any:
+    """The model of a folder; that of a run or a checkpoint is packed into a temporary one.
+
+    Raises:
+        UserError: there is none of the kind, or what packing it takes is not there.
+    """
+    from vaswani.translator import Translator
+
+    if not is_trained(name):
+        return Translator(read_folder(Path(name)))
+    from vaswani import pack
+    from vaswani.checkpoints import find_checkpoint
+    from vaswani.packing import Told, gather
+
+    checkpoint, run = find_checkpoint(name)
+    with tempfile.TemporaryDirectory() as folder:
+        packed = Path(folder) / "model"
+        try:
+            found = gather(checkpoint, run, Told())
+        except UserError as error:
+            raise UserError(
+                f"{error} ('vaswani pack' has this option: pack the model, and give its folder)"
+            ) from None
+        pack.write(packed, found)
+        return Translator(read_folder(packed))
+
+
+def is_trained(name: str) -> bool:
+    """Whether a name is that of a checkpoint or a run, and not of a model folder."""
+    from vaswani.experiment import spelt
+
+    path = Path(name)
+    if path.suffix == ".pt" and not path.is_dir():
+        return True
+    folders = (path, Path("runs") / name, Path("runs") / spelt(name))
+    folder = next((folder for folder in folders if folder.is_dir()), path)
+    return (folder / "config.yaml").is_file() and not (folder / CONFIG).is_file()
+
+
+def write(out: Path, args: argparse.Namespace, attention: Any) -> List[str]:
+    """Make the folder, all of it or nothing; returns what is in it."""
+    from tqdm import tqdm
+
+    from vaswani.attention_page import page
+    from vaswani.attention_picture import draw_layers
+
+    check_folder(out.parent)
+    with writing(out), aside(out) as part:
+        with atomic_write(part / PAGE) as stream:
+            stream.write(page(attention, args.by))
+        made = [PAGE]
+        if not args.no_pictures:
+            quiet = None if sys.stderr.isatty() else True
+            made += draw_layers(
+                part, attention, args.by, lambda rows: tqdm(rows, "pictures", disable=quiet)
+            )
+        record: Dict[str, Any] = {
+            "made_by": "vaswani attention",
+            "model": args.model,
+            "source": attention.source,
+            "target": attention.target,
+            "translated_by_the_model": attention.translated,
+            "unknown": attention.unknown,
+            "sha256": {name: sha256_of(part / name) for name in made},
+        }
+        write_json(part / RECORD, record)
+        check_replaceable(out)  # again: drawing takes a while
+        put_in_place(part, out)
+    return made
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raises UserError unless nothing is at a path, or exactly what was made there."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise UserError(f"{folder} is no folder: give another one with --out")
+    sums = read_json(folder / RECORD).get("sha256")
+    sums = sums if isinstance(sums, dict) else {}
+    for path in sorted(folder.iterdir()):
+        kept = path.name == RECORD and sums
+        if not kept and not (path.is_file() and sums.get(path.name) == sha256_of(path)):
+            raise UserError(
+                f"{folder} has {path.name}, which 'vaswani attention' did not make, or which was "
+                "changed since: give another folder with --out"
+            )
