@@ -102,6 +102,12 @@ class Browser:
         self.ask("POST", "/url", {"url": "about:blank"})
         self.console()
         self.ask("POST", "/url", {"url": page.resolve().as_uri() + hash})
+        loaded = "return location.protocol == 'file:' && document.readyState == 'complete'"
+        until = time.monotonic() + 60  # the driver comes back before a large page is read
+        while not self.run(loaded):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{page} was not loaded in a minute")
+            time.sleep(0.05)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value of a script that returns one."""
