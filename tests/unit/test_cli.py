@@ -122,7 +122,8 @@ def test_every_shipped_experiment_is_complete(name):
     assert config.optimizer.adam_betas == "(0.9, 0.98)"
     assert config.criterion.label_smoothing == 0.1
     assert config.dataset.update_epoch_batch_itr is True
-    width = next((d for size, d in (("base", 512), ("big", 1024)) if f"_{size}" in name), 128)  # Table 3
+    widths = {"base": 512, "big": 1024}  # Table 3
+    width = next((width for size, width in widths.items() if f"_{size}" in name), 128)
     assert config.model.encoder_embed_dim == config.model.decoder_embed_dim == width
     assert config.checkpoint.save_dir == f"runs/{name}/checkpoints"
 
