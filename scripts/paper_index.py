@@ -11,6 +11,7 @@ by ``@pytest.mark.paper("3.2.1")``, so lines may move.
 import argparse
 import ast
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -30,11 +31,11 @@ what it says, our code, and the tests that hold it. What differs from the paper,
 Definition = ast.ClassDef | ast.FunctionDef
 
 
-def definitions(path: Path) -> Iterator[Definition]:
+@lru_cache(maxsize=None)
+def definitions(path: Path) -> List[Definition]:
     """The classes and functions of a file, those inside classes too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            yield node
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
 
 
 def find_code(name: str) -> str:
