@@ -1,35 +1,36 @@
 """examples/: a user-dir of one's own that varies the model, without a fork."""
 
+import argparse
 import copy
+import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from fairseq.utils import import_user_module
 
-from examples.relative_positions import (
-    RelativeConfig,
-    RelativeSelfAttention,
-    RelativeTransformerModel,
-)
 from tests import stock
 from tests.models import batch, config, task
 
 RELATIVE = Path(__file__).resolve().parents[2] / "examples" / "relative_positions"
+import_user_module(argparse.Namespace(user_dir=str(RELATIVE)))  # as fairseq's commands do, once
+example = importlib.import_module("relative_positions")
 
 
 @pytest.fixture
-def model() -> RelativeTransformerModel:
+def model() -> Any:
     """A small one whose distances matter."""
     torch.manual_seed(1)
-    return RelativeTransformerModel.build_model(
-        config(RelativeConfig, max_distance=2), task()
+    return example.RelativeTransformerModel.build_model(
+        config(example.RelativeConfig, max_distance=2), task()
     ).eval()
 
 
 def test_distances_are_added_by_formula() -> None:
     """Their equation 4 in plain loops: (x_i W^Q)(x_j W^K + a_r)ᵀ / √d_k, r = j - i within ±k."""
     torch.manual_seed(1)
-    attention = RelativeSelfAttention(6, 2, max_distance=2).double()
+    attention = example.RelativeSelfAttention(6, 2, max_distance=2).double()
     x = torch.randn(1, 5, 6, dtype=torch.float64)
     _, weights = attention(x, need_weights=True)
     query, key, _ = attention.qkv_proj(x)[0].split([6, 6, 6], dim=-1)
@@ -42,7 +43,7 @@ def test_distances_are_added_by_formula() -> None:
             torch.testing.assert_close(weights[0, head, i], expected, rtol=1e-10, atol=1e-12)
 
 
-def test_the_decoder_stays_causal_and_incremental(model: RelativeTransformerModel) -> None:
+def test_the_decoder_stays_causal_and_incremental(model: Any) -> None:
     """Word by word it says what it says of the whole, and distances change what it says."""
     source, previous, _ = batch()
     with torch.no_grad():

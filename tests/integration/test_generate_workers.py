@@ -127,6 +127,7 @@ def test_what_was_translated_by_another_number_of_processes_is_not_translated_ag
     assert "already translated" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # it leaves MKL in another state, which other tests of the process would see
 def test_threads_of_this_process_are_no_matter(data, tmp_path):
     """They do not hang a process that is forked, and there are as many afterwards."""
     before = torch.get_num_threads()
