@@ -12,6 +12,7 @@ import pytest
 # Before torch is imported, here and in the commands that tests start: the tests' models are so
 # small that threads only wait for each other, for minutes where the machine is busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+THREADS = int(os.environ["OMP_NUM_THREADS"].split(",")[0])
 # A shell lets what it starts in the background ignore Ctrl-C; the tests of what that does need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,6 +38,17 @@ def _same_random_numbers() -> Iterator[None]:
         numpy.random.seed(1)
         torch.manual_seed(1)
     yield
+
+
+@pytest.fixture(autouse=True)
+def _same_number_of_threads() -> Iterator[None]:
+    """A test may change it for itself: with more threads, sums have other last digits."""
+    yield
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.get_num_threads() != THREADS:
+            torch.set_num_threads(THREADS)
 
 
 def write_digit_pairs(folder: Path, name: str, count: int, seed: int) -> None:

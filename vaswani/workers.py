@@ -57,9 +57,6 @@ def one_thread() -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    if before == 1:  # setting it again makes MKL add up in another order
-        yield
-        return
     torch.set_num_threads(1)
     try:
         yield
