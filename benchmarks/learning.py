@@ -15,7 +15,7 @@ Given as paths, each is a group of its own; a table groups seeds of the same tra
 
 Seconds are updates × tokens an update (of the log) ÷ tokens a second (of the record, measured
 alone): without validations and checkpoints, and without what else the machine did meanwhile.
-Written are RESULTS/HARDWARE_DATE_learning.json, .md and .png.
+It writes RESULTS/HARDWARE_DATE_learning.json, .md and .png.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 def parser(results: Path) -> argparse.ArgumentParser:
-    """Which logs, and what their seconds are reckoned by."""
+    """Which logs, and the rate that their seconds are computed from."""
     options = argparse.ArgumentParser(
         prog="python -m benchmarks.run learning",
         description=__doc__,

@@ -5,7 +5,7 @@
     python -m benchmarks.run decode --full         1,000 sentences; training also of the big model
     python -m benchmarks.run learning [LOGS]       measures nothing: see 'learning --help'
 
-Written are RESULTS/HARDWARE_DATE_NAMES.json and .md (and .png). Nothing here is asserted by a test:
+It writes RESULTS/HARDWARE_DATE_NAMES.json and .md (and .png). Nothing here is asserted by a test:
 figures belong to one machine. On a machine that does other things too, believe the ratios.
 """
 

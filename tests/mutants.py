@@ -355,10 +355,13 @@ MUTANTS = [
     Mutant(
         "smoothing-shared-with-the-right-class",
         LOSS,
-        "share = epsilon / (log_probs.size(-1) - 1)",
-        "share = epsilon / log_probs.size(-1)",
+        "return epsilon / (classes - 1)",
+        "return epsilon / classes",
         "5.4, as the authors' code has it: ε / (V - 1) for each wrong class",
-        ("unit/test_criterion.py::test_cross_entropy_with_the_smoothed_distribution",),
+        (
+            "unit/test_criterion.py::test_cross_entropy_with_the_smoothed_distribution",
+            "unit/test_loss.py::test_is_the_formula",
+        ),
     ),
     Mutant(
         "smoothing-adds-mass",
@@ -377,10 +380,10 @@ MUTANTS = [
         ("unit/test_criterion.py::test_pads_count_for_nothing",),
     ),
     Mutant(
-        "projected-smoothing-shared-with-the-right-class",
+        "projected-smoothing-with-one-class",
         LOSS,
-        "share = epsilon / (classes - 1)",
-        "share = epsilon / classes",
+        "(classes * z - logit_sums[rows])",
+        "(z - logit_sums[rows])",
         "loss.py: projected_loss gives the same loss as the formula",
         ("unit/test_loss.py::test_is_the_formula",),
     ),

@@ -50,14 +50,21 @@ class LossSums(NamedTuple):
             own.add_(more)
 
 
+def share_of_wrong_class(epsilon: float, classes: int) -> float:
+    """ε_i = ε / (V - 1): what the smoothed target distribution has on each class but the right one.
+
+    As in tensor2tensor and fairseq; torch's ``label_smoothing`` spreads ε over all V.
+    """
+    return epsilon / (classes - 1)
+
+
 def label_smoothed_loss(
     log_probs: Tensor, target: Tensor, epsilon: float, padding_idx: int
 ) -> Tuple[Tensor, Tensor]:
     """The smoothed loss and the plain negative log-likelihood, each summed over real tokens.
 
-    The target distribution has 1 - ε on the right class and ε / (V - 1) on each other (as in
-    tensor2tensor and fairseq; torch's ``label_smoothing`` spreads ε over all V). With ε_i short
-    for ε / (V - 1), its cross entropy is (1 - ε - ε_i) · -log p(y) + ε_i · Σ_v -log p(v).
+    The target distribution has 1 - ε on the right class and :func:`ε_i <share_of_wrong_class>` on
+    each other; its cross entropy is (1 - ε - ε_i) · -log p(y) + ε_i · Σ_v -log p(v).
 
     Args:
         log_probs: [..., V], in nats, of any float type; summed in float32 at least.
@@ -69,7 +76,7 @@ def label_smoothed_loss(
     nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)  # [...]
     nll = nll.masked_fill(pads, 0.0).sum()
     everywhere = -log_probs.sum(-1).masked_fill(pads, 0.0).sum()
-    share = epsilon / (log_probs.size(-1) - 1)  # ε_i
+    share = share_of_wrong_class(epsilon, log_probs.size(-1))
     return (1.0 - epsilon - share) * nll + share * everywhere, nll
 
 
@@ -138,7 +145,7 @@ class ProjectedLoss(torch.autograd.Function):
                 grad_features[rows] = linear(gradient, matrix.t())
                 grad_matrix += linear(gradient.t(), f.t())
         if with_gradient:
-            share = epsilon / (weight.size(0) - 1)  # ε_i
+            share = share_of_wrong_class(epsilon, weight.size(0))
             grad_features -= share * column_sums.to(features.dtype)
             grad_matrix -= share * features.sum(0, dtype=grad_matrix.dtype)
             ctx.save_for_backward(grad_features, grad_matrix.to(weight.dtype))
@@ -175,7 +182,7 @@ class LossOfLogits(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, *unused: Any) -> Tuple[Any, ...]:
         """The gradient on the logits, in their memory."""
         logits, target = ctx.saved_tensors
-        share = ctx.epsilon / (logits.size(1) - 1)  # ε_i
+        share = share_of_wrong_class(ctx.epsilon, logits.size(1))
         for rows in slices(target.numel(), choices_for(logits.device.type).softmax_rows):
             p = torch.softmax(logits[rows], 1, dtype=wide(logits.dtype))
             subtract_target_(p, target[rows], ctx.epsilon)
@@ -212,7 +219,7 @@ def sums_of(
             correct += x.argmax(1).eq(y).sum()
         if with_gradient:
             logits[rows] = subtract_target_(p, y, epsilon)
-    share = epsilon / (classes - 1)  # ε_i
+    share = share_of_wrong_class(epsilon, classes)
     return LossSums((1.0 - epsilon - share) * nll + share * everywhere, nll, correct)
 
 
@@ -234,7 +241,7 @@ def log_sum_exp(x: Tensor, p: Tensor, target: Tensor) -> Tuple[Tensor, Tensor]:
 
 def subtract_target_(p: Tensor, target: Tensor, epsilon: float) -> Tensor:
     """p - (q - ε_i) in the memory of p [n, V]: q is 1 - ε at the target and ε_i elsewhere."""
-    share = epsilon / (p.size(1) - 1)  # ε_i
+    share = share_of_wrong_class(epsilon, p.size(1))
     y = target.unsqueeze(1)
     return p.scatter_add_(1, y, p.new_full(y.shape, share - (1.0 - epsilon)))
 

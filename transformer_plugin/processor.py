@@ -18,11 +18,12 @@ GPU                      torch's    8,192         1,024         each launch cost
 =======================  =========  ============  ============  =================================
 
 Product rows are the tokens of the loss whose logits are computed at a time, softmax rows those of
-them that go through the softmax at a time and stay in the cache. On an AMD CPU, bf16, one thread,
-the loss of 1,900 tokens with V = 9,712 and D = 256 takes 188, 179, 177 and 178 ms with 256, 512,
-1,024 and 2,048 product rows, of which 512 need the least memory without being slower; the softmax
-of 512 rows takes 5.1, 4.6, 4.4 and 4.4 ms with 16, 32, 64 and 128 at a time (`make bench
-BENCH="loss --full"` measures both).
+them that go through the softmax at a time and stay in the cache. Measured by hand on an AMD CPU in
+bf16, one thread while another process kept the second core busy: the loss of 1,900 tokens with
+V = 9,712 and D = 256 takes 188, 179, 177 and 178 ms with 256, 512, 1,024 and 2,048 product rows, of
+which 512 need the least memory without being slower; the softmax of 512 rows takes 5.1, 4.6, 4.4
+and 4.4 ms with 16, 32, 64 and 128 at a time. `make bench BENCH="loss --full"` measures the same for
+V = 37,000 and D = 512.
 """
 
 from functools import lru_cache

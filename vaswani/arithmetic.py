@@ -11,7 +11,7 @@ from typing import Any, Optional, Tuple
 #: weight, gradient and Adam's two moments, in float32; a checkpoint has no gradients
 BYTES_A_PARAMETER, SAVED_A_PARAMETER = 16, 12
 #: estimates, chosen rather too large than too small: what CUDA and the allocator keep for
-#: themselves, and the length of sentence that attention weights are reckoned with
+#: themselves, and the length of sentence that attention weights are counted for
 RESERVED_BYTES = 1.5e9
 LONG_SENTENCE = 256
 #: of a GPU's memory, what a plan uses: sentences and the allocator's gaps differ between batches

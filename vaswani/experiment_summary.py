@@ -3,21 +3,21 @@
 from typing import List, Tuple
 
 from vaswani.batching import Batch
+from vaswani.conditions import Conditions, experiment_positions
 from vaswani.recipes import of
-from vaswani.situation import Situation, experiment_positions
 
 
-def head(situation: Situation) -> List[str]:
+def head(conditions: Conditions) -> List[str]:
     """What the file says of itself."""
-    name, row = situation.name, situation.row
-    machine = f"{situation.gpus} GPUs" if situation.gpus else "a CPU"
+    name, row = conditions.name, conditions.row
+    machine = f"{conditions.gpus} GPUs" if conditions.gpus else "a CPU"
     return [
-        f"{' to '.join(situation.languages)}: {situation.pairs:,} training pairs in "
-        f"{situation.data}, to be trained on {machine}. Written by 'vaswani new'; change what you "
+        f"{' to '.join(conditions.languages)}: {conditions.pairs:,} training pairs in "
+        f"{conditions.data}, to be trained on {machine}. Written by 'vaswani new'; change what you "
         "like, and train again under another run=NAME.",
         "",
         f"   vaswani train {name}",
-        f"   vaswani average {name} --last {of(situation.preset, row.average)}",
+        f"   vaswani average {name} --last {of(conditions.preset, row.average)}",
         f"   vaswani generate {name} && vaswani score {name}",
         "   fairseq-hydra-train --config-dir FOLDER --config-name NAME (both absolute), and",
         '       common.user_dir="$(vaswani plugin-dir)"',
@@ -26,19 +26,19 @@ def head(situation: Situation) -> List[str]:
     ]
 
 
-def facts(situation: Situation, batch: Batch) -> List[Tuple[str, str]]:
+def facts(conditions: Conditions, batch: Batch) -> List[Tuple[str, str]]:
     """What was decided, and by what."""
-    row, preset = situation.row, situation.preset
-    machine = f"{situation.gpus} GPUs" if situation.gpus else "no GPU"
+    row, preset = conditions.row, conditions.preset
+    machine = f"{conditions.gpus} GPUs" if conditions.gpus else "no GPU"
     updates = row.updates(preset, batch.updates_an_epoch or 1)
     patience = f", or {row.patience} validations without a gain" if row.patience else ""
     found = [
-        ("text", f"{situation.pairs:,} pairs {'-'.join(situation.languages)}: {row.source}"),
+        ("text", f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}: {row.source}"),
         ("model", f"{preset}, dropout {of(preset, row.dropout)} ({machine})"),
         (
             "batch",
             f"{batch.target_tokens:,.0f} target tokens an update: {batch.max_tokens:,} padded × "
-            f"{batch.update_freq} × {max(1, situation.gpus)}",
+            f"{batch.update_freq} × {max(1, conditions.gpus)}",
         ),
         (
             "training",
@@ -50,10 +50,10 @@ def facts(situation: Situation, batch: Batch) -> List[Tuple[str, str]]:
     left_out = []
     if batch.left_out:
         left_out.append(f"{batch.left_out:,} training pairs, longer than a batch")
-    if situation.left_out:
+    if conditions.left_out:
         longest = experiment_positions()
         left_out.append(
-            f"{situation.left_out:,} of {situation.validation:,} validation sentences, longer than "
-            f"{longest:,} tokens"
+            f"{conditions.left_out:,} of {conditions.validation:,} validation sentences, longer "
+            f"than {longest:,} tokens"
         )
     return found + ([("left out", "; ".join(left_out))] if left_out else [])

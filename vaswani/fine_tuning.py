@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from vaswani import experiment_text
 from vaswani.batching import Batch, choose_batch, measured, training_text
 from vaswani.checkpoints import Checkpoint, describe, find_checkpoint
+from vaswani.conditions import Conditions, batch_tokens, conditions_of
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
 from vaswani.experiment_summary import facts
@@ -28,7 +29,6 @@ from vaswani.first_experiment import (
 from vaswani.model_as_data import as_trained, checkpoint_of, is_model
 from vaswani.model_folder import read_folder
 from vaswani.recipes import Row
-from vaswani.situation import Situation, batch_tokens, look
 
 EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
 #: updates of warm-up at most: the optimizer's moments begin at zero again
@@ -44,20 +44,20 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
     """
     folder, checkpoint, before = beginning(run)
     languages = (before["task"]["source_lang"], before["task"]["target_lang"])
-    situation = replace(look(name, data, "tiny"), row=row(0, 1))
-    if situation.languages != languages:
+    conditions = replace(conditions_of(name, data, "tiny"), row=row(0, 1))
+    if conditions.languages != languages:
         raise UserError(
-            f"{data} is {'-'.join(situation.languages)}, but {folder} translates "
+            f"{data} is {'-'.join(conditions.languages)}, but {folder} translates "
             f"{'-'.join(languages)}: prepare text of these languages"
         )
     as_before = {
         "model": model(before["model"], checkpoint),
         "criterion": same(before["criterion"], ("_name", "label_smoothing")),
     }
-    batch, wanted = batch_for(situation, before, as_before, checkpoint, folder)
+    batch, wanted = batch_for(conditions, before, as_before, checkpoint, folder)
     warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
-    situation = replace(situation, row=row(wanted, warmup))
-    found = {**sections(situation, batch, wanted), **as_before}
+    conditions = replace(conditions, row=row(wanted, warmup))
+    found = {**sections(conditions, batch, wanted), **as_before}
     found["lr_scheduler"] = schedule(before["model"], folder, checkpoint, warmup)
     found["checkpoint"].insert(
         1,
@@ -70,7 +70,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
     )
     configured(found)
     head = [
-        f"{' to '.join(languages)}: fine-tuning of {folder} on {situation.pairs:,} pairs in "
+        f"{' to '.join(languages)}: fine-tuning of {folder} on {conditions.pairs:,} pairs in "
         f"{data}. Written by 'vaswani new'; change what you like, and train again under another "
         "run=NAME.",
         "",
@@ -78,7 +78,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
         f"   vaswani average {name} --last {AVERAGE}",
         f"   vaswani generate {name} && vaswani score {name}",
     ]
-    told = [fact for fact in facts(situation, batch) if fact[0] != "model"]
+    told = [fact for fact in facts(conditions, batch) if fact[0] != "model"]
     told.insert(1, ("from", f"{checkpoint.path}, of {checkpoint.updates:,} updates"))
     return experiment_text.text_of(head, found), told
 
@@ -115,7 +115,7 @@ def row(batch_tokens: int, warmup: int) -> Row:
 
 
 def batch_for(
-    situation: Situation,
+    conditions: Conditions,
     before: Dict[str, Any],
     as_before: Sections,
     checkpoint: Checkpoint,
@@ -129,13 +129,13 @@ def batch_for(
     max_tokens = before["dataset"].get("max_tokens") or CPU_MAX_TOKENS
     freq = before["optimization"]["update_freq"][0]
     draft = Batch(max_tokens, freq, 0.0, 0.0, 1, 0)
-    config = configured({**sections(situation, draft, 1), **as_before})
+    config = configured({**sections(conditions, draft, 1), **as_before})
     text = training_text(config, None)
     refuse_other_dictionaries(text.task, checkpoint.path, folder)
-    gpus = max(1, situation.gpus)
+    gpus = max(1, conditions.gpus)
     wanted = before["task"].get("batch_tokens") or 0
     wanted = wanted or measured(config, text, gpus, max_tokens, freq).target_tokens
-    config.task.batch_tokens = batch_tokens(situation, text, int(wanted))
+    config.task.batch_tokens = batch_tokens(conditions, text, int(wanted))
     most = max(max_tokens, CPU_MAX_TOKENS)
     return choose_batch(config, text, gpus, most), config.task.batch_tokens
 

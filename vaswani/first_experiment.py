@@ -13,17 +13,17 @@ from vaswani.batching import (
     most_tokens,
     training_text,
 )
+from vaswani.conditions import (
+    LEAST_BATCH,
+    LEAST_UPDATES_AN_EPOCH,
+    Conditions,
+    batch_tokens,
+    conditions_of,
+    experiment_positions,
+)
 from vaswani.experiment_summary import facts, head
 from vaswani.experiment_text import Entry, Sections
 from vaswani.recipes import of
-from vaswani.situation import (
-    LEAST_BATCH,
-    LEAST_UPDATES_AN_EPOCH,
-    Situation,
-    batch_tokens,
-    experiment_positions,
-    look,
-)
 
 MODELS = {"tiny": "_tiny", "base": "", "big": "_big"}
 #: a CPU gains nothing by larger batches of padded tokens
@@ -41,22 +41,22 @@ def first_experiment(
     Raises:
         UserError: data that cannot be trained on, or a machine that is too small.
     """
-    situation = look(name, data, preset)
+    conditions = conditions_of(name, data, preset)
     # with the row's batch first, then with what that comes to on this text and machine
-    row = situation.row
+    row = conditions.row
     draft = Batch(CPU_MAX_TOKENS, 1, row.batch_tokens, row.batch_tokens, 1, 0)
-    config = configured(sections(situation, draft, row.batch_tokens))
+    config = configured(sections(conditions, draft, row.batch_tokens))
     text = training_text(config, None)
-    wanted = config.task.batch_tokens = batch_tokens(situation, text, row.batch_tokens)
+    wanted = config.task.batch_tokens = batch_tokens(conditions, text, row.batch_tokens)
     most = CPU_MAX_TOKENS
-    if situation.gpus:
+    if conditions.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = count_parameters(config, text.task)
-        most = most_tokens(sizes, parameters, situation.memory, kept_by(config))
-    batch = choose_batch(config, text, max(1, situation.gpus), most)
-    found = sections(situation, batch, wanted)
+        most = most_tokens(sizes, parameters, conditions.memory, kept_by(config))
+    batch = choose_batch(config, text, max(1, conditions.gpus), most)
+    found = sections(conditions, batch, wanted)
     configured(found)
-    return experiment_text.text_of(head(situation), found), facts(situation, batch)
+    return experiment_text.text_of(head(conditions), found), facts(conditions, batch)
 
 
 def configured(found: Sections) -> Any:
@@ -72,20 +72,22 @@ def configured(found: Sections) -> Any:
 # ---- the sections -----------------------------------------------------------------------------
 
 
-def sections(situation: Situation, batch: Batch, wanted: int) -> Sections:
+def sections(conditions: Conditions, batch: Batch, wanted: int) -> Sections:
     """All sections, in the order of the shipped experiments."""
-    row, preset = situation.row, situation.preset
-    task = [Entry("batch_tokens", wanted, batch_reason(situation, wanted))]
-    found = experiment_text.always(situation.name, str(situation.data), situation.languages, task)
-    found["model"] = model(situation)
+    row, preset = conditions.row, conditions.preset
+    task = [Entry("batch_tokens", wanted, batch_reason(conditions, wanted))]
+    found = experiment_text.always(
+        conditions.name, str(conditions.data), conditions.languages, task
+    )
+    found["model"] = model(conditions)
     found["criterion"] = list(experiment_text.CRITERION)
     found["optimizer"] = list(experiment_text.OPTIMIZER)
     if row.weight_decay:
         found["optimizer"].append(
             Entry("weight_decay", row.weight_decay, f"not the paper's: {row.source}")
         )
-    found["lr_scheduler"] = schedule(situation)
-    found["dataset"] = dataset(situation, batch)
+    found["lr_scheduler"] = schedule(conditions)
+    found["dataset"] = dataset(conditions, batch)
     epochs = f"{row.epochs} epochs at most" if row.epochs else "as many as in the paper"
     found["optimization"] = [
         Entry(
@@ -101,14 +103,14 @@ def sections(situation: Situation, batch: Batch, wanted: int) -> Sections:
         ),
         Entry("clip_norm", 0.0),
     ]
-    found["checkpoint"] = checkpoint(situation, batch)
+    found["checkpoint"] = checkpoint(conditions, batch)
     found["generation"] = list(experiment_text.SEARCH)
     return found
 
 
-def batch_reason(situation: Situation, wanted: int) -> str:
+def batch_reason(conditions: Conditions, wanted: int) -> str:
     """Why an update sees so many tokens."""
-    row = situation.row
+    row = conditions.row
     if wanted == row.batch_tokens:
         return f"target tokens an update: {row.source}"
     return (
@@ -117,7 +119,7 @@ def batch_reason(situation: Situation, wanted: int) -> str:
     )
 
 
-def model(situation: Situation) -> List[Entry]:
+def model(conditions: Conditions) -> List[Entry]:
     """The sizes of the preset, written out, and what the text decides."""
     from transformer_plugin import config
 
@@ -126,7 +128,7 @@ def model(situation: Situation) -> List[Entry]:
         "base": config.VaswaniTransformerConfig,
         "big": config.VaswaniTransformerBigConfig,
     }
-    preset, row = situation.preset, situation.row
+    preset, row = conditions.preset, conditions.row
     sizes = kinds[preset]()
     chosen = {
         "tiny": "the sizes for small text and for CPUs (not in the paper)",
@@ -153,7 +155,7 @@ def model(situation: Situation) -> List[Entry]:
             "computes in fp32, and says so",
         ),
     ]
-    if not situation.shared:
+    if not conditions.shared:
         found.append(
             Entry(
                 "untie_embeddings",
@@ -164,31 +166,31 @@ def model(situation: Situation) -> List[Entry]:
     return found
 
 
-def schedule(situation: Situation) -> List[Entry]:
+def schedule(conditions: Conditions) -> List[Entry]:
     """The paper's formula (5.3), with the row's warm-up."""
     from transformer_plugin.config import VaswaniTransformerBigConfig, VaswaniTransformerConfig
 
-    warmup = of(situation.preset, situation.row.warmup)
+    warmup = of(conditions.preset, conditions.row.warmup)
     width = {
         "tiny": 128,
         "base": VaswaniTransformerConfig().encoder_embed_dim,
         "big": VaswaniTransformerBigConfig().encoder_embed_dim,
-    }[situation.preset]
+    }[conditions.preset]
     peak = (width * warmup) ** -0.5
     return [
         Entry("_name", "vaswani_inverse_sqrt", "5.3"),
         Entry(
             "warmup_updates",
             warmup,
-            f"{situation.row.source}; the rate rises to {width}^-0.5 × {warmup:,}^-0.5 = "
+            f"{conditions.row.source}; the rate rises to {width}^-0.5 × {warmup:,}^-0.5 = "
             f"{peak:.5f}. If the training diverges, make this longer",
         ),
     ]
 
 
-def dataset(situation: Situation, batch: Batch) -> List[Entry]:
+def dataset(conditions: Conditions, batch: Batch) -> List[Entry]:
     """Batches, and what is left out of them."""
-    left_out = f"{batch.left_out or 0:,} of {situation.pairs:,} training pairs are longer"
+    left_out = f"{batch.left_out or 0:,} of {conditions.pairs:,} training pairs are longer"
     return [
         Entry(
             "max_tokens",
@@ -196,14 +198,14 @@ def dataset(situation: Situation, batch: Batch) -> List[Entry]:
             "sentences × the longer side, padding included, of one batch on one GPU or CPU: an "
             f"update then sees {batch.target_tokens:,.0f} target tokens; {left_out} and left out",
         ),
-        Entry("max_tokens_valid", max(8192, situation.longest)),
+        Entry("max_tokens_valid", max(8192, conditions.longest)),
         Entry("validate_interval", every(batch)),
-        Entry("num_workers", 2 if situation.gpus else 0),
+        Entry("num_workers", 2 if conditions.gpus else 0),
         Entry(
             "skip_invalid_size_inputs_valid_test",
             True,
             f"validation sentences of more than {experiment_positions():,} tokens are left out: "
-            f"{situation.left_out:,} of {situation.validation:,}",
+            f"{conditions.left_out:,} of {conditions.validation:,}",
         ),
         Entry(
             "update_epoch_batch_itr",
@@ -218,12 +220,12 @@ def every(batch: Batch) -> int:
     return math.ceil(OFTEN / (batch.updates_an_epoch or 1))
 
 
-def checkpoint(situation: Situation, batch: Batch) -> List[Entry]:
+def checkpoint(conditions: Conditions, batch: Batch) -> List[Entry]:
     """How often to save and to validate, what to keep for the average, when to give up."""
-    row, an_epoch = situation.row, batch.updates_an_epoch or 1
-    average = of(situation.preset, row.average)
-    kept = f"averaged in the end: vaswani average {situation.name} --last {average}"
-    found = [Entry("save_dir", experiment_text.save_dir(situation.name))]
+    row, an_epoch = conditions.row, batch.updates_an_epoch or 1
+    average = of(conditions.preset, row.average)
+    kept = f"averaged in the end: vaswani average {conditions.name} --last {average}"
+    found = [Entry("save_dir", experiment_text.save_dir(conditions.name))]
     if an_epoch >= SELDOM:
         found += [
             Entry("save_interval", 1000, "each save is also a validation; none as epochs end"),

@@ -69,7 +69,10 @@ def test_our_tasks_option_without_our_task_names_the_task():
     command = ["/usr/bin/fairseq-generate", "data", "--length-penalty", "gnmt"]
     with pytest.raises(SystemExit, match="give --task vaswani_translation too"):
         refusals.refuse_length_penalty(command)
+    with pytest.raises(SystemExit, match="give --task vaswani_translation too"):
+        refusals.refuse_length_penalty([*command, "--task", "translation"])
     refusals.refuse_length_penalty([*command, "--task", "vaswani_translation"])
+    refusals.refuse_length_penalty([*command, "--task", "a_subclass_of_ours"])
     refusals.refuse_length_penalty([*command, "--task=vaswani_translation"])
     refusals.refuse_length_penalty(["/usr/bin/vaswani", "generate", "--length-penalty", "gnmt"])
 

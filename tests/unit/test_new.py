@@ -10,7 +10,7 @@ import yaml
 
 from tests import stock
 from tests.conftest import preprocess
-from vaswani import cli, recipes, situation
+from vaswani import cli, conditions, recipes
 from vaswani.fairseq_config import experiment_config
 
 PAPERS_WARMUP = 4000
@@ -158,9 +158,9 @@ def test_a_preset_has_its_sizes_and_the_papers_rate(place, preset):
 )
 def test_the_preset_follows_from_text_and_gpu(place, monkeypatch, pairs, gpus, preset):
     row = recipes.row_for(pairs)
-    monkeypatch.setattr(situation, "row_for", lambda _: row)
+    monkeypatch.setattr(conditions, "row_for", lambda _: row)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr(situation, "memory_of_machine", lambda _: 16.0)
+    monkeypatch.setattr(conditions, "memory_of_machine", lambda _: 16.0)
     assert new("mine", "--data", "data/mine") == 0
     suffix = {"tiny": "_tiny", "base": ""}[preset]
     given = read(place / "mine.yaml")

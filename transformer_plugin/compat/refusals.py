@@ -138,13 +138,15 @@ def is_fairseqs(argv: Sequence[str]) -> bool:
 
 
 def refuse_length_penalty(argv: Sequence[str]) -> None:
-    """Stop a command of fairseq that is given our task's option without our task.
+    """Stop a command of fairseq that is given our task's option with fairseq's translation task.
 
-    All versions: "unrecognized arguments", as if the plugin did not have it. As ``refuse_bf16``.
+    All versions: "unrecognized arguments", as if the plugin did not have it. A task of the user's
+    own may have the option. As ``refuse_bf16``.
     """
     option = "--length-penalty"
-    given = any(word == option or word.startswith(f"{option}=") for word in argv[1:])
-    if given and is_fairseqs(argv) and not any(TASK in word for word in argv[1:]):
+    words = [part for word in argv[1:] for part in word.split("=", 1)]
+    task = words[words.index("--task") + 1 :][:1] if "--task" in words else ["translation"]
+    if option in words and task == ["translation"] and is_fairseqs(argv):
         raise SystemExit(f"{option} is an option of the plugin's task: give --task {TASK} too")
 
 

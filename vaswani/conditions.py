@@ -1,4 +1,4 @@
-"""What an experiment is written for: the text that there is, and the machine."""
+"""The conditions that an experiment is written for: the text, and the machine."""
 
 import os
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ LEAST_BATCH = 400
 
 
 @dataclass(frozen=True)
-class Situation:
-    """What the experiment is for."""
+class Conditions:
+    """What ``vaswani new`` has to know to write an experiment."""
 
     name: str
     data: Path
@@ -35,8 +35,8 @@ class Situation:
     longest: int
 
 
-def look(name: str, data: Path, preset: Optional[str]) -> Situation:
-    """What there is: languages, pairs, lengths, GPUs.
+def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
+    """Those of binarised text in ``data`` and of this machine.
 
     Raises:
         UserError: no data, no validation set, or nothing in one.
@@ -60,7 +60,7 @@ def look(name: str, data: Path, preset: Optional[str]) -> Situation:
     row = row_for(pairs)
     gpus = torch.cuda.device_count()
     dictionaries = {sha256_of(folder / f"dict.{language}.txt") for language in languages}
-    return Situation(
+    return Conditions(
         name=name,
         data=data,
         languages=languages,
@@ -92,7 +92,9 @@ def memory_of_machine(gpus: int) -> float:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 
-def batch_tokens(situation: Situation, text: Text, most: int) -> int:
+def batch_tokens(conditions: Conditions, text: Text, most: int) -> int:
     """Target tokens of an update: ``most``, but less of a text that has few."""
-    total = text.lengths[1] * situation.pairs
-    return max(int(min(most, total / LEAST_UPDATES_AN_EPOCH)), LEAST_BATCH * max(1, situation.gpus))
+    total = text.lengths[1] * conditions.pairs
+    return max(
+        int(min(most, total / LEAST_UPDATES_AN_EPOCH)), LEAST_BATCH * max(1, conditions.gpus)
+    )
