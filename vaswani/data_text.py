@@ -8,26 +8,30 @@ from typing import List, Optional, Tuple
 from vaswani.corpus.bpe import MARK
 from vaswani.errors import UserError
 from vaswani.experiment import read_yaml
+from vaswani.options import option
 from vaswani.text_recipe import TextRecipe
 
 #: how BPE codes are called: by 'vaswani prepare', in the archives of fairseq's models
 CODE_NAMES = ("codes", "bpecodes", "code")
 
 
-@dataclass(frozen=True)
-class Told:
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
     """What the user says of the data where it does not say it itself; None: see there."""
 
-    data: Optional[str] = None
-    source_lang: Optional[str] = None
-    target_lang: Optional[str] = None
-    bpe_codes: Optional[str] = None
-    tokeniser: Optional[str] = None
-    lowercase: Optional[bool] = None
+    data: Optional[str] = option(metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
+    source_lang: Optional[str] = option(metavar="LANG")
+    target_lang: Optional[str] = option(metavar="LANG")
+    bpe_codes: Optional[str] = option(metavar="FILE", help="the data's, if it lacks them")
+    tokeniser: Optional[str] = option(
+        choices=["moses", "none"],
+        help="none: what is translated will be tokens (as the data's recipe, else moses)",
+    )
+    lowercase: Optional[bool] = option(help="small letters only (if the dictionary has no others)")
 
 
 def text_recipe(
-    told: Told, folder: Path, langs: Tuple[str, str], dictionaries: Tuple[Path, Path]
+    told: DataOptions, folder: Path, langs: Tuple[str, str], dictionaries: Tuple[Path, Path]
 ) -> Tuple[TextRecipe, Optional[Path]]:
     """How the text was prepared, and its BPE codes: told, in a recipe.yaml, or in the dictionary.
 

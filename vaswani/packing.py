@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from vaswani.data_bin import pairs_in
-from vaswani.data_text import Told, text_recipe
+from vaswani.data_text import DataOptions, text_recipe
 from vaswani.errors import UserError
 from vaswani.experiment import read_yaml
 from vaswani.files import read_json, sha256_of
@@ -37,7 +37,7 @@ class Packable:
     scores: Dict[str, Any]
 
 
-def gather(checkpoint: Path, run: Path, told: Told) -> Packable:
+def gather(checkpoint: Path, run: Path, told: DataOptions) -> Packable:
     """A checkpoint with its data.
 
     Args:
@@ -127,7 +127,7 @@ def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) ->
     return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
 
 
-def languages(told: Told, task: Dict[str, Any], folder: Path) -> Tuple[str, str]:
+def languages(told: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[str, str]:
     """Source and target: as told, or as trained, or as the data has them."""
     found = pairs_in(folder)
     source = told.source_lang or task.get("source_lang") or (found[0][0] if found else None)

@@ -1,7 +1,7 @@
 """Prints the plugin's folder: fairseq-train DATA --user-dir "$(vaswani plugin-dir)" …"""
 
-import argparse
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
 
 from vaswani.errors import UserError
@@ -22,11 +22,12 @@ def plugin_dir() -> Path:
     return Path(spec.origin).resolve().parent
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No arguments."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """None."""
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Print the folder."""
     print(plugin_dir())
     return 0

@@ -9,15 +9,16 @@ sacreBLEU is the one to quote, with its signature; the others are for comparison
 (docs/scoring.md). All numbers go to a JSON file beside the translations.
 """
 
-import argparse
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani import bleu, published
 from vaswani.errors import UserError
 from vaswani.files import atomic_write
+from vaswani.options import argument, option
 from vaswani.outputs import is_report, output_file, writing
 from vaswani.score_input import Material, Sides, looks_tokenised, of_files, of_run
 
@@ -27,31 +28,34 @@ SHORT = 0.95
 LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """A run, or files."""
-    parser.add_argument("run", metavar="RUN", nargs="?")
-    parser.add_argument("--subset", default="test", help="which translations of the run (test)")
-    parser.add_argument("--hypotheses", metavar="FILE", help="translations, one per line")
-    parser.add_argument("--references", metavar="FILE", help="their references, one per line")
-    parser.add_argument("--pair", metavar="SRC-TGT", help="the files' languages, such as en-de")
-    parser.add_argument(
-        "--test-set",
+
+    run: Optional[str] = argument("RUN", default=None)
+    subset: str = option("test", "which translations of the run (test)")
+    hypotheses: Optional[str] = option(metavar="FILE", help="translations, one per line")
+    references: Optional[str] = option(metavar="FILE", help="their references, one per line")
+    pair: Optional[str] = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
+    test_set: Optional[str] = option(
         metavar="NAME",
         help="sacreBLEU's name of the files' test set, such as wmt14/full: its references, "
         "unless --references gives them",
     )
-    parser.add_argument("--tokenised", action="store_true", help="the files are tokens already")
-    parser.add_argument(
-        "--compare", metavar="OTHER", help="another run, or file of hypotheses: paired bootstrap"
+    tokenised: bool = option(False, "the files are tokens already")
+    compare: Optional[str] = option(
+        metavar="OTHER", help="another run, or file of hypotheses: paired bootstrap"
     )
-    parser.add_argument("--json", metavar="FILE", help="where the numbers go")
+    json: Optional[str] = option(metavar="FILE", help="where the numbers go")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Print the scores and leave them beside the translations."""
-    material = find(args, args.run, args.hypotheses)
-    other = find(args, args.compare if args.run else None, args.compare) if args.compare else None
-    path = place(args, material, other)
+    material = find(options, options.run, options.hypotheses)
+    other = None
+    if options.compare:
+        other = find(options, options.compare if options.run else None, options.compare)
+    path = place(options, material, other)
     warn(material.main)
     results, left_out = score(material)
     figures = published.published(material.test_set, material.pair, len(material.main.references))
@@ -62,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         report["published"] = published.said(figures)
         lines += published.table(figures, material.test_set, "-".join(material.pair))
     if other:
-        report["comparison"] = {"with": args.compare, **compare(material, other)}
+        report["comparison"] = {"with": options.compare, **compare(material, other)}
         lines += comparison_table(report["comparison"])
     with writing(path), atomic_write(path) as stream:
         json.dump(report, stream, indent=1)
@@ -75,37 +79,39 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def place(args: argparse.Namespace, material: Material, other: Optional[Material]) -> Path:
+def place(options: Options, material: Material, other: Optional[Material]) -> Path:
     """Where the numbers go.
 
     Raises:
         UserError: there, a file would be lost.
     """
     read = [file for part in (material, other) if part for file in part.inputs()]
-    path = Path(args.json) if args.json else material.out
+    path = Path(options.json) if options.json else material.out
     return output_file(path, read, lambda found: is_report(found, "chrf"), "report of scores")
 
 
-def find(args: argparse.Namespace, name: Optional[str], hypotheses: Optional[str]) -> Material:
+def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> Material:
     """What a run or a file of hypotheses has to score.
 
     Raises:
         UserError: neither or both are given, or it cannot be scored.
     """
     of_the_files = ("hypotheses", "references", "pair", "test_set", "tokenised")
-    given = [f"--{key.replace('_', '-')}" for key in of_the_files if getattr(args, key)]
-    if args.run and given:
+    given = [f"--{key.replace('_', '-')}" for key in of_the_files if getattr(options, key)]
+    if options.run and given:
         raise UserError(f"give a run, or files, not both: {', '.join(given)} belong to files")
     if name:
-        return of_run(name, args.subset)
-    if not hypotheses or not (args.references or args.test_set):
+        return of_run(name, options.subset)
+    if not hypotheses or not (options.references or options.test_set):
         raise UserError("give a run, or --hypotheses with --references or --test-set")
-    references = Path(args.references) if args.references else None
-    material = of_files(Path(hypotheses), references, args.pair, args.test_set, args.tokenised)
-    known = published.SENTENCES.get(args.test_set)
+    references = Path(options.references) if options.references else None
+    material = of_files(
+        Path(hypotheses), references, options.pair, options.test_set, options.tokenised
+    )
+    known = published.SENTENCES.get(options.test_set or "")
     if known and known != len(material.main.references):
         raise UserError(
-            f"{args.test_set} has {known:,} sentences, but {material.main.files[1]} has "
+            f"{options.test_set} has {known:,} sentences, but {material.main.files[1]} has "
             f"{len(material.main.references):,}: it is another set, or a part"
         )
     return material

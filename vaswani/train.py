@@ -8,11 +8,11 @@ continues; a run that is finished is left alone unless its stopping conditions c
 the machine are used; several machines, or several processes on a CPU: docs/training.md.
 """
 
-import argparse
 import logging
 import os
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -22,6 +22,7 @@ from vaswani.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, o
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
 from vaswani.files import locked, read_json
+from vaswani.options import argument
 from vaswani.progress import TrainingProgress
 from vaswani.run_record import (
     FINISHED,
@@ -46,21 +47,22 @@ class Order(NamedTuple):
     restore_file: str = "checkpoint_last.pt"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """An experiment and what to change in it."""
-    parser.add_argument("config", metavar="CONFIG", help="a name in configs/, or a YAML file")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="section.key=value changes the experiment; run=NAME the folder runs/NAME",
+
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file")
+    overrides: List[str] = argument(
+        "key=value",
+        "section.key=value changes the experiment; run=NAME the folder runs/NAME",
+        default=[],
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
-    path = find_config(args.config)
-    name, overrides = split_run(args.overrides)
+    path = find_config(options.config)
+    name, overrides = split_run(options.overrides)
 
     from vaswani import data_bin
     from vaswani.fairseq_config import experiment_config

@@ -183,7 +183,7 @@ def test_how_text_was_prepared(files, words, expected, tmp_path):
     dictionaries = data / "dict.en.txt", data / "dict.de.txt"
     for path in dictionaries:
         path.write_text("".join(f"{word} 1\n" for word in words.split()))
-    recipe, codes = data_text.text_recipe(data_text.Told(), data, ("en", "de"), dictionaries)
+    recipe, codes = data_text.text_recipe(data_text.DataOptions(), data, ("en", "de"), dictionaries)
     assert {name: getattr(recipe, name) for name in expected} == expected
     assert bool(codes) == bool(recipe.bpe)
 
@@ -192,7 +192,7 @@ def test_split_words_need_codes(tmp_path):
     path = tmp_path / "dict.en.txt"
     path.write_text("Ha@@ 1\nus 1\n")
     with pytest.raises(UserError, match="has parts of words .'Ha@@'., but .* has no BPE codes"):
-        data_text.text_recipe(data_text.Told(), tmp_path, ("en", "de"), (path, path))
+        data_text.text_recipe(data_text.DataOptions(), tmp_path, ("en", "de"), (path, path))
 
 
 # ---- fairseq's own transformer ------------------------------------------------------------------
