@@ -7,8 +7,8 @@ one. For comparison: the BLEU of answering with the translation of the nearest t
 (nearest: the largest Dice coefficient of the sets of source words; the first of equals).
 """
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -16,20 +16,23 @@ from vaswani.corpus.text import read_lines
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
 from vaswani.files import atomic_write, read_json
+from vaswani.options import argument
 from vaswani.outputs import is_report, output_file, writing
 
 SHOWN = 5
 LEFT = ("report.json", "report.txt", "attention.png")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """A run of a demo experiment."""
-    parser.add_argument("run", metavar="RUN")
+
+    run: str = argument("RUN")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Print the report; leave report.txt, report.json and attention.png in RUN/eval."""
-    folder = find_run(args.run)
+    folder = find_run(options.run)
     out = folder / "eval"
     scores, data, recipe = scored(folder)
     source, target = recipe["source_lang"], recipe["target_lang"]
@@ -159,9 +162,8 @@ def draw_attention(
     from vaswani import attention_picture, generate
     from vaswani.corpus import bpe, tokenise
 
-    parser = argparse.ArgumentParser()
-    generate.add_arguments(parser)
-    config = generate.generation_config(parser.parse_args([str(folder)]), Path(checkpoint), folder)
+    options = generate.Options(model=str(folder))
+    config = generate.generation_config(options, Path(checkpoint), folder)
     split = bpe.splitter(data / "codes")
     source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
     target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))

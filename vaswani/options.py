@@ -139,5 +139,6 @@ def words(options: Any) -> List[str]:
             flag = flag_of(item)
             named.append(flag if value else flag.replace("--", "--no-", 1))
         else:
-            named += [flag_of(item), str(value).removesuffix(".0")]
+            whole = isinstance(value, float) and value.is_integer()
+            named += [flag_of(item), str(int(value) if whole else value)]
     return [*positional, *named]

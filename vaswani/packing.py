@@ -10,7 +10,7 @@ from vaswani.errors import UserError
 from vaswani.experiment import read_yaml
 from vaswani.files import read_json, sha256_of
 from vaswani.packed_model import kept_options, model_config, task_for
-from vaswani.search_options import OPTIONS
+from vaswani.search_options import BEAM_OPTIONS
 from vaswani.text_recipe import TextRecipe
 
 #: of a report of scores, what is kept
@@ -180,7 +180,7 @@ def decoding(run: Path, sections: Dict[str, Any]) -> Dict[str, Any]:
     """How the run decodes: the options of its generation section, and its length penalty."""
     table = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else sections
     given = table.get("generation") or {}
-    found = {name: given[name] for name in OPTIONS if given.get(name) is not None}
+    found = {name: given[name] for name in BEAM_OPTIONS if given.get(name) is not None}
     found["length_penalty"] = str((table.get("task") or {}).get("length_penalty") or "fairseq")
     return found
 

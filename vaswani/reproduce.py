@@ -9,7 +9,6 @@ Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Eac
 of its own, which is printed; it continues, or leaves alone what is done. More: docs/reproduce.md.
 """
 
-import argparse
 import contextlib
 import json
 import shlex
@@ -23,12 +22,21 @@ from vaswani.errors import UserError
 from vaswani.experiment import nearest, read_yaml
 from vaswani.files import atomic_write, locked, read_json
 from vaswani.outputs import is_report, output_file, writing
-from vaswani.results import Order, batch, commands, find_order, finished, plan_on, plan_table
+from vaswani.results import (
+    STAGES,
+    Options,
+    Order,
+    batch,
+    commands,
+    find_order,
+    finished,
+    plan_on,
+    plan_table,
+    prepare_options,
+)
 from vaswani.run_record import last_checkpoint
 from vaswani.translations import Translations
 
-STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
-RECIPES = ("paper", "t2t", "fairseq")
 #: seconds that a stage has to end by itself
 PATIENCE = 10
 #: what trains in minutes on a CPU, to see the whole way
@@ -38,51 +46,25 @@ TRIAL = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which result; how far; on what."""
-    parser.add_argument("name", metavar="NAME", help="wmt14-en-de-base, … (see above)")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="changes, as for 'vaswani train'; run=NAME for another folder than the experiment's",
-    )
-    parser.add_argument("--row", metavar="ROW", help="a row of Table 3, such as A-h1")
-    parser.add_argument("--gpus", type=int, metavar="N", help="use N (all of this machine)")
-    parser.add_argument(
-        "--from", dest="start", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say all of it, do none of it")
-    parser.add_argument("--recipe", choices=RECIPES, default="paper", help="of the data (paper)")
-    parser.add_argument("--data", metavar="DIR", help="the data's folder (data/wmt14_en_de, …)")
-    parser.add_argument("--archives", metavar="DIR", help="downloads (data/archives)")
-    parser.add_argument("--manifest", metavar="FILE", help="other addresses of the archives")
-    parser.add_argument("--workers", metavar="N", help="processes that prepare (all cores)")
-    parser.add_argument("--limit", metavar="PAIRS", help="a trial with so many training pairs")
-    parser.add_argument("--test-sets", metavar="WHERE", help="archives, or sacrebleu (archives)")
-    parser.add_argument("--memory", metavar="GB", help="memory of a GPU (16)")
-    parser.add_argument("--tokens-per-second", metavar="X", help="for the hours, if known")
-
-
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Run the stages one after the other, or say what they would be."""
-    if args.gpus is not None and args.gpus < 1:
-        raise UserError(f"--gpus must be at least 1, not {args.gpus}")
-    order = find_order(args)
+    if options.gpus is not None and options.gpus < 1:
+        raise UserError(f"--gpus must be at least 1, not {options.gpus}")
+    order = find_order(options)
     stages = [stage for stage in STAGES if not (order.row and stage in ("average", "pack"))]
-    first = position(stages, args.start) if args.start else 0
+    first = position(stages, options.start) if options.start else 0
     here = gpus_here(order)
-    if args.dry_run:
-        show(order, stages[first:], args.gpus or here or arithmetic.PAPER_GPUS, here)
+    if options.dry_run:
+        show(order, stages[first:], options.gpus or here or arithmetic.PAPER_GPUS, here)
         return 0
-    if "train" in stages[first:] and (args.start in STAGES[:3] or not finished(order)):
+    if "train" in stages[first:] and (options.start in STAGES[:3] or not finished(order)):
         refuse_without_gpus(order, here)
-        if args.start == "train" and not (order.data / "data-bin").is_dir():
+        if options.start == "train" and not (order.data / "data-bin").is_dir():
             raise UserError(f"there is no data in {order.data} to train on: leave out --from train")
-    if args.start:
+    if options.start:
         set_aside(order, stages[first:])
     for stage in stages[first:]:
-        code = run_stage(order, stage, args.gpus or here or 1, here)
+        code = run_stage(order, stage, options.gpus or here or 1, here)
         if code:
             return code
     if order.row:
@@ -117,7 +99,7 @@ def on_cpu(order: Order) -> bool:
 
 def refuse_without_gpus(order: Order, here: int) -> None:
     """Raises UserError where the training would take weeks, or needs other machines as well."""
-    asked = order.args.gpus or here
+    asked = order.options.gpus or here
     if asked > here and here:
         raise UserError(
             f"this machine shows {here} GPUs, not {asked}: prepare and train on several as "
@@ -125,7 +107,7 @@ def refuse_without_gpus(order: Order, here: int) -> None:
         )
     if here or on_cpu(order):
         return
-    found = plan_on(order, order.args.gpus or arithmetic.PAPER_GPUS)
+    found = plan_on(order, order.options.gpus or arithmetic.PAPER_GPUS)
     hours = f"{found['seconds'] / 3600:,.0f} hours on" if found["seconds"] else "long even on"
     name = order.experiment.replace("_", "-")
     raise UserError(
@@ -157,7 +139,7 @@ def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
         if not order.data.joinpath("data-bin").is_dir() and not finished(order):
             print(plan_table(plan_on(order, gpus)), file=sys.stderr)
         return 0
-    if stage == "average" and not order.args.start and is_averaged(order):
+    if stage == "average" and not order.options.start and is_averaged(order):
         print(f"{order.checkpoint}: averaged already", file=sys.stderr)
         return 0
     chosen = batch_of(order, gpus) if stage == "train" else []
@@ -167,7 +149,7 @@ def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
     if code:
         print(
             f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
-            f"{'without --from ' if order.args.start else ''}goes on from there",
+            f"{'without --from ' if order.options.start else ''}goes on from there",
             file=sys.stderr,
         )
     return abs(code)
@@ -219,9 +201,7 @@ def show(order: Order, stages: List[str], gpus: int, here: int) -> None:
     found = plan_on(order, gpus)
     lines = commands(order, batch(found["max_tokens"], found["update_freq"]), gpus, here)
     if "prepare" in stages:
-        parser = argparse.ArgumentParser()
-        prepare.add_arguments(parser)
-        job = prepare.job_of(parser.parse_args(lines["prepare"][2:]))
+        job = prepare.job_of(prepare_options(order))
         key, steps, sources = prepare.plan_stages(job, None)
         with contextlib.redirect_stderr(sys.stdout):
             prepare.show_plan(job, sources, key, steps)

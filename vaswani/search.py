@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Optional
 
 from vaswani.errors import UserError
-from vaswani.search_options import OPTIONS, check_search
+from vaswani.search_options import BEAM_OPTIONS, check_search
 
 #: fairseq's options that only sampling has
 SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")
@@ -63,7 +63,7 @@ class SearchOptions:
                 raise UserError(f"--{name.replace('_', '-')} has no effect without --sampling")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise UserError(f"--max-tokens is {self.max_tokens}, but must be at least 1")
-        given = {name: getattr(self, name) for name in (*OPTIONS, *SAMPLING)}
+        given = {name: getattr(self, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
         generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
         check_search(generation)
         if self.beam > types:

@@ -35,6 +35,7 @@ CASES = [
     ("base --gpus 2 --memory 80", Options(config="base", gpus=2, memory=80.0)),
     ("base --gpus 2 --memory 0.5", Options(config="base", gpus=2, memory=0.5)),
     ("base --gpus 2 --recipe t2t", Options(config="base", gpus=2, recipe="t2t")),
+    ("v1.0 --gpus 2 --from 1.0", Options(config="v1.0", gpus=2, start="1.0")),
     ("base --gpus 2 --from plan", Options(config="base", gpus=2, start="plan")),
     ("base --gpus 2 --dry-run", Options(config="base", gpus=2, dry_run=True)),
     ("base --gpus 2 --lowercase", Options(config="base", gpus=2, lowercase=True)),
