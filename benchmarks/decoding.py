@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from benchmarks.worker import peak_megabytes
+from vaswani.usage import peak_megabytes
 
 BEAM, LONGER = 4, 50
 """Section 6.1: beam 4, output at most 50 tokens longer than the input."""
@@ -137,7 +137,7 @@ class Decoding:
             torch.cuda.synchronize()
 
     def peak_megabytes(self) -> float:
-        """See :func:`benchmarks.worker.peak_megabytes`."""
+        """See :func:`vaswani.usage.peak_megabytes`."""
         return peak_megabytes(self.device.type)
 
 
@@ -193,7 +193,7 @@ class CTranslate2:
         return Translated(begun, ended, dict(enumerate(found)))
 
     def peak_megabytes(self) -> float:
-        """See :func:`benchmarks.worker.peak_megabytes`; on a GPU it is not known."""
+        """See :func:`vaswani.usage.peak_megabytes`; on a GPU it is not known."""
         return peak_megabytes("cpu")
 
 

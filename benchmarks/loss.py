@@ -10,7 +10,8 @@ from itertools import product
 from typing import Any, Callable, Dict, List, Optional
 
 from benchmarks.table import Row, middle
-from benchmarks.worker import Worker, peak_megabytes
+from benchmarks.worker import Worker
+from vaswani.usage import peak_megabytes
 
 TOKENS, WIDTH, CLASSES = 4096, 512, 37000
 EPSILON, PAD = 0.1, 1

@@ -7,7 +7,8 @@ from typing import Any, Dict, List
 from benchmarks.machine import peak_flops
 from benchmarks.systems import OURS, THEIRS, TRAINED, TRAINED_ON_GPU, size_flags
 from benchmarks.table import Row, compare, middle
-from benchmarks.worker import Worker, peak_megabytes, say
+from benchmarks.worker import Worker, say
+from vaswani.usage import peak_megabytes
 
 
 class Training:
@@ -118,7 +119,7 @@ class Training:
         other.save_checkpoint(path, {})
 
     def peak_megabytes(self) -> float:
-        """See :func:`benchmarks.worker.peak_megabytes`."""
+        """See :func:`vaswani.usage.peak_megabytes`."""
         return peak_megabytes(self.device)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from vaswani.bar import bar
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, read_json, sha256_of
 from vaswani.model_folder import CONFIG, aside, put_in_place, read_folder, write_json
@@ -100,20 +101,17 @@ def open_model(name: str) -> Any:
 
 def is_trained(name: str) -> bool:
     """Whether a name is that of a checkpoint or a run, and not of a model folder."""
-    from vaswani.experiment import spelt
+    from vaswani.experiment import is_run, run_folders
 
     path = Path(name)
     if path.suffix == ".pt" and not path.is_dir():
         return True
-    folders = (path, Path("runs") / name, Path("runs") / spelt(name))
-    folder = next((folder for folder in folders if folder.is_dir()), path)
-    return (folder / "config.yaml").is_file() and not (folder / CONFIG).is_file()
+    folder = next((folder for folder in run_folders(name) if folder.is_dir()), path)
+    return is_run(folder) and not (folder / CONFIG).is_file()
 
 
 def write(out: Path, options: Options, attention: Any) -> List[str]:
     """Make the folder, all of it or nothing; returns what is in it."""
-    from tqdm import tqdm
-
     from vaswani.attention_page import page
     from vaswani.attention_picture import draw_layers
 
@@ -123,9 +121,8 @@ def write(out: Path, options: Options, attention: Any) -> List[str]:
             stream.write(page(attention, options.by))
         made = [PAGE]
         if not options.no_pictures:
-            quiet = None if sys.stderr.isatty() else True
             made += draw_layers(
-                part, attention, options.by, lambda rows: tqdm(rows, "pictures", disable=quiet)
+                part, attention, options.by, lambda rows: bar(iterable=rows, desc="pictures")
             )
         record: Dict[str, Any] = {
             "made_by": "vaswani attention",

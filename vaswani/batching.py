@@ -6,6 +6,7 @@ from typing import Any, Optional, Tuple
 
 from vaswani import arithmetic
 from vaswani.errors import UserError
+from vaswani.experiment import first_data_bin
 
 #: of the padded tokens of a batch, those that are real on the target side, at WMT's lengths
 REAL_SHARE = 0.87
@@ -51,7 +52,7 @@ def training_text(config: Any, data: Optional[str]) -> Text:
 
     if data:
         config.task.data = data
-    if not data and not Path(str(config.task.get("data", "")).split(":")[0]).is_dir():
+    if not data and not first_data_bin(config.task.get("data", "")).is_dir():
         return text_to_come(config)
     folder = data_bin.check_pair(config.task)
     languages = (config.task.source_lang, config.task.target_lang)

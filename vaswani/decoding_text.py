@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any, List, Tuple
 
 from vaswani.errors import UserError
+from vaswani.experiment import first_data_bin
 
 
 def data_folder(config: Any) -> Path:
     """The data-bin, or the folder with the text that ``vaswani prepare`` made it from."""
-    folder = Path(str(config.task.data).split(":")[0])
+    folder = first_data_bin(config.task.data)
     return folder.parent if (folder.parent / "recipe.yaml").is_file() else folder
 
 
@@ -53,10 +54,10 @@ def check_lengths(config: Any, lengths: List[Any]) -> None:
     """
     import numpy
 
-    limits = [config.task.get("max_source_positions"), config.task.get("max_target_positions")]
-    taken = numpy.all(
-        [n <= (limit or n) for n, limit in zip(lengths, limits, strict=False)], axis=0
-    )
+    from vaswani import data_bin
+
+    limits = data_bin.positions(config)
+    taken = numpy.all([n <= limit for n, limit in zip(lengths, limits, strict=False)], axis=0)
     either = numpy.max(lengths, axis=0) * taken
     if either.max() > config.dataset.max_tokens:
         raise UserError(

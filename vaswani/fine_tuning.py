@@ -8,7 +8,6 @@ A fine-tuning begins at the learning rate at which the run ended (a higher one w
 learned), and ends after few epochs, or as soon as validation gains nothing: both are our choice.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -29,6 +28,7 @@ from vaswani.first_experiment import (
 from vaswani.model_as_data import as_trained, checkpoint_of, is_model
 from vaswani.model_folder import read_folder
 from vaswani.recipes import Row
+from vaswani.run_record import STATISTICS, statistics
 
 EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
 #: updates of warm-up at most: the optimizer's moments begin at zero again
@@ -158,7 +158,7 @@ def schedule(
 ) -> List[Entry]:
     """The paper's formula, scaled so that it peaks at the rate at which the run ended."""
     width = model["encoder_embed_dim"]
-    rate = last_rate(folder / "train.jsonl") or (width * checkpoint.updates) ** -0.5
+    rate = last_rate(folder / STATISTICS) or (width * checkpoint.updates) ** -0.5
     factor = float(f"{rate * (width * warmup) ** 0.5:.3g}")
     return [
         Entry("_name", "vaswani_inverse_sqrt", "5.3"),
@@ -175,13 +175,8 @@ def schedule(
 def last_rate(log: Path) -> Optional[float]:
     """The last learning rate in a run's statistics; None if there is none."""
     found = None
-    try:
-        with open(log, encoding="utf-8") as stream:
-            for line in stream:
-                logged = json.loads(line)
-                found = logged.get("lr", logged.get("train_lr", found))
-    except (OSError, ValueError):
-        pass
+    for line in statistics(log):
+        found = line.get("lr", line.get("train_lr", found))
     return float(found) if found else None
 
 

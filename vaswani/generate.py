@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+from vaswani.bar import bar
 from vaswani.checkpoints import find_checkpoint
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
@@ -251,14 +252,12 @@ def decode(config: Any, log: Path, total: int, workers: int) -> Tuple[List[str],
         UserError: the model's scores are no numbers, its file is gone, or a process was killed.
     """
     import fairseq_cli.generate
-    from tqdm import tqdm
 
-    tqdm.monitor_interval = 0  # no thread of its own beside processes that are forked
     with (
         atomic_write(log) as stream,
-        tqdm(total=total, desc="translate", unit=" sentences", disable=None) as bar,
+        bar(total=total, desc="translate", unit=" sentences") as shown,
         one_thread() if config.common.cpu else contextlib.nullcontext(),
-        Workers(workers, bar.update) as pool,
+        Workers(workers, shown.update) as pool,
     ):
         output = Output(stream)
         try:

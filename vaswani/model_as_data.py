@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Tuple
 
 from vaswani.errors import UserError
+from vaswani.experiment import is_run
 from vaswani.files import atomic_write, sha256_of
 from vaswani.model_folder import CODES, CONFIG, WEIGHTS, ModelFolder, read_config, read_folder
 from vaswani.outputs import writing
@@ -18,7 +19,7 @@ OF_MODEL = "model_folder_sha256"
 
 def is_model(path: Path) -> bool:
     """Whether a path is a model folder, whole or not, and no run."""
-    return (path / CONFIG).is_file() and not (path / "config.yaml").is_file()
+    return (path / CONFIG).is_file() and not is_run(path)
 
 
 def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
@@ -107,12 +108,11 @@ def write_checkpoint(folder: ModelFolder, path: Path) -> None:
     from fairseq.data import Dictionary
 
     from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
-    from vaswani.packed_model import task_for
+    from vaswani.packed_model import model_config, task_for
 
     words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
-    sizes = folder.config["architecture"]
-    limits = sizes["max_source_positions"], sizes["max_target_positions"]
-    task = task_for(words[0], words[1], folder.langs, limits)
+    model = model_config(folder.config["architecture"], str(folder.path / CONFIG))
+    task = task_for(words[0], words[1], folder.langs, model)
     sections = as_trained(folder)
     state = {
         "cfg": {"model": sections["model"], "task": sections["task"]},

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 from vaswani.errors import UserError
+from vaswani.experiment import is_run, run_folders
 from vaswani.files import read_json, sha256_of
 from vaswani.outputs import check_folder, writing
 from vaswani.text_recipe import TextRecipe, recipe_of
@@ -141,8 +142,8 @@ def check_is_folder(path: Path) -> None:
                 "--out MODEL' makes one of it"
             )
         raise UserError(f"{path} is a file and no model folder, which 'vaswani pack' makes")
-    for run in (path, Path("runs") / path):
-        if (run / "config.yaml").is_file() and not (run / CONFIG).is_file():
+    for run in run_folders(str(path)):
+        if is_run(run) and not (run / CONFIG).is_file():
             packed = run / "model"
             if (packed / CONFIG).is_file():
                 raise UserError(f"{path} is a run; its model folder is {packed}: give that")

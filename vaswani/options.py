@@ -29,6 +29,9 @@ from typing import (
     get_type_hints,
 )
 
+from vaswani.errors import UserError
+from vaswani.experiment import nearest
+
 T = TypeVar("T")
 
 
@@ -68,6 +71,21 @@ def argument(
     if isinstance(default, list):
         return field(default_factory=list, metadata=given)
     return field(default=default, metadata=given)
+
+
+def stage_named(name: str, stages: Sequence[str], also: Optional[Dict[str, str]] = None) -> int:
+    """Which of the stages ``--from`` names; ``also``: other names, each with its stage's.
+
+    Raises:
+        UserError: none is called so.
+    """
+    also = {other: stage for other, stage in (also or {}).items() if stage in stages}
+    if also.get(name, name) not in stages:
+        raise UserError(
+            f"--from: there is no stage '{name}'{nearest(name, [*stages, *also])}; stages are "
+            f"{', '.join(stages)}"
+        )
+    return stages.index(also.get(name, name))
 
 
 def flag_of(item: "Field[Any]") -> str:

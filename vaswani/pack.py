@@ -19,6 +19,7 @@ from typing import Any, Dict, Optional
 
 from vaswani.data_text import DataOptions
 from vaswani.errors import UserError
+from vaswani.experiment import is_run
 from vaswani.model_folder import (
     CARD,
     CODES,
@@ -49,7 +50,7 @@ def run(options: Options) -> int:
     from vaswani.packing import gather
 
     checkpoint, folder = find_checkpoint(options.model)
-    if not options.out and not (folder / "config.yaml").is_file():
+    if not options.out and not is_run(folder):
         raise UserError(f"{checkpoint} is in no run: say with --out MODEL where to put the model")
     out = Path(options.out) if options.out else folder / "model"
     found = gather(checkpoint, folder, options)

@@ -35,20 +35,21 @@ def model_config(architecture: Dict[str, Any], where: str) -> Any:
     return config
 
 
-def task_for(source: Any, target: Any, langs: Tuple[str, str], limits: Tuple[int, int]) -> Any:
+def task_for(source: Any, target: Any, langs: Tuple[str, str], model: Any) -> Any:
     """fairseq's task, without its data.
 
     Args:
         source, target: dictionaries
         langs: of source and target
-        limits: the longest source and target in tokens, the end of sentence included
+        model: its configuration, for the longest source and target in tokens
     """
     from transformer_plugin.config import VaswaniTranslationConfig
     from transformer_plugin.task import VaswaniTranslationTask
 
     config = VaswaniTranslationConfig()
     config.source_lang, config.target_lang = langs
-    config.max_source_positions, config.max_target_positions = limits
+    config.max_source_positions = model.max_source_positions
+    config.max_target_positions = model.max_target_positions
     return VaswaniTranslationTask(config, source, target)
 
 
@@ -74,9 +75,8 @@ def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[A
         raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
     config = model_config(folder.config["architecture"], str(folder.path / CONFIG))
     config.precision = precision
-    limits = config.max_source_positions, config.max_target_positions
     words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
-    task = task_for(words[0], words[1], folder.langs, limits)
+    task = task_for(words[0], words[1], folder.langs, config)
     model = VaswaniTransformerModel.build_model(config, task)
     model.load_state_dict(folder.parameters())
     try:

@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from vaswani.data_bin import pairs_in
 from vaswani.data_text import DataOptions, text_recipe
 from vaswani.errors import UserError
-from vaswani.experiment import read_yaml
+from vaswani.experiment import first_data_bin, read_yaml
 from vaswani.files import read_json, sha256_of
 from vaswani.packed_model import kept_options, model_config, task_for
 from vaswani.search_options import BEAM_OPTIONS
@@ -119,7 +119,7 @@ def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) ->
     if not data:
         raise UserError(f"{checkpoint} does not say where its data lies: give --data DIR")
     data = data[0] if isinstance(data, list) else data  # as fairseq had it once
-    folder = Path(str(data).split(":")[0])
+    folder = first_data_bin(data)
     if not folder.is_dir():
         raise UserError(
             f"there is no folder {folder}, which the dictionaries are taken from: give --data DIR"
@@ -164,9 +164,8 @@ def check(
     from transformer_plugin.parameters import not_finite
 
     config = model_config(architecture, "the checkpoint")
-    limits = config.max_source_positions, config.max_target_positions
     source, target = (Dictionary.load(str(path)) for path in dictionaries)
-    task = task_for(source, target, langs, limits)
+    task = task_for(source, target, langs, config)
     problem = other_dictionaries(task, state.get("task_state") or {})
     bad = not_finite(parameters)
     if bad:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.corpus import plan, stage, steps, text
-from vaswani.corpus.bar import cpu_seconds
 from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.corpus.like import find_like, recipe_like, taken_over
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
@@ -29,9 +28,9 @@ from vaswani.corpus.recipe_file import write_recipe
 from vaswani.corpus.steps import Job, Pair
 from vaswani.corpus.summary import show_dropped, tell
 from vaswani.errors import UserError
-from vaswani.experiment import nearest
 from vaswani.files import locked, sha256_of
-from vaswani.options import argument, option
+from vaswani.options import argument, option, stage_named
+from vaswani.usage import cpu_seconds
 
 #: the work that a stage does, by the names one might give it
 ALSO_CALLED = {
@@ -150,7 +149,7 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     if text_folder is not None and not text_folder.is_dir():
         raise UserError(f"there is no folder {text_folder} to take the text from")
     key, stages, sources = plan_stages(job, text_folder)
-    redo = position(stages, start) if start else len(stages)
+    redo = stage_named(start, [step.name for step in stages], ALSO_CALLED) if start else len(stages)
     check_places(job, [step.name for step in stages], sources)
     lock = job.folder / stage.STAGES / "lock"
     with stage.space_for(lock.parent), locked(lock, f"{job.folder} is being prepared"):
@@ -244,23 +243,6 @@ def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[S
     pairs = min(pairs, job.recipe.limit or pairs)
     if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
         print(plan.plan(job, pairs, undone), file=sys.stderr)
-
-
-def position(stages: List[Stage], name: str) -> int:
-    """Which stage is called so.
-
-    Raises:
-        UserError: none is.
-    """
-    names = [step.name for step in stages]
-    asked = ALSO_CALLED.get(name, name)
-    if asked not in names:
-        known = [*names, *(other for other, one in ALSO_CALLED.items() if one in names)]
-        raise UserError(
-            f"--from: there is no stage '{name}'{nearest(name, known)}; stages are "
-            f"{', '.join(names)}"
-        )
-    return names.index(asked)
 
 
 def generator_fingerprint() -> List[str]:

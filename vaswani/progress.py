@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+from vaswani.bar import bar, clock
+
 #: seconds between lines where there is no terminal for a bar
 LINE_EVERY = 30.0
 _RESUMED = re.compile(r"Loaded checkpoint .*@ (\d+) updates")
@@ -40,8 +42,6 @@ class TrainingProgress(logging.Handler):
 
     def __init__(self, jsonl: Path, max_update: int) -> None:
         super().__init__(logging.INFO)
-        from tqdm import tqdm
-
         self.stream = open(jsonl, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
         self.total = max_update
         self.shown: Dict[str, str] = {}
@@ -49,7 +49,7 @@ class TrainingProgress(logging.Handler):
         self.first_update: Optional[int] = None
         self.last_line = self.begun
         self.last_update = 0
-        self.bar = tqdm(total=max_update or None, unit=" updates", disable=not sys.stderr.isatty())
+        self.bar = bar(total=max_update or None, unit=" updates")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take one log record; what is no statistic, resumed checkpoint or warning passes by."""
@@ -106,9 +106,7 @@ class TrainingProgress(logging.Handler):
         done = self.last_update - (self.first_update or 0)
         if self.total > self.last_update and done > 0:
             left = (self.total - self.last_update) * (time.monotonic() - self.begun) / done
-            parts.append(
-                f"{int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d} left"
-            )
+            parts.append(f"{clock(left)} left")
         return " | ".join(parts)
 
     def seconds(self) -> float:

@@ -5,6 +5,8 @@ Each figure stands with what it was scored by, since two scorers can differ by m
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+
 
 class Figure(NamedTuple):
     """A system's BLEU with base and with big (section 6.1, Table 3), as its authors state it."""
@@ -16,14 +18,12 @@ class Figure(NamedTuple):
     source: str
 
 
-#: sentences of a set, by sacreBLEU's name of it: a file of another length is not that set
-SENTENCES = {"wmt14/full": 3003, "wmt13": 3000}
 NOT_STATED = "not stated; the authors' script: compound-split"
 T2T = "tensor2tensor issue 317"
 NEURST = "NeurST's translation example"
 SCALING = "Ott et al. 2018, Scaling NMT"
 FIGURES: Dict[Tuple[str, str], List[Figure]] = {
-    ("wmt14/full", "en-de"): [
+    (NEWSTEST2014, "en-de"): [
         Figure("the paper", 27.3, 28.4, NOT_STATED, "Table 2"),
         Figure("tensor2tensor, 3.8M updates", 29.02, None, "compound-split 2018, quotes", T2T),
         Figure("tensor2tensor, 3.8M updates", 27.52, None, "sacreBLEU", T2T),
@@ -43,13 +43,13 @@ FIGURES: Dict[Tuple[str, str], List[Figure]] = {
         Figure("THUMT, pre-norm, 200k updates", 27.03, None, "not stated", "THUMT issue 71"),
         Figure("JoeyNMT 2", 24.38, None, "sacreBLEU", "JoeyNMT"),
     ],
-    ("wmt14/full", "en-fr"): [
+    (NEWSTEST2014, "en-fr"): [
         Figure("the paper", 38.1, 41.8, "not stated", "Table 2"),
         Figure("the paper at NeurIPS", 38.1, 41.0, "not stated", "Table 2"),
         Figure("fairseq, large batches", None, 43.2, "tokens, hyphens split", SCALING),
         Figure("fairseq, large batches", None, 41.4, "sacreBLEU", SCALING),
     ],
-    ("wmt13", "en-de"): [
+    (NEWSTEST2013, "en-de"): [
         Figure("the paper, not averaged", 25.8, 26.4, NOT_STATED, "Table 3"),
         Figure("NeurST, post-norm", 26.9, 27.0, "tokenised", NEURST),
         Figure("NeurST, post-norm", 26.6, 26.8, "sacreBLEU", NEURST),

@@ -19,8 +19,9 @@ from typing import List
 from vaswani import arithmetic, prepare, published
 from vaswani.checkpoints import describe
 from vaswani.errors import UserError
-from vaswani.experiment import nearest, read_yaml
+from vaswani.experiment import read_yaml
 from vaswani.files import atomic_write, locked, read_json
+from vaswani.options import stage_named
 from vaswani.outputs import is_report, output_file, writing
 from vaswani.results import (
     STAGES,
@@ -34,7 +35,8 @@ from vaswani.results import (
     plan_table,
     prepare_options,
 )
-from vaswani.run_record import last_checkpoint
+from vaswani.run_record import STATISTICS, last_checkpoint, statistics
+from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 from vaswani.translations import Translations
 
 #: seconds that a stage has to end by itself
@@ -52,7 +54,7 @@ def run(options: Options) -> int:
         raise UserError(f"--gpus must be at least 1, not {options.gpus}")
     order = find_order(options)
     stages = [stage for stage in STAGES if not (order.row and stage in ("average", "pack"))]
-    first = position(stages, options.start) if options.start else 0
+    first = stage_named(options.start, stages) if options.start else 0
     here = gpus_here(order)
     if options.dry_run:
         show(order, stages[first:], options.gpus or here or arithmetic.PAPER_GPUS, here)
@@ -70,16 +72,6 @@ def run(options: Options) -> int:
     if order.row:
         print("\n".join(table_3(order)))
     return 0
-
-
-def position(stages: List[str], name: str) -> int:
-    """Which stage is called so; raises UserError if none is."""
-    if name not in stages:
-        raise UserError(
-            f"--from: there is no stage '{name}'{nearest(name, stages)}; stages are "
-            f"{', '.join(stages)}"
-        )
-    return stages.index(name)
 
 
 # ---- GPUs -----------------------------------------------------------------------------------
@@ -220,7 +212,7 @@ def expected(order: Order) -> List[str]:
         line = f"perplexity {order.paper['ppl']}, {order.paper['bleu']} BLEU on newstest2013"
         return [f"expected by Table 3, row {order.row}: {line}, without averaging"]
     pair = order.config.task.source_lang + "-" + order.config.task.target_lang
-    figures = published.FIGURES["wmt14/full", pair]
+    figures = published.FIGURES[NEWSTEST2014, pair]
     paper = figures[0]
     bleu = f"{getattr(paper, order.size)} BLEU on newstest2014 (scored by: {paper.scorer})"
     lines = [f"expected by {paper.source}: {bleu}"]
@@ -242,8 +234,7 @@ def table_3(order: Order) -> List[str]:
     The paper's BLEU is set beside compound-split BLEU, which is what the authors' script computes.
     """
     scores = read_json(order.run / "eval" / f"{order.subset}.score.json")
-    with open(order.run / "train.jsonl", encoding="utf-8") as stream:
-        validated = [line for line in map(json.loads, stream) if "valid_ppl" in line]
+    validated = [line for line in statistics(order.run / STATISTICS) if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
     here = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
     path = order.run / "eval" / "table3.json"
@@ -251,7 +242,7 @@ def table_3(order: Order) -> List[str]:
     with writing(path), atomic_write(path) as stream:
         report = {"row": order.row, "paper": order.paper, "here": here}
         json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
-    known = published.SENTENCES["wmt13"]
+    known = SENTENCES[NEWSTEST2013]
     lines = ["", f"{f'Table 3, row {order.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
     for key, label in (("ppl", "perplexity per BPE piece"), ("bleu", "compound-split BLEU")):
         shown = "-" if here[key] is None else f"{here[key]:.2f}"

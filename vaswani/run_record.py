@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from vaswani.corpus.stage import key_of
 from vaswani.distributed import Launch
@@ -11,6 +11,7 @@ from vaswani.experiment import read_yaml, spelt
 from vaswani.files import atomic_write, read_json
 
 FINISHED = "finished.json"
+STATISTICS = "train.jsonl"
 RECORDS = ("config.yaml", "env.json")
 HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
 """Options of the model that change neither its parameters nor what it is: a run may change them."""
@@ -26,6 +27,15 @@ def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
         if save_dir.name == "checkpoints" and save_dir.parent.name
         else (Path("runs") / spelt(path.stem))
     )
+
+
+def statistics(log: Path) -> Iterator[Dict[str, Any]]:
+    """The lines of a run's train.jsonl; none of a file that is not there, or is another's."""
+    try:
+        with open(log, encoding="utf-8") as stream:
+            yield from map(json.loads, stream)
+    except (OSError, ValueError):
+        return
 
 
 def last_checkpoint(folder: Path) -> Path:
@@ -174,7 +184,7 @@ class Undo:
             with atomic_write(self.folder / name, "wb") as stream:
                 stream.write(content)
         if self.is_new:
-            for path in (*self.folder.glob("train*.log"), self.folder / "train.jsonl"):
+            for path in (*self.folder.glob("train*.log"), self.folder / STATISTICS):
                 path.unlink(missing_ok=True)
             for name in (*RECORDS, ".lock"):
                 (self.folder / name).unlink(missing_ok=True)

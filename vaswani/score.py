@@ -21,6 +21,7 @@ from vaswani.files import atomic_write
 from vaswani.options import argument, option
 from vaswani.outputs import is_report, output_file, writing
 from vaswani.score_input import Material, Sides, looks_tokenised, of_files, of_run
+from vaswani.test_sets import SENTENCES
 
 SHOWN = 20
 #: the brevity penalty below which it is worth a word
@@ -108,7 +109,7 @@ def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> Ma
     material = of_files(
         Path(hypotheses), references, options.pair, options.test_set, options.tokenised
     )
-    known = published.SENTENCES.get(options.test_set or "")
+    known = SENTENCES.get(options.test_set or "")
     if known and known != len(material.main.references):
         raise UserError(
             f"{options.test_set} has {known:,} sentences, but {material.main.files[1]} has "

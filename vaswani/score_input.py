@@ -13,15 +13,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from vaswani.bleu import refuse_split, split_mark
 from vaswani.corpus.text import read_lines
 from vaswani.errors import UserError
-from vaswani.experiment import find_run, nearest, read_yaml
+from vaswani.experiment import find_run, first_data_bin, read_yaml
 from vaswani.files import sha256_of
+from vaswani.test_sets import BY_NAME, check_test_set, files_of
 from vaswani.translations import Translations
 
 _BPE_MARK = re.compile(r"@@( |$)")
 _SPACED_PUNCTUATION = re.compile(r" [.,]( |$)")
 _PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
-#: sacreBLEU's names of the sets that recipes call by these
-TEST_SETS = {"newstest2014": "wmt14/full", "newstest2013": "wmt13"}
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def of_run(name: str, subset: str) -> Material:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
     for path in results.changed():
         print(f"warning: {path} was changed since it was translated", file=sys.stderr)
-    data = Path(report["data"].split(":")[0]).parent
+    data = first_data_bin(report["data"]).parent
     if not (data / "recipe.yaml").is_file():
         raise UserError(
             f"{data} was not made by 'vaswani prepare', so the references are not known: use "
@@ -109,7 +108,7 @@ def of_run(name: str, subset: str) -> Material:
         text=None if recipe["tokenised"] else read_text(made, data / "text" / target),
         tokens=read_sides(tokens, data / "tok" / target),
         pair=(recipe["source_lang"], recipe["target_lang"]),
-        test_set=TEST_SETS.get(str(recipe.get(subset))) if wmt else None,
+        test_set=BY_NAME.get(str(recipe.get(subset))) if wmt else None,
         split_hyphens=bool(recipe.get("split_hyphens")),
         translation=report,
     )
@@ -162,33 +161,18 @@ def languages(pair: str) -> Tuple[str, str]:
     return found[1], found[2]
 
 
-def check_test_set(test_set: str, pair: str) -> None:
-    """Raises UserError unless sacreBLEU knows the test set and has it for the pair."""
-    from sacrebleu.dataset import DATASETS
-
-    if test_set not in DATASETS:
-        raise UserError(f"sacreBLEU has no test set '{test_set}'{nearest(test_set, [*DATASETS])}")
-    if pair not in DATASETS[test_set].langpairs:
-        known = ", ".join(sorted(DATASETS[test_set].langpairs))
-        raise UserError(f"sacreBLEU's {test_set} has no pair {pair}; it has {known}")
-
-
 def of_sacrebleu(test_set: str, pair: str) -> Path:
     """The file of references of one of sacreBLEU's test sets, out of its cache or downloaded.
 
     Raises:
         UserError: it cannot be had, or is damaged.
     """
-    import sacrebleu
-
-    try:
-        source = Path(sacrebleu.get_source_file(test_set, pair))
-        references = Path(sacrebleu.get_reference_files(test_set, pair)[0])
-    except (Exception, SystemExit) as error:  # it exits where a download fails
-        raise UserError(
-            f"sacreBLEU could not give {test_set} {pair} ({error}): with the internet it downloads "
-            "it once into ~/.sacrebleu (or $SACREBLEU); or give --references FILE"
-        ) from None
+    source, references = files_of(
+        test_set,
+        pair,
+        "with the internet it downloads it once into ~/.sacrebleu (or $SACREBLEU); or give "
+        "--references FILE",
+    )
     counts = [len(sentences(path)) for path in (source, references)]
     if counts[0] != counts[1]:
         raise UserError(

@@ -26,6 +26,7 @@ from vaswani.options import argument
 from vaswani.progress import TrainingProgress
 from vaswani.run_record import (
     FINISHED,
+    STATISTICS,
     Undo,
     finish,
     has_checkpoints,
@@ -194,7 +195,7 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
         run_fairseq(config, [log])
         return
     stop = stop_key(config)  # before fairseq, which may be told to stop at once
-    progress = TrainingProgress(Path(folder) / "train.jsonl", config.optimization.max_update)
+    progress = TrainingProgress(Path(folder) / STATISTICS, config.optimization.max_update)
     run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
     finish(Path(folder), progress.last_update, progress.seconds(), stop)
 

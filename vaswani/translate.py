@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
+from vaswani.bar import bar
 from vaswani.errors import UserError
 from vaswani.model_folder import ModelFolder, read_folder
 from vaswani.options import argument, option
@@ -137,13 +138,10 @@ def translate(
     translating: "Translating", windows: Windows, write: Callable[[List[str]], Any], tally: Tally
 ) -> None:
     """Translate window by window; each is written when it is done."""
-    from tqdm import tqdm
-
-    tqdm.monitor_interval = 0  # no thread of its own beside processes that are forked
-    shown = None if windows.paths else True  # beside a pipe's output a bar is in the way
-    with tqdm(desc="translate", unit=" lines", disable=shown) as bar:
+    disable = None if windows.paths else True  # beside a pipe's output a bar is in the way
+    with bar(desc="translate", unit=" lines", disable=disable) as shown:
         for first, lines in windows:
-            write(translating.rows(lines, first, tally, bar.update))
+            write(translating.rows(lines, first, tally, shown.update))
 
 
 def prompt(translating: "Translating") -> None:

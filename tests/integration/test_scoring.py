@@ -6,12 +6,13 @@ The files are written here; tests/integration/test_vaswani.py has the whole way 
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from vaswani import cli, published
+from vaswani import cli, test_sets
 from vaswani.corpus.tokenise import tokeniser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,8 +133,8 @@ def test_published_figures_stand_beside_wmts_test_sets(
     score, tmp_path, monkeypatch, subset, part, count, table
 ):
     """As if WMT's sets had 20 sentences; their true sizes are in tests/unit/test_score.py."""
-    for name in published.SENTENCES:
-        monkeypatch.setitem(published.SENTENCES, name, 20)
+    for name in test_sets.SENTENCES:
+        monkeypatch.setitem(test_sets.SENTENCES, name, 20)
     lines = TEXT[:count]
     make_run(tmp_path, "wmt", lines, lines, subset, archives="wmt14", **{subset: part})
     code, report, out, _ = score("wmt", "--subset", subset, subset=subset)
@@ -201,10 +202,11 @@ def test_the_stages_of_evaluate(tmp_path, kept, environment, arguments, stages):
     write(tmp_path / "runs" / "r" / "config.yaml", [yaml.safe_dump(config)])
     (tmp_path / "vaswani").write_text('#!/bin/sh\necho "$*"\n', encoding="utf-8")
     (tmp_path / "vaswani").chmod(0o755)
+    here = Path(sys.executable).parent
     done = subprocess.run(
         ["bash", str(ROOT / "scripts" / "evaluate.sh"), "r", *arguments],
         cwd=tmp_path,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", **environment},
+        env={**os.environ, "PATH": f"{tmp_path}:{here}:{os.environ['PATH']}", **environment},
         capture_output=True,
         text=True,
         check=True,

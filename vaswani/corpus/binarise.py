@@ -18,6 +18,7 @@ from vaswani.plugin_dir import plugin_dir
 
 #: fairseq's codes of the types of numbers in which a dictionary may be counted
 NUMBERS = {4: "<i4", 5: "<i8", 8: "<u2"}
+HEADER = struct.Struct("<9sQBQ")
 #: the places of fairseq's symbols in every dictionary
 END, UNKNOWN = 2, 3
 #: seconds between looks at how far fairseq is
@@ -128,13 +129,19 @@ def written_bytes(folder: Path) -> int:
 
 
 def binary_lines(index: Path) -> int:
-    """The number of sentences in one of fairseq's ``.idx`` files.
+    """The number of sentences in one of fairseq's ``.idx`` files."""
+    return read_header(index)[1]
 
-    Its head is nine letters, a version (8 bytes), a type (1 byte) and the count (8 bytes).
+
+def read_header(index: Path) -> Tuple[int, int]:
+    """The type of number (see ``NUMBERS``) and the sentences in one of fairseq's ``.idx`` files.
+
+    Its head is nine letters, a version (8 bytes), a type (1 byte) and the count (8 bytes). (The
+    plugin's reader, which checks all of it, would have fairseq and torch imported for this.)
     """
     with open(index, "rb") as stream:
-        head = stream.read(26)
-    return int(struct.unpack("<9sQBQ", head)[3])
+        _, _, kind, count = HEADER.unpack(stream.read(HEADER.size))
+    return kind, count
 
 
 def unknown(
@@ -148,8 +155,7 @@ def unknown(
     for split in splits:
         for lang in (source, target):
             file = folder / f"{split}.{source}-{target}.{lang}"
-            with open(f"{file}.idx", "rb") as stream:
-                kind = struct.unpack("<9sQBQ", stream.read(26))[2]
+            kind, _ = read_header(Path(f"{file}.idx"))
             unknowns = others = 0
             with open(f"{file}.bin", "rb") as stream:
                 while len(pieces := numpy.fromfile(stream, NUMBERS[kind], 1 << 22)):

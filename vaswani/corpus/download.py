@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
+from vaswani.bar import bar
 from vaswani.corpus import extract
 from vaswani.corpus.manifest import RECORD, Part, Source
 from vaswani.corpus.stage import space_for
@@ -248,16 +249,14 @@ def receive(source: Source, aside: Path) -> None:
 
 def write(reply: Any, aside: Path, at: int, whole: Optional[int], name: str) -> None:
     """Append what a server sends, from byte ``at`` on, under a bar."""
-    from tqdm import tqdm
-
     with (
         open(aside, "r+b" if at else "wb") as stream,
-        tqdm(total=whole, initial=at, desc=name, unit="B", unit_scale=True, disable=None) as bar,
+        bar(total=whole, initial=at, desc=name, unit="B", unit_scale=True) as shown,
     ):
         stream.seek(at)
         for block in blocks(reply):
             stream.write(block)
-            bar.update(len(block))
+            shown.update(len(block))
         stream.truncate()
 
 

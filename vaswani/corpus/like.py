@@ -11,7 +11,7 @@ from typing import Any, Dict, Tuple
 from vaswani.corpus.recipe import Recipe, recipe_from
 from vaswani.corpus.text import SPLITS
 from vaswani.errors import UserError
-from vaswani.experiment import find_run, read_yaml
+from vaswani.experiment import find_run, first_data_bin, read_yaml
 from vaswani.files import read_json, sha256_of
 from vaswani.model_as_data import codes_and_dictionary, is_model, recipe_table
 from vaswani.model_folder import CONFIG
@@ -55,7 +55,7 @@ def find_like(name: str) -> Path:
             f"{name} has no BPE codes beside its data-bin: --like takes what 'vaswani prepare' made"
         )
     run = find_run(name)
-    data = Path(str(read_yaml(run / "config.yaml")["task"]["data"]).split(":")[0])
+    data = first_data_bin(read_yaml(run / "config.yaml")["task"]["data"])
     if not (data.parent / "codes").is_file():
         raise UserError(
             f"{run} was trained on {data}, which is not there any more, or has no BPE codes beside "

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import List
 
-from vaswani.corpus.bar import clock
+from vaswani.bar import clock
 from vaswani.corpus.bpe import MOST_WORDS
 from vaswani.corpus.steps import Job
 

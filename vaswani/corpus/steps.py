@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from vaswani.bar import Bar
 from vaswani.corpus import binarise, bpe, extract, text
-from vaswani.corpus.bar import Bar
 from vaswani.corpus.clean import Report
 from vaswani.corpus.download import fetch
 from vaswani.corpus.like import Like

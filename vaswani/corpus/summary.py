@@ -3,9 +3,9 @@
 import sys
 from typing import Any, Tuple
 
-from vaswani.corpus.bar import peak_megabytes
 from vaswani.corpus.clean import Report
 from vaswani.corpus.steps import Job
+from vaswani.usage import peak_megabytes
 
 
 def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:

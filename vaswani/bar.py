@@ -1,29 +1,30 @@
-"""How far a stage is: a bar on a terminal, a line now and then in a log."""
+"""How far something is: a bar on a terminal; of a stage, a line now and then in a log."""
 
-import resource
 import sys
 import time
-from pathlib import Path
 from types import TracebackType
-from typing import Optional, Type
+from typing import Any, Optional, Type
 
 #: seconds between lines where there is no terminal
 LINE_EVERY = 60.0
-_WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+
+
+def bar(**options: Any) -> Any:
+    """A bar of tqdm, which is shown where stderr is a terminal unless ``disable`` is given."""
+    from tqdm import tqdm
+
+    tqdm.monitor_interval = 0  # no thread of its own beside processes that are forked
+    return tqdm(**{"disable": None, **options})
 
 
 class Bar:
     """Counts pairs (or other units) of a stage; use as a context manager."""
 
     def __init__(self, title: str, total: Optional[int], unit: str = "pairs") -> None:
-        from tqdm import tqdm
-
         self.title, self.total, self.unit = title, total, unit
         self.done = self.first = 0
         self.begun = self.last_line = time.monotonic()
-        self.bar = tqdm(
-            total=total, desc=title, unit=f" {unit}", leave=False, disable=None, unit_scale=True
-        )
+        self.bar = bar(total=total, desc=title, unit=f" {unit}", leave=False, unit_scale=True)
 
     def __enter__(self) -> "Bar":
         return self
@@ -63,18 +64,3 @@ def clock(seconds: float) -> str:
     """``1:02:09`` for 3,729 seconds."""
     whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def cpu_seconds() -> float:
-    """Processor time of this process and of those it has waited for."""
-    used = [resource.getrusage(who) for who in _WHO]
-    return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def peak_megabytes() -> float:
-    """The most memory that this process, or a process it has waited for, ever held."""
-    own, children = (resource.getrusage(who).ru_maxrss for who in _WHO)
-    status = Path("/proc/self/status")
-    if status.is_file():  # Linux: ru_maxrss would count what our parent held when it started us
-        own = int(status.read_text().partition("VmHWM:")[2].split()[0])
-    return max(own, children) / (1 << 20 if sys.platform == "darwin" else 1 << 10)
