@@ -1,6 +1,7 @@
 """``vaswani attention``: what it makes, what it leaves alone, what it says of bad input."""
 
 import errno
+import functools
 import html
 import json
 import shutil
@@ -8,7 +9,7 @@ import shutil
 import pytest
 
 from tests import packed, stock
-from vaswani import Translator, attention_page, cli
+from vaswani import Translator, attention_page
 from vaswani.attention import default_folder
 from vaswani.attention_maps import attend
 
@@ -29,14 +30,12 @@ def model(tmp_path_factory):
     return folder
 
 
+run = functools.partial(stock.vaswani, "attention")
+
+
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def run(*arguments):
-    with stock.fresh_process():
-        return cli.main(["attention", *map(str, arguments)])
 
 
 def names(folder):

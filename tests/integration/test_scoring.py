@@ -12,17 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.files import write
 from vaswani import cli, test_sets
 from vaswani.corpus.tokenise import tokeniser
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = [f"Das {n}. Haus, so heißt es, ist ein Stein-Haus." for n in range(20)]
 ROWS = ["bleu_tokenised", "compound_split", "compound_split_2018", "bleu", "chrf"]
-
-
-def write(path, lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
 
 def make_run(folder, name, said, meant=TEXT, subset="test", **recipe):
@@ -33,14 +29,14 @@ def make_run(folder, name, said, meant=TEXT, subset="test", **recipe):
     tokens = tokeniser("de", bool(values.get("split_hyphens")))
     if values["tokenised"]:
         tokens = str
-    write(data / "text" / f"{subset}.de", meant)
-    write(data / "tok" / f"{subset}.de", map(tokens, meant))
-    write(data / "recipe.yaml", [yaml.safe_dump(values)])
-    write(out / f"{subset}.hyp", said)
-    write(out / f"{subset}.hyp.tok", map(tokens, said))
+    write(data / "text" / f"{subset}.de", *meant)
+    write(data / "tok" / f"{subset}.de", *map(tokens, meant))
+    write(data / "recipe.yaml", yaml.safe_dump(values))
+    write(out / f"{subset}.hyp", *said)
+    write(out / f"{subset}.hyp.tok", *map(tokens, said))
     report = {"data": str(data / "data-bin"), "checkpoint": "last.pt"}
-    write(out / f"{subset}.json", [json.dumps(report)])
-    write(out.parent / "config.yaml", ["checkpoint: {}"])
+    write(out / f"{subset}.json", json.dumps(report))
+    write(out.parent / "config.yaml", "checkpoint: {}")
 
 
 def worse(lines):
@@ -199,7 +195,7 @@ def test_references_of_a_run_that_nobody_prepared(score, tmp_path):
 def test_the_stages_of_evaluate(tmp_path, kept, environment, arguments, stages):
     """5 checkpoints of base and 20 of big (section 6.1), of which the runs keep one more."""
     config = {"checkpoint": {"keep_interval_updates": int(kept), "keep_last_epochs": 7}}
-    write(tmp_path / "runs" / "r" / "config.yaml", [yaml.safe_dump(config)])
+    write(tmp_path / "runs" / "r" / "config.yaml", yaml.safe_dump(config))
     (tmp_path / "vaswani").write_text('#!/bin/sh\necho "$*"\n', encoding="utf-8")
     (tmp_path / "vaswani").chmod(0o755)
     here = Path(sys.executable).parent

@@ -15,7 +15,7 @@ from fairseq.search import Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from tests.models import dictionary, small_model, task
+from tests.models import dictionary, lively_model, small_model
 from tests.parity.test_fairseq_transformer import reference
 from transformer_plugin.beam_search import BLOCK, top_candidates
 from transformer_plugin.config import ConfigError
@@ -25,16 +25,6 @@ from transformer_plugin.search_trail import Trail
 
 PAD, EOS = 1, 2
 Results = List[List[Dict[str, Tensor]]]
-
-
-def lively_model(seed: int, vocabulary: int = 24) -> VaswaniTransformerModel:
-    """Random weights under which ends of sentence come at different steps."""
-    for_task = task(dictionary(vocabulary))
-    model = small_model(seed=seed, for_task=for_task, untie_embeddings=True).eval()
-    with torch.no_grad():
-        model.decoder.output_projection.weight[EOS].mul_(4)
-        model.decoder.embedding.tokens.weight.mul_(2)
-    return model
 
 
 def ragged(seed: int, sentences: int = 9, vocabulary: int = 24, longest: int = 12) -> Dict:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import write
 from vaswani import cli, published
 from vaswani.demo_report import nearest, number_rows, numbers_right, share
 from vaswani.generate import in_order
@@ -12,11 +13,6 @@ from vaswani.generate import in_order
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["Das kostet 3,50 €, sagte er.", "Am 3. März 1987 war es kalt.", "Die E-Mail kam gestern."]
 COMPOUND = [f"compound_split{end}" for end in ("", "_quotes", "_2018", "_2018_quotes")]
-
-
-def write(path, *lines):
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return path
 
 
 @pytest.fixture
