@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from vaswani.corpus import plan, stage, steps, text
+from vaswani.corpus import phrases, plan, stage, steps, text
 from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.corpus.like import find_like, recipe_like, taken_over
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
@@ -188,7 +188,7 @@ def plan_stages(
     sources: Dict[str, List[Pair]] = {}
     seen: Dict[Path, Tuple[int, ...]] = {}
     if recipe.generate:
-        key = stage.key_of([recipe.generate, recipe.langs, generator_fingerprint()])
+        key = stage.key_of([recipe.generate, recipe.langs, phrases.VERSION])
     elif job.parts:
         named = [part for parts in job.parts.values() for part in parts]
         known = [[p.name, p.files(recipe.langs), p.sources[0].sha256] for p in named]
@@ -243,14 +243,3 @@ def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[S
     pairs = min(pairs, job.recipe.limit or pairs)
     if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
         print(plan.plan(job, pairs, undone), file=sys.stderr)
-
-
-def generator_fingerprint() -> List[str]:
-    """What the generated text depends on: the generator's sources and num2words' version."""
-    import importlib.metadata
-
-    from vaswani.corpus import lexicon, numerals, phrases, quantities, split, templates
-
-    modules = (lexicon, numerals, phrases, quantities, split, templates)
-    sources = [sha256_of(str(module.__file__)) for module in modules]
-    return [*sources, importlib.metadata.version("num2words")]
