@@ -51,7 +51,7 @@ class Decoding:
         from fairseq import tasks
 
         from transformer_plugin.checkpoints import load_checkpoint
-        from vaswani.convert import from_fairseq
+        from vaswani.packed.convert import from_fairseq
 
         state = load_checkpoint(Path(checkpoint))
         config = configuration(task, data)
@@ -202,7 +202,7 @@ def configuration(task: str, data: str) -> Any:
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
 
-    from vaswani.fairseq_config import completed, load_plugin
+    from vaswani.configuration.fairseq_config import completed, load_plugin
 
     load_plugin()
     given = {

@@ -24,7 +24,7 @@ class Training:
     def __init__(self, data: str, flags: List[str], device: str, autocast: bool = False) -> None:
         import torch
 
-        from vaswani.fairseq_config import load_plugin
+        from vaswani.configuration.fairseq_config import load_plugin
 
         load_plugin()
         self.device = device
@@ -86,12 +86,12 @@ class Training:
             torch.cuda.synchronize()
 
     def flops(self) -> float:
-        """The operations that the updates which count needed, by :mod:`vaswani.arithmetic`."""
+        """The operations of the updates that count, by :mod:`vaswani.planning.arithmetic`."""
         from argparse import Namespace
 
         from omegaconf import OmegaConf
 
-        from vaswani.arithmetic import sizes_of, training_flops
+        from vaswani.planning.arithmetic import sizes_of, training_flops
 
         config = self.trainer.cfg.model
         if isinstance(config, Namespace):  # fairseq's own model, which has no dataclass
@@ -107,7 +107,7 @@ class Training:
 
     def save_for_fairseq(self, arguments: List[str], path: str) -> None:
         """Leave the weights as a checkpoint of the model that ``arguments`` make in fairseq."""
-        from vaswani.convert import to_fairseq
+        from vaswani.packed.convert import to_fairseq
 
         other = make_trainer([*arguments, *(["--cpu"] if self.device == "cpu" else [])])
         weights = to_fairseq(self.trainer.model.state_dict())

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Sequence
 import numpy
 from fairseq.data import Dictionary
 
-from vaswani.attention_maps import KINDS, Attention, side
+from vaswani.attention_page.maps import KINDS, Attention, side
 
 ARABIC = ["يقر@@", "أ", "الولد", "كتا@@", "با", "جد@@", "يدا", "."]
 HEBREW = ["הילד", "קו@@", "רא", "ספר", "חדש", "."]

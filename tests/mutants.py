@@ -33,7 +33,7 @@ LINEAR = "transformer_plugin/linear.py"
 PROCESSOR = "transformer_plugin/processor.py"
 AVERAGE = "vaswani/average.py"
 CHOICE = "vaswani/checkpoints.py"
-BLEU = "vaswani/bleu.py"
+BLEU = "vaswani/scoring/bleu.py"
 SCORE = "vaswani/score.py"
 
 MUTANTS = [

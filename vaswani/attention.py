@@ -19,9 +19,9 @@ from typing import Any, Dict, List, Optional
 from vaswani.bar import bar
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, read_json, sha256_of
-from vaswani.model_folder import CONFIG, aside, put_in_place, read_folder, write_json
 from vaswani.options import argument, option
 from vaswani.outputs import check_folder, writing
+from vaswani.packed.model_folder import CONFIG, aside, put_in_place, read_folder, write_json
 
 PAGE, RECORD = "attention.html", "attention.json"
 
@@ -42,8 +42,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Look inside the model that the arguments name."""
-    from vaswani.attention_maps import attend, check_sentence
-    from vaswani.attention_page import MOST_WEIGHTS
+    from vaswani.attention_page.maps import attend, check_sentence
+    from vaswani.attention_page.page import MOST_WEIGHTS
 
     out = Path(options.out) if options.out else default_folder(options.model)
     check_replaceable(out)
@@ -78,13 +78,13 @@ def open_model(name: str) -> Any:
     Raises:
         UserError: there is none of the kind, or what packing it takes is not there.
     """
-    from vaswani.translator import Translator
+    from vaswani.decoding.translator import Translator
 
     if not is_trained(name):
         return Translator(read_folder(Path(name)))
     from vaswani import pack
     from vaswani.checkpoints import find_checkpoint
-    from vaswani.packing import DataOptions, gather
+    from vaswani.packed.packing import DataOptions, gather
 
     checkpoint, run = find_checkpoint(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -112,8 +112,8 @@ def is_trained(name: str) -> bool:
 
 def write(out: Path, options: Options, attention: Any) -> List[str]:
     """Make the folder, all of it or nothing; returns what is in it."""
-    from vaswani.attention_page import page
-    from vaswani.attention_picture import draw_layers
+    from vaswani.attention_page.page import page
+    from vaswani.attention_page.picture import draw_layers
 
     check_folder(out.parent)
     with writing(out), aside(out) as part:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from vaswani.errors import UserError
 from vaswani.experiment import AS_TRAINED, find_run, read_yaml, run_folders
-from vaswani.run_record import HOW_IT_COMPUTES, last_checkpoint
+from vaswani.training.run_record import HOW_IT_COMPUTES, last_checkpoint
 
 DEFAULT_LAST = 5
 #: what is decoded of a run without an average: the first of these that exists

@@ -101,7 +101,7 @@ def number_rows(path: Path) -> List[Tuple[int, str]]:
 
 def numbers_right(rows: List[Tuple[int, str]], said: List[str]) -> float:
     """The share of the test's numbers that the translations contain, in percent."""
-    from vaswani.corpus.phrases import has_number
+    from vaswani.demo.phrases import has_number
 
     return share(has_number(number, said[sentence]) for sentence, number in rows)
 
@@ -159,7 +159,8 @@ def draw_attention(
     path: Path, folder: Path, checkpoint: str, data: Path, recipe: Dict[str, Any]
 ) -> None:
     """Draw the attention of the first test sentence over the model's own translation."""
-    from vaswani import attention_picture, generate
+    from vaswani import generate
+    from vaswani.attention_page import picture as attention_picture
     from vaswani.corpus import bpe, tokenise
 
     options = generate.Options(model=str(folder))

@@ -75,7 +75,8 @@ def read_yaml(path: Path) -> Dict[str, Any]:
     Raises:
         UserError: not readable as YAML (with the line), or not a table.
     """
-    from vaswani.strict_yaml import read_table  # not above: PyYAML is not needed for --help
+    # not above: PyYAML is not needed for --help
+    from vaswani.configuration.strict_yaml import read_table
 
     return read_table(path)
 

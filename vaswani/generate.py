@@ -22,15 +22,15 @@ from vaswani.bar import bar
 from vaswani.checkpoints import find_checkpoint
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
-from vaswani.decoding_text import data_files, data_folder
+from vaswani.decoding.decoding_text import data_files, data_folder
+from vaswani.decoding.search_options import BEAM_OPTIONS, BeamOptions, check_search, given
+from vaswani.decoding.translations import Translations
+from vaswani.decoding.workers import Workers, one_thread, processes
 from vaswani.errors import UserError
 from vaswani.experiment import read_yaml
 from vaswani.files import atomic_write, locked, sha256_of
 from vaswani.options import argument, option
 from vaswani.outputs import check_folder, is_inside, writing
-from vaswani.search_options import BEAM_OPTIONS, BeamOptions, check_search, given
-from vaswani.translations import Translations
-from vaswani.workers import Workers, one_thread, processes
 
 #: tokens a batch; on a CPU more of them gain nothing, and leave cores without a batch
 CPU_BATCH, GPU_BATCH = 2000, 8000
@@ -147,7 +147,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
         UserError, ConfigError: an option that cannot be.
         CheckpointError: the file is no usable checkpoint.
     """
-    from vaswani.fairseq_config import completed, load_plugin
+    from vaswani.configuration.fairseq_config import completed, load_plugin
 
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig

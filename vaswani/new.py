@@ -20,7 +20,7 @@ from vaswani.experiment import experiment_paths, spelt
 from vaswani.files import atomic_write
 from vaswani.options import argument, option
 from vaswani.outputs import check_folder, writing
-from vaswani.recipes import PRESETS
+from vaswani.planning.recipes import PRESETS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -47,11 +47,11 @@ def run(options: Options) -> int:
     check_folder(path.parent)
     data = data_bin_in(Path(options.data))
     if options.start:
-        from vaswani.fine_tuning import fine_tuned
+        from vaswani.planning.fine_tuning import fine_tuned
 
         text, facts = fine_tuned(name, data, options.start)
     else:
-        from vaswani.first_experiment import first_experiment
+        from vaswani.planning.first_experiment import first_experiment
 
         text, facts = first_experiment(name, data, options.preset)
     with writing(path), atomic_write(path) as stream:

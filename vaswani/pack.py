@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from vaswani.data_text import DataOptions
 from vaswani.errors import UserError
 from vaswani.experiment import is_run
-from vaswani.model_folder import (
+from vaswani.options import argument, option
+from vaswani.packed.data_text import DataOptions
+from vaswani.packed.model_folder import (
     CARD,
     CODES,
     CONFIG,
@@ -33,7 +34,6 @@ from vaswani.model_folder import (
     write_json,
     write_weights,
 )
-from vaswani.options import argument, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Options(DataOptions):
 def run(options: Options) -> int:
     """Pack what the arguments name."""
     from vaswani.checkpoints import find_checkpoint
-    from vaswani.packing import gather
+    from vaswani.packed.packing import gather
 
     checkpoint, folder = find_checkpoint(options.model)
     if not options.out and not is_run(folder):
@@ -63,7 +63,7 @@ def run(options: Options) -> int:
 
 def write(out: Path, found: Any) -> bool:
     """Make the folder, unless it is there; returns whether it was made."""
-    from vaswani.model_card import card
+    from vaswani.packed.model_card import card
 
     config = config_of(found)
     if not changed_since(out, config):

@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from vaswani import arithmetic
-from vaswani.batching import (
+from vaswani.configuration.build_errors import named_by_section
+from vaswani.errors import UserError
+from vaswani.experiment import CONFIGS, find_config
+from vaswani.files import atomic_write
+from vaswani.options import argument, option
+from vaswani.outputs import is_report, output_file, writing
+from vaswani.planning import arithmetic
+from vaswani.planning.batching import (
     Batch,
     choose_batch,
     count_parameters,
@@ -24,13 +30,7 @@ from vaswani.batching import (
     most_tokens,
     training_text,
 )
-from vaswani.build_errors import named_by_section
-from vaswani.disk_plan import disk, disk_text, whole_disk
-from vaswani.errors import UserError
-from vaswani.experiment import CONFIGS, find_config
-from vaswani.files import atomic_write
-from vaswani.options import argument, option
-from vaswani.outputs import is_report, output_file, writing
+from vaswani.planning.disk_plan import disk, disk_text, whole_disk
 
 #: section 5.2: seconds an update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
@@ -84,7 +84,7 @@ def plan(options: Options) -> Dict[str, Any]:
     Raises:
         UserError: an experiment or data that cannot be, or hardware too small or too large for it.
     """
-    from vaswani.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import experiment_config
 
     path = find_config(options.config)
     overrides = [item for item in options.overrides if not item.startswith("run=")]

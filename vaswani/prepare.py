@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from vaswani.corpus import phrases, plan, stage, steps, text
+from vaswani.corpus import plan, stage, steps, text
 from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.corpus.like import find_like, recipe_like, taken_over
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
@@ -27,6 +27,7 @@ from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
 from vaswani.corpus.recipe_file import write_recipe
 from vaswani.corpus.steps import Job, Pair
 from vaswani.corpus.summary import show_dropped, tell
+from vaswani.demo import phrases
 from vaswani.errors import UserError
 from vaswani.files import locked, sha256_of
 from vaswani.options import argument, option, stage_named

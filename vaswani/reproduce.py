@@ -16,13 +16,15 @@ import subprocess
 import sys
 from typing import List
 
-from vaswani import arithmetic, prepare, published
+from vaswani import prepare
 from vaswani.checkpoints import describe
+from vaswani.decoding.translations import Translations
 from vaswani.errors import UserError
 from vaswani.experiment import read_yaml
 from vaswani.files import atomic_write, locked, read_json
 from vaswani.options import stage_named
 from vaswani.outputs import is_report, output_file, writing
+from vaswani.planning import arithmetic
 from vaswani.results import (
     STAGES,
     Options,
@@ -35,9 +37,9 @@ from vaswani.results import (
     plan_table,
     prepare_options,
 )
-from vaswani.run_record import STATISTICS, last_checkpoint, statistics
-from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
-from vaswani.translations import Translations
+from vaswani.scoring import published
+from vaswani.scoring.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+from vaswani.training.run_record import STATISTICS, last_checkpoint, statistics
 
 #: seconds that a stage has to end by itself
 PATIENCE = 10

@@ -9,8 +9,8 @@ from vaswani.errors import UserError
 from vaswani.experiment import find_config, nearest, read_yaml, spelt
 from vaswani.files import read_json
 from vaswani.options import argument, option, words
-from vaswani.run_record import FINISHED, last_checkpoint
 from vaswani.train import split_run
+from vaswani.training.run_record import FINISHED, last_checkpoint
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
 #: section 6.1: how many checkpoints are averaged
@@ -88,7 +88,7 @@ def find_order(options: Options) -> Order:
     Raises:
         UserError: an unknown name or row, or a change that cannot be.
     """
-    from vaswani.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import experiment_config
 
     name, row = spelt(options.name), None
     if name not in NAMES:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from vaswani import bleu, published
 from vaswani.errors import UserError
 from vaswani.files import atomic_write
 from vaswani.options import argument, option
 from vaswani.outputs import is_report, output_file, writing
-from vaswani.score_input import Material, Sides, looks_tokenised, of_files, of_run
-from vaswani.test_sets import SENTENCES
+from vaswani.scoring import bleu, published
+from vaswani.scoring.score_input import Material, Sides, looks_tokenised, of_files, of_run
+from vaswani.scoring.test_sets import SENTENCES
 
 SHOWN = 20
 #: the brevity penalty below which it is worth a word
@@ -224,7 +224,7 @@ def compare(material: Material, other: Material) -> Dict[str, Any]:
     Raises:
         UserError: the other has other references.
     """
-    from vaswani import significance
+    from vaswani.scoring import significance
 
     ours, theirs = material.main, other.main
     if bool(material.text) != bool(other.text) or ours.references != theirs.references:

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from vaswani.build_errors import named_by_section
-from vaswani.check_config import check_here
-from vaswani.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
+from vaswani.configuration.build_errors import named_by_section
+from vaswani.configuration.check_config import check_here
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
 from vaswani.files import locked, read_json
 from vaswani.options import argument
-from vaswani.progress import TrainingProgress
-from vaswani.run_record import (
+from vaswani.training.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
+from vaswani.training.progress import TrainingProgress
+from vaswani.training.run_record import (
     FINISHED,
     STATISTICS,
     Undo,
@@ -66,7 +66,7 @@ def run(options: Options) -> int:
     name, overrides = split_run(options.overrides)
 
     from vaswani import data_bin
-    from vaswani.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import experiment_config
 
     config = experiment_config(path, overrides)
     check_here(config)
@@ -179,7 +179,7 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
     Raises:
         UserError: the training diverged, or a machine has other data or another folder.
     """
-    from vaswani.fairseq_config import load_plugin
+    from vaswani.configuration.fairseq_config import load_plugin
 
     load_plugin()
     rank = config.distributed_training.distributed_rank or 0
@@ -226,7 +226,7 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
     Raises:
         UserError: the training diverged.
     """
-    from vaswani.fairseq_config import fairseq_logs, hand_over
+    from vaswani.configuration.fairseq_config import fairseq_logs, hand_over
 
     root = logging.getLogger()
     before, level = root.handlers, root.level

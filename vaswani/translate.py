@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from vaswani.bar import bar
+from vaswani.decoding.search import SearchOptions, search_options
+from vaswani.decoding.search_options import BeamOptions
+from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
+from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
 from vaswani.errors import UserError
-from vaswani.model_folder import ModelFolder, read_folder
 from vaswani.options import argument, option
-from vaswani.search import SearchOptions, search_options
-from vaswani.search_options import BeamOptions
-from vaswani.text_input import STDIN, Windows, count_lines, parse_line
-from vaswani.translated import Tally, TranslatedFile, key_of_output
+from vaswani.packed.model_folder import ModelFolder, read_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +179,8 @@ class Translating:
 
     def load(self) -> None:
         """Load the model."""
-        from vaswani.translator import Translator
-        from vaswani.workers import processes
+        from vaswani.decoding.translator import Translator
+        from vaswani.decoding.workers import processes
 
         self.translator = Translator(self.folder, self.options.precision)
         self.workers = processes(self.options.workers, self.translator.on_cpu)
@@ -213,8 +213,8 @@ class Translating:
         self, sources: List[Any], progress: Callable[[int], Any]
     ) -> Dict[int, List[Dict[str, Any]]]:
         """The hypotheses of each sentence that can be translated, by its place."""
-        from vaswani.translator import batches
-        from vaswani.workers import Workers, one_thread
+        from vaswani.decoding.translator import batches
+        from vaswani.decoding.workers import Workers, one_thread
 
         translator = self.translator
         groups = batches(sources, self.search.max_tokens or translator.batch_tokens)
@@ -247,7 +247,7 @@ class Translating:
 
 
 class Samples:
-    """The sentences of a window as :class:`vaswani.workers.Workers` takes them: by number."""
+    """The sentences of a window as ``vaswani.decoding.workers.Workers`` takes them: by number."""
 
     def __init__(self, translator: Any, sources: List[Any]) -> None:
         self.translator, self.sources = translator, sources

@@ -9,9 +9,10 @@ import shutil
 import pytest
 
 from tests import packed, stock
-from vaswani import Translator, attention_page
+from vaswani import Translator
 from vaswani.attention import default_folder
-from vaswani.attention_maps import attend
+from vaswani.attention_page import page as attention_page
+from vaswani.attention_page.maps import attend
 
 SOURCE = "the big dog sees a ca@@ t ."
 WORDS = [*packed.WORDS, "ca@@", "t"]

@@ -13,8 +13,9 @@ import yaml
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
-from vaswani import Translator, cli, data_text
+from vaswani import Translator, cli
 from vaswani.errors import UserError
+from vaswani.packed import data_text
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
 SEARCH = {"max_len_a": 0, "max_len_b": 9, "beam": 4}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vaswani import cli, published, reproduce, results
+from vaswani import cli, reproduce, results
+from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [f"wmt14-en-{target}-{size}" for target in ("de", "fr") for size in ("base", "big")]

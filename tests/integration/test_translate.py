@@ -20,7 +20,7 @@ from tests import archives, packed, stock
 from tests.conftest import preprocess
 from vaswani import Translator, translate
 from vaswani.corpus import binarise
-from vaswani.text_recipe import TextRecipe
+from vaswani.packed.text_recipe import TextRecipe
 
 ODD = [
     "The well-known king doesn’t see the “letter” (1,234.5 km) & more.",

@@ -12,9 +12,9 @@ import torch
 
 from tests.attentions import ARABIC, HEBREW, ODD, long_sentence, made, weights
 from tests.models import small_model
-from vaswani import attention_picture
-from vaswani.attention_maps import KINDS, Unit, between, check_number, head_weights
-from vaswani.attention_page import MOST_WEIGHTS, packed, page
+from vaswani.attention_page import picture as attention_picture
+from vaswani.attention_page.maps import KINDS, Unit, between, check_number, head_weights
+from vaswani.attention_page.page import MOST_WEIGHTS, packed, page
 from vaswani.errors import UserError
 
 SOURCE, TARGET = ["The", "ho@@", "use", "."], ["Das", "H@@", "au@@", "s", "."]

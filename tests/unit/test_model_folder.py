@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from tests import packed
-from vaswani import Translator, model_folder
+from vaswani import Translator
 from vaswani.errors import UserError
 from vaswani.files import sha256_of
-from vaswani.model_folder import read_folder, write_folder
+from vaswani.packed import model_folder
+from vaswani.packed.model_folder import read_folder, write_folder
 
 
 @pytest.fixture(scope="module")

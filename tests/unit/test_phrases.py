@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from vaswani.corpus import lexicon
-from vaswani.corpus.phrases import (
+from vaswani.demo import lexicon
+from vaswani.demo.phrases import (
     LANGUAGE_PAIRS,
     SIZES,
     VERSION,
@@ -14,8 +14,8 @@ from vaswani.corpus.phrases import (
     has_number,
     write,
 )
-from vaswani.corpus.quantities import counted
-from vaswani.corpus.templates import TEMPLATES
+from vaswani.demo.quantities import counted
+from vaswani.demo.templates import TEMPLATES
 from vaswani.errors import UserError
 
 pytest.importorskip("num2words")

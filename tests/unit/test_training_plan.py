@@ -14,12 +14,13 @@ from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.processor import OTHER_CPU, choices_for
-from vaswani import arithmetic, cli
-from vaswani.arithmetic import Kept, Sizes
-from vaswani.batching import kept_by
-from vaswani.disk_plan import disk
-from vaswani.fairseq_config import experiment_config
+from vaswani import cli
+from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.plan import paper_size
+from vaswani.planning import arithmetic
+from vaswani.planning.arithmetic import Kept, Sizes
+from vaswani.planning.batching import kept_by
+from vaswani.planning.disk_plan import disk
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
@@ -244,7 +245,7 @@ def test_one_figure_of_disk_beside_what_is_free(capsys, tmp_path, monkeypatch):
     assert found["all_disk_bytes"] == parts
     assert f"{parts / 1e9:.1f} GB of" in capsys.readouterr().out
     little = SimpleNamespace(free=1e9)
-    monkeypatch.setattr("vaswani.disk_plan.shutil.disk_usage", lambda _: little)
+    monkeypatch.setattr("vaswani.planning.disk_plan.shutil.disk_usage", lambda _: little)
     assert (
         "1.0 GB free here, which is too little: " in rows(capsys, WMT[0], "--gpus", "8")[0]["disk"]
     )
@@ -265,7 +266,7 @@ def test_the_batch_is_shared_out(padded, gpus, most, expected):
 
 def test_checkpoints_that_are_kept():
     """6 + last + best of the base model; weights and Adam's two moments, 4 bytes each."""
-    from vaswani.batching import Batch
+    from vaswani.planning.batching import Batch
 
     checkpoint = experiment_config(CONFIGS / "wmt14_en_de_base.yaml").checkpoint
     batch = Batch(3584, 1, 25_000.0, 25_000.0)

@@ -13,8 +13,8 @@ from vaswani.corpus.text import SPLITS
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, first_data_bin, read_yaml
 from vaswani.files import read_json, sha256_of
-from vaswani.model_as_data import codes_and_dictionary, is_model, recipe_table
-from vaswani.model_folder import CONFIG
+from vaswani.packed.model_as_data import codes_and_dictionary, is_model, recipe_table
+from vaswani.packed.model_folder import CONFIG
 
 #: what a recipe says of its own text, and not of how text is treated
 OF_THE_TEXT = (

@@ -87,7 +87,7 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
     if recipe.generate:
         if recipe.generate != "phrases":
             raise UserError(f"there is no generator '{recipe.generate}'; known: phrases")
-        from vaswani.corpus import phrases
+        from vaswani.demo import phrases
 
         phrases.write("-".join(recipe.langs), out)
         return {}
