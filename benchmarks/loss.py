@@ -29,7 +29,7 @@ class Loss:
     """
 
     def __init__(
-        self, system: str, precision: str, device: str, rows: Optional[Dict[str, int]] = None
+        self, system: str, precision: str, device: str, rows: Optional[Dict[str, Any]] = None
     ) -> None:
         import torch
 
@@ -39,7 +39,7 @@ class Loss:
         keep_freed_memory()
         if rows:
             choices = loss.choices_for(device)._replace(**rows)
-            loss.choices_for = lambda device_type: choices
+            loss.choices_for = lambda device_type: choices  # type: ignore[assignment]
         self.device, self.precision = device, precision
         self.compute: Callable[..., Any] = fairseqs_loss if system == "fairseq" else our_loss
         generator = torch.Generator().manual_seed(1)

@@ -73,6 +73,7 @@ class Training:
 
     def next_batch(self) -> Any:
         """The next batch; after the last one of an epoch, the next epoch's first."""
+        sample: Any
         for sample in self.batches:
             return sample
         self.batches = self.epoch.next_epoch_itr(shuffle=True)

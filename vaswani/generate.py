@@ -23,7 +23,6 @@ from vaswani.checkpoints import find_checkpoint
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
 from vaswani.decoding.decoding_text import data_files, data_folder
-from vaswani.decoding.search_options import BEAM_OPTIONS, BeamOptions, check_search, given
 from vaswani.decoding.translations import Translations
 from vaswani.decoding.workers import Workers, one_thread, processes
 from vaswani.errors import UserError
@@ -31,9 +30,14 @@ from vaswani.experiment import read_yaml
 from vaswani.files import atomic_write, locked, sha256_of
 from vaswani.options import argument, option
 from vaswani.outputs import check_folder, is_inside, writing
-
-#: tokens a batch; on a CPU more of them gain nothing, and leave cores without a batch
-CPU_BATCH, GPU_BATCH = 2000, 8000
+from vaswani.search_options import (
+    BEAM_OPTIONS,
+    CPU_BATCH,
+    GPU_BATCH,
+    BeamOptions,
+    check_search,
+    given,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,6 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.corpus import plan, stage, steps, text
 from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
-from vaswani.corpus.like import find_like, recipe_like, taken_over
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
 from vaswani.corpus.parallel import affordable, cores
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
@@ -30,6 +29,7 @@ from vaswani.corpus.summary import show_dropped, tell
 from vaswani.demo import phrases
 from vaswani.errors import UserError
 from vaswani.files import locked, sha256_of
+from vaswani.like import find_like, recipe_like, taken_over
 from vaswani.options import argument, option, stage_named
 from vaswani.usage import cpu_seconds
 

@@ -38,7 +38,7 @@ from vaswani.results import (
     prepare_options,
 )
 from vaswani.scoring import published
-from vaswani.scoring.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 from vaswani.training.run_record import STATISTICS, last_checkpoint, statistics
 
 #: seconds that a stage has to end by itself

@@ -21,7 +21,7 @@ from vaswani.options import argument, option
 from vaswani.outputs import is_report, output_file, writing
 from vaswani.scoring import bleu, published
 from vaswani.scoring.score_input import Material, Sides, looks_tokenised, of_files, of_run
-from vaswani.scoring.test_sets import SENTENCES
+from vaswani.test_sets import SENTENCES
 
 SHOWN = 20
 #: the brevity penalty below which it is worth a word

@@ -19,12 +19,12 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from vaswani.bar import bar
 from vaswani.decoding.search import SearchOptions, search_options
-from vaswani.decoding.search_options import BeamOptions
 from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
 from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
 from vaswani.errors import UserError
 from vaswani.options import argument, option
 from vaswani.packed.model_folder import ModelFolder, read_folder
+from vaswani.search_options import BeamOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 from tests.files import write
-from vaswani import cli
+from vaswani import cli, test_sets
 from vaswani.corpus.tokenise import tokeniser
-from vaswani.scoring import test_sets
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = [f"Das {n}. Haus, so heißt es, ist ein Stein-Haus." for n in range(20)]

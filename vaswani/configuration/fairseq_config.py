@@ -14,9 +14,9 @@ from typing import Any, Dict, Optional, Sequence
 from vaswani.configuration.check_config import check_config
 from vaswani.configuration.check_types import check_types
 from vaswani.configuration.strict_yaml import parse
+from vaswani.environment import plugin_dir
 from vaswani.errors import UserError
 from vaswani.experiment import nearest, read_yaml
-from vaswani.plugin_dir import plugin_dir
 
 #: sections whose keys depend on the component that ``_name`` chooses
 COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")

@@ -12,9 +12,9 @@ from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from vaswani.corpus import leashed
 from vaswani.corpus.text import count_lines
+from vaswani.environment import plugin_dir
 from vaswani.errors import UserError
 from vaswani.files import NO_SPACE
-from vaswani.plugin_dir import plugin_dir
 
 #: fairseq's codes of the types of numbers in which a dictionary may be counted
 NUMBERS = {4: "<i4", 5: "<i8", 8: "<u2"}

@@ -20,7 +20,7 @@ from typing import IO, Any, Callable, Dict, Iterator, Sequence, Set, Tuple
 
 from vaswani.corpus.manifest import Part
 from vaswani.errors import UserError
-from vaswani.scoring.test_sets import files_of
+from vaswani.test_sets import files_of
 
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 BROKEN = (

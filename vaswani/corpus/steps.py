@@ -15,7 +15,6 @@ from vaswani.bar import Bar
 from vaswani.corpus import binarise, bpe, extract, text
 from vaswani.corpus.clean import Report
 from vaswani.corpus.download import fetch
-from vaswani.corpus.like import Like
 from vaswani.corpus.manifest import Part
 from vaswani.corpus.parallel import Chunk, Outcome, chunks, transform
 from vaswani.corpus.recipe import Recipe
@@ -27,6 +26,15 @@ Pair = Tuple[Path, Path]
 #: of a set; with a larger part unknown, something is wrong with it
 MOSTLY_KNOWN = 0.1
 Maker = Callable[[], Callable[[Chunk], Outcome]]
+
+
+@dataclass(frozen=True)
+class Like:
+    """Codes and dictionary of other text, which are taken over, and their hashes."""
+
+    codes: Path
+    dictionary: Path
+    hashes: Tuple[str, str]
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Optional
 
-from vaswani.decoding.search_options import BEAM_OPTIONS, check_search
 from vaswani.errors import UserError
+from vaswani.search_options import BEAM_OPTIONS, check_search
 
 #: fairseq's options that only sampling has
 SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")

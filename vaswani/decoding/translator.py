@@ -20,6 +20,7 @@ from vaswani.decoding.search import SearchOptions, search_options
 from vaswani.errors import UserError
 from vaswani.packed.model_folder import CODES, ModelFolder, read_folder
 from vaswani.packed.text_recipe import SourceText, target_text
+from vaswani.search_options import CPU_BATCH, GPU_BATCH
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,6 @@ class Translator:
     @property
     def batch_tokens(self) -> int:
         """Tokens a batch that suit the device."""
-        from vaswani.generate import CPU_BATCH, GPU_BATCH
-
         return CPU_BATCH if self.on_cpu else GPU_BATCH
 
     @property

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from vaswani.data_bin import pairs_in
-from vaswani.decoding.search_options import BEAM_OPTIONS
 from vaswani.errors import UserError
 from vaswani.experiment import first_data_bin, read_yaml
 from vaswani.files import read_json, sha256_of
 from vaswani.packed.data_text import DataOptions, text_recipe
 from vaswani.packed.packed_model import kept_options, model_config, task_for
 from vaswani.packed.text_recipe import TextRecipe
+from vaswani.search_options import BEAM_OPTIONS
 
 #: of a report of scores, what is kept
 SCORES = ("bleu", "bleu_tokenised", "chrf")

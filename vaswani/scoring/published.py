@@ -5,7 +5,7 @@ Each figure stands with what it was scored by, since two scorers can differ by m
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from vaswani.scoring.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 
 
 class Figure(NamedTuple):

@@ -16,7 +16,7 @@ from vaswani.errors import UserError
 from vaswani.experiment import find_run, first_data_bin, read_yaml
 from vaswani.files import sha256_of
 from vaswani.scoring.bleu import refuse_split, split_mark
-from vaswani.scoring.test_sets import BY_NAME, check_test_set, files_of
+from vaswani.test_sets import BY_NAME, check_test_set, files_of
 
 _BPE_MARK = re.compile(r"@@( |$)")
 _SPACED_PUNCTUATION = re.compile(r" [.,]( |$)")

@@ -6,6 +6,9 @@ from typing import Any, Dict, Optional
 from vaswani.errors import UserError
 from vaswani.options import option
 
+#: tokens a batch; on a CPU more of them gain nothing, and leave cores without a batch
+CPU_BATCH, GPU_BATCH = 2000, 8000
+
 
 @dataclass(frozen=True, kw_only=True)
 class BeamOptions:

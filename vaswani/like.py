@@ -4,11 +4,12 @@ A trained model knows the pieces of its own codes and dictionary alone. A second
 to fine-tune on, must be split and numbered by these (fairseq's ``--srcdict``), never by its own.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 
 from vaswani.corpus.recipe import Recipe, recipe_from
+from vaswani.corpus.steps import Like
 from vaswani.corpus.text import SPLITS
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, first_data_bin, read_yaml
@@ -27,15 +28,6 @@ OF_THE_TEXT = (
     "expected",
     "like",
 )
-
-
-@dataclass(frozen=True)
-class Like:
-    """What is taken over: two files, and their hashes."""
-
-    codes: Path
-    dictionary: Path
-    hashes: Tuple[str, str]
 
 
 def find_like(name: str) -> Path:
