@@ -21,6 +21,7 @@ from typing import (
     List,
     Optional,
     Sequence,
+    Tuple,
     Type,
     TypeVar,
     Union,
@@ -101,7 +102,7 @@ def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
         parser.add_argument(name, **how)
 
 
-def how_to_add(item: "Field[Any]", hint: Any) -> "tuple[str, Dict[str, Any]]":
+def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
     """What ``ArgumentParser.add_argument`` is to be called with for a field of a type."""
     names = ("help", "metavar", "choices")
     how = {name: item.metadata[name] for name in names if item.metadata.get(name) is not None}
