@@ -14,7 +14,8 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from .config import ConfigError, VaswaniLabelSmoothedCrossEntropyConfig
-from .loss import LossSums, label_smoothed_loss, projected_loss
+from .fast.chunked_loss import projected_loss
+from .loss import LossSums, label_smoothed_loss
 
 LoggingOutput = Dict[str, Union[int, Tensor]]
 

@@ -7,8 +7,8 @@ import torch
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
-from .attention import keep_off_cudnn
 from .checkpoints import CheckpointError
+from .checkpoints.parameters import explain_mismatch
 from .config import (
     ConfigError,
     VaswaniTransformerBigConfig,
@@ -20,12 +20,12 @@ from .config import (
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
+from .fast.attention import keep_off_cudnn
+from .fast.linear import Linear
+from .fast.malloc import keep_freed_memory
 from .inference import quicken, retain_dropout
 from .initialisation import initialise
 from .layers import DecoderLayer, EncoderLayer
-from .linear import Linear
-from .memory import keep_freed_memory
-from .parameters import explain_mismatch
 
 logger = logging.getLogger(__name__)
 

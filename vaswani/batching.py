@@ -99,7 +99,7 @@ def count_parameters(config: Any, task: Any) -> int:
 
 def kept_by(config: Any) -> arithmetic.Kept:
     """What an update of an experiment keeps in memory on a GPU."""
-    from transformer_plugin.processor import choices_for
+    from transformer_plugin.fast.processor import choices_for
 
     gpu = choices_for("cuda")
     ours = str(config.model._name).startswith("vaswani_transformer")
@@ -171,7 +171,7 @@ def measured(config: Any, text: Text, gpus: int, max_tokens: int, freq: int) -> 
     """
     from fairseq import utils
 
-    from transformer_plugin.task import measure
+    from transformer_plugin.batch_size import measure
 
     dataset = text.task.dataset(config.dataset.train_subset)
     iterator = text.task.get_batch_iterator(

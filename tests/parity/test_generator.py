@@ -17,11 +17,11 @@ from torch import Tensor
 
 from tests.models import dictionary, small_model, task
 from tests.parity.test_fairseq_transformer import reference
-from transformer_plugin.beam_search import BLOCK, top_candidates
 from transformer_plugin.config import ConfigError
-from transformer_plugin.generator import VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
-from transformer_plugin.search_trail import Trail
+from transformer_plugin.search.beam_search import BLOCK, top_candidates
+from transformer_plugin.search.generator import VaswaniSequenceGenerator
+from transformer_plugin.search.history import Trail
 
 PAD, EOS = 1, 2
 Results = List[List[Dict[str, Tensor]]]

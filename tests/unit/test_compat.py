@@ -21,8 +21,8 @@ from omegaconf import OmegaConf
 from tests.models import small_model, task
 from transformer_plugin import compat
 from transformer_plugin.checkpoints import CheckpointError
+from transformer_plugin.checkpoints.parameters import explain_mismatch
 from transformer_plugin.compat import refusals
-from transformer_plugin.parameters import explain_mismatch
 
 
 def test_apply_twice_wraps_nothing_twice():

@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from tests.models import batch, small_model, task
-from transformer_plugin.beam_search import BLOCK, top_candidates
 from transformer_plugin.cache import DecoderCache
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.optimizer import CorrectedAdam, total_norm
-from transformer_plugin.search_rules import FairseqRule, GnmtRule
+from transformer_plugin.search.beam_search import BLOCK, top_candidates
+from transformer_plugin.search.scoring_rules import FairseqRule, GnmtRule
 
 META = torch.device("meta")
 

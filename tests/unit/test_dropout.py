@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from transformer_plugin.attention import SelfAttention
-from transformer_plugin.dropout import LEVELS, Dropout, keep_mask
+from transformer_plugin.fast.dropout import LEVELS, Dropout, keep_mask
 
 
 @pytest.mark.paper("5.4")

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transformer_plugin import linear as module
-from transformer_plugin.linear import WORTHWHILE, Linear, by_onednn, linear
-from transformer_plugin.processor import AMD_AVX512, OTHER_CPU
+from transformer_plugin.fast import linear as module
+from transformer_plugin.fast.linear import WORTHWHILE, Linear, by_onednn, linear
+from transformer_plugin.fast.processor import AMD_AVX512, OTHER_CPU
 
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"

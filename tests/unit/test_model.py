@@ -16,7 +16,7 @@ from transformer_plugin.config import (
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
 )
-from transformer_plugin.dropout import Dropout
+from transformer_plugin.fast.dropout import Dropout
 from transformer_plugin.layers import AddAndNorm
 from transformer_plugin.model import VaswaniTransformerModel
 

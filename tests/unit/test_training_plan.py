@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from tests.models import SMALL, dictionary, task
 from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
+from transformer_plugin.fast.processor import OTHER_CPU, choices_for
 from transformer_plugin.model import VaswaniTransformerModel
-from transformer_plugin.processor import OTHER_CPU, choices_for
 from vaswani import arithmetic, cli
 from vaswani.arithmetic import Kept, Sizes
 from vaswani.batching import kept_by

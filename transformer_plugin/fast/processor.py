@@ -1,4 +1,4 @@
-"""What the processor has, and what follows from it for speed, in one table.
+"""What the processor has, and what follows from it for speed, in one table. Nothing is computed.
 
 Nothing is timed at run time: sums in another order have other last digits, and a resumed run would
 no longer be exactly the unbroken one. The same machine always computes in the same way.

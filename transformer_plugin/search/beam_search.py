@@ -1,6 +1,6 @@
 """Beam search (section 6.1): the k best hypotheses of each sentence grow by one word a step.
 
-:mod:`search_rules` says what is finished and when to stop; :mod:`search_trail` reads the results.
+:mod:`.scoring_rules` says what is finished and when to stop; :mod:`.history` reads the results.
 
 Shape letters: N sentences still searched, k beam, C = 2k candidates, R = N·k rows, V vocabulary.
 The host waits for the device once a step.
@@ -11,8 +11,8 @@ from typing import Protocol, Tuple
 import torch
 from torch import Tensor
 
-from .search_rules import Rule
-from .search_trail import Trail
+from .history import Trail
+from .scoring_rules import Rule
 
 BLOCK = 64
 """See :func:`top_candidates`."""

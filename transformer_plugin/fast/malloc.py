@@ -1,10 +1,12 @@
-"""How much memory there is, and how a CPU training takes it: freed blocks stay with the process."""
+"""Freed memory stays with the process, so that the system need not clear its pages anew.
+
+Nothing is computed differently; the readable form is the allocator's own settings.
+"""
 
 import ctypes
 import os
 import platform
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 
@@ -27,12 +29,3 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     answers = [mallopt(number, value) for number, value in settings.items()]
     return all(answers)
-
-
-def machine_memory() -> int:
-    """The memory that this process may have at most, in bytes: the machine's or its container's."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return machine

@@ -12,12 +12,12 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from ..cache import DecoderCache
+from ..config import ConfigError
+from ..decoder import VaswaniDecoder
+from ..precision import autocast
 from .beam_search import beam_search
-from .cache import DecoderCache
-from .config import ConfigError
-from .decoder import VaswaniDecoder
-from .precision import autocast
-from .search_rules import FairseqRule, GnmtRule, Rule
+from .scoring_rules import FairseqRule, GnmtRule, Rule
 
 logger = logging.getLogger(__name__)
 

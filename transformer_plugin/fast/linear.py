@@ -1,4 +1,4 @@
-"""Matrix products by the library that is quicker on this processor.
+"""Matrix products by the library that is quicker on this processor: equal to torch.nn.Linear.
 
 On some CPUs oneDNN, which is in torch too, multiplies float32 matrices faster than the library that
 torch takes for them (processor.py). Elsewhere, and for every other type, a product is torch's own.

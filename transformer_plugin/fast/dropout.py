@@ -1,6 +1,6 @@
-"""Dropout (section 5.4) with masks that a CPU draws quickly.
+"""Dropout (section 5.4) with masks that a CPU draws quickly: equal to torch's in distribution.
 
-On a GPU this is torch's dropout. On a CPU torch draws one random number after the other; here one
+On a GPU it is torch's dropout. On a CPU torch draws one random number after the other; here one
 64-bit number makes four elements of the mask, which takes a fifth of the time.
 """
 

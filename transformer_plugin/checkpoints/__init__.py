@@ -1,0 +1,27 @@
+"""Reading checkpoints without trusting them.
+
+reading.py        reads one: data alone, whole, unaltered and of the right kind
+outline.py        what one holds, without its tensors, in bounds of memory and time
+pickle_bounds.py  what its pickle may ask for
+parameters.py     whether its parameters fit a model
+"""
+
+from .reading import (
+    TORCH_RESTRICTS_ITSELF,
+    CheckpointError,
+    check_is_file,
+    load_checkpoint,
+    outline_of,
+    read_checkpoint,
+    restricted_pickle,
+)
+
+__all__ = [
+    "TORCH_RESTRICTS_ITSELF",
+    "CheckpointError",
+    "check_is_file",
+    "load_checkpoint",
+    "outline_of",
+    "read_checkpoint",
+    "restricted_pickle",
+]
