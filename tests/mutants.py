@@ -754,6 +754,22 @@ MUTANTS = [
         ("unit/test_linear.py::test_packed_weights_are_forgotten",),
     ),
     Mutant(
+        "readable-model-with-fast-products",
+        LINEAR,
+        "        if self.readable:\n",
+        "        if False:\n",
+        "--attention-impl readable: the whole model as the formulas read",
+        ("parity/test_readable.py::test_one_switch_is_the_whole_model",),
+    ),
+    Mutant(
+        "readable-model-with-chunked-loss",
+        DECODER,
+        'self.computes_losses = str(cfg.attention_impl) != "readable"',
+        "self.computes_losses = True",
+        "--attention-impl readable: the whole model as the formulas read",
+        ("parity/test_readable.py::test_one_switch_is_the_whole_model",),
+    ),
+    Mutant(
         "amx-not-recognised",
         PROCESSOR,
         'if "amx_bf16" in facts:',

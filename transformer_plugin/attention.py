@@ -96,8 +96,8 @@ class MultiHeadAttention(nn.Module):
         key_dim: K, d_k; default D / H
         value_dim: V, d_v; default D / H
         dropout: on the attention weights (0 in the paper)
-        implementation: ``readable``, ``fast``, or ``auto`` (the quicker one); weights that
-            are asked for come from ``readable``
+        implementation: ``readable``, ``fast``, or ``auto`` (the quicker of the two); needed
+            weights come from ``readable`` always
 
     Raises:
         ValueError: D is not divisible by H and d_k or d_v is not given.

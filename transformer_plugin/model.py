@@ -21,6 +21,7 @@ from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
 from .fast.attention import keep_off_cudnn
+from .fast.dropout import Dropout
 from .fast.linear import Linear
 from .fast.malloc import keep_freed_memory
 from .inference import quicken, retain_dropout
@@ -69,6 +70,8 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         )
         model = cls(cfg, encoder, decoder)
         initialise(model, str(cfg.init))
+        if str(cfg.attention_impl) == "readable":
+            make_readable(model)
         if cfg.compile:
             compile_layers(model)
         return model
@@ -147,6 +150,16 @@ def input_embedding(
     else:
         positions = SinusoidalPositions(tokens.embedding_dim, str(cfg.sinusoid_layout))
     return InputEmbedding(tokens, positions, cfg.dropout)
+
+
+def make_readable(model: nn.Module) -> None:
+    """Let products and dropout be computed by torch's plain functions, not those of fast/.
+
+    Attention and loss see to it themselves: ``implementation`` and ``computes_losses``.
+    """
+    for module in model.modules():
+        if isinstance(module, (Dropout, Linear)):
+            module.readable = True
 
 
 def compile_layers(model: nn.Module) -> None:

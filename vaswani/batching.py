@@ -104,11 +104,12 @@ def kept_by(config: Any) -> arithmetic.Kept:
     gpu = choices_for("cuda")
     ours = str(config.model._name).startswith("vaswani_transformer")
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
+    readable = ours and config.model.attention_impl == "readable"
     our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
     return arithmetic.Kept(
         narrow=2 if in_16_bits else 4,
-        weights=not ours or config.model.attention_impl == "readable",
-        logits=not (ours and our_loss) or bool(config.common.fp16),
+        weights=not ours or readable,
+        logits=not (ours and our_loss) or readable or bool(config.common.fp16),
         rows=(gpu.product_rows, gpu.softmax_rows),
     )
 

@@ -27,10 +27,10 @@ PAD, EOS = 1, 2
 Results = List[List[Dict[str, Tensor]]]
 
 
-def lively_model(seed: int, vocabulary: int = 24) -> VaswaniTransformerModel:
+def lively_model(seed: int, vocabulary: int = 24, **options: Any) -> VaswaniTransformerModel:
     """Random weights under which ends of sentence come at different steps."""
     for_task = task(dictionary(vocabulary))
-    model = small_model(seed=seed, for_task=for_task, untie_embeddings=True).eval()
+    model = small_model(seed, for_task, untie_embeddings=True, **options).eval()
     with torch.no_grad():
         model.decoder.output_projection.weight[EOS].mul_(4)
         model.decoder.embedding.tokens.weight.mul_(2)

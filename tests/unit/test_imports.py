@@ -39,12 +39,13 @@ MAY_IMPORT = {
     },  # only for the names of their choices
     "encoder": {"attention", "config", "embedding", "layers", "precision"},
     "decoder": {
-        *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
+        *{"attention", "cache", "config", "embedding", "encoder", "layers", "loss", "precision"},
     },
     "inference": {"config", "fast.dropout", "fast.linear", "precision"},
     "model": {
         *{"checkpoints", "checkpoints.parameters", "config", "decoder", "embedding", "encoder"},
-        *{"fast.attention", "fast.linear", "fast.malloc", "inference", "initialisation", "layers"},
+        *{"fast.attention", "fast.dropout", "fast.linear", "fast.malloc"},
+        *{"inference", "initialisation", "layers"},
     },
     "criterion": {"config", "fast.chunked_loss", "loss"},
     "optimizer": {"config"},

@@ -98,14 +98,18 @@ class Linear(nn.Linear):
     """``torch.nn.Linear`` with the quicker library's product.
 
     Attributes:
+        readable: compute as ``torch.nn.Linear`` does
         packed: see :meth:`pack`
     """
 
+    readable = False
     packed: Optional[Tensor] = None
     packed_version = 0  # of the weight, which counts what is written into it
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] → [..., O]."""
+        if self.readable:
+            return super().forward(x)
         current = self.packed is not None and self.packed_version == self.weight._version
         if current and x.numel() and x.device.type == "cpu" and not torch.is_grad_enabled():
             return onednn(x.to(self.weight.dtype), self.packed, self.bias)
@@ -124,7 +128,7 @@ class Linear(nn.Linear):
         search takes longer than the product. Nothing is done where another library multiplies.
         They are forgotten when the weights change.
         """
-        if can_pack(self.weight):
+        if not self.readable and can_pack(self.weight):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             self.packed_version = self.weight._version
 

@@ -1,6 +1,6 @@
-"""Freed memory stays with the process, so that the system need not clear its pages anew.
+"""Freed memory stays with the process, which no result shows: equal to the allocator as it is.
 
-Nothing is computed differently; the readable form is the allocator's own settings.
+The system then need not clear its pages anew.
 """
 
 import ctypes
