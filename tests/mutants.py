@@ -298,7 +298,7 @@ MUTANTS = [
     Mutant(
         "step-on-another-device",
         DECODER,
-        "cache.length, device=words.device)",
+        "cache.length, device=tokens.device)",
         "cache.length)",
         "everything is made on the device of its inputs",
         ("unit/test_devices.py::test_decoding",),

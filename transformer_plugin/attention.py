@@ -5,8 +5,8 @@ K per-head width of queries and keys (d_k), V per-head width of values (d_v).
 
 Masks are **additive**: 0 where a query may look, -inf where it may not, of any shape that
 broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers. The
-causal mask over a whole sequence (3.2.3) is asked for by ``is_causal``, as in torch: the fused
-kernels then need no mask, and skip what it hides.
+causal mask over a whole sequence (3.2.3) is ``is_causal``, as in torch: the fused kernels then need
+no mask, and skip what it hides.
 """
 
 from typing import Optional, Tuple
@@ -248,7 +248,7 @@ class CrossAttention(MultiHeadAttention):
             key, value = self.kv_proj(memory).split(self.sections, dim=-1)
             known.update(key=self.split_heads(key), value=self.split_heads(value))
         query = self.q_proj(x)
-        # k hypotheses of one word are the same to this sub-layer as k words of one hypothesis
+        # k hypotheses of one token each are to this sub-layer as one hypothesis of k tokens
         shared = query.view(len(known["key"]), -1, query.size(-1))
         attended, weights = self.attend(
             self.split_heads(shared), known["key"], known["value"], mask, need_weights

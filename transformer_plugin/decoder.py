@@ -130,19 +130,19 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
             need_alignment=not self.training,
         )
 
-    def step(self, words: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:
-        """One step of beam search, with nothing computed that it does not need.
+    def step(self, tokens: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:
+        """One step of beam search, which computes no more than that needs.
 
         Args:
-            words: [B·k], the newest word of k hypotheses of each sentence
+            tokens: [B·k], the newest token of k hypotheses of each sentence
             encoder_out: of the B sentences
             cache: of the earlier steps
 
         Returns:
-            Logits of the next word [B·k, V].
+            Logits of the next token [B·k, V].
         """
-        position = torch.full((1, 1), cache.length, device=words.device)
-        x = self.embedding.at(position, words[:, None], length=cache.length + 1)
+        position = torch.full((1, 1), cache.length, device=tokens.device)
+        x = self.embedding.at(position, tokens[:, None], length=cache.length + 1)
         x, _ = self.run_layers(x, encoder_out, cache)
         return self.output_layer(x[:, 0])
 
@@ -156,7 +156,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         need_head_weights: bool = False,
         need_alignment: bool = False,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """[B, T', D] through the stack; the weights asked for as in :meth:`forward`.
+        """[B, T', D] through the stack; and weights on request, as in :meth:`forward`.
 
         ``mask`` and ``is_causal``: see :class:`DecoderLayer`.
         """

@@ -20,22 +20,22 @@ logger = logging.getLogger(__name__)
 
 @register_task("vaswani_translation", dataclass=VaswaniTranslationConfig)
 class VaswaniTranslationTask(TranslationTask):
-    """fairseq's translation task; says how large updates are, and decodes by our beam search."""
+    """fairseq's translation task; logs how large updates are, and decodes by our beam search."""
 
     cfg: VaswaniTranslationConfig
-    _said = False
+    _logged = False
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
         """As fairseq's. The first one for training is measured, on the first process."""
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
         # only the Trainer gives this, and only for training
-        if "update_epoch_batch_itr" in kwargs and not self._said and iterator.frozen_batches:
-            self._said = True
+        if "update_epoch_batch_itr" in kwargs and not self._logged and iterator.frozen_batches:
+            self._logged = True
             if not kwargs["shard_id"]:
-                self.say_batch(iterator, dataset, kwargs)
+                self.log_batch(iterator, dataset, kwargs)
         return iterator
 
-    def say_batch(self, iterator: EpochBatchIterator, dataset: Any, options: Any) -> None:
+    def log_batch(self, iterator: EpochBatchIterator, dataset: Any, options: Any) -> None:
         """Log the mean tokens of an update, and warn if they are not ``batch_tokens``."""
         frequencies: Sequence[int] = self.cfg.update_freq  # of the first epochs; the last stays
         accumulated = frequencies[min(options["epoch"], len(frequencies)) - 1]
@@ -61,12 +61,12 @@ class VaswaniTranslationTask(TranslationTask):
         extra_gen_cls_kwargs: Optional[Dict[str, Any]] = None,
         **options: Any,
     ) -> Any:
-        """Our beam search, or fairseq's where another is asked for or attention is wanted.
+        """Our beam search, or fairseq's where another is named or attention is needed.
 
         Args:
             models: to decode with
             args: fairseq's options of generation
-            seq_gen_cls: a generator that is asked for
+            seq_gen_cls: another generator, or None
             extra_gen_cls_kwargs: its options
             options: fairseq's others
         """

@@ -169,8 +169,8 @@ def test_candidates_and_rules_of_the_search(penalty: str) -> None:
     limits = torch.empty(3, device=META)
     rule: Any = FairseqRule(0.6, 3, 4, META) if penalty == "fairseq" else GnmtRule(0.6, limits, 1)
     with Watch() as watch:
-        found, at = top_candidates(scores, 8)
-        rule.ends(found, at.eq(2), at[:, :4], length=5)
-        rule.keep(at[:2, 0])
+        found, positions = top_candidates(scores, 8)
+        rule.finished(found, positions.eq(2), positions[:, :4], length=5)
+        rule.keep_sentences(positions[:2, 0])
     assert watch.seen > 10
     assert watch.elsewhere == []

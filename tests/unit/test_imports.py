@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "search.history": set(),
     "search.beam_search": {"search.history", "search.scoring_rules"},
     "search.generator": {
-        *{"cache", "config", "decoder", "precision"},
+        *{"cache", "config", "decoder", "loss", "precision"},
         *{"search.beam_search", "search.scoring_rules"},
     },
     "search": set(),

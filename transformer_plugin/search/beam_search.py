@@ -1,8 +1,9 @@
-"""Beam search (section 6.1): the k best hypotheses of each sentence grow by one word a step.
+"""Beam search (section 6.1): the k best hypotheses of each sentence grow by one token a step.
 
 :mod:`.scoring_rules` says what is finished and when to stop; :mod:`.history` reads the results.
 
-Shape letters: N sentences still searched, k beam, C = 2k candidates, R = N·k rows, V vocabulary.
+Shape letters: N sentences still searched, k beam (1 in the first step, in which all hypotheses are
+the same), C = 2k candidates, R = N·k rows, one for each hypothesis, V vocabulary.
 The host waits for the device once a step.
 """
 
@@ -11,30 +12,31 @@ from typing import Protocol, Tuple
 import torch
 from torch import Tensor
 
-from .history import Trail
+from .history import History
 from .scoring_rules import Rule
 
 BLOCK = 64
 """See :func:`top_candidates`."""
 
 
-class Model(Protocol):
-    """What the search asks of a model."""
+class NextTokenModel(Protocol):
+    """What the search needs of a model, which remembers the hypotheses so far."""
 
-    def next(self, words: Tensor, length: int) -> Tensor:
-        """Log-probabilities [R, V] of what may follow ``words`` [R] as token number ``length``."""
+    def log_probs(self, tokens: Tensor, length: int) -> Tensor:
+        """Log-probabilities [R, V] of token number ``length``; ``tokens`` [R] are those before."""
 
     def reorder(self, rows: Tensor) -> None:
         """Row i continues what was row ``rows[i]``."""
 
-    def keep(self, sentences: Tensor) -> None:
-        """The other sentences have left; :meth:`reorder` follows."""
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """Drop all sentences but these, int64 [N']; :meth:`reorder` follows for their rows."""
 
 
 def top_candidates(scores: Tensor, count: int) -> Tuple[Tensor, Tensor]:
     """``scores.topk(count)`` for long rows, most of which it does not have to sort.
 
-    The best ``count`` elements lie in the ``count`` blocks with the greatest maxima.
+    An element among the best ``count`` lies in one of the ``count`` blocks with the greatest
+    maxima: each block before it holds a better one.
 
     Args:
         scores: [N, M]
@@ -46,11 +48,11 @@ def top_candidates(scores: Tensor, count: int) -> Tuple[Tensor, Tensor]:
     if width < 4 * count * BLOCK:
         values, positions = scores.topk(count)
         return values, positions
-    whole = width // BLOCK * BLOCK
+    whole = width // BLOCK * BLOCK  # elements in whole blocks; the rest are candidates anyway
     blocks = scores[:, :whole].view(rows, -1, BLOCK)
     chosen = blocks.amax(dim=2).topk(count).indices[:, :, None]  # [N, count, 1]
     inside = torch.arange(BLOCK, device=scores.device)
-    positions = (chosen * BLOCK + inside).flatten(1)
+    positions = (chosen * BLOCK + inside).flatten(1)  # [N, count·BLOCK]
     rest = torch.arange(whole, width, device=scores.device).expand(rows, -1)
     positions = torch.cat([positions, rest], dim=1)
     values, best = scores.gather(1, positions).topk(count)
@@ -58,9 +60,15 @@ def top_candidates(scores: Tensor, count: int) -> Tuple[Tensor, Tensor]:
 
 
 def beam_search(
-    model: Model, rule: Rule, sentences: int, beam: int, end: int, limit: int, device: torch.device
-) -> Trail:
-    """Search all sentences of a batch at once; those that are done leave it.
+    model: NextTokenModel,
+    rule: Rule,
+    sentences: int,
+    beam: int,
+    end: int,
+    limit: int,
+    device: torch.device,
+) -> History:
+    """Search all sentences of a batch at once; those that are done are dropped on the way.
 
     Args:
         model: gives log-probabilities
@@ -74,32 +82,37 @@ def beam_search(
     Returns:
         The steps, from which to read the results.
     """
-    trail = Trail()
-    numbers = torch.arange(sentences, device=device)
-    words = torch.full((sentences, 1), end, device=device)
-    scores = torch.zeros(sentences, 1, device=device)  # one hypothesis each: nothing yet
+    history = History()
+    numbers = torch.arange(sentences, device=device)  # [N], of the sentences in the batch
+    tokens = torch.full((sentences, 1), end, device=device)  # [N, k], the newest of each hypothesis
+    # [N, k], log P of each hypothesis; one at first, since k equal ones would stay equal
+    scores = torch.zeros(sentences, 1, device=device)
     for length in range(1, limit + 1):
-        log_probs = model.next(words.flatten(), length)
+        log_probs = model.log_probs(tokens.flatten(), length)  # [R, V]
         vocabulary = log_probs.size(1)
+        # log P of each hypothesis with each next token; those of one sentence compete: [N, k·V]
         totals = log_probs.view(*scores.shape, vocabulary).add_(scores[:, :, None]).flatten(1)
-        found, at = top_candidates(totals, 2 * beam)  # [N, C]; k of them may be ends
+        # [N, C]. Each hypothesis has one end, so at most k of 2k candidates are ends: k can go on
+        found, positions = top_candidates(totals, 2 * beam)
         first_row = torch.arange(len(scores), device=device)[:, None] * scores.size(1)
-        rows = first_row + at.div(vocabulary, rounding_mode="floor")
-        candidates = at % vocabulary
-        is_end = candidates.eq(end) & found.gt(float("-inf"))
+        parents = first_row + positions.div(vocabulary, rounding_mode="floor")  # into R
+        candidates = positions % vocabulary  # the tokens
+        is_end = candidates.eq(end) & found.gt(float("-inf"))  # an end may be forbidden
+        # the best k that go on [N, k]: a stable sort moves ends back and leaves the rest in order
         alive = is_end.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam]
-        ended, done = rule.ends(found, is_end, alive, length)
+        finished, done = rule.finished(found, is_end, alive, length)
+        # the same candidates as positions in the N·C, before sentences are dropped
         chosen = alive + torch.arange(len(found), device=device)[:, None] * found.size(1)
-        step = {"sentences": numbers, "scores": found, "words": candidates, "rows": rows}
-        if done.any():
+        step = {"sentences": numbers, "scores": found, "tokens": candidates, "parents": parents}
+        if done.any():  # here the host waits
             kept = done.logical_not().nonzero()[:, 0]
-            rule.keep(kept)
-            model.keep(kept)
+            rule.keep_sentences(kept)
+            model.keep_sentences(kept)
             chosen, numbers = chosen[kept], numbers[kept]
-        trail.add(**step, ended=ended, chosen=chosen.flatten())
+        history.add(**step, finished=finished, chosen=chosen.flatten())
         if length == limit or not len(chosen):
             break
-        words, scores = candidates.take(chosen), found.take(chosen)
-        if beam > 1 or len(chosen) < len(found):
-            model.reorder(rows.take(chosen).flatten())
-    return trail
+        tokens, scores = candidates.take(chosen), found.take(chosen)
+        if beam > 1 or len(chosen) < len(found):  # else every row stays where it is
+            model.reorder(parents.take(chosen).flatten())
+    return history
