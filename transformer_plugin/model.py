@@ -165,7 +165,8 @@ def make_readable(model: nn.Module) -> None:
 def compile_layers(model: nn.Module) -> None:
     """Let ``torch.compile`` make one program of each layer, for batches of any shape.
 
-    The first updates then take minutes. Where compiling fails, that is said, and it is left out.
+    The first updates then take minutes. Where compiling fails, a warning says so, and nothing is
+    compiled.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

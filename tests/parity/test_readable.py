@@ -39,7 +39,7 @@ def used(monkeypatch: Any) -> List[str]:
         monkeypatch.setattr(module, name, watched(name, getattr(module, name)))
     if hasattr(torch.ops.mkldnn, "_linear_pointwise"):  # whatever the processor, and any size
         monkeypatch.setattr(linear, "choices_for", lambda device: AMD_AVX512)
-        monkeypatch.setattr(linear, "WORTHWHILE", 1)
+        monkeypatch.setattr(linear, "MIN_MULTIPLICATIONS", 1)
     return called
 
 

@@ -169,9 +169,9 @@ def refuse_bf16(argv: Sequence[str]) -> None:
     """
     if not is_fairseqs(argv):
         return
-    asked = [a for a in argv[1:] if a in ("--bf16", "--memory-efficient-bf16")]
-    if asked:
+    flags = [a for a in argv[1:] if a in ("--bf16", "--memory-efficient-bf16")]
+    if flags:
         raise SystemExit(
-            f"{asked[0]} means TPU mode in fairseq; for bfloat16 use this plugin's "
+            f"{flags[0]} means TPU mode in fairseq; for bfloat16 use this plugin's "
             "--precision bf16 (in YAML: model.precision)."
         )

@@ -4,7 +4,7 @@ That is, to ``label_smoothed_loss`` of the log-softmax of the logits, in value a
 Shapes: N tokens, n of them at a time, D model width, V vocabulary. Values are in nats.
 
 For V = 37,000 the formula's log-probabilities and their gradient take more memory than all the rest
-of a small training. Here the logits of a chunk of tokens are made at a time. With
+of a small training. Here the logits of some tokens are made at a time. With
 
     x = W f      the logits [V] of a token with features f
     z = log Σ_v exp x_v

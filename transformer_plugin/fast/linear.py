@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from .processor import choices_for
 
-WORTHWHILE = 2**21
-"""Multiplications from which on oneDNN is quicker: below, its start takes longer than the work."""
+MIN_MULTIPLICATIONS = 2**21
+"""Of a product that oneDNN computes: in a smaller one its start takes longer than the work."""
 
 
 def can_pack(weight: Tensor) -> bool:
@@ -28,10 +28,10 @@ def can_pack(weight: Tensor) -> bool:
 
 
 def in_autocast() -> bool:
-    """Whether autocast decides the types of products on the CPU; torch asked otherwise till 2.3."""
+    """Whether autocast decides the types of products on the CPU."""
     try:
         return torch.is_autocast_enabled("cpu")
-    except TypeError:
+    except TypeError:  # torch before 2.4
         return torch.is_autocast_cpu_enabled()
 
 
@@ -40,7 +40,7 @@ def by_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
-        and x.numel() * weight.size(0) >= WORTHWHILE
+        and x.numel() * weight.size(0) >= MIN_MULTIPLICATIONS
         and choices_for("cpu").fp32_by_onednn
         and not in_autocast()
     )

@@ -16,7 +16,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 @lru_cache(maxsize=None)
 def keep_freed_memory() -> bool:
-    """Ask glibc not to give large freed blocks back to the system; returns whether it was asked.
+    """Tell glibc not to give large freed blocks back to the system; returns whether it will.
 
     By default each tensor above 32 MB is mapped and unmapped every time, and the system clears its
     pages anew. Nothing is done where a GPU computes, outside glibc, or where the user has set

@@ -31,8 +31,8 @@ class Rule(Protocol):
             length: tokens of a candidate, this step's included
 
         Returns:
-            Which candidates are finished hypotheses, bool [N, C], and which sentences are done,
-            bool [N].
+            Which candidates are results, bool [N, C]: those finished, or, if the rule has it so,
+            cut off; and which sentences are done, bool [N].
         """
 
     def keep_sentences(self, sentences: Tensor) -> None:
