@@ -2,7 +2,7 @@
 
 The paper's base sizes: V = 37,000 classes, d_model = 512, 4,096 real tokens. fairseq's way is its
 log-softmax and its loss function on plain logits; ours is ``projected_loss``. Both end with the
-gradients on features and matrix, and both keep freed memory (see ``transformer_plugin/memory.py``).
+gradients on features and matrix, and both keep freed memory (``fast/malloc.py`` of the plugin).
 """
 
 import statistics
@@ -33,13 +33,13 @@ class Loss:
     ) -> None:
         import torch
 
-        from transformer_plugin import loss
-        from transformer_plugin.memory import keep_freed_memory
+        from transformer_plugin.fast import chunked_loss
+        from transformer_plugin.fast.malloc import keep_freed_memory
 
         keep_freed_memory()
         if rows:
-            choices = loss.choices_for(device)._replace(**rows)
-            loss.choices_for = lambda device_type: choices  # type: ignore[assignment]
+            choices = chunked_loss.choices_for(device)._replace(**rows)
+            chunked_loss.choices_for = lambda device_type: choices  # type: ignore[assignment]
         self.device, self.precision = device, precision
         self.compute: Callable[..., Any] = fairseqs_loss if system == "fairseq" else our_loss
         generator = torch.Generator().manual_seed(1)
@@ -86,7 +86,7 @@ def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
 
 def our_loss(features: Any, weight: Any, target: Any) -> Any:
     """What our criterion does inside the model's forward."""
-    from transformer_plugin.loss import projected_loss
+    from transformer_plugin.fast.chunked_loss import projected_loss
 
     return projected_loss(features, weight, target, EPSILON).loss
 

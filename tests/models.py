@@ -82,10 +82,10 @@ def batch(seed: int = 0, vocabulary: int = 24) -> Tuple[Tensor, Tensor, Tensor]:
     return source, previous, target
 
 
-def lively_model(seed: int, vocabulary: int = 24) -> VaswaniTransformerModel:
+def lively_model(seed: int, vocabulary: int = 24, **options: Any) -> VaswaniTransformerModel:
     """Random weights under which ends of sentence come at different steps."""
     for_task = task(dictionary(vocabulary))
-    model = small_model(seed=seed, for_task=for_task, untie_embeddings=True).eval()
+    model = small_model(seed, for_task, untie_embeddings=True, **options).eval()
     with torch.no_grad():
         model.decoder.output_projection.weight[2].mul_(4)
         model.decoder.embedding.tokens.weight.mul_(2)

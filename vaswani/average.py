@@ -129,7 +129,7 @@ def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str,
     """
     import torch
 
-    from transformer_plugin.parameters import not_finite
+    from transformer_plugin.checkpoints.parameters import not_finite
 
     mean: Dict[str, Any] = {}
     owner: Dict[str, str] = {}

@@ -18,8 +18,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from tests.models import batch, dictionary, lively_model
-from transformer_plugin.generator import VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
+from transformer_plugin.search.generator import VaswaniSequenceGenerator
 
 PAD, EOS = 1, 2
 Hypothesis = Tuple[float, List[int]]

@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from tests.models import sample, small_model, task
-from transformer_plugin.beam_search import BLOCK, top_candidates
 from transformer_plugin.cache import DecoderCache
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.optimizer import CorrectedAdam, total_norm
-from transformer_plugin.search_rules import FairseqRule, GnmtRule
+from transformer_plugin.search.beam_search import BLOCK, top_candidates
+from transformer_plugin.search.scoring_rules import FairseqRule, GnmtRule
 
 META = torch.device("meta")
 
@@ -162,8 +162,8 @@ def test_candidates_and_rules_of_the_search(penalty: str) -> None:
     limits = torch.empty(3, device=META)
     rule: Any = FairseqRule(0.6, 3, 4, META) if penalty == "fairseq" else GnmtRule(0.6, limits, 1)
     with Watch() as watch:
-        found, at = top_candidates(scores, 8)
-        rule.ends(found, at.eq(2), at[:, :4], length=5)
-        rule.keep(at[:2, 0])
+        found, positions = top_candidates(scores, 8)
+        rule.finished(found, positions.eq(2), positions[:, :4], length=5)
+        rule.keep_sentences(positions[:2, 0])
     assert watch.seen > 10
     assert watch.elsewhere == []

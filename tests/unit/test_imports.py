@@ -19,15 +19,19 @@ COMMANDS = ROOT / "vaswani"
 # file of the plugin (a folder stands for its __init__.py) → the files of the plugin that it may
 # import, lowest first
 MAY_IMPORT = {
-    "attention": {"cache", "dropout", "linear"},
     "cache": set(),
-    "linear": {"processor"},
-    "processor": set(),
-    "dropout": set(),
-    "embedding": {"dropout"},
-    "memory": set(),
+    "loss": set(),
     "precision": set(),
-    "layers": {"attention", "cache", "dropout", "embedding", "linear"},
+    "fast.processor": set(),
+    "fast.linear": {"fast.processor"},
+    "fast.dropout": set(),
+    "fast.attention": set(),
+    "fast.malloc": set(),
+    "fast.chunked_loss": {"fast.linear", "fast.processor", "loss", "precision"},
+    "fast": set(),
+    "attention": {"cache", "fast.attention", "fast.dropout", "fast.linear"},
+    "embedding": {"fast.dropout"},
+    "layers": {"attention", "cache", "fast.dropout", "fast.linear"},
     "initialisation": {"attention", "layers"},
     "config": {
         "attention",
@@ -37,27 +41,33 @@ MAY_IMPORT = {
     },  # only for the names of their choices
     "encoder": {"attention", "config", "embedding", "layers", "precision"},
     "decoder": {
-        *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
+        *{"attention", "cache", "config", "embedding", "encoder", "layers", "loss", "precision"},
     },
-    "inference": {"config", "dropout", "linear", "precision"},
+    "inference": {"config", "fast.dropout", "fast.linear", "precision"},
     "model": {
-        *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "inference"},
-        *{"initialisation", "layers", "linear", "memory", "parameters"},
+        *{"checkpoints", "checkpoints.parameters", "config", "decoder", "embedding", "encoder"},
+        *{"fast.attention", "fast.dropout", "fast.linear", "fast.malloc"},
+        *{"inference", "initialisation", "layers"},
     },
-    "loss": {"linear", "precision", "processor"},
-    "criterion": {"config", "loss"},
+    "criterion": {"config", "fast.chunked_loss", "loss"},
     "optimizer": {"config"},
     "lr_schedule": {"config"},
-    "parameters": set(),
-    "pickle_bounds": set(),
-    "outline": {"pickle_bounds"},
-    "checkpoints": {"outline", "parameters"},
-    "search_rules": set(),
-    "search_trail": set(),
-    "beam_search": {"search_rules", "search_trail"},
-    "generator": {"beam_search", "cache", "config", "decoder", "precision", "search_rules"},
-    "task": {"config", "generator"},
-    "compat.loading": {"checkpoints", "parameters"},
+    "checkpoints.parameters": set(),
+    "checkpoints.pickle_bounds": set(),
+    "checkpoints.outline": {"checkpoints.pickle_bounds"},
+    "checkpoints.reading": {"checkpoints.outline", "checkpoints.parameters"},
+    "checkpoints": {"checkpoints.reading"},
+    "search.scoring_rules": set(),
+    "search.history": set(),
+    "search.beam_search": {"search.history", "search.scoring_rules"},
+    "search.generator": {
+        *{"cache", "config", "decoder", "loss", "precision"},
+        *{"search.beam_search", "search.scoring_rules"},
+    },
+    "search": set(),
+    "batch_size": set(),
+    "task": {"batch_size", "config", "search.generator"},
+    "compat.loading": {"checkpoints", "checkpoints.parameters"},
     "compat.saving": set(),
     "compat.dictionaries": {"checkpoints"},
     "compat.resuming": {"checkpoints", "compat.dictionaries"},
@@ -66,13 +76,13 @@ MAY_IMPORT = {
     "compat.decoding": set(),
     "compat.divergence": set(),
     "compat.generation_options": {"config"},
-    "compat.refusals": {"checkpoints", "config", "memory"},
+    "compat.refusals": {"checkpoints", "config"},
     "compat.stale_warnings": set(),
     "compat": {f"compat.{path.stem}" for path in (PLUGIN / "compat").glob("[a-z]*.py")},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }
-TORCH_ONLY = ["attention", "cache", "dropout", "embedding", "layers", "linear", "loss"]
-TORCH_ONLY += ["memory", "precision"]
+TORCH_ONLY = ["attention", "cache", "embedding", "layers", "loss", "precision"]
+TORCH_ONLY += [f"fast.{path.stem}" for path in (PLUGIN / "fast").glob("[a-z]*.py")]
 # sub-package of vaswani/ → those that it may import; beside them, what lies in the root and is no
 # verb: what several of them share
 PACKAGES = {
@@ -175,7 +185,9 @@ def test_the_plugin_needs_no_command(path: Path) -> None:
 
 @pytest.mark.parametrize("name", TORCH_ONLY)
 def test_the_formulas_need_torch_only(name: str) -> None:
-    outside = {n.split(".")[0] for n in imports(PLUGIN / f"{name}.py")} - {PLUGIN.name}
+    outside = {
+        n.split(".")[0] for n in imports(PLUGIN.joinpath(*name.split(".")).with_suffix(".py"))
+    } - {PLUGIN.name}
     assert outside - set(sys.stdlib_module_names) <= {"torch"}
 
 

@@ -159,9 +159,9 @@ def check(
     from fairseq.data import Dictionary
 
     from transformer_plugin.checkpoints import CheckpointError
+    from transformer_plugin.checkpoints.parameters import not_finite
     from transformer_plugin.compat.dictionaries import other_dictionaries
     from transformer_plugin.model import VaswaniTransformerModel
-    from transformer_plugin.parameters import not_finite
 
     config = model_config(architecture, "the checkpoint")
     source, target = (Dictionary.load(str(path)) for path in dictionaries)

@@ -100,16 +100,17 @@ def count_parameters(config: Any, task: Any) -> int:
 
 def kept_by(config: Any) -> arithmetic.Kept:
     """What an update of an experiment keeps in memory on a GPU."""
-    from transformer_plugin.processor import choices_for
+    from transformer_plugin.fast.processor import choices_for
 
     gpu = choices_for("cuda")
     ours = str(config.model._name).startswith("vaswani_transformer")
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
+    readable = ours and config.model.attention_impl == "readable"
     our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
     return arithmetic.Kept(
         narrow=2 if in_16_bits else 4,
-        weights=not ours or config.model.attention_impl == "readable",
-        logits=not (ours and our_loss) or bool(config.common.fp16),
+        weights=not ours or readable,
+        logits=not (ours and our_loss) or readable or bool(config.common.fp16),
         rows=(gpu.product_rows, gpu.softmax_rows),
     )
 
@@ -172,7 +173,7 @@ def measured(config: Any, text: Text, gpus: int, max_tokens: int, freq: int) -> 
     """
     from fairseq import utils
 
-    from transformer_plugin.task import measure
+    from transformer_plugin.batch_size import measure
 
     dataset = text.task.dataset(config.dataset.train_subset)
     iterator = text.task.get_batch_iterator(

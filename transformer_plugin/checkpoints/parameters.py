@@ -29,18 +29,23 @@ def _differing_option(saved: Mapping[str, Any], model: Mapping[str, Any]) -> Opt
     """The first option that explains a difference, with both its values; None if none does."""
     for ending, axis, option in _SIZES:
         for name in sorted(set(saved) & set(model)):
-            there, here = saved[name].shape, model[name].shape
-            if name.endswith(ending) and len(there) > axis and there[axis] != here[axis]:
+            theirs, ours = saved[name].shape, model[name].shape
+            if name.endswith(ending) and len(theirs) > axis and theirs[axis] != ours[axis]:
                 label = option.format(side=name.partition(".")[0])
-                return f"{label}: {there[axis]} there, {here[axis]} here ({name})"
+                return f"{label}: {_both(theirs[axis], ours[axis])} ({name})"
     for side in ("encoder", "decoder"):
-        there, here = _layers(saved, side), _layers(model, side)
-        if there and here and there != here:
-            return f"--{side}-layers: {there} there, {here} here"
+        layers = _layers(saved, side), _layers(model, side)
+        if all(layers) and layers[0] != layers[1]:
+            return f"--{side}-layers: {_both(*layers)}"
         learned = [any(f"{side}." in n and "positions." in n for n in s) for s in (saved, model)]
         if learned[0] != learned[1]:
-            return f"--{side}-learned-pos: {learned[0]} there, {learned[1]} here"
+            return f"--{side}-learned-pos: {_both(*learned)}"
     return None
+
+
+def _both(saved: object, model: object) -> str:
+    """Two values of one thing, as a message has them."""
+    return f"{saved} in the checkpoint, {model} in this model"
 
 
 def _untied(saved: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
@@ -73,13 +78,13 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
     if option:
         return f"{other}{option}."
     for name in sorted(set(saved_state) ^ set(model_state)):
-        return f"{other}{name} is only {'there' if name in saved_state else 'here'}."
+        return f"{other}{name} is only in {'it' if name in saved_state else 'this model'}."
     for name in sorted(saved_state):
-        there, here = tuple(saved_state[name].shape), tuple(model_state[name].shape)
-        if there != here:
-            return f"{other}{name} is {there} there, {here} here."
+        shapes = tuple(saved_state[name].shape), tuple(model_state[name].shape)
+        if shapes[0] != shapes[1]:
+            return f"{other}{name} is {_both(*shapes)}."
     if _untied(saved_state, model_state):
-        return f"{other}--untie-embeddings: True there, False here."
+        return f"{other}--untie-embeddings: {_both(True, False)}."
     return ""
 
 
@@ -113,10 +118,14 @@ def misdeclared(state: Mapping[str, Any]) -> str:
             shape = getattr(model.get(parameter), "shape", ())
             if len(shape) > axis:
                 sizes.append((name, shape[axis], parameter))
-    for name, there, where in sizes:
-        said = options.get(name)
-        if type(said) is int and there and (said != there if ours else said > 10 * there + 100):
-            return f"its configuration says {name} {said:,}, its parameters {there:,} ({where})"
+    for name, actual, where in sizes:
+        declared = options.get(name)
+        if type(declared) is not int or not actual:
+            continue
+        if declared != actual if ours else declared > 10 * actual + 100:
+            return (
+                f"its configuration says {name} {declared:,}, its parameters {actual:,} ({where})"
+            )
     for name in ("max_source_positions", "max_target_positions"):
         if not ours and type(options.get(name)) is int and options[name] > MOST_POSITIONS:
             return f"its configuration says {name} {options[name]:,}"

@@ -1,5 +1,6 @@
 """What the processor has, and what follows from it for speed, in one table.
 
+Nothing is computed here: each choice is between forms that are equal to one readable form.
 Nothing is timed at run time: sums in another order have other last digits, and a resumed run would
 no longer be exactly the unbroken one. The same machine always computes in the same way.
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = """
 import resource, sys, torch
-from transformer_plugin.memory import keep_freed_memory
+from transformer_plugin.fast.malloc import keep_freed_memory
 asked = keep_freed_memory() if sys.argv[1] == "keep" else False
 for _ in range(20):
     torch.ones(12_000_000)  # 48 MB, taken and given back

@@ -19,7 +19,7 @@ from .pickle_bounds import (
     DAMAGED,
     MOST_BYTES,
     OLD_MAGIC,
-    Portions,
+    BoundedFile,
     Refused,
     check_steps,
     check_tree,
@@ -86,7 +86,7 @@ def open_archive(stream: IO[bytes]) -> zipfile.ZipFile:
         Refused: too many files in it, two of one name, or more in it than the file is long.
     """
     size = os.fstat(stream.fileno()).st_size if hasattr(stream, "fileno") else 0
-    archive = zipfile.ZipFile(Portions(stream))  # type: ignore[arg-type]
+    archive = zipfile.ZipFile(BoundedFile(stream))  # type: ignore[arg-type]
     members = archive.infolist()
     names = {member.filename for member in members}
     if len(members) > MOST_MEMBERS:
@@ -150,7 +150,7 @@ def read_pickle(stream: IO[bytes]) -> Tuple[Any, "OutlineReader"]:
         Refused: it holds or asks for too much. Also what pickle raises for damaged bytes.
     """
     start = stream.tell()
-    check_steps(Portions(stream))
+    check_steps(BoundedFile(stream))
     length = stream.tell() - start
     stream.seek(start)
     reader = OutlineReader(io.BytesIO(stream.read(length)))

@@ -1,6 +1,11 @@
-"""What beam search leaves behind, and how its results are read off that, all at once.
+"""What each step of beam search chose, and how all hypotheses are read off that at once.
 
-Shape letters: N sentences still searched, k beam, C = 2k candidates, R = N·k rows, n results.
+A hypothesis is never written down while it grows: each step keeps which candidates it looked at and
+which row each continues, its parent. Following the parents from an end back to the first step gives
+the tokens.
+
+Shape letters: N sentences still searched, k beam, C = 2k candidates, R = N·k rows, n finished
+hypotheses of all sentences, T steps.
 """
 
 from typing import Callable, Dict, List, NamedTuple, Tuple
@@ -19,7 +24,7 @@ class Hypotheses(NamedTuple):
     scores: Tensor  # [n]
 
 
-class Trail:
+class History:
     """What each step looked at and chose; hypotheses are read off it, backwards, at the end."""
 
     def __init__(self) -> None:
@@ -28,9 +33,9 @@ class Trail:
     def add(self, **step: Tensor) -> None:
         """Keep a step's tensors where they are.
 
-        ``sentences`` [N], of the batch; of the candidates [N, C] ``scores``, ``words``, ``rows``
-        (which hypothesis of the step before they continue) and ``ended``; ``chosen`` [R], the
-        candidates that live on, as numbers into the N·C.
+        ``sentences`` [N], of the batch; of the candidates [N, C] ``scores``, ``tokens``,
+        ``parents`` (the row of the step before that they continue) and ``finished``; ``chosen``
+        [R], the candidates that go on, as positions in the N·C.
         """
         self.steps.append(step)
 
@@ -39,7 +44,7 @@ class Trail:
         tensors = [tensor for step in self.steps for tensor in step.values()]
         if tensors[0].is_cpu:
             arrays = iter([tensor.numpy() for tensor in tensors])
-        else:  # float64 holds every number, word and truth value here exactly
+        else:  # float64 holds every number, token and truth value here exactly
             together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
             parts = together.split([tensor.numel() for tensor in tensors])
             types = {torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
@@ -52,56 +57,59 @@ class Trail:
     def hypotheses(self, penalty: Callable[[np.ndarray], np.ndarray], beam: int) -> Hypotheses:
         """The ``beam`` best results of each sentence, or as many as there are."""
         steps = self.on_host()
-        last, ends = results_in(steps)
-        words, sums = traced_back(steps, last, ends)
+        last, ends = finished_in(steps)
+        tokens, sums = backtrace(steps, last, ends)  # [n, T] both
         scores = ends["scores"] / penalty(last + 1.0).astype(sums.dtype)
         order = np.lexsort((-scores, ends["sentences"]))
         sentences = ends["sentences"][order]
+        # the place of each among those of its sentence, which begin where the sentence is first
         rank = np.arange(len(order)) - np.searchsorted(sentences, sentences)
         order, sentences = order[rank < beam], sentences[rank < beam]
         lengths = (last[order] + 1).tolist()
-        inside = np.arange(len(steps)) <= last[order, None]
+        inside = np.arange(len(steps)) <= last[order, None]  # [n, T]
+        # sums run over the tokens so far: a token's own score is the difference to the one before
         token_scores = np.diff(sums[order], axis=1, prepend=sums.dtype.type(0))
         return Hypotheses(
             sentences.tolist(),
-            torch.from_numpy(words[order][inside]).split(lengths),
+            torch.from_numpy(tokens[order][inside]).split(lengths),
             torch.from_numpy(token_scores[inside]).split(lengths),
             torch.from_numpy(scores[order]),
         )
 
 
-def results_in(steps: List[Dict[str, np.ndarray]]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
-    """All n results of a trail: number of the step each ended in [n], and its row of that step.
+def finished_in(steps: List[Dict[str, np.ndarray]]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+    """All n finished hypotheses: the number of the step each ended in [n], and its last candidate.
 
-    That is its ``sentences``, ``scores``, ``words`` (the last one) and ``rows``, each [n].
+    That is its ``sentences``, ``scores``, ``tokens`` (the last one) and ``parents``, each [n].
     """
-    places = [np.nonzero(step["ended"]) for step in steps]
+    places = [np.nonzero(step["finished"]) for step in steps]
     last: np.ndarray = np.repeat(np.arange(len(steps)), [len(place[0]) for place in places])
     ends = {
         name: np.concatenate([step[name][place] for step, place in zip(steps, places)])  # noqa: B905
-        for name in ("scores", "words", "rows")
+        for name in ("scores", "tokens", "parents")
     }
     of_sentences = [step["sentences"][place[0]] for step, place in zip(steps, places)]  # noqa: B905
     return last, {**ends, "sentences": np.concatenate(of_sentences)}
 
 
-def traced_back(
+def backtrace(
     steps: List[Dict[str, np.ndarray]], last: np.ndarray, ends: Dict[str, np.ndarray]
 ) -> Tuple[np.ndarray, np.ndarray]:
     """From the ends back to the beginnings, all hypotheses at once.
 
     Returns:
-        Words and sums of log-probabilities [n, steps]; what lies after a hypothesis' end is 0.
+        Tokens and sums of log-probabilities [n, T]; what lies after a hypothesis' end is 0.
     """
-    words: np.ndarray = np.zeros((len(last), len(steps)), dtype=np.int64)
+    tokens: np.ndarray = np.zeros((len(last), len(steps)), dtype=np.int64)
     sums = np.zeros((len(last), len(steps)), dtype=ends["scores"].dtype)
     every = np.arange(len(last))
-    words[every, last], sums[every, last] = ends["words"], ends["scores"]
-    row = ends["rows"].copy()
+    tokens[every, last], sums[every, last] = ends["tokens"], ends["scores"]
+    row = ends["parents"].copy()  # [n], where each was in the step before the one last looked at
     for number in reversed(range(len(steps) - 1)):
+        # those that end later; the others have not begun their way back
         step, longer = steps[number], np.nonzero(last > number)[0]
-        candidate = step["chosen"][row[longer]]
-        words[longer, number] = step["words"].ravel()[candidate]
+        candidate = step["chosen"][row[longer]]  # a row is a chosen candidate of its step
+        tokens[longer, number] = step["tokens"].ravel()[candidate]
         sums[longer, number] = step["scores"].ravel()[candidate]
-        row[longer] = step["rows"].ravel()[candidate]
-    return words, sums
+        row[longer] = step["parents"].ravel()[candidate]
+    return tokens, sums

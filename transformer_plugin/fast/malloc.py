@@ -1,10 +1,12 @@
-"""How much memory there is, and how a CPU training takes it: freed blocks stay with the process."""
+"""Freed memory stays with the process, which no result shows: equal to the allocator as it is.
+
+The system then need not clear its pages anew.
+"""
 
 import ctypes
 import os
 import platform
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 
@@ -14,7 +16,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 @lru_cache(maxsize=None)
 def keep_freed_memory() -> bool:
-    """Ask glibc not to give large freed blocks back to the system; returns whether it was asked.
+    """Tell glibc not to give large freed blocks back to the system; returns whether it will.
 
     By default each tensor above 32 MB is mapped and unmapped every time, and the system clears its
     pages anew. Nothing is done where a GPU computes, outside glibc, or where the user has set
@@ -27,12 +29,3 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     answers = [mallopt(number, value) for number, value in settings.items()]
     return all(answers)
-
-
-def machine_memory() -> int:
-    """The memory that this process may have at most, in bytes: the machine's or its container's."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return machine

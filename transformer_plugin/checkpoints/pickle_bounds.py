@@ -27,8 +27,8 @@ class Refused(Exception):
 DAMAGED = "is cut short or damaged"
 
 
-class Portions:
-    """A file that gives no more than ``MOST_BYTES`` at once: more is asked for by bombs alone."""
+class BoundedFile:
+    """A file that gives no more than ``MOST_BYTES`` at once: no checkpoint needs more."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream = stream

@@ -1,4 +1,4 @@
-"""The beam search of the task ``vaswani_translation``: quick, and with the paper's scoring.
+"""fairseq's generator with our beam search: quick, and with the paper's scoring.
 
 What fairseq's generator does for other searches (sampling, constraints, prefixes, alignments, …) is
 left to it.
@@ -12,12 +12,13 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from ..cache import DecoderCache
+from ..config import ConfigError
+from ..decoder import VaswaniDecoder
+from ..loss import accumulation_dtype
+from ..precision import autocast
 from .beam_search import beam_search
-from .cache import DecoderCache
-from .config import ConfigError
-from .decoder import VaswaniDecoder
-from .precision import autocast
-from .search_rules import FairseqRule, GnmtRule, Rule
+from .scoring_rules import FairseqRule, GnmtRule, Rule
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         tgt_dict: the target dictionary
         length_penalty: ``fairseq`` (``--lenpen`` is a power of the length, results equal those of
             fairseq's search) or ``gnmt`` (``--lenpen`` is α of section 6.1, tensor2tensor's search)
-        nbest: how many results are wanted of a sentence; ``gnmt`` stops when it has so many
+        nbest: how many results of a sentence; ``gnmt`` stops when it has so many
         options: fairseq's, see its SequenceGenerator
 
     Raises:
@@ -58,10 +59,10 @@ class VaswaniSequenceGenerator(SequenceGenerator):
                 "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
             )
         self._reason = self.reason_for_fairseqs_search(options)
-        self._said: Set[str] = set()
+        self._logged: Set[str] = set()
 
     def reason_for_fairseqs_search(self, options: Dict[str, Any]) -> Optional[str]:
-        """What of the generator's options our search does not know, or None."""
+        """The first of the generator's options that our search does not know, or None."""
         if self.model.models_size > 1:
             return "an ensemble"
         if not isinstance(getattr(self.model.single_model, "decoder", None), VaswaniDecoder):
@@ -95,14 +96,14 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             reason = reason or "an input that is not tokens"
         if reason is None:
             return self.search_batch(sample["net_input"])
-        self.say_once(reason)
+        self.log_once(reason)
         return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
-    def say_once(self, reason: str) -> None:
+    def log_once(self, reason: str) -> None:
         """Log that fairseq's search is used, and what that means for the scores."""
-        if reason in self._said:
+        if reason in self._logged:
             return
-        self._said.add(reason)
+        self._logged.add(reason)
         if self.length_penalty == "gnmt":
             logger.warning(
                 "%s: decoding by fairseq's own search, with its length penalty, not "
@@ -125,30 +126,30 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         rule, limit = self.rule_and_limit(source)
         with autocast(model.decoder.precision, source.device):
             encoder_out = model.encoder.forward_torchscript(net_input)
-            stepper = Stepper(self, model, encoder_out, limit)
-            trail = beam_search(stepper, rule, sentences, beam, self.eos, limit, source.device)
-        found = trail.hypotheses(rule.penalty, beam)
+            decoding = IncrementalModel(self, model, encoder_out, limit)
+            history = beam_search(decoding, rule, sentences, beam, self.eos, limit, source.device)
+        found = history.hypotheses(rule.penalty, beam)
         if found.scores.isnan().any() or len(set(found.sentences)) < sentences:
             raise FloatingPointError(
                 "the model's scores are not numbers (NaN): its training has diverged, or the "
                 "checkpoint is damaged; decode an earlier one"
             )
         results: List[List[Result]] = [[] for _ in range(sentences)]
-        nothing = torch.empty(0)
+        empty = torch.empty(0)
         for number, sentence in enumerate(found.sentences):
             results[sentence].append(
                 {
                     "tokens": found.tokens[number],
                     "score": found.scores[number],
                     "positional_scores": found.token_scores[number],
-                    "attention": nothing,
-                    "alignment": nothing,
+                    "attention": empty,
+                    "alignment": empty,
                 }
             )
         return results
 
     def rule_and_limit(self, source: Tensor) -> Tuple[Rule, int]:
-        """How this batch is to be searched, and its greatest length in tokens."""
+        """The rule for this batch, and its greatest length in tokens."""
         power = self.len_penalty if self.normalize_scores else 0.0
         longest = int(self.max_len_a * source.size(1) + self.max_len_b)
         # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's does not
@@ -166,8 +167,10 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         return GnmtRule(power, limits, self.nbest), limit
 
 
-class Stepper:
-    """A model in the midst of a search: what it remembers, and the options on its probabilities.
+class IncrementalModel:
+    """A model in the midst of a search: its caches, and the options on its probabilities.
+
+    The :class:`transformer_plugin.search.beam_search.NextTokenModel` of that search.
 
     Args:
         options: the generator
@@ -185,28 +188,27 @@ class Stepper:
         self.cache = DecoderCache(len(model.decoder.layers))
         self.limit = limit
 
-    def next(self, words: Tensor, length: int) -> Tensor:
-        """See :class:`transformer_plugin.beam_search.Model`."""
+    def log_probs(self, tokens: Tensor, length: int) -> Tensor:
+        """[R] → [R, V], for rows R and vocabulary V; what an option forbids is -inf."""
         options = self.options
-        logits = self.model.decoder.step(words, self.encoder_out, self.cache)
+        logits = self.model.decoder.step(tokens, self.encoder_out, self.cache)
         if options.temperature != 1:
             logits = logits / options.temperature
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        log_probs = torch.log_softmax(logits, dim=-1, dtype=wide)
+        log_probs = torch.log_softmax(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
         log_probs[:, options.pad] = float("-inf")
         log_probs[:, options.unk] -= options.unk_penalty
         if length <= options.min_len:
             log_probs[:, options.eos] = float("-inf")
-        if length == self.limit and options.length_penalty == "fairseq":
+        if length == self.limit and options.length_penalty == "fairseq":  # nothing but an end
             ends = log_probs[:, options.eos].clone()
             log_probs.fill_(float("-inf"))[:, options.eos] = ends
         return log_probs
 
     def reorder(self, rows: Tensor) -> None:
-        """See :class:`transformer_plugin.beam_search.Model`."""
+        """Row i continues what was row ``rows[i]``."""
         self.cache.reorder(rows)
 
-    def keep(self, sentences: Tensor) -> None:
-        """See :class:`transformer_plugin.beam_search.Model`."""
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
         self.cache.select_sentences(sentences)
         self.encoder_out = self.model.encoder.reorder_encoder_out(self.encoder_out, sentences)

@@ -1,4 +1,4 @@
-"""Matrix products by the library that is quicker on this processor.
+"""Matrix products by the library that is quicker on this processor: equal to torch.nn.Linear.
 
 On some CPUs oneDNN, which is in torch too, multiplies float32 matrices faster than the library that
 torch takes for them (processor.py). Elsewhere, and for every other type, a product is torch's own.
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from .processor import choices_for
 
-WORTHWHILE = 2**21
-"""Multiplications from which on oneDNN is quicker: below, its start takes longer than the work."""
+MIN_MULTIPLICATIONS = 2**21
+"""Of a product that oneDNN computes: in a smaller one its start takes longer than the work."""
 
 
 def can_pack(weight: Tensor) -> bool:
@@ -28,10 +28,10 @@ def can_pack(weight: Tensor) -> bool:
 
 
 def in_autocast() -> bool:
-    """Whether autocast decides the types of products on the CPU; torch asked otherwise till 2.3."""
+    """Whether autocast decides the types of products on the CPU."""
     try:
         return torch.is_autocast_enabled("cpu")
-    except TypeError:
+    except TypeError:  # torch before 2.4
         return torch.is_autocast_cpu_enabled()
 
 
@@ -40,7 +40,7 @@ def by_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
-        and x.numel() * weight.size(0) >= WORTHWHILE
+        and x.numel() * weight.size(0) >= MIN_MULTIPLICATIONS
         and choices_for("cpu").fp32_by_onednn
         and not in_autocast()
     )
@@ -98,14 +98,18 @@ class Linear(nn.Linear):
     """``torch.nn.Linear`` with the quicker library's product.
 
     Attributes:
+        readable: compute as ``torch.nn.Linear`` does
         packed: see :meth:`pack`
     """
 
+    readable = False
     packed: Optional[Tensor] = None
     packed_version = 0  # of the weight, which counts what is written into it
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] → [..., O]."""
+        if self.readable:
+            return super().forward(x)
         current = self.packed is not None and self.packed_version == self.weight._version
         if current and x.numel() and x.device.type == "cpu" and not torch.is_grad_enabled():
             return onednn(x.to(self.weight.dtype), self.packed, self.bias)
@@ -124,7 +128,7 @@ class Linear(nn.Linear):
         search takes longer than the product. Nothing is done where another library multiplies.
         They are forgotten when the weights change.
         """
-        if can_pack(self.weight):
+        if not self.readable and can_pack(self.weight):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             self.packed_version = self.weight._version
 
