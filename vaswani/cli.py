@@ -31,6 +31,7 @@ VERBS: Dict[str, Tuple[str, str]] = {
     "score": ("vaswani.score", "BLEU and chrF of translations, with their signatures"),
     "pack": ("vaswani.pack", "a trained model as a folder that translates text anywhere"),
     "translate": ("vaswani.translate", "text in, text out, with a packed model"),
+    "export": ("vaswani.export", "a packed model for CTranslate2 or for fairseq, with proof"),
     "attention": ("vaswani.attention", "where every head of a model looks: a page, and pictures"),
     "reproduce": ("vaswani.reproduce", "a result of the paper from nothing, by the verbs above"),
     "demo-report": (

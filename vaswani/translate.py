@@ -6,9 +6,10 @@
     vaswani translate MODEL FILE --output OUT         written aside; the same command continues it
     vaswani translate MODEL FILE --num-shards 4 --shard-id 0 --output OUT.0     and so on; cat OUT.*
 
-MODEL is a folder that 'vaswani pack' made; options not given are those that it was packed with.
-With --nbest N there are N lines for each; --scores and --print-alignment add columns, separated by
-tabs. Text is translated in windows of --buffer-size lines; --workers and shards change nothing.
+MODEL is a folder that 'vaswani pack' made, or 'vaswani export --to ctranslate2'; options not given
+are those that it was packed with. With --nbest N there are N lines for each; --scores and
+--print-alignment add columns, separated by tabs. Text is translated in windows of --buffer-size
+lines; --workers and shards change nothing.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from vaswani.errors import UserError
-from vaswani.model_folder import ModelFolder, read_folder
+from vaswani.export_folder import is_export, read_model
+from vaswani.model_folder import ModelFolder
 from vaswani.search import SearchOptions, search_options
 from vaswani.search_options import OPTIONS
 from vaswani.text_input import STDIN, Windows, count_lines, parse_line
@@ -63,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Translate what the arguments name."""
-    folder = read_folder(Path(args.model))
+    folder = read_model(Path(args.model))
     options = search_options(folder.config["generation"], args.model).changed(**given(args))
     check(args, options)
     paths = [Path(name) for name in args.files if name != "-"] if args.files != ["-"] else []
@@ -187,6 +189,15 @@ class Translating:
 
     def load(self) -> None:
         """Load the model."""
+        if is_export(self.folder):
+            from vaswani.ctranslate2_translator import CTranslate2Translator
+
+            workers = self.args.workers
+            self.translator = CTranslate2Translator(
+                self.folder, self.args.precision, workers=workers
+            )
+            self.translator.starter(self.options)  # which checks them
+            return
         from vaswani.translator import Translator
         from vaswani.workers import processes
 
@@ -226,6 +237,8 @@ class Translating:
 
         translator = self.translator
         groups = batches(sources, self.options.max_tokens or translator.batch_tokens)
+        if is_export(self.folder):
+            return dict(translator.find(sources, groups, self.options, progress))
         found: Dict[int, List[Dict[str, Any]]] = {}
         with one_thread() if translator.on_cpu else contextlib.nullcontext():
             if min(self.workers, len(groups)) <= 1:

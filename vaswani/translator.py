@@ -16,8 +16,9 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from vaswani import hypotheses
 from vaswani.corpus.bpe import undo
 from vaswani.errors import UserError
+from vaswani.export_folder import is_export, read_model
 from vaswani.hypotheses import Found, Word
-from vaswani.model_folder import CODES, ModelFolder, read_folder
+from vaswani.model_folder import CODES, ModelFolder
 from vaswani.search import SearchOptions, search_options
 from vaswani.text_recipe import SourceText, target_text
 
@@ -91,10 +92,14 @@ class Translator:
     ) -> None:
         from vaswani.packed_model import build
 
-        self.folder = folder
-        recipe = folder.recipe
         self.options = search_options(folder.config["generation"], str(folder.path))
         self.task, self.model = build(folder, precision, device)
+        self.prepare_text(folder)
+
+    def prepare_text(self, folder: ModelFolder) -> None:
+        """What it takes to read and to write text as the folder says."""
+        recipe = folder.recipe
+        self.folder = folder
         self.source_text = SourceText(recipe, folder.path / CODES if recipe.bpe else None)
         self.to_text = target_text(recipe)
         self.lock = threading.Lock()
@@ -103,12 +108,17 @@ class Translator:
     def from_pretrained(
         cls, path: Union[str, Path], precision: str = "fp32", device: Optional[str] = None
     ) -> "Translator":
-        """The model in a folder that ``vaswani pack`` made.
+        """The model in a folder that ``vaswani pack`` made, or ``vaswani export --to ctranslate2``.
 
         Raises:
             vaswani.errors.UserError: it is no such folder, or was altered.
         """
-        return cls(read_folder(Path(path)), precision, device)
+        folder = read_model(Path(path))
+        if is_export(folder):
+            from vaswani.ctranslate2_translator import CTranslate2Translator
+
+            return CTranslate2Translator(folder, precision, device)
+        return cls(folder, precision, device)
 
     def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
         """Translate sentences, one translation for each, in their order.
@@ -151,14 +161,16 @@ class Translator:
     def read(self, line: str) -> Source:
         """Raw text to what the model reads."""
         pieces = self.source_text.pieces(self.source_text.tokens(line)).split()
-        dictionary = self.task.source_dictionary
         too_long = len(pieces) + 1 > self.task.cfg.max_source_positions
-        numbers = None
-        if pieces and not too_long:
-            numbers = dictionary.encode_line(
-                " ".join(pieces), add_if_not_exist=False, append_eos=True
-            ).long()
+        numbers = self.numbered(pieces) if pieces and not too_long else None
         return Source(line, pieces, hypotheses.words_of(pieces), numbers, too_long)
+
+    def numbered(self, pieces: List[str]) -> Any:
+        """The numbers of pieces and of the end of sentence, int64 [S]."""
+        dictionary = self.task.source_dictionary
+        return dictionary.encode_line(
+            " ".join(pieces), add_if_not_exist=False, append_eos=True
+        ).long()
 
     def sample(self, sources: Sequence[Source], numbers: Sequence[int]) -> Dict[str, Any]:
         """A batch as fairseq has it."""
