@@ -5,7 +5,7 @@ matrix. So are its post-norm layers, and √d_model times the embeddings. Positi
 """
 
 from pathlib import Path
-from typing import Any, List, Mapping, Optional
+from typing import Any, List, Mapping, Optional, Tuple
 
 from vaswani.errors import UserError
 from vaswani.model_folder import ModelFolder
@@ -26,24 +26,30 @@ def import_ctranslate2() -> Any:
     return ctranslate2
 
 
-def refuse_inexpressible(architecture: Mapping[str, Any], where: str, target: str) -> None:
-    """Raises UserError for an attention that CTranslate2 and fairseq's ``transformer`` lack.
+def head_widths(architecture: Mapping[str, Any], side: str) -> Tuple[int, int, int]:
+    """d_k and d_v of a side's heads, and d_model/h, which they are unless told otherwise."""
+    usual = architecture[f"{side}_embed_dim"] // architecture[f"{side}_attention_heads"]
+    d_k, d_v = (architecture[f"head_{name}_dim"] or usual for name in ("key", "value"))
+    return d_k, d_v, usual
+
+
+def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
+    """Raises UserError for an attention that CTranslate2 or fairseq's ``transformer`` lacks.
 
     Args:
-        architecture: the section of config.json
-        where: names the model
-        target: what lacks it
+        folder: the packed model
+        target: ``ctranslate2`` or ``fairseq``
     """
     for side in ("encoder", "decoder"):
-        width = architecture[f"{side}_embed_dim"]
-        usual = width // architecture[f"{side}_attention_heads"]
-        d_k = architecture["head_key_dim"] or usual
-        d_v = architecture["head_value_dim"] or usual
-        if d_k != usual or d_v != usual:
+        d_k, d_v, usual = head_widths(folder.config["architecture"], side)
+        heads = f"{folder.path} has heads with d_k {d_k} and d_v {d_v}"
+        if target == "fairseq" and {d_k, d_v} != {usual}:
             raise UserError(
-                f"{where} has heads with d_k {d_k} and d_v {d_v}, but {target} computes both as "
-                f"d_model/h, which is {usual}: this model cannot be exported to it"
+                f"{heads}, but in fairseq's transformer both are d_model/h, which is {usual}: it "
+                "cannot be exported to it"
             )
+        if d_k != d_v:
+            raise UserError(f"{heads}, but CTranslate2 has one width: it cannot be exported to it")
 
 
 def position_table(
@@ -94,13 +100,19 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
     import_ctranslate2()
     from ctranslate2.specs import transformer_spec as specs
 
-    heads = architecture["decoder_attention_heads"]
     encoder = specs.TransformerEncoderSpec(
-        architecture["encoder_layers"], architecture["encoder_attention_heads"], pre_norm=False
+        architecture["encoder_layers"],
+        architecture["encoder_attention_heads"],
+        pre_norm=False,
+        head_dim=head_dim(architecture, "encoder"),
     )
     # alignments are the mean of all heads of the last layer, as fairseq's and ours
     decoder = specs.TransformerDecoderSpec(
-        architecture["decoder_layers"], heads, pre_norm=False, alignment_heads=heads
+        architecture["decoder_layers"],
+        architecture["decoder_attention_heads"],
+        pre_norm=False,
+        alignment_heads=architecture["decoder_attention_heads"],
+        head_dim=head_dim(architecture, "decoder"),
     )
     for side, spec in (("encoder", encoder), ("decoder", decoder)):
         tokens = spec.embeddings[0] if side == "encoder" else spec.embeddings
@@ -110,6 +122,12 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
             fill_layer(layer, parameters, f"{side}.layers.{number}")
     decoder.projection.weight = array(parameters["decoder.output_projection.weight"])
     return specs.TransformerSpec(encoder, decoder)
+
+
+def head_dim(architecture: Mapping[str, Any], side: str) -> Optional[int]:
+    """The width of a side's heads, where it is not d_model/h."""
+    d_k, _, usual = head_widths(architecture, side)
+    return d_k if d_k != usual else None
 
 
 def fill_layer(layer: Any, parameters: Mapping[str, Any], prefix: str) -> None:

@@ -163,11 +163,15 @@ class CTranslate2Translator(Translator):
         attending = options.print_alignment or options.replace_unk
         words = self.task.target_dictionary
 
-        def hypotheses_of(result: Any) -> List[Dict[str, Any]]:
+        def hypotheses_of(result: Any, bound: int) -> List[Dict[str, Any]]:
             found = []
             for place, pieces in enumerate(result.hypotheses):
                 numbers = numpy.array([words.index(piece) for piece in pieces], dtype=int)
-                one = {"tokens": numbers, "score": result.scores[place]}
+                one = {
+                    "tokens": numbers,
+                    "score": result.scores[place],
+                    "cut": len(pieces) >= bound,
+                }
                 if attending:
                     attention = numpy.array(result.attention[place]).reshape(len(pieces), -1)
                     one["source"] = attention.argmax(1) if len(pieces) else numbers
@@ -186,12 +190,12 @@ class CTranslate2Translator(Translator):
                 length_penalty=options.lenpen,
                 no_repeat_ngram_size=options.no_repeat_ngram_size,
                 max_input_length=0,
-                max_decoding_length=bound + 1,  # with the end of sentence, as fairseq has it
+                max_decoding_length=bound,
                 min_decoding_length=options.min_len,
                 return_scores=True,
                 return_attention=attending,
             )
-            return lambda: [hypotheses_of(result.result()) for result in results]
+            return lambda: [hypotheses_of(result.result(), bound) for result in results]
 
         return start
 

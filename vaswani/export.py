@@ -15,10 +15,18 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
-from vaswani.ctranslate2_spec import QUANTIZATIONS
+from vaswani.ctranslate2_spec import QUANTIZATIONS, import_ctranslate2, refuse_inexpressible
 from vaswani.errors import UserError
 from vaswani.export_folder import EXPORT, EXPORT_VERSION, EXPORTED, TARGETS
-from vaswani.model_folder import CARD, CODES, ModelFolder, check_replaceable, read_folder
+from vaswani.model_folder import (
+    CARD,
+    CODES,
+    CONFIG,
+    ModelFolder,
+    read_folder,
+    write_folder,
+    write_json,
+)
 
 
 class Wanted(NamedTuple):
@@ -65,16 +73,15 @@ def export(wanted: Wanted) -> Path:
             proof fails. Nothing is left then.
     """
     from vaswani.export_text import check_judgeable, proof_text
-    from vaswani.model_folder import write_folder
 
     check_options(wanted)
     path = model_folder(wanted.model)
     folder = read_folder(path)
+    refuse_inexpressible(folder, wanted.to)
     text = proof_text(path, folder, wanted.text, wanted.reference, wanted.lines)
     name = "-".join([path.name, wanted.to, *filter(None, [wanted.quantization])])
     out = Path(wanted.out) if wanted.out else path.with_name(name)
     check_judgeable(folder, wanted.quantization, text)
-    check_replaceable(out, EXPORTED)
 
     def fill(part: Path) -> None:
         prove_and_fill(folder, wanted, text, part, out)
@@ -85,8 +92,6 @@ def export(wanted: Wanted) -> Path:
 
 def check_options(wanted: Wanted) -> None:
     """Raises UserError for a target or a quantization that there is none of."""
-    from vaswani.ctranslate2_spec import import_ctranslate2
-
     if wanted.to not in TARGETS:
         raise UserError(f"--to {wanted.to} is unknown: it may be {' or '.join(TARGETS)}")
     if wanted.quantization and wanted.to != "ctranslate2":
@@ -103,8 +108,6 @@ def check_options(wanted: Wanted) -> None:
 
 def model_folder(name: str) -> Path:
     """The folder of a packed model, which may be a run's."""
-    from vaswani.model_folder import CONFIG
-
     for run_folder in (Path(name), Path("runs") / name):
         is_run = (run_folder / "config.yaml").is_file()
         if is_run and (run_folder / "model" / CONFIG).is_file():
@@ -114,6 +117,7 @@ def model_folder(name: str) -> Path:
 
 def prove_and_fill(folder: ModelFolder, wanted: Wanted, text: Any, part: Path, out: Path) -> None:
     """Write all of an export into a folder aside; UserError where its proof fails."""
+    from vaswani.export_card import export_card
     from vaswani.export_proof import Proof
     from vaswani.fairseq_config import load_plugin
     from vaswani.translator import Translator
@@ -129,9 +133,6 @@ def prove_and_fill(folder: ModelFolder, wanted: Wanted, text: Any, part: Path, o
     proof.compare(theirs, table["generation"])
     proof.tell()
     table["proof"] = proof.table()
-    from vaswani.export_card import export_card
-    from vaswani.model_folder import write_json
-
     write_json(part / EXPORT, table)
     card = export_card(table, out, proof.lines())
     (part / CARD).write_text(card, encoding="utf-8", newline="\n")
@@ -160,10 +161,9 @@ def to_ctranslate2(
     folder: ModelFolder, ours: Any, wanted: Wanted, table: Dict[str, Any], part: Path
 ) -> Any:
     """Write CTranslate2's files; returns what translates with them."""
-    from vaswani.ctranslate2_spec import refuse_inexpressible, write_model
+    from vaswani.ctranslate2_spec import write_model
     from vaswani.ctranslate2_translator import CTranslate2Translator
 
-    refuse_inexpressible(folder.config["architecture"], str(folder.path), "CTranslate2")
     write_model(folder, ours.model.state_dict(), part, wanted.quantization)
     sums = {path.name: "" for path in part.iterdir()}
     made = ModelFolder(part, table, sums, folder.recipe)
@@ -174,11 +174,8 @@ def to_fairseq(
     folder: ModelFolder, ours: Any, wanted: Wanted, table: Dict[str, Any], part: Path
 ) -> Any:
     """Write a checkpoint and dictionaries of fairseq; returns what translates with them."""
-    from vaswani.ctranslate2_spec import refuse_inexpressible
     from vaswani.fairseq_export import FairseqTranslator, write_checkpoint
 
-    where = str(folder.path)
-    refuse_inexpressible(folder.config["architecture"], where, "fairseq's transformer")
     write_checkpoint(folder, ours.model.state_dict(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")

@@ -26,8 +26,9 @@ class Tolerance(NamedTuple):
     bleu: Optional[float] = None
 
 
-#: of float32: the rest is ties, which the last digit decides
-SAME = Tolerance(identical=99.5, score=1e-3)
+#: of float32: the rest is ties, which the last digit decides. (CTranslate2 leaves the end of
+#: sentence out before the first softmax, fairseq after it: scores differ by its probability there.)
+SAME = Tolerance(identical=99.5, score=5e-3)
 #: fairseq's norms have an ε of 1e-5
 NEARLY = Tolerance(identical=99.0, score=1e-2)
 #: another length penalty, or other numbers
@@ -47,6 +48,9 @@ class Output:
     scores: List[float]
     #: of tokens, the end of sentence included
     lengths: List[int]
+    #: which reached the greatest length without an end, where the system tells: CTranslate2 scores
+    #: them without the end that fairseq adds
+    cut: List[bool]
     seconds: float
 
 
@@ -57,7 +61,8 @@ class Row:
     search: str
     sentences: int
     identical: int
-    score_difference: float
+    #: the largest; None: the scores are of two kinds
+    score_difference: Optional[float]
     #: of ours and theirs; without references, of theirs against ours alone
     bleu: Tuple[float, ...]
     speed: float
@@ -76,8 +81,9 @@ class Row:
                 f"{other} of {self.sentences} translations differ, where at least "
                 f"{limit.identical} % have to be the same"
             )
-        if limit.score and not self.score_difference <= limit.score:
-            return f"scores differ by {self.score_difference:.2g}, more than {limit.score:g}"
+        gap = self.score_difference
+        if limit.score and gap is not None and not gap <= limit.score:
+            return f"scores differ by {gap:.2g}, more than {limit.score:g}"
         if limit.bleu and not abs(self.bleu_difference) <= limit.bleu:
             return f"BLEU differs by {self.bleu_difference:+.2f}, more than {limit.bleu}"
         return None
@@ -111,9 +117,14 @@ def translate_all(translator: Any, sentences: List[str], options: SearchOptions)
             found.update(zip(group, search(translator.sample(sources, group)), strict=True))
         seconds = time.perf_counter() - start
     results = [translator.result(s, found.get(n, []), options) for n, s in enumerate(sources)]
-    lengths = [len(found[n][0]["tokens"]) for n in found if found[n]]
-    scores = [result.score if result.score is not None else 0.0 for result in results]
-    return Output([result.text for result in results], scores, lengths, seconds)
+    best = [found[number][0] for number in range(len(sources))]
+    return Output(
+        [result.text for result in results],
+        [float(one["score"]) for one in best],
+        [len(one["tokens"]) for one in best],
+        [bool(one.get("cut")) for one in best],
+        seconds,
+    )
 
 
 class Proof:
@@ -195,16 +206,16 @@ class Proof:
         """One comparison."""
         pairs = list(zip(ours.texts, theirs.texts, strict=True))
         gaps = [abs(a - b) for a, b in zip(ours.scores, theirs.scores, strict=True)]
+        gaps = [gap for gap, cut in zip(gaps, theirs.cut, strict=True) if not cut] or [0.0]
         same = [a == b for a, b in pairs]
-        if tolerance.score is None:  # other rules' scores are of another kind
-            gaps = [gap for gap, ok in zip(gaps, same, strict=True) if ok] or [0.0]
         reference = self.text.reference
         if reference is None:
             scores: Tuple[float, ...] = (bleu(theirs.texts, ours.texts),)
         else:
             scores = (bleu(ours.texts, reference), bleu(theirs.texts, reference))
         speed = ours.seconds / theirs.seconds
-        return Row(name, len(pairs), sum(same), max(gaps), scores, speed, tolerance)
+        gap = None if tolerance is OTHER_RULE else max(gaps)
+        return Row(name, len(pairs), sum(same), gap, scores, speed, tolerance)
 
     # ---- what is said ---------------------------------------------------------------------------
 
@@ -219,9 +230,10 @@ class Proof:
         ]
         for row in self.rows:
             scores = " and ".join(f"{score:.2f}" for score in row.bleu)
+            gap = "–" if row.score_difference is None else f"{row.score_difference:.1e}"
             lines.append(
                 f"{row.search:<{width}}  {row.identical:,} of {row.sentences:,}  "
-                f"{100 * row.identical / row.sentences:6.2f} %  {row.score_difference:8.1e}  "
+                f"{100 * row.identical / row.sentences:6.2f} %  {gap:>8}  "
                 f"{scores}, {row.bleu_difference:+.2f}  {row.speed:.2f} times as fast"
             )
         return lines

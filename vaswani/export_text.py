@@ -27,19 +27,11 @@ def proof_text(
     Raises:
         UserError: there are none, or not as many references.
     """
-    if text is None:
-        if reference:
-            raise UserError("--reference is of --text: give both")
-        sides = run_text(path, folder)
-        if sides is None:
-            raise UserError(
-                f"{path} lies in no run whose text is there: say with --text FILE what to "
-                "translate for the proof (and with --reference FILE its translation)"
-            )
-    else:
-        sides = Path(text), Path(reference) if reference else None
-    source = read_lines(sides[0], lines)
-    meant = read_lines(sides[1], lines) if sides[1] else None
+    if text is None and reference:
+        raise UserError("--reference is of --text: give both")
+    sides = (text, reference) if text else run_text(path, folder)
+    source = read_lines(Path(sides[0]), lines)
+    meant = read_lines(Path(sides[1]), lines) if sides[1] else None
     if meant is not None and len(meant) != len(source):
         raise UserError(
             f"{sides[0]} has {len(source):,} lines and {sides[1]} {len(meant):,}: they are no "
@@ -52,21 +44,26 @@ def proof_text(
     return Text(str(sides[0]), [source[number] for number in kept], references)
 
 
-def run_text(path: Path, folder: ModelFolder) -> Optional[Tuple[Path, Path]]:
-    """The test or validation text, of both sides, of the run that a model folder lies in."""
+def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
+    """The test or validation text, of both sides, of the run that a model folder lies in.
+
+    Raises:
+        UserError: it lies in none, or its text is gone.
+    """
     config = path.absolute().parent / "config.yaml"
-    if not config.is_file():
-        return None
-    data = (read_yaml(config).get("task") or {}).get("data")
-    if not data:
-        return None
-    prepared = Path(str(data).split(":")[0]).parent
-    for place in (prepared, config.parent.parent.parent / prepared):
-        for subset in ("test", "valid"):
-            source, target = (place / "text" / f"{subset}.{lang}" for lang in folder.langs)
-            if source.is_file() and target.is_file():
-                return source, target
-    return None
+    said = read_yaml(config) if config.is_file() else {}
+    data = (said.get("task") or {}).get("data")
+    if data:
+        prepared = Path(str(data).split(":")[0]).parent
+        for place in (prepared, config.parent.parent.parent / prepared):
+            for subset in ("test", "valid"):
+                source, target = (place / "text" / f"{subset}.{lang}" for lang in folder.langs)
+                if source.is_file() and target.is_file():
+                    return str(source), str(target)
+    raise UserError(
+        f"{path} lies in no run whose text is there: say with --text FILE what to translate for "
+        "the proof (and with --reference FILE its translation)"
+    )
 
 
 def read_lines(path: Path, most: int) -> List[str]:

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 from typing import Any, Dict, Mapping, Tuple
 
 from vaswani.convert import to_fairseq
+from vaswani.corpus.bpe import MARK
 from vaswani.ctranslate2_spec import position_table
-from vaswani.model_folder import ModelFolder
+from vaswani.model_folder import CODES, ModelFolder
 from vaswani.search import search_options
 from vaswani.translator import Translator
 
@@ -56,15 +57,36 @@ def configuration(folder: ModelFolder) -> Dict[str, Any]:
     architecture = folder.config["architecture"]
     sections: Dict[str, Any] = {}
     for name, section in vars(FairseqConfig()).items():
-        if hasattr(section, "__dataclass_fields__"):
-            sections[name] = plain(OmegaConf.structured(section))
+        known = hasattr(section, "__dataclass_fields__")
+        sections[name] = plain(OmegaConf.structured(section)) if known else None
     task = plain(OmegaConf.structured(TranslationConfig()))
     limits = {name: architecture[name] for name in ("max_source_positions", "max_target_positions")}
     source, target = folder.langs
     task.update(limits, _name="translation", data="", source_lang=source, target_lang=target)
     generation = {k: v for k, v in folder.config["generation"].items() if k != "length_penalty"}
     sections["generation"].update(generation)
+    sections.update(text_options(folder))
     return {**sections, "task": task, "model": model_options(architecture)}
+
+
+def text_options(folder: ModelFolder) -> Dict[str, Any]:
+    """The sections of tokeniser and BPE, with which fairseq's ``from_pretrained`` takes raw text.
+
+    It puts the codes' path in, if they lie beside the checkpoint.
+    """
+    recipe = folder.recipe
+    moses = {
+        "_name": "moses",
+        "source_lang": recipe.source_lang,
+        "target_lang": recipe.target_lang,
+        "moses_no_dash_splits": not recipe.split_hyphens,
+        "moses_no_escape": False,
+    }
+    bpe = {"_name": "subword_nmt", "bpe_codes": CODES, "bpe_separator": MARK.strip()}
+    return {
+        "tokenizer": moses if recipe.tokeniser == "moses" else None,
+        "bpe": bpe if recipe.bpe else None,
+    }
 
 
 def plain(section: Any) -> Dict[str, Any]:
