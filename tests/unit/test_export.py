@@ -12,8 +12,8 @@ import torch
 
 from tests import exported, packed
 from vaswani import Translator, cli, export_proof, export_text
+from vaswani.ctranslate2_options import check, threads
 from vaswani.ctranslate2_spec import fill_layer, position_table
-from vaswani.ctranslate2_translator import check, threads
 from vaswani.errors import UserError
 from vaswani.export_card import export_card
 from vaswani.export_folder import EXPORTED, read_export, read_model
