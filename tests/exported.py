@@ -18,12 +18,14 @@ from vaswani.packed.text_recipe import TextRecipe
 RECIPE = TextRecipe("en", "de", tokeniser="none", bpe=None)
 
 
-def train(model: VaswaniTransformerModel, known: Dictionary, updates: int = 80) -> None:
+def train(
+    model: VaswaniTransformerModel, known: Dictionary, updates: int = 300, lr: float = 5e-3
+) -> None:
     """Teach a model to copy sentences, and so to end them."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     model.train()
     for _ in range(updates):
-        words = torch.randint(known.nspecial, len(known), (16, int(torch.randint(1, 9, ()))))
+        words = torch.randint(known.nspecial, len(known), (16, int(torch.randint(2, 9, ()))))
         end = words.new_full((16, 1), known.eos())
         source, previous = torch.cat([words, end], 1), torch.cat([end, words], 1)
         logits, _ = model(source, None, previous)
@@ -43,6 +45,7 @@ def pack(folder: Path, search: Any = None, **options: Any) -> Path:
     """
     known = packed.dictionary()
     sizes = {"encoder_embed_dim": 32, "decoder_embed_dim": 32}
+    sizes.update(encoder_layers=1, decoder_layers=1)
     model = small_model(0, task(known, known), **{**sizes, **options})
     train(model, known)
     packed.write(folder, model, RECIPE, known)
@@ -70,7 +73,7 @@ def renew(folder: Path, name: str) -> None:
 def sentences(count: int = 24) -> List[str]:
     """Sentences of the models' words, one of them unknown."""
     rng = random.Random(1)
-    made = [" ".join(rng.choices(packed.WORDS, k=rng.randint(1, 12))) for _ in range(count - 1)]
+    made = [" ".join(rng.choices(packed.WORDS, k=rng.randint(2, 8))) for _ in range(count - 1)]
     return [*made, "the elephant sees 2 ."]
 
 

@@ -12,7 +12,7 @@ import torch
 
 from tests import exported, packed
 from vaswani import Translator, cli
-from vaswani.decoding.ctranslate2_translator import check, threads
+from vaswani.decoding.ctranslate2_options import check, threads
 from vaswani.decoding.search import SearchOptions
 from vaswani.errors import UserError
 from vaswani.exports import export_proof, export_text

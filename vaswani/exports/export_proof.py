@@ -221,22 +221,33 @@ class Proof:
 
     def lines(self) -> List[str]:
         """The table."""
-        against = "BLEU" if self.text.reference else "BLEU against the packed model's"
-        width = max(len(row.search) for row in self.rows)
-        head = f"{'search':<{width}}  identical     score differs by  {against}"
-        lines = [
-            f"{len(self.text.source):,} sentences of {self.text.name}, one thread each, on a CPU:",
-            head,
-        ]
+        bleus = ["BLEU packed", "exported"] if self.text.reference else ["BLEU against packed"]
+        table = [["search", "identical", "", "scores differ by", *bleus, "difference", "speed"]]
         for row in self.rows:
-            scores = " and ".join(f"{score:.2f}" for score in row.bleu)
+            share = 100 * row.identical / row.sentences
             gap = "–" if row.score_difference is None else f"{row.score_difference:.1e}"
-            lines.append(
-                f"{row.search:<{width}}  {row.identical:,} of {row.sentences:,}  "
-                f"{100 * row.identical / row.sentences:6.2f} %  {gap:>8}  "
-                f"{scores}, {row.bleu_difference:+.2f}  {row.speed:.2f} times as fast"
+            table.append(
+                [
+                    row.search,
+                    f"{row.identical:,} of {row.sentences:,}",
+                    f"{share:.2f} %",
+                    gap,
+                    *(f"{score:.2f}" for score in row.bleu),
+                    f"{row.bleu_difference:+.2f}",
+                    f"{row.speed:.2f}x",
+                ]
             )
-        return lines
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return [
+            f"{len(self.text.source):,} sentences of {self.text.name}, one thread each, on a CPU:",
+            *(
+                "  ".join(
+                    cell.rjust(width) if place else cell.ljust(width)
+                    for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+                )
+                for line in table
+            ),
+        ]
 
     def tell(self) -> None:
         """Print the table; UserError where something is beyond its tolerance."""
