@@ -3,7 +3,8 @@
 One file per verb; ``cli.py`` is the way in, and what several verbs share is beside them. What is of
 one subject is in a sub-package: ``corpus`` (text, down to binarised data), ``demo`` (the text that
 it generates), ``planning`` (of trainings and of new experiments), ``configuration`` (experiments,
-checked), ``training``, ``decoding``, ``scoring``, ``packed`` (model folders), ``attention_page``.
+checked), ``training``, ``decoding``, ``scoring``, ``packed`` (model folders), ``exports``,
+``attention_page``.
 
 The package imports ``transformer_plugin`` (and with it torch and fairseq) inside a verb, never at
 import, so that ``vaswani --help`` answers at once.

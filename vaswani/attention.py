@@ -20,8 +20,8 @@ from vaswani.bar import bar
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, read_json, sha256_of
 from vaswani.options import argument, option
-from vaswani.outputs import check_folder, writing
-from vaswani.packed.model_folder import CONFIG, aside, put_in_place, read_folder, write_json
+from vaswani.outputs import aside, check_folder, put_in_place, writing
+from vaswani.packed.model_folder import CONFIG, read_folder, write_json
 
 PAGE, RECORD = "attention.html", "attention.json"
 

@@ -32,6 +32,7 @@ VERBS: Dict[str, Tuple[str, str]] = {
     "score": ("vaswani.score", "BLEU and chrF of translations, with their signatures"),
     "pack": ("vaswani.pack", "a trained model as a folder that translates text anywhere"),
     "translate": ("vaswani.translate", "text in, text out, with a packed model"),
+    "export": ("vaswani.export", "a packed model for CTranslate2 or for fairseq, with proof"),
     "attention": ("vaswani.attention", "where every head of a model looks: a page, and pictures"),
     "reproduce": ("vaswani.reproduce", "a result of the paper from nothing, by the verbs above"),
     "demo-report": (
@@ -100,11 +101,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if hasattr(module, "add_arguments"):
-        module.add_arguments(verb_parser)
-        code = int(module.run(verb_parser.parse_intermixed_args(args.rest)))
-    else:
-        code = int(module.run(parse(verb_parser, module.Options, args.rest)))
+    code = int(module.run(parse(verb_parser, module.Options, args.rest)))
     if sys.stdout is not None:  # a closed one is
         sys.stdout.flush()  # where it fails, it fails here
     return code

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Callable, Iterable, Iterator
 
@@ -92,3 +94,32 @@ def writing(path: Path) -> Iterator[None]:
         else:
             raise
         raise UserError(f"{problem} ({error.strerror}; what was there is as it was)") from None
+
+
+@contextlib.contextmanager
+def aside(folder: Path) -> Iterator[Path]:
+    """An empty folder beside ``folder``, removed at the end if it is still there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+    try:
+        umask = os.umask(0)
+        os.umask(umask)
+        part.chmod(0o777 & ~umask)
+        yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def put_in_place(part: Path, folder: Path) -> None:
+    """Rename ``part`` to ``folder``, whose earlier content is ours and is removed."""
+    if not folder.exists():
+        part.rename(folder)
+        return
+    old = part.with_suffix(".old")
+    folder.rename(old)
+    try:
+        part.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old)

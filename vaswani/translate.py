@@ -6,9 +6,10 @@
     vaswani translate MODEL FILE --output OUT         written aside; the same command continues it
     vaswani translate MODEL FILE --num-shards 4 --shard-id 0 --output OUT.0     and so on; cat OUT.*
 
-MODEL is a folder that 'vaswani pack' made; options not given are those that it was packed with.
-With --nbest N there are N lines for each; --scores and --print-alignment add columns, separated by
-tabs. Text is translated in windows of --buffer-size lines; --workers and shards change nothing.
+MODEL is a folder that 'vaswani pack' made, or 'vaswani export --to ctranslate2'; options not given
+are those that it was packed with. With --nbest N there are N lines for each; --scores and
+--print-alignment add columns, separated by tabs. Text is translated in windows of --buffer-size
+lines; --workers and shards change nothing.
 """
 
 import contextlib
@@ -23,7 +24,8 @@ from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
 from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
 from vaswani.errors import UserError
 from vaswani.options import argument, option
-from vaswani.packed.model_folder import ModelFolder, read_folder
+from vaswani.packed.export_folder import is_export, read_model
+from vaswani.packed.model_folder import ModelFolder
 from vaswani.search_options import BeamOptions
 
 
@@ -58,7 +60,7 @@ class Options(BeamOptions):
 
 def run(options: Options) -> int:
     """Translate what the arguments name."""
-    folder = read_folder(Path(options.model))
+    folder = read_model(Path(options.model))
     search = search_options(folder.config["generation"], options.model).changed(**given(options))
     check(options)
     paths = [Path(name) for name in options.files if name != "-"] if options.files != ["-"] else []
@@ -179,6 +181,15 @@ class Translating:
 
     def load(self) -> None:
         """Load the model."""
+        if is_export(self.folder):
+            from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
+
+            workers = self.options.workers
+            self.translator = CTranslate2Translator(
+                self.folder, self.options.precision, workers=workers
+            )
+            self.translator.starter(self.search)  # which checks them
+            return
         from vaswani.decoding.translator import Translator
         from vaswani.decoding.workers import processes
 
@@ -218,6 +229,8 @@ class Translating:
 
         translator = self.translator
         groups = batches(sources, self.search.max_tokens or translator.batch_tokens)
+        if is_export(self.folder):
+            return dict(translator.find(sources, groups, self.search, progress))
         found: Dict[int, List[Dict[str, Any]]] = {}
         with one_thread() if translator.on_cpu else contextlib.nullcontext():
             if min(self.workers, len(groups)) <= 1:

@@ -94,6 +94,7 @@ PACKAGES = {
     "decoding": {"corpus", "packed"},
     "scoring": {"corpus", "decoding"},
     "planning": {"configuration", "corpus", "packed", "training"},
+    "exports": {"corpus", "decoding", "packed"},
     "attention_page": {"corpus", "decoding", "packed"},
 }
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}

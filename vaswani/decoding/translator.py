@@ -18,7 +18,8 @@ from vaswani.decoding import hypotheses
 from vaswani.decoding.hypotheses import Found, Word
 from vaswani.decoding.search import SearchOptions, search_options
 from vaswani.errors import UserError
-from vaswani.packed.model_folder import CODES, ModelFolder, read_folder
+from vaswani.packed.export_folder import is_export, read_model
+from vaswani.packed.model_folder import CODES, ModelFolder
 from vaswani.packed.text_recipe import SourceText, target_text
 from vaswani.search_options import CPU_BATCH, GPU_BATCH
 
@@ -92,10 +93,14 @@ class Translator:
     ) -> None:
         from vaswani.packed.packed_model import build
 
-        self.folder = folder
-        recipe = folder.recipe
         self.options = search_options(folder.config["generation"], str(folder.path))
         self.task, self.model = build(folder, precision, device)
+        self.prepare_text(folder)
+
+    def prepare_text(self, folder: ModelFolder) -> None:
+        """What it takes to read and to write text as the folder says."""
+        recipe = folder.recipe
+        self.folder = folder
         self.source_text = SourceText(recipe, folder.path / CODES if recipe.bpe else None)
         self.to_text = target_text(recipe)
         self.lock = threading.Lock()
@@ -104,12 +109,17 @@ class Translator:
     def from_pretrained(
         cls, path: Union[str, Path], precision: str = "fp32", device: Optional[str] = None
     ) -> "Translator":
-        """The model in a folder that ``vaswani pack`` made.
+        """The model in a folder that ``vaswani pack`` made, or ``vaswani export --to ctranslate2``.
 
         Raises:
             vaswani.errors.UserError: it is no such folder, or was altered.
         """
-        return cls(read_folder(Path(path)), precision, device)
+        folder = read_model(Path(path))
+        if is_export(folder):
+            from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
+
+            return CTranslate2Translator(folder, precision, device)
+        return cls(folder, precision, device)
 
     def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
         """Translate sentences, one translation for each, in their order.
@@ -150,14 +160,16 @@ class Translator:
     def read(self, line: str) -> Source:
         """Raw text to what the model reads."""
         pieces = self.source_text.pieces(self.source_text.tokens(line)).split()
-        dictionary = self.task.source_dictionary
         too_long = len(pieces) + 1 > self.task.cfg.max_source_positions
-        numbers = None
-        if pieces and not too_long:
-            numbers = dictionary.encode_line(
-                " ".join(pieces), add_if_not_exist=False, append_eos=True
-            ).long()
+        numbers = self.numbered(pieces) if pieces and not too_long else None
         return Source(line, pieces, hypotheses.words_of(pieces), numbers, too_long)
+
+    def numbered(self, pieces: List[str]) -> Any:
+        """The numbers of pieces and of the end of sentence, int64 [S]."""
+        dictionary = self.task.source_dictionary
+        return dictionary.encode_line(
+            " ".join(pieces), add_if_not_exist=False, append_eos=True
+        ).long()
 
     def sample(self, sources: Sequence[Source], numbers: Sequence[int]) -> Dict[str, Any]:
         """A batch as fairseq has it."""

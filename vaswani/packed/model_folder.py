@@ -10,19 +10,16 @@
 Nothing in it is a program or a pickle. All but the model card is checked when it is read.
 """
 
-import contextlib
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any, Callable, Collection, Dict, NamedTuple, Tuple
 
 from vaswani.errors import UserError
 from vaswani.experiment import is_run, run_folders
 from vaswani.files import read_json, sha256_of
-from vaswani.outputs import check_folder, writing
+from vaswani.outputs import aside, check_folder, put_in_place, writing
 from vaswani.packed.text_recipe import TextRecipe, recipe_of
 
 FORMAT, FORMAT_VERSION = "vaswani-transformer", 1
@@ -33,6 +30,8 @@ CONFIG, WEIGHTS, CODES, CARD, SUMS = (
     "README.md",
     "SHA256SUMS",
 )
+#: what 'vaswani export' leaves beside the files of its target
+EXPORT = "vaswani.json"
 #: sections that every config.json has
 SECTIONS = ("architecture", "text", "generation", "origin")
 #: how files end that are pickles, or archives of them
@@ -43,6 +42,17 @@ SHARED = (
     "decoder.embedding.tokens.weight",
     "decoder.output_projection.weight",
 )
+
+
+class Kind(NamedTuple):
+    """A kind of folder: its table, what that says as its format, the command that makes it."""
+
+    table: str
+    format: str
+    command: str
+
+
+PACKED = Kind(CONFIG, FORMAT, "vaswani pack")
 
 
 @dataclass(frozen=True)
@@ -115,6 +125,11 @@ def read_folder(path: Path) -> ModelFolder:
 def read_config(path: Path) -> Dict[str, Any]:
     """config.json of a folder; UserError, as :func:`read_folder`."""
     check_is_folder(path)
+    if (path / EXPORT).is_file():
+        raise UserError(
+            f"{path} was made by 'vaswani export', and is for 'vaswani translate' or its target "
+            "alone: give the model folder that it was made of"
+        )
     if not (path / CONFIG).is_file():
         raise UserError(f"{path} has no {CONFIG}: it is no model folder, or not all of one")
     config = read_json(path / CONFIG)
@@ -163,14 +178,20 @@ def read_sums(path: Path) -> Dict[str, str]:
     return found
 
 
-def refuse_pickles(folder: Path) -> None:
-    """Raises UserError where a folder holds what could run code when it is loaded."""
+def refuse_pickles(folder: Path, known: Collection[str] = ()) -> None:
+    """Raises UserError where a folder holds what could run code when it is loaded.
+
+    Args:
+        folder: looked through
+        known: names that are none, whatever their ends: only their content counts
+    """
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
             continue
         with open(path, "rb") as stream:
             start = stream.read(2)
-        if path.suffix in _PICKLES or start[:1] == b"\x80" and start[1:] in b"\2\3\4\5":
+        named = path.suffix in _PICKLES and path.name not in known
+        if named or start[:1] == b"\x80" and start[1:] in b"\2\3\4\5":
             raise UserError(
                 f"{path} is a pickle, which can run a program when it is loaded, and has no place "
                 "in a model folder: nothing was loaded; remove it if you know where it comes from"
@@ -180,18 +201,19 @@ def refuse_pickles(folder: Path) -> None:
 # ---- writing --------------------------------------------------------------------------------
 
 
-def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED) -> None:
     """Make a model folder: all of it, or nothing. One that was packed before is replaced.
 
     Args:
         folder: where to
         fill: writes everything but the hashes into a folder aside
+        kind: of the folder
 
     Raises:
         UserError: there is something that was not packed, or changed since; the disk is full.
     """
     check_folder(folder.parent)
-    check_replaceable(folder)
+    check_replaceable(folder, kind)
     with writing(folder), aside(folder) as part:
         fill(part)
         names = sorted(path.name for path in part.iterdir())
@@ -202,55 +224,26 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
         put_in_place(part, folder)
 
 
-@contextlib.contextmanager
-def aside(folder: Path) -> Iterator[Path]:
-    """An empty folder beside ``folder``, removed at the end if it is still there."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
-    try:
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o777 & ~umask)
-        yield part
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def put_in_place(part: Path, folder: Path) -> None:
-    """Rename ``part`` to ``folder``, whose earlier content is ours and is removed."""
-    if not folder.exists():
-        part.rename(folder)
-        return
-    old = part.with_suffix(".old")
-    folder.rename(old)
-    try:
-        part.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old)
-
-
-def check_replaceable(folder: Path) -> None:
+def check_replaceable(folder: Path, kind: Kind = PACKED) -> None:
     """Raises UserError unless nothing is at a path, or exactly what was packed there."""
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
-    there = changed_since_packed(folder)
+    there = changed_since_packed(folder, kind)
     if there:
         name, change = next(iter(there.items()))
         raise UserError(
-            f"{folder} is not as 'vaswani pack' leaves a folder ({name} {change}), and would be "
+            f"{folder} is not as '{kind.command}' leaves a folder ({name} {change}), and would be "
             "replaced: give another one with --out, or move it away"
         )
 
 
-def changed_since_packed(folder: Path) -> Dict[str, str]:
+def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
     """What of a folder was not packed, or changed since: by its name, what of it."""
     if folder.is_symlink() or not folder.is_dir():
         return {folder.name: "is no folder"}
-    config = read_json(folder / CONFIG)
-    if config.get("format") != FORMAT or not (folder / SUMS).is_file():
-        return {CONFIG: "is missing, or another's"}
+    table = read_json(folder / kind.table)
+    if table.get("format") != kind.format or not (folder / SUMS).is_file():
+        return {kind.table: "is missing, or another's"}
     sums = read_sums(folder / SUMS)
     found = {}
     for path in sorted(folder.iterdir()):

@@ -1,0 +1,26 @@
+"""A translation service: POST {"sentences": ["…"]} to /translate.
+
+MODEL=runs/demo_en_de/model-ctranslate2 uvicorn service:app
+"""
+
+import os
+
+from fastapi import FastAPI
+from pydantic import BaseModel, Field
+
+from vaswani import Translator
+
+app = FastAPI()
+translator = Translator.from_pretrained(os.environ["MODEL"])
+
+
+class Request(BaseModel):
+    """What is to be translated."""
+
+    sentences: list[str] = Field(max_length=100)
+
+
+@app.post("/translate")
+def translate(request: Request) -> list[str]:
+    """The translations, one for each sentence. FastAPI calls this from its threads."""
+    return [found.text for found in translator.translate(request.sentences)]

@@ -1,0 +1,256 @@
+"""``vaswani export --to ctranslate2`` and ``vaswani translate`` of what it makes."""
+
+import contextlib
+import errno
+import io
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import exported, packed
+from tests.stock import fresh_process
+from vaswani import Translator, cli
+from vaswani.exports import export_proof
+from vaswani.packed.ctranslate2_spec import write_model
+from vaswani.packed.model_folder import read_folder
+
+ctranslate2 = pytest.importorskip(
+    "ctranslate2", reason="the package ctranslate2 is missing: exports to it are NOT tested"
+)
+
+#: min_len is 0 since CTranslate2 leaves the end out before the first softmax, fairseq after it
+SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10, "min_len": 0}
+
+
+def run(*arguments: object) -> int:
+    with fresh_process():
+        return cli.main([str(argument) for argument in arguments])
+
+
+def printed(*arguments: object) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert run("translate", *arguments) == 0
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """A packed model that copies its sentences, more or less."""
+    return exported.pack(tmp_path_factory.mktemp("packed") / "model", SEARCH)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "text"
+    path.write_text("\n".join(exported.sentences()) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def moved(model, text) -> Path:
+    """The same model, exported."""
+    assert run("export", model, "--to", "ctranslate2", "--text", text) == 0
+    return model.with_name("model-ctranslate2")
+
+
+# ---- the model ----------------------------------------------------------------------------------
+
+VARIANTS = {
+    "the paper's": {},
+    "three matrices": {"untie_embeddings": True},
+    "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
+    "tensor2tensor's positions": {"sinusoid_layout": "t2t"},
+    "fairseq's positions and norms": {"sinusoid_layout": "fairseq", "layer_norm_eps": 1e-5},
+    "other depths": {"encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2},
+    "wider heads": {"head_key_dim": 8, "head_value_dim": 8},
+}
+
+
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+def test_every_word_has_our_probability(options, tmp_path):
+    """With the translation given, so that no search is in between."""
+    model = packed.pack(tmp_path / "model", **options).eval()
+    (tmp_path / "out").mkdir()
+    write_model(read_folder(tmp_path / "model"), model.state_dict(), tmp_path / "out", None)
+    theirs = ctranslate2.Translator(str(tmp_path / "out"))
+    sources = ["the house is", "a dog sees the cat ."]
+    targets = ["the cat 1 2", "dog"]
+    scored = theirs.score_batch([s.split() for s in sources], [t.split() for t in targets])
+    words = model.encoder.dictionary
+    for source, target, found in zip(sources, targets, scored, strict=True):
+        read, said = (words.encode_line(line, add_if_not_exist=False) for line in (source, target))
+        previous = torch.cat([said[-1:], said[:-1]]).long()
+        logits, _ = model(read.long()[None], None, previous[None])
+        expected = logits[0].log_softmax(-1).gather(1, said.long()[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(found.log_probs), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind, size", [("int8", 0.5), ("float16", 0.7), ("bfloat16", 0.7)])
+def test_what_is_stored(kind, size, model, moved, text, tmp_path, monkeypatch):
+    arguments = ["--to", "ctranslate2", "--quantization", kind, "--out", tmp_path / "out"]
+    assert run("export", model, *arguments, "--text", text) == 1  # there is no reference
+    copied = tmp_path / "copied"
+    copied.write_text(printed(model, text))
+    # a model that knows little is not to be judged by the last tenth
+    monkeypatch.setitem(export_proof.STORED, kind, export_proof.Tolerance(bleu=20))
+    assert run("export", model, *arguments, "--text", text, "--reference", copied) == 0
+    table = json.loads((tmp_path / "out" / "vaswani.json").read_text())
+    assert table["quantization"] == kind
+    assert [row["tolerance"]["bleu"] for row in table["proof"]["rows"]] == [20, 20]
+    stored, whole = ((folder / "model.bin").stat().st_size for folder in (tmp_path / "out", moved))
+    assert stored < size * whole
+
+
+# ---- translate ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--beam", 1],
+        ["--lenpen", 1.5],
+        ["--print-alignment"],
+        ["--replace-unk"],
+        ["--workers", 3, "--max-tokens", 40],
+    ],
+    ids=lambda options: " ".join(map(str, options)),
+)
+def test_the_same_as_the_packed_model(options, model, moved, text, tmp_path):
+    lines = tmp_path / "lines"
+    lines.write_text(text.read_text() + "\n   \n" + "the " * 80 + "\nthe elephant\n")
+    workers = [] if "--workers" in options else ["--workers", 1]
+    found, expected = (printed(m, lines, *options, *workers) for m in (moved, model))
+    assert found == expected and found.count("\n") >= 28
+
+
+def test_columns_and_bounds(moved, text):
+    rows = printed(moved, text, "--nbest", 3, "--scores").splitlines()
+    scores = [float(row.split("\t")[1]) for row in rows]
+    assert len(rows) == 3 * 24
+    for first in range(0, len(rows), 3):
+        assert scores[first : first + 3] == sorted(scores[first : first + 3], reverse=True)
+        assert len({row.split("\t")[0] for row in rows[first : first + 3]}) == 3
+    bound = ["--max-len-a", 0, "--max-len-b", 3, "--print-alignment"]
+    tokens = [row.split("\t")[2].split() for row in printed(moved, text, *bound).splitlines()]
+    assert max(map(len, tokens)) == 3
+    for line in printed(moved, text, "--no-repeat-ngram-size", 1, *bound[-1:]).splitlines():
+        words = line.split("\t")[2].split()
+        assert len(words) == len(set(words))
+
+
+def test_scores(model, moved, text):
+    found, expected = (
+        [float(line.split("\t")[1]) for line in printed(m, text, "--scores").splitlines()]
+        for m in (moved, model)
+    )
+    assert found == pytest.approx(expected, abs=5e-3)
+
+
+def test_shards_and_a_file(moved, text, tmp_path):
+    whole = printed(moved, text, "--buffer-size", 5)
+    parts = [
+        printed(moved, text, "--buffer-size", 5, "--num-shards", 3, "--shard-id", n)
+        for n in range(3)
+    ]
+    assert "".join(parts) == whole
+    out = tmp_path / "out"
+    for _ in range(2):
+        assert run("translate", moved, text, "--buffer-size", 5, "--output", out) == 0
+        assert out.read_text() == whole
+
+
+def test_in_python_and_from_threads(model, moved):
+    translator = Translator.from_pretrained(moved)
+    sentences = exported.sentences()
+    expected = [one.text for one in Translator.from_pretrained(model).translate(sentences)]
+    assert [one.text for one in translator.translate(sentences)] == expected
+    found = {}
+
+    def work(number):
+        found[number] = translator.translate([sentences[number]])[0].text
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(sentences))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[n] for n in range(len(sentences))] == expected
+    assert translator.translate([]) == [] and translator.translate([""])[0].text == ""
+    with pytest.raises(TypeError, match="takes a list"):
+        translator.translate("the house")
+
+
+def test_neither_torch_nor_fairseq_is_needed(moved):
+    code = (
+        "import sys; sys.modules.update(torch=None, fairseq=None); from vaswani import Translator;"
+        f"print(Translator.from_pretrained({str(moved)!r}).translate(['the house'])[0].text)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == Translator.from_pretrained(moved).translate(["the house"])[0].text
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--length-penalty", "gnmt"], "--length-penalty gnmt cannot be had"),
+        (["--sampling"], "--sampling cannot be had"),
+        (["--unkpen", 2], "--unkpen cannot be had"),
+        (["--precision", "bf16"], "chosen by 'vaswani export --quantization'"),
+        (["--workers", 0], "--workers is 0"),
+        (["--beam", 99], "--beam 99 is more than the 18 types"),
+    ],
+)
+def test_what_it_lacks(options, message, moved, text, tmp_path, capsys):
+    assert run("translate", moved, text, *options, "--output", tmp_path / "out") == 1
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_a_model_that_cannot_be_loaded(moved, tmp_path, capsys):
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(moved, folder)
+    (folder / "model.bin").write_bytes(b"\6\0\0\0junk")
+    exported.renew(folder, "model.bin")
+    (tmp_path / "text").write_text("the house\n")
+    assert run("translate", folder, tmp_path / "text") == 1
+    assert "model.bin: CTranslate2 cannot load it" in capsys.readouterr().err
+
+
+def test_a_proof_that_fails_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):
+    from vaswani.packed import ctranslate2_spec
+
+    original = ctranslate2_spec.position_table
+    monkeypatch.setattr(
+        ctranslate2_spec, "position_table", lambda *given: original(*given).roll(1, 0)
+    )
+    arguments = ["--to", "ctranslate2", "--text", text, "--out", tmp_path / "out"]
+    assert run("export", model, *arguments) == 1
+    assert "fails its proof: greedy:" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):
+    from ctranslate2.specs import model_spec
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(model_spec.ModelSpec, "_serialize", full)
+    arguments = ["--to", "ctranslate2", "--text", text, "--out", tmp_path / "out"]
+    assert run("export", model, *arguments) == 1
+    assert "there is no space left for" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,383 @@
+"""``vaswani export`` without its targets: rules, tolerances, the mapping, what is refused."""
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests import exported, packed
+from vaswani import Translator, cli
+from vaswani.decoding.ctranslate2_options import check, threads
+from vaswani.decoding.search import SearchOptions
+from vaswani.errors import UserError
+from vaswani.exports import export_proof, export_text
+from vaswani.exports.export_card import export_card
+from vaswani.exports.export_proof import NEARLY, OTHER_RULE, SAME, Row, Tolerance, nearest_exponent
+from vaswani.packed.ctranslate2_spec import fill_layer, position_table
+from vaswani.packed.export_folder import EXPORTED, read_export, read_model
+from vaswani.packed.model_folder import read_folder, write_folder
+
+
+@pytest.mark.parametrize("alpha, length", [(0.6, 5.0), (0.6, 14.4), (1.0, 30.0), (0.0, 9.0)])
+def test_the_nearest_exponent_has_the_same_slope(alpha, length):
+    """d log length^λ / d log length = λ is that of the paper's ((5 + length) / 6)^α."""
+    step = 1e-6
+    above, below = (((5 + n) / 6) ** alpha for n in (length + step, length - step))
+    slope = (math.log(above) - math.log(below)) / (
+        math.log(length + step) - math.log(length - step)
+    )
+    assert nearest_exponent(alpha, length) == pytest.approx(slope, abs=1e-6)
+
+
+def row(identical, score, bleu, tolerance, sentences=500):
+    return Row("greedy", sentences, identical, score, bleu, 1.0, tolerance)
+
+
+@pytest.mark.parametrize(
+    "one, problem",
+    [
+        (row(500, 0.0, (30.0, 30.0), SAME), None),
+        (row(498, 1e-3, (30.0, 30.1), SAME), None),
+        (row(497, 1e-3, (30.0, 30.0), SAME), "3 of 500 translations differ"),
+        (row(19, 0.0, (99.0,), SAME, 20), None),  # one tie among few
+        (row(18, 0.0, (99.0,), SAME, 20), "2 of 20 translations differ"),
+        (row(500, 6e-3, (30.0, 30.0), SAME), "scores differ by 0.006, more than 0.005"),
+        (row(500, math.nan, (30.0, 30.0), SAME), "scores differ by nan"),
+        (row(495, 6e-3, (30.0, 30.0), NEARLY), None),
+        (row(100, 9.0, (30.0, 29.6), OTHER_RULE), None),
+        (row(100, 9.0, (30.0, 30.6), OTHER_RULE), "BLEU differs by +0.60, more than 0.5"),
+        (row(100, 9.0, (30.0, 29.7), Tolerance(bleu=0.2)), "BLEU differs by -0.30, more than 0.2"),
+        (row(500, 0.0, (30.0, math.nan), OTHER_RULE), "BLEU differs by"),
+    ],
+)
+def test_tolerances(one, problem):
+    found = one.problem()
+    assert found is None if problem is None else problem in found
+
+
+def test_the_issues_tolerances():
+    assert (SAME.identical, OTHER_RULE.bleu) == (99.5, 0.5)
+    stored = {name: limit.bleu for name, limit in export_proof.STORED.items()}
+    assert stored == {"float16": 0.2, "bfloat16": 0.2, "int8": 0.5}
+
+
+# ---- the mapping to CTranslate2 -----------------------------------------------------------------
+
+
+class Node:
+    """Stands for any part of CTranslate2's specification; remembers what is set."""
+
+    def __init__(self):
+        self.__dict__["parts"] = {}
+        self.__dict__["arrays"] = {}
+
+    def __getattr__(self, name):
+        return self.parts.setdefault(name, Node())
+
+    __getitem__ = __getattr__
+
+    def __setattr__(self, name, value):
+        assert name not in self.arrays
+        self.arrays[name] = value
+
+    def all(self):
+        found = list(self.arrays.values())
+        return found + [one for part in self.parts.values() for one in part.all()]
+
+
+@pytest.mark.parametrize("side, linears", [("encoder", 2), ("decoder", 5)])
+def test_every_parameter_of_a_layer_has_one_place(side, linears, tmp_path):
+    state = packed.pack(tmp_path / "model").state_dict()
+    prefix = f"{side}.layers.1"
+    names = [name for name in state if name.startswith(prefix + ".")]
+    layer = Node()
+    fill_layer(layer, state, prefix)
+    assert sorted(a.shape for a in layer.all()) == sorted(tuple(state[n].shape) for n in names)
+    sums = sorted(float(array.sum()) for array in layer.all())
+    assert sums == pytest.approx(sorted(state[n].sum().item() for n in names), abs=1e-5)
+    attentions = [layer.self_attention, layer.attention]
+    assert sum(len(one.linear.parts) for one in attentions if "linear" in one.parts) == linears
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_positions_become_a_table(learned, tmp_path):
+    options = {f"{side}_learned_pos": learned for side in ("encoder", "decoder")}
+    model = packed.pack(tmp_path / "model", **options)
+    architecture = read_folder(tmp_path / "model").config["architecture"]
+    tokens = torch.arange(4, 4 + 10)[None]
+    for side in ("encoder", "decoder"):
+        table = position_table(model.state_dict(), architecture, side)
+        assert table.shape == (64, 16) and table.dtype == torch.float32
+        embedding = getattr(model, side).embedding.eval()
+        expected = embedding(tokens)[0] - embedding.tokens(tokens)[0] * 4
+        torch.testing.assert_close(table[:10], expected)
+
+
+# ---- a search that CTranslate2 lacks ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"length_penalty": "gnmt"}, "--length-penalty gnmt cannot be had"),
+        ({"sampling": True}, "--sampling cannot be had"),
+        ({"unkpen": 1.0}, "--unkpen cannot be had"),
+        ({"beam": 0}, "--beam is 0"),
+        ({"beam": 19}, "--beam 19 is more than the 18 types"),
+        ({"nbest": 6}, "--nbest 6 asks for more"),
+        ({"lenpen": math.inf}, "--lenpen must be a finite"),
+        ({"max_len_a": -1.0}, "--max-len-a must not be negative"),
+        ({"max_len_b": 0}, "--max-len-b 0 allows fewer words"),
+        ({"max_tokens": 0}, "--max-tokens is 0"),
+    ],
+)
+def test_options_that_cannot_be(options, message):
+    check(SearchOptions(), 18)
+    with pytest.raises(UserError, match=message):
+        check(SearchOptions(**options), 18)
+
+
+def test_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads(None) == 3 and threads(1) == 1
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert threads(None) >= 1
+    with pytest.raises(UserError, match="--workers is 0"):
+        threads(0)
+
+
+# ---- an exported folder -------------------------------------------------------------------------
+
+TABLE = {
+    "format": EXPORTED.format,
+    "format_version": 1,
+    "target": "ctranslate2",
+    "quantization": None,
+    "text": exported.RECIPE.table(),
+    "generation": {"beam": 2},
+    "limits": {"source": 64, "target": 64},
+    "origin": {},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What an export leaves, with nothing in its model."""
+
+    def fill(part):
+        (part / "vaswani.json").write_text(json.dumps(TABLE))
+        for name in ("model.bin", "config.json", "shared_vocabulary.json", "README.md"):
+            (part / name).write_text("{}")
+
+    write_folder(tmp_path / "exported", fill, EXPORTED)
+    return tmp_path / "exported"
+
+
+def remove(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def write(name, data, renewed=False):
+    def written(folder):
+        (folder / name).write_bytes(data)
+        if renewed:
+            exported.renew(folder, name)
+
+    return written
+
+
+def change(**values):
+    return lambda folder: exported.change(folder, "", **values)
+
+
+DAMAGES = {
+    "no model": (remove("model.bin"), "incomplete: model.bin is missing"),
+    "no vocabulary": (remove("shared_vocabulary.json"), "incomplete: shared_vocabulary.json is"),
+    "no hashes": (remove("SHA256SUMS"), "incomplete: SHA256SUMS is missing"),
+    "a bit": (write("model.bin", b"}{"), "model.bin was altered or damaged: its hash"),
+    "another config": (write("config.json", b"{ }"), "config.json was altered or damaged"),
+    "no codes": (change(text={**TABLE["text"], "bpe": "subword_nmt"}), "bpecodes is missing"),
+    "a newer format": (change(format_version=2), "version 2.*reads version 1: get a newer one"),
+    "an older format": (change(format_version=0), "version 0.*: export the model again"),
+    "another's": (change(format="onnx"), "not written by 'vaswani export', or is damaged"),
+    "no JSON": (write("vaswani.json", b"{"), "not written by 'vaswani export', or is damaged"),
+    "no section": (change(text=None), "has no section 'text'"),
+    "a text option": (change(text={"alphabet": "runes"}), "section 'text' was altered"),
+    "a pickle": (write("model.bin", b"\x80\x04.", renewed=True), "model.bin is a pickle"),
+    "a checkpoint": (write("model.pt", b"x"), "model.pt is a pickle"),
+    "fairseq's": (change(target="fairseq"), "was exported to fairseq, whose own commands"),
+}
+
+
+@pytest.mark.parametrize("damage, message", DAMAGES.values(), ids=DAMAGES)
+def test_what_is_not_whole_is_refused(damage, message, folder):
+    assert read_export(folder).langs == ("en", "de")
+    damage(folder)
+    for read in (read_model, Translator.from_pretrained):
+        with pytest.raises(UserError, match=message):
+            read(folder)
+
+
+def test_an_export_is_no_packed_model(folder, capsys):
+    assert cli.main(["attention", str(folder), "the house"]) == 1
+    assert "was made by 'vaswani export'" in capsys.readouterr().err
+    assert cli.main(["export", str(folder), "--to", "fairseq"]) == 1
+    assert "give the model folder that it was made of" in capsys.readouterr().err
+
+
+def test_what_was_exported_is_replaced_and_nothing_else_is(folder, tmp_path):
+    def fill(part):
+        (part / "vaswani.json").write_text(json.dumps(TABLE))
+
+    write_folder(folder, fill, EXPORTED)
+    assert sorted(path.name for path in folder.iterdir()) == ["SHA256SUMS", "vaswani.json"]
+    (folder / "notes").touch()
+    with pytest.raises(UserError, match="not as 'vaswani export' leaves a folder .notes was added"):
+        write_folder(folder, fill, EXPORTED)
+    model = tmp_path / "model"
+    packed.pack(model)
+    with pytest.raises(UserError, match="vaswani.json is missing, or another's"):
+        write_folder(model, fill, EXPORTED)
+    with pytest.raises(UserError, match="not as 'vaswani pack' leaves a folder"):
+        packed.pack(folder)
+
+
+def test_without_the_package(folder, tmp_path, monkeypatch, capsys):
+    """One sentence says how to install it, before anything is done."""
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    packed.pack(tmp_path / "model")
+    (folder / "shared_vocabulary.json").write_text('["<s>", "<pad>", "</s>", "<unk>"]')
+    exported.renew(folder, "shared_vocabulary.json")
+    (tmp_path / "text").write_text("the house\n")
+    for arguments in (
+        ["export", str(tmp_path / "model"), "--to", "ctranslate2"],
+        ["translate", str(folder), str(tmp_path / "text")],
+    ):
+        assert cli.main(arguments) == 1
+        error = capsys.readouterr().err
+        assert "'pip install ctranslate2' installs it" in error and len(error.splitlines()) == 1
+
+
+# ---- the text -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run with a packed model, and its prepared text beside it."""
+    packed.pack(tmp_path / "runs" / "mine" / "model")
+    config = tmp_path / "runs" / "mine" / "config.yaml"
+    config.write_text("task: {data: data/mine/data-bin}\n")
+    text = tmp_path / "data" / "mine" / "text"
+    text.mkdir(parents=True)
+    for subset in ("test", "valid"):
+        (text / f"{subset}.en").write_text(f"the {subset}\n\na house\nthe end\n")
+        (text / f"{subset}.de").write_text("das eine\n\nein Haus\ndas Ende\n")
+    return tmp_path
+
+
+def found(run, text=None, reference=None, lines=0):
+    path = run / "runs" / "mine" / "model"
+    return export_text.proof_text(path, read_folder(path), text, reference, lines)
+
+
+def test_the_text_is_the_runs_test_else_its_validation_text(run, monkeypatch):
+    monkeypatch.chdir("/")  # wherever one is
+    text = found(run)
+    assert text.name.endswith("data/mine/text/test.en")
+    assert text.source == ["the test", "a house", "the end"]
+    assert text.reference == ["das eine", "ein Haus", "das Ende"]
+    assert found(run, lines=3).source == ["the test", "a house"]
+    (run / "data" / "mine" / "text" / "test.de").unlink()
+    assert found(run).source[0] == "the valid"
+    shutil.rmtree(run / "data")
+    with pytest.raises(UserError, match="lies in no run whose text is there: say with --text FILE"):
+        found(run)
+    (run / "runs" / "mine" / "config.yaml").unlink()
+    with pytest.raises(UserError, match="lies in no run"):
+        found(run)
+
+
+@pytest.mark.parametrize(
+    "source, reference, message",
+    [
+        (b"a\nb\n", b"a\n", "text has 2 lines and meant 1"),
+        (b"\n \n", None, "text holds no sentence"),
+        (b"a\0b\n", None, "text has 1 NUL bytes"),
+        (b"a house\n" * 9 + b"a\0b\n", None, "text, line 10, has a NUL byte"),
+        ("Köln\n".encode("latin-1"), None, "line 1: byte 2 is not UTF-8"),
+        (b"a\n", b"\xff\n", "meant, line 1: byte 1 is not UTF-8"),
+        (b"x" * (1 << 20) + b"y\n", None, "line 1, is longer than 1,048,576"),
+        (None, None, "there is no file text"),
+        (b"a\n", None, "judged by its BLEU: give the translation of text with --reference"),
+    ],
+)
+def test_what_is_no_text(source, reference, message, run, monkeypatch, capsys):
+    monkeypatch.chdir(run)
+    arguments = ["export", "mine", "--to", "fairseq", "--text", "text"]
+    if source is not None:
+        Path("text").write_bytes(source)
+    if reference is not None:
+        Path("meant").write_bytes(reference)
+        arguments += ["--reference", "meant"]
+    if "judged" in message:
+        exported.change(run / "runs" / "mine" / "model", "generation", length_penalty="gnmt")
+    before = sorted(run.rglob("*"))
+    assert cli.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1
+    assert sorted(run.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["mine", "--to", "onnx"], "--to onnx is unknown: it may be ctranslate2 or fairseq"),
+        (["mine", "--to", "fairseq", "--quantization", "int8"], "is for --to ctranslate2"),
+        (["mine", "--to", "ctranslate2", "--quantization", "int4"], "int4 is unknown: it may be"),
+        (["mine", "--to", "fairseq", "--lines", "-1"], "--lines is -1"),
+        (["mine", "--to", "fairseq", "--reference", "x"], "--reference is of --text: give both"),
+        (["gone", "--to", "fairseq"], "there is no model folder gone"),
+        (["last.pt", "--to", "fairseq"], "last.pt is a checkpoint and no model folder"),
+        (["mine", "--to", "fairseq", "--out", "data"], "not as 'vaswani export' leaves a folder"),
+    ],
+)
+def test_what_cannot_be_exported(arguments, message, run, monkeypatch, capsys):
+    monkeypatch.chdir(run)
+    (run / "last.pt").write_bytes(b"x")
+    before = sorted(run.rglob("*"))
+    assert cli.main(["export", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1
+    assert sorted(run.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "options, to, message",
+    [
+        ({"head_key_dim": 8}, "ctranslate2", "d_k 8 and d_v 4, but CTranslate2 has one width"),
+        ({"head_key_dim": 8, "head_value_dim": 8}, "fairseq", "both are d_model/h, which is 4"),
+    ],
+)
+def test_heads_that_a_target_lacks(options, to, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", SimpleNamespace())
+    packed.pack(tmp_path / "model", **options)
+    assert cli.main(["export", str(tmp_path / "model"), "--to", to]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_the_card_says_how_to_use_it():
+    text = {**TABLE["text"], "tokeniser": "moses", "bpe": "subword_nmt"}
+    table = {**TABLE, "target": "fairseq", "text": text}
+    table["generation"] = {"beam": 4, "lenpen": 0.6, "length_penalty": "fairseq"}
+    card = export_card(table, Path("a model"), ["greedy 1 of 1"])
+    assert "fairseq-interactive 'a model' --path 'a model'/model.pt --source-lang en" in card
+    assert "--tokenizer moses --moses-no-dash-splits \\\n" in card
+    assert "--bpe subword_nmt --bpe-codes 'a model'/bpecodes" in card
+    assert "--beam 4 --lenpen 0.6\n```" in card and "greedy 1 of 1" in card
+    card = export_card({**TABLE, "quantization": "float16"}, Path("m"), [])
+    assert "for CTranslate2 (float16)" in card and "computes in float32" in card

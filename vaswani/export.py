@@ -1,0 +1,174 @@
+"""Takes a packed model elsewhere, with proof.
+
+    vaswani export MODEL --to ctranslate2                      float32
+    vaswani export MODEL --to ctranslate2 --quantization int8  or float16, bfloat16
+    vaswani export MODEL --to fairseq                          its own transformer, no plugin needed
+
+MODEL is a folder that 'vaswani pack' made, or a run that has one. The same sentences are translated
+both ways, and compared; where they differ by more than a tolerance, nothing is left. They are the
+first --lines of the test text of the model's run (else of its validation text), or of --text.
+"""
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from vaswani.errors import UserError
+from vaswani.experiment import is_run, run_folders
+from vaswani.options import argument, option
+from vaswani.packed.ctranslate2_spec import QUANTIZATIONS, import_ctranslate2, refuse_inexpressible
+from vaswani.packed.export_folder import EXPORT, EXPORT_VERSION, EXPORTED, TARGETS
+from vaswani.packed.model_folder import (
+    CARD,
+    CODES,
+    CONFIG,
+    ModelFolder,
+    read_folder,
+    write_folder,
+    write_json,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The model, where to, and the text of the proof."""
+
+    model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
+    to: str = option(metavar="TARGET", help=" or ".join(TARGETS), required=True)
+    quantization: Optional[str] = option(
+        metavar="KIND", help=f"{', '.join(QUANTIZATIONS)} (float32)"
+    )
+    out: Optional[str] = option(metavar="DIR", help="the folder to make (MODEL-TARGET)")
+    text: Optional[str] = option(metavar="FILE", help="sentences of the proof (the run's test)")
+    reference: Optional[str] = option(metavar="FILE", help="their translations, for BLEU")
+    lines: int = option(500, "of the text (500); 0: all", metavar="N")
+
+
+def run(options: Options) -> int:
+    """Export what the options name."""
+    out = export(options)
+    use = f"vaswani translate {out}" if options.to == "ctranslate2" else f"see {out / CARD}"
+    print(f"{out}: exported; {use}", file=sys.stderr)
+    return 0
+
+
+def export(options: Options) -> Path:
+    """Export a model; returns the folder.
+
+    Raises:
+        UserError: an unknown target, a model that it cannot express, no text for the proof; the
+            proof fails. Nothing is left then.
+    """
+    from vaswani.exports.export_text import check_judgeable, proof_text
+
+    check_options(options)
+    path = model_folder(options.model)
+    folder = read_folder(path)
+    refuse_inexpressible(folder, options.to)
+    text = proof_text(path, folder, options.text, options.reference, options.lines)
+    name = "-".join([path.name, options.to, *filter(None, [options.quantization])])
+    out = Path(options.out) if options.out else path.with_name(name)
+    check_judgeable(folder, options.quantization, text)
+
+    def fill(part: Path) -> None:
+        prove_and_fill(folder, options, text, part, out)
+
+    write_folder(out, fill, EXPORTED)
+    return out
+
+
+def check_options(options: Options) -> None:
+    """Raises UserError for a target or a quantization that there is none of."""
+    if options.to not in TARGETS:
+        raise UserError(f"--to {options.to} is unknown: it may be {' or '.join(TARGETS)}")
+    if options.quantization and options.to != "ctranslate2":
+        raise UserError("--quantization is for --to ctranslate2: fairseq knows none")
+    if options.quantization and options.quantization not in QUANTIZATIONS:
+        raise UserError(
+            f"--quantization {options.quantization} is unknown: it may be "
+            f"{', '.join(QUANTIZATIONS)}"
+        )
+    if options.lines < 0:
+        raise UserError(f"--lines is {options.lines}, but must not be negative (0: all)")
+    if options.to == "ctranslate2":
+        import_ctranslate2()
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a packed model, which may be a run's."""
+    for folder in run_folders(name):
+        if is_run(folder) and (folder / "model" / CONFIG).is_file():
+            return folder / "model"
+    return Path(name)
+
+
+def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path, out: Path) -> None:
+    """Write all of an export into a folder aside; UserError where its proof fails."""
+    from vaswani.configuration.fairseq_config import load_plugin
+    from vaswani.decoding.translator import Translator
+    from vaswani.exports.export_card import export_card
+    from vaswani.exports.export_proof import Proof
+
+    load_plugin()
+    proof = Proof(text, options.to, options.quantization)
+    ours = Translator(folder, device="cpu")
+    proof.translate_ours(ours)
+    table = table_of(folder, options, proof)
+    if folder.recipe.bpe:
+        shutil.copyfile(folder.path / CODES, part / CODES)
+    theirs = TO[options.to](folder, ours, options, table, part)
+    proof.compare(theirs, table["generation"])
+    proof.tell()
+    table["proof"] = proof.table()
+    write_json(part / EXPORT, table)
+    card = export_card(table, out, proof.lines())
+    (part / CARD).write_text(card, encoding="utf-8", newline="\n")
+
+
+def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any]:
+    """vaswani.json, but for the proof."""
+    architecture = folder.config["architecture"]
+    return {
+        "format": EXPORTED.format,
+        "format_version": EXPORT_VERSION,
+        "target": options.to,
+        "quantization": options.quantization,
+        "text": folder.config["text"],
+        "generation": proof.generation(folder.config["generation"]),
+        "limits": {
+            "source": architecture["max_source_positions"],
+            "target": architecture["max_target_positions"],
+        },
+        "origin": {**folder.config["origin"], "packed_config_sha256": folder.sums["config.json"]},
+        "scores": folder.config["scores"],
+    }
+
+
+def to_ctranslate2(
+    folder: ModelFolder, ours: Any, options: Options, table: Dict[str, Any], part: Path
+) -> Any:
+    """Write CTranslate2's files; returns what translates with them."""
+    from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
+    from vaswani.packed.ctranslate2_spec import write_model
+
+    write_model(folder, ours.model.state_dict(), part, options.quantization)
+    sums = {path.name: "" for path in part.iterdir()}
+    made = ModelFolder(part, table, sums, folder.recipe)
+    return CTranslate2Translator(made, device="cpu", workers=1)
+
+
+def to_fairseq(
+    folder: ModelFolder, ours: Any, options: Options, table: Dict[str, Any], part: Path
+) -> Any:
+    """Write a checkpoint and dictionaries of fairseq; returns what translates with them."""
+    from vaswani.exports.fairseq_export import FairseqTranslator, write_checkpoint
+
+    write_checkpoint(folder, ours.model.state_dict(), part)
+    for lang in folder.langs:
+        shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
+    return FairseqTranslator(folder, part)
+
+
+TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq}
