@@ -2,6 +2,7 @@
 
 import json
 import math
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -381,3 +382,29 @@ def test_the_card_says_how_to_use_it():
     assert "--beam 4 --lenpen 0.6\n```" in card and "greedy 1 of 1" in card
     card = export_card({**TABLE, "quantization": "float16"}, Path("m"), [])
     assert "for CTranslate2 (float16)" in card and "computes in float32" in card
+
+
+# ---- the documents ------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_documented_service_is_the_example():
+    example = (ROOT / "examples" / "service" / "service.py").read_text(encoding="utf-8")
+    assert f"```python\n{example}```" in (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+
+
+def test_the_service_answers(tmp_path, monkeypatch):
+    pytest.importorskip("fastapi", reason="fastapi is missing: the example of a service is NOT run")
+    pytest.importorskip("httpx", reason="httpx is missing: the example of a service is NOT run")
+    from fastapi.testclient import TestClient
+
+    packed.pack(tmp_path / "model")
+    monkeypatch.setenv("MODEL", str(tmp_path / "model"))
+    found = runpy.run_path(str(ROOT / "examples" / "service" / "service.py"))
+    client = TestClient(found["app"])
+    said = ["the house", ""]
+    answer = client.post("/translate", json={"sentences": said})
+    expected = [one.text for one in Translator.from_pretrained(tmp_path / "model").translate(said)]
+    assert answer.json() == expected and answer.status_code == 200
+    assert client.post("/translate", json={"sentences": ["a"] * 101}).status_code == 422
