@@ -202,7 +202,7 @@ def configuration(task: str, data: str) -> Any:
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
 
-    from vaswani.configuration.fairseq_config import completed, load_plugin
+    from vaswani.configuration.fairseq_config import load_plugin, with_defaults
 
     load_plugin()
     given = {
@@ -211,7 +211,7 @@ def configuration(task: str, data: str) -> Any:
         "scoring": {"_name": "bleu"},
         "model": {},
     }
-    return completed(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
+    return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
 
 
 def our_model(theirs: Any, task: Any, precision: str) -> Any:

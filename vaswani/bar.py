@@ -51,13 +51,13 @@ class Bar:
         """``tokenise: 12,000 of 40,000 pairs, 3,200 a second, 0:00:08 left``."""
         seconds = max(time.monotonic() - self.begun, 1e-3)
         rate = (self.done - self.first) / seconds
-        said = f"{self.title}: {self.done:,}"
+        message = f"{self.title}: {self.done:,}"
         if self.total:
-            said += f" of {self.total:,}"
-        said += f" {self.unit}, {rate:,.0f} a second"
+            message += f" of {self.total:,}"
+        message += f" {self.unit}, {rate:,.0f} a second"
         if self.total and rate > 0:
-            said += f", {clock((self.total - self.done) / rate)} left"
-        return said
+            message += f", {clock((self.total - self.done) / rate)} left"
+        return message
 
 
 def clock(seconds: float) -> str:

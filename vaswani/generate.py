@@ -151,7 +151,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
         UserError, ConfigError: an option that cannot be.
         CheckpointError: the file is no usable checkpoint.
     """
-    from vaswani.configuration.fairseq_config import completed, load_plugin
+    from vaswani.configuration.fairseq_config import load_plugin, with_defaults
 
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig
@@ -188,7 +188,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     )
     if options.data:
         config.task.data = options.data
-    config = completed(config)
+    config = with_defaults(config)
     if options.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if config.common.cpu else GPU_BATCH
     return config

@@ -1,6 +1,6 @@
 """Text prepared as other text was: with its recipe, its BPE codes and its dictionary.
 
-A trained model knows the pieces of its own codes and dictionary alone. A second test set, or text
+A trained model knows the subwords of its own codes and dictionary alone. A second test set, or text
 to fine-tune on, must be split and numbered by these (fairseq's ``--srcdict``), never by its own.
 """
 
@@ -96,10 +96,10 @@ def recipe_like(name: str, folder: Path, own: Dict[str, Any]) -> Recipe:
     known = {item.name for item in fields(Recipe)} - set(OF_THE_TEXT)
     table = {key: value for key, value in table.items() if key in known}
     langs = (table.get("source_lang"), table.get("target_lang"))
-    asked = tuple(own.get(key) or table.get(key) for key in ("source_lang", "target_lang"))
-    if asked not in (langs, langs[::-1]):
+    languages = tuple(own.get(key) or table.get(key) for key in ("source_lang", "target_lang"))
+    if languages not in (langs, langs[::-1]):
         raise UserError(
-            f"{name} is {langs[0]}-{langs[1]}, and has no codes for {asked[0]}-{asked[1]}"
+            f"{name} is {langs[0]}-{langs[1]}, and has no codes for {languages[0]}-{languages[1]}"
         )
     given = {key: value for key, value in own.items() if value is not None}
     recipe = recipe_from({**table, **given, "like": str(folder)}, f"{where} with the options")

@@ -99,6 +99,6 @@ def next_commands(name: str, path: Path, data: Path, facts: "List[Tuple[str, str
 def tell(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
     """The file's name on stdout; what is in it, and how to go on, on stderr."""
     print(path, flush=True)
-    for what, said in facts:
-        print(f"  {what:<11}{said}", file=sys.stderr)
+    for what, value in facts:
+        print(f"  {what:<11}{value}", file=sys.stderr)
     print("next:", *commands, sep="\n  ", file=sys.stderr)

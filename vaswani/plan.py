@@ -186,7 +186,7 @@ def table(found: Dict[str, Any]) -> str:
     rows = [*batch_rows(found), ("memory", memory_text(found)), *time_rows(found)]
     rows.append(("disk", disk_text(found)))
     head = f"{found['experiment']} on {found['gpus']} GPUs of {found['memory_gb']:g} GB"
-    lines = [f"  {name:<13}{said}" for name, said in rows]
+    lines = [f"  {name:<13}{value}" for name, value in rows]
     return "\n".join([head, *lines, "", found["command"]])
 
 
@@ -247,9 +247,9 @@ def time_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
     rows = [("time", time), ("operations", operations)]
     if size:
         _, hours, stated = PAPER[size]
-        said = (
+        formula = (
             f"{hours} hours × {arithmetic.PAPER_GPUS} P100 × {arithmetic.P100_FLOPS / 1e12} TFLOP/s"
         )
         cost = f"{found['paper_flops']:.1e}"
-        rows.append(("the paper's", f"{said} = {cost} operations; Table 2 has {stated:.1e}"))
+        rows.append(("the paper's", f"{formula} = {cost} operations; Table 2 has {stated:.1e}"))
     return rows

@@ -102,8 +102,8 @@ def job_of(options: Options) -> Job:
     own["like"] = None
     for name, least in (("workers", 1), ("show_dropped", 0)):
         if getattr(options, name) < least:
-            said = f"--{name.replace('_', '-')} is {getattr(options, name)}"
-            raise UserError(f"{said}, but must be at least {least}")
+            problem = f"--{name.replace('_', '-')} is {getattr(options, name)}"
+            raise UserError(f"{problem}, but must be at least {least}")
     workers = affordable(options.workers)
     like = None
     if options.like:

@@ -28,10 +28,10 @@ from vaswani.planning import arithmetic
 from vaswani.results import (
     STAGES,
     Options,
-    Order,
+    Reproduction,
     batch,
     commands,
-    find_order,
+    find_reproduction,
     finished,
     plan_on,
     plan_table,
@@ -54,56 +54,58 @@ def run(options: Options) -> int:
     """Run the stages one after the other, or say what they would be."""
     if options.gpus is not None and options.gpus < 1:
         raise UserError(f"--gpus must be at least 1, not {options.gpus}")
-    order = find_order(options)
-    stages = [stage for stage in STAGES if not (order.row and stage in ("average", "pack"))]
+    target = find_reproduction(options)
+    stages = [stage for stage in STAGES if not (target.row and stage in ("average", "pack"))]
     first = stage_named(options.start, stages) if options.start else 0
-    here = gpus_here(order)
+    here = gpus_here(target)
     if options.dry_run:
-        show(order, stages[first:], options.gpus or here or arithmetic.PAPER_GPUS, here)
+        show(target, stages[first:], options.gpus or here or arithmetic.PAPER_GPUS, here)
         return 0
-    if "train" in stages[first:] and (options.start in STAGES[:3] or not finished(order)):
-        refuse_without_gpus(order, here)
-        if options.start == "train" and not (order.data / "data-bin").is_dir():
-            raise UserError(f"there is no data in {order.data} to train on: leave out --from train")
+    if "train" in stages[first:] and (options.start in STAGES[:3] or not finished(target)):
+        refuse_without_gpus(target, here)
+        if options.start == "train" and not (target.data / "data-bin").is_dir():
+            raise UserError(
+                f"there is no data in {target.data} to train on: leave out --from train"
+            )
     if options.start:
-        set_aside(order, stages[first:])
+        set_aside(target, stages[first:])
     for stage in stages[first:]:
-        code = run_stage(order, stage, options.gpus or here or 1, here)
+        code = run_stage(target, stage, options.gpus or here or 1, here)
         if code:
             return code
-    if order.row:
-        print("\n".join(table_3(order)))
+    if target.row:
+        print("\n".join(table_3(target)))
     return 0
 
 
 # ---- GPUs -----------------------------------------------------------------------------------
 
 
-def gpus_here(order: Order) -> int:
+def gpus_here(target: Reproduction) -> int:
     """The GPUs that this machine shows; none where a CPU was asked for."""
     import torch
 
-    return 0 if on_cpu(order) else torch.cuda.device_count()
+    return 0 if on_cpu(target) else torch.cuda.device_count()
 
 
-def on_cpu(order: Order) -> bool:
+def on_cpu(target: Reproduction) -> bool:
     """Whether ``common.cpu=true`` was given: of itself it is true where there is no GPU."""
-    return any(change.lower() == "common.cpu=true" for change in order.changes)
+    return any(change.lower() == "common.cpu=true" for change in target.changes)
 
 
-def refuse_without_gpus(order: Order, here: int) -> None:
+def refuse_without_gpus(target: Reproduction, here: int) -> None:
     """Raises UserError where the training would take weeks, or needs other machines as well."""
-    asked = order.options.gpus or here
-    if asked > here and here:
+    requested = target.options.gpus or here
+    if requested > here and here:
         raise UserError(
-            f"this machine shows {here} GPUs, not {asked}: prepare and train on several as "
+            f"this machine shows {here} GPUs, not {requested}: prepare and train on several as "
             "docs/training.md says; then the same command with --from average"
         )
-    if here or on_cpu(order):
+    if here or on_cpu(target):
         return
-    found = plan_on(order, order.options.gpus or arithmetic.PAPER_GPUS)
+    found = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
     hours = f"{found['seconds'] / 3600:,.0f} hours on" if found["seconds"] else "long even on"
-    name = order.experiment.replace("_", "-")
+    name = target.experiment.replace("_", "-")
     raise UserError(
         f"there is no GPU here, and this takes {hours} {found['gpus']} of the paper's P100 "
         f"({found['flops']:.1e} operations; --dry-run says more); to see the whole way on a CPU in "
@@ -114,36 +116,36 @@ def refuse_without_gpus(order: Order, here: int) -> None:
 # ---- stages ---------------------------------------------------------------------------------
 
 
-def set_aside(order: Order, stages: List[str]) -> None:
+def set_aside(target: Reproduction, stages: List[str]) -> None:
     """Make the stages be done again. A training is days of work: its folder is kept, renamed."""
-    if "train" in stages and order.run.is_dir():
-        with locked(order.run / ".lock", f"{order.run} is being trained"):
+    if "train" in stages and target.run.is_dir():
+        with locked(target.run / ".lock", f"{target.run} is being trained"):
             number = 1
-            while (aside := order.run.with_name(f"{order.run.name}.{number}")).exists():
+            while (aside := target.run.with_name(f"{target.run.name}.{number}")).exists():
                 number += 1
-            order.run.rename(aside)
-        print(f"{order.run}: set aside as {aside}", file=sys.stderr)
+            target.run.rename(aside)
+        print(f"{target.run}: set aside as {aside}", file=sys.stderr)
     if "generate" in stages:
-        Translations(order.run / "eval", order.subset).forget()
+        Translations(target.run / "eval", target.subset).forget()
 
 
-def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
+def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:
     """One stage; its exit code. What fails has said why."""
     if stage == "plan":
-        if not order.data.joinpath("data-bin").is_dir() and not finished(order):
-            print(plan_table(plan_on(order, gpus)), file=sys.stderr)
+        if not target.data.joinpath("data-bin").is_dir() and not finished(target):
+            print(plan_table(plan_on(target, gpus)), file=sys.stderr)
         return 0
-    if stage == "average" and not order.options.start and is_averaged(order):
-        print(f"{order.checkpoint}: averaged already", file=sys.stderr)
+    if stage == "average" and not target.options.start and is_averaged(target):
+        print(f"{target.checkpoint}: averaged already", file=sys.stderr)
         return 0
-    chosen = batch_of(order, gpus) if stage == "train" else []
-    command = commands(order, chosen, gpus, here)[stage]
+    chosen = batch_of(target, gpus) if stage == "train" else []
+    command = commands(target, chosen, gpus, here)[stage]
     print(f"\n== {stage}: {shlex.join(command)}", file=sys.stderr, flush=True)
     code = run_command([sys.executable, "-m", "vaswani.cli", *command[1:]])
     if code:
         print(
             f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
-            f"{'without --from ' if order.options.start else ''}goes on from there",
+            f"{'without --from ' if target.options.start else ''}goes on from there",
             file=sys.stderr,
         )
     return abs(code)
@@ -163,12 +165,12 @@ def run_command(command: List[str]) -> int:
         raise
 
 
-def is_averaged(order: Order) -> bool:
+def is_averaged(target: Reproduction) -> bool:
     """Whether the average is there, and training has not gone on since."""
     from transformer_plugin.checkpoints import CheckpointError
 
     try:
-        average, last = describe(order.checkpoint), describe(last_checkpoint(order.run))
+        average, last = describe(target.checkpoint), describe(last_checkpoint(target.run))
     except (CheckpointError, UserError):
         return False
     return average.averaged > 0 and average.updates >= last.updates
@@ -177,30 +179,30 @@ def is_averaged(order: Order) -> bool:
 # ---- the plan -------------------------------------------------------------------------------
 
 
-def batch_of(order: Order, gpus: int) -> List[str]:
+def batch_of(target: Reproduction, gpus: int) -> List[str]:
     """Changes that keep the paper's batch on this hardware.
 
     A finished run keeps its own: to score it, no GPU is needed, nor the same.
     """
-    if finished(order):
-        trained = read_yaml(order.run / "config.yaml")
+    if finished(target):
+        trained = read_yaml(target.run / "config.yaml")
         return batch(trained["dataset"]["max_tokens"], trained["optimization"]["update_freq"][0])
-    found = plan_on(order, gpus)
+    found = plan_on(target, gpus)
     print(f"\n{plan_table(found)}", file=sys.stderr)
     return batch(found["max_tokens"], found["update_freq"])
 
 
-def show(order: Order, stages: List[str], gpus: int, here: int) -> None:
+def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
     """Everything that would be done, what it takes, and what to expect of it."""
-    found = plan_on(order, gpus)
-    lines = commands(order, batch(found["max_tokens"], found["update_freq"]), gpus, here)
+    found = plan_on(target, gpus)
+    lines = commands(target, batch(found["max_tokens"], found["update_freq"]), gpus, here)
     if "prepare" in stages:
-        job = prepare.job_of(prepare_options(order))
+        job = prepare.job_of(prepare_options(target))
         key, steps, sources = prepare.plan_stages(job, None)
         with contextlib.redirect_stderr(sys.stdout):
             prepare.show_plan(job, sources, key, steps)
     print(plan_table(found))
-    print("\n".join(expected(order)))
+    print("\n".join(expected(target)))
     print("\nNothing is done now. Without --dry-run:")
     for stage in stages:
         print(f"  {stage:<9} {shlex.join(lines[stage])}")
@@ -208,17 +210,17 @@ def show(order: Order, stages: List[str], gpus: int, here: int) -> None:
         print("where the batch of 'train' is planned once more, from the data that 'prepare' made.")
 
 
-def expected(order: Order) -> List[str]:
+def expected(target: Reproduction) -> List[str]:
     """The paper's figures, and what others report."""
-    if order.row:
-        line = f"perplexity {order.paper['ppl']}, {order.paper['bleu']} BLEU on newstest2013"
-        return [f"expected by Table 3, row {order.row}: {line}, without averaging"]
-    pair = order.config.task.source_lang + "-" + order.config.task.target_lang
+    if target.row:
+        line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"
+        return [f"expected by Table 3, row {target.row}: {line}, without averaging"]
+    pair = target.config.task.source_lang + "-" + target.config.task.target_lang
     figures = published.FIGURES[NEWSTEST2014, pair]
     paper = figures[0]
-    bleu = f"{getattr(paper, order.size)} BLEU on newstest2014 (scored by: {paper.scorer})"
+    bleu = f"{getattr(paper, target.size)} BLEU on newstest2014 (scored by: {paper.scorer})"
     lines = [f"expected by {paper.source}: {bleu}"]
-    others = [getattr(f, order.size) for f in figures if f.scorer == "sacreBLEU"]
+    others = [getattr(f, target.size) for f in figures if f.scorer == "sacreBLEU"]
     others = sorted({str(bleu) for bleu in others if bleu})
     if others:
         lowest, highest = others[0], others[-1]
@@ -230,25 +232,25 @@ def expected(order: Order) -> List[str]:
 # ---- Table 3 --------------------------------------------------------------------------------
 
 
-def table_3(order: Order) -> List[str]:
+def table_3(target: Reproduction) -> List[str]:
     """A row of Table 3 beside the paper's; also left as table3.json.
 
     The paper's BLEU is set beside compound-split BLEU, which is what the authors' script computes.
     """
-    scores = read_json(order.run / "eval" / f"{order.subset}.score.json")
-    validated = [line for line in statistics(order.run / STATISTICS) if "valid_ppl" in line]
+    scores = read_json(target.run / "eval" / f"{target.subset}.score.json")
+    validated = [line for line in statistics(target.run / STATISTICS) if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
     here = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
-    path = order.run / "eval" / "table3.json"
+    path = target.run / "eval" / "table3.json"
     path = output_file(path, ours=lambda there: is_report(there, "paper"))
     with writing(path), atomic_write(path) as stream:
-        report = {"row": order.row, "paper": order.paper, "here": here}
+        report = {"row": target.row, "paper": target.paper, "here": here}
         json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
     known = SENTENCES[NEWSTEST2013]
-    lines = ["", f"{f'Table 3, row {order.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
-    for key, label in (("ppl", "perplexity per BPE piece"), ("bleu", "compound-split BLEU")):
+    lines = ["", f"{f'Table 3, row {target.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
+    for key, label in (("ppl", "perplexity per subword"), ("bleu", "compound-split BLEU")):
         shown = "-" if here[key] is None else f"{here[key]:.2f}"
-        lines.append(f"{label:<44}{order.paper[key]:>7}{shown:>8}")
+        lines.append(f"{label:<44}{target.paper[key]:>7}{shown:>8}")
     if scores["lines"] != known:
         lines.append(f"(on {scores['lines']:,} sentences: newstest2013 has {known:,})")
     return lines

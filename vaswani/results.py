@@ -51,7 +51,7 @@ class Options:
     tokens_per_second: Optional[float] = option(metavar="X", help="for the hours, if known")
 
 
-class Order(NamedTuple):
+class Reproduction(NamedTuple):
     """What is to be reproduced, and where. ``row`` of Table 3, or None for Table 2."""
 
     experiment: str
@@ -82,7 +82,7 @@ class Order(NamedTuple):
 # ---- what is asked for ----------------------------------------------------------------------
 
 
-def find_order(options: Options) -> Order:
+def find_reproduction(options: Options) -> Reproduction:
     """The experiment, the row, the folders and the changes that the arguments name.
 
     Raises:
@@ -112,10 +112,12 @@ def find_order(options: Options) -> Order:
     changes = [f"task.data={data}/data-bin"] if options.data or recipe else []
     changes += [*change, *own]
     config = experiment_config(find_config(name), changes)
-    return Order(name, name.rpartition("_")[2], row, place, data, changes, paper, config, options)
+    return Reproduction(
+        name, name.rpartition("_")[2], row, place, data, changes, paper, config, options
+    )
 
 
-def find_row(name: str, asked: str) -> Tuple[str, str, List[str], Dict[str, Any]]:
+def find_row(name: str, requested: str) -> Tuple[str, str, List[str], Dict[str, Any]]:
     """A row of Table 3: its experiment, its name, its changes, the paper's figures.
 
     The rows "base" and "big" are Table 2's trainings, scored in another way.
@@ -125,10 +127,10 @@ def find_row(name: str, asked: str) -> Tuple[str, str, List[str], Dict[str, Any]
     """
     table = read_rows()
     rows = {spelt(row).lower(): row for row in table["rows"]}
-    row = rows.get(spelt(asked).lower())
+    row = rows.get(spelt(requested).lower())
     if row is None:
         raise UserError(
-            f"Table 3 has no row '{asked}'{nearest(asked, list(table['rows']))}; "
+            f"Table 3 has no row '{requested}'{nearest(requested, list(table['rows']))}; "
             f"rows are {', '.join(table['rows'])}"
         )
     big = table["base"].replace("base", "big")
@@ -159,31 +161,31 @@ def read_rows() -> Dict[str, Any]:
     return table
 
 
-def finished(order: Order) -> bool:
+def finished(target: Reproduction) -> bool:
     """Whether the run has all its updates."""
-    done = read_json(order.run / FINISHED).get("num_updates", 0)
-    return bool(done >= order.config.optimization.max_update)
+    done = read_json(target.run / FINISHED).get("num_updates", 0)
+    return bool(done >= target.config.optimization.max_update)
 
 
 # ---- commands -------------------------------------------------------------------------------
 
 
-def commands(order: Order, chosen: List[str], gpus: int, here: int) -> Dict[str, List[str]]:
+def commands(target: Reproduction, chosen: List[str], gpus: int, here: int) -> Dict[str, List[str]]:
     """Each stage's command line; ``chosen`` is the batch, ``here`` the GPUs of this machine."""
-    train = ["train", order.experiment, *chosen, *order.changes]
-    if order.run != Path("runs") / order.experiment:
-        train.append(f"run={order.run}")
+    train = ["train", target.experiment, *chosen, *target.changes]
+    if target.run != Path("runs") / target.experiment:
+        train.append(f"run={target.run}")
     if gpus < here:
         train.append(f"distributed_training.distributed_world_size={gpus}")
-    run_name, subset = str(order.run), ["--subset", order.subset]
+    run_name, subset = str(target.run), ["--subset", target.subset]
     found = {
-        "plan": ["plan", *words(plan_options(order, gpus))],
-        "prepare": ["prepare", *words(prepare_options(order))],
+        "plan": ["plan", *words(plan_options(target, gpus))],
+        "prepare": ["prepare", *words(prepare_options(target))],
         "train": train,
-        "average": ["average", run_name, "--last", str(LAST[order.size])],
-        "generate": ["generate", str(order.checkpoint), *subset],
+        "average": ["average", run_name, "--last", str(LAST[target.size])],
+        "generate": ["generate", str(target.checkpoint), *subset],
         "score": ["score", run_name, *subset],
-        "pack": ["pack", str(order.checkpoint)],
+        "pack": ["pack", str(target.checkpoint)],
     }
     return {stage: ["vaswani", *command] for stage, command in found.items()}
 
@@ -193,31 +195,31 @@ def batch(max_tokens: int, update_freq: int) -> List[str]:
     return [f"dataset.max_tokens={max_tokens}", f"optimization.update_freq=[{update_freq}]"]
 
 
-def given(order: Order, names: Tuple[str, ...]) -> Dict[str, Any]:
+def given(target: Reproduction, names: Tuple[str, ...]) -> Dict[str, Any]:
     """Those of the options that were given, to hand on."""
-    found = {name: getattr(order.options, name) for name in names}
+    found = {name: getattr(target.options, name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def prepare_options(order: Order) -> prepare.Options:
+def prepare_options(target: Reproduction) -> prepare.Options:
     """Of ``vaswani prepare``."""
-    recipe = order.experiment.rpartition("_")[0]
-    recipe += "" if order.options.recipe == "paper" else f"_{order.options.recipe}"
-    start = "raw" if order.options.start in ("plan", "prepare") else None
+    recipe = target.experiment.rpartition("_")[0]
+    recipe += "" if target.options.recipe == "paper" else f"_{target.options.recipe}"
+    start = "raw" if target.options.start in ("plan", "prepare") else None
     return prepare.Options(
-        name=recipe, out=order.options.data, start=start, **given(order, TO_PREPARE)
+        name=recipe, out=target.options.data, start=start, **given(target, TO_PREPARE)
     )
 
 
-def plan_options(order: Order, gpus: int) -> plan.Options:
+def plan_options(target: Reproduction, gpus: int) -> plan.Options:
     """Of ``vaswani plan``."""
-    hardware = given(order, TO_PLAN)
-    return plan.Options(config=order.experiment, overrides=order.changes, gpus=gpus, **hardware)
+    hardware = given(target, TO_PLAN)
+    return plan.Options(config=target.experiment, overrides=target.changes, gpus=gpus, **hardware)
 
 
-def plan_on(order: Order, gpus: int) -> Dict[str, Any]:
+def plan_on(target: Reproduction, gpus: int) -> Dict[str, Any]:
     """What ``vaswani plan`` finds; of the data where it is there."""
-    return plan.plan(plan_options(order, gpus))
+    return plan.plan(plan_options(target, gpus))
 
 
 def plan_table(found: Dict[str, Any]) -> str:

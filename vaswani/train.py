@@ -40,7 +40,7 @@ from vaswani.training.run_record import (
 )
 
 
-class Order(NamedTuple):
+class Start(NamedTuple):
     """What rank 0 tells the others: whether to train, whether from a checkpoint, and which."""
 
     go: bool
@@ -75,12 +75,15 @@ def run(options: Options) -> int:
 
     launch = find_launch(config, os.environ, torch.cuda.device_count())
     folder = run_folder(config, name, path)
-    asked, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
-    ours = name is not None or asked in (used, Path("checkpoints"))  # the latter: fairseq's default
+    requested, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
+    ours = name is not None or requested in (
+        used,
+        Path("checkpoints"),
+    )  # the latter: fairseq's default
     if launch.rank == 0 and not ours:
         print(
             f"warning: checkpoints go to {used} (run=NAME chooses), not to "
-            f"checkpoint.save_dir={asked}",
+            f"checkpoint.save_dir={requested}",
             file=sys.stderr,
         )
     config.checkpoint.save_dir = str(used)
@@ -114,13 +117,13 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
             restore_file = where_to_go_on(config, folder, resumes)
             if resumes and finished.get("stop") == stop_key(config):
                 if launch.kind in (TORCHRUN, BY_HAND):  # the others wait to hear it
-                    start(config, data, folder, launch, Order(False, resumes))
+                    start(config, data, folder, launch, Start(False, resumes))
                 done = f"{finished['num_updates']:,} updates"
                 print(f"{folder}: already trained, {done}", file=sys.stderr)
                 return
             remove_half_written(folder)
             record(config, data, folder, launch)
-            start(config, data, folder, launch, Order(True, resumes, restore_file))
+            start(config, data, folder, launch, Start(True, resumes, restore_file))
         except (ConfigError, CheckpointError):
             undo()
             raise
@@ -132,14 +135,14 @@ def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
 
     The same command again goes on with what the run has trained since.
     """
-    asked = str(config.checkpoint.restore_file)
+    requested = str(config.checkpoint.restore_file)
     default = last_checkpoint(folder).name
-    if asked != default and resumes and (folder / "config.yaml").is_file():
+    if requested != default and resumes and (folder / "config.yaml").is_file():
         before = read_yaml(folder / "config.yaml").get("checkpoint", {}).get("restore_file")
-        if before == asked:
-            print(f"{folder} was begun from {asked} and goes on from there", file=sys.stderr)
+        if before == requested:
+            print(f"{folder} was begun from {requested} and goes on from there", file=sys.stderr)
             return default
-    return asked
+    return requested
 
 
 def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
@@ -151,7 +154,7 @@ def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
 
 
 def start(
-    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, order: Optional[Order]
+    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, order: Optional[Start]
 ) -> None:
     """Take this process's place in fairseq's training; ``order`` is None but for rank 0."""
     from fairseq.distributed import utils as distributed_utils
@@ -173,7 +176,7 @@ def start(
         raise own_error(failure) from None
 
 
-def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optional[Order]) -> None:
+def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optional[Start]) -> None:
     """One process of the training, with the others if there are any; rank 0 keeps the logs.
 
     Raises:
@@ -204,14 +207,14 @@ def check_agreement(rank: int, data: Dict[str, Any], folder: Path, resumes: bool
     """Raises UserError, in every process, unless all see the same data and the same run."""
     sees = resumes == has_checkpoints(folder)
     # all learn of it, so that none waits for one that is gone
-    said = heard((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
-    for who, sees, files in said:
+    reports = heard((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
+    for who, sees, files in reports:
         if not sees:
             raise UserError(
                 f"process {who} does not see the {folder} of process 0: the machines of a "
                 "training need one folder that all of them share"
             )
-        first = said[0][2]
+        first = reports[0][2]
         differ = [name for name in sorted({*files, *first}) if files.get(name) != first.get(name)]
         if differ:
             raise UserError(

@@ -58,7 +58,7 @@ def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
 @pytest.mark.parametrize("row", TABLE_3["rows"])
 def test_every_row_of_table_3_has_a_command(row):
     figures = TABLE_3["rows"][row]
-    order = results.find_order(reproduce.Options(name="wmt14-en-de-base", row=row))
+    order = results.find_reproduction(reproduce.Options(name="wmt14-en-de-base", row=row))
     found = results.commands(order, [], 8, 8)
     assert (order.paper["ppl"], order.paper["bleu"]) == (figures["ppl"], figures["bleu"])
     assert found["generate"][-2:] == found["score"][-2:] == ["--subset", "valid"]

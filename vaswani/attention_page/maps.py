@@ -37,7 +37,7 @@ KINDS = {
 
 
 class Unit(NamedTuple):
-    """A word, or a piece of one: its label, the numbers of its pieces, whether it is unknown."""
+    """A word or subword: its label, the numbers of its subwords, whether it is unknown."""
 
     text: str
     first: int
@@ -50,7 +50,7 @@ class Side:
     """A sentence that looks or is looked at."""
 
     lang: str
-    #: by the name of the view: its words, its pieces
+    #: by the name of the view: its words, its subwords
     words: List[Unit]
     subwords: List[Unit]
 
@@ -73,7 +73,7 @@ class Attention:
     translated: bool
     #: "source", "target" and "read", as in ``KINDS``
     sides: Dict[str, Side]
-    #: by the kind, numpy [N, H, rows, columns] over pieces; each row sums to 1
+    #: by the kind, numpy [N, H, rows, columns] over subwords; each row sums to 1
     weights: Dict[str, Any]
 
     @property
@@ -98,22 +98,22 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
         UserError: a sentence that is empty, several, too long, or has control characters; more
             weights than ``most``.
     """
-    read = pieces_of(translator, source, "source")
+    read = subwords_of(translator, source, "source")
     known, ours = translator.task.source_dictionary, translator.task.target_dictionary
     tokens = numbers(known, read)
     if target is None:
         answer = best(translator, source)
-        said = [ours[number] for number in answer.tolist()[:-1]]
-        text = translator.to_text(undo(" ".join(said)))
+        target_subwords = [ours[number] for number in answer.tolist()[:-1]]
+        text = translator.to_text(undo(" ".join(target_subwords)))
     else:
-        said, text = pieces_of(translator, target, "target"), target
-        answer = numbers(ours, said)
+        target_subwords, text = subwords_of(translator, target, "target"), target
+        answer = numbers(ours, target_subwords)
     check_number(translator.model, len(tokens), len(answer), most)
     source_lang, target_lang = translator.folder.langs
     sides = {
         "source": side(source_lang, read, known),
-        "target": side(target_lang, said, ours),
-        "read": side(target_lang, said, ours, starts=True),
+        "target": side(target_lang, target_subwords, ours),
+        "read": side(target_lang, target_subwords, ours, starts=True),
     }
     weights = head_weights(translator.model, tokens, answer)
     return Attention(source.strip(), text.strip(), target is None, sides, weights)
@@ -137,8 +137,8 @@ def check_sentence(text: str, name: str) -> None:
             )
 
 
-def pieces_of(translator: Any, text: str, name: str) -> List[str]:
-    """The pieces of the source, or of the target.
+def subwords_of(translator: Any, text: str, name: str) -> List[str]:
+    """The subwords of the source, or of the target.
 
     Raises:
         UserError: it is empty, several sentences, no text, or too long for the model.
@@ -151,20 +151,20 @@ def pieces_of(translator: Any, text: str, name: str) -> List[str]:
         codes = translator.folder.path / "bpecodes" if recipe.bpe else None
         reader = SourceText(recipe, codes)
         limit = translator.task.cfg.max_target_positions
-    pieces: List[str] = reader.pieces(reader.tokens(text)).split()
-    if not pieces:
+    subwords: List[str] = reader.subwords(reader.tokens(text)).split()
+    if not subwords:
         raise UserError(f"the {name} has no words: give a sentence")
-    if len(pieces) + 1 > limit:
+    if len(subwords) + 1 > limit:
         raise UserError(
-            f"the {name} has {len(pieces) + 1:,} pieces with its end, but this model takes "
+            f"the {name} has {len(subwords) + 1:,} subwords with its end, but this model takes "
             f"{limit:,}: give a shorter sentence"
         )
-    return pieces
+    return subwords
 
 
-def numbers(dictionary: Any, pieces: Sequence[str]) -> Any:
-    """The pieces and the end of sentence by their numbers, int64."""
-    line = " ".join(pieces)
+def numbers(dictionary: Any, subwords: Sequence[str]) -> Any:
+    """The subwords and the end of sentence by their numbers, int64."""
+    line = " ".join(subwords)
     return dictionary.encode_line(line, add_if_not_exist=False, append_eos=True).long()
 
 
@@ -175,30 +175,30 @@ def best(translator: Any, source: str) -> Any:
     return found[0][0]["tokens"].cpu().long()
 
 
-def side(lang: str, pieces: Sequence[str], dictionary: Any, starts: bool = False) -> Side:
-    """The words and pieces of a sentence.
+def side(lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = False) -> Side:
+    """The words and subwords of a sentence.
 
     Args:
         lang: its language
-        pieces: without the end of sentence
+        subwords: without the end of sentence
         dictionary: of its language
         starts: it begins with the start symbol, and its end is not read
     """
     skip = 1 if starts else 0
-    unknown = [dictionary.index(piece) == dictionary.unk() for piece in pieces]
-    subwords = [
-        Unit(unescape(piece), n + skip, n + skip, bad)
-        for n, (piece, bad) in enumerate(zip(pieces, unknown, strict=True))
+    unknown = [dictionary.index(subword) == dictionary.unk() for subword in subwords]
+    units = [
+        Unit(unescape(subword), n + skip, n + skip, bad)
+        for n, (subword, bad) in enumerate(zip(subwords, unknown, strict=True))
     ]
     words = []
-    for text, first, last in words_of(pieces):
+    for text, first, last in words_of(subwords):
         bad = any(unknown[first : last + 1])
         words.append(Unit(unescape(text), first + skip, last + skip, bad))
     if starts:
         start = Unit(START, 0, 0)
-        return Side(lang, [start, *words], [start, *subwords])
-    end = Unit(END, len(pieces), len(pieces))
-    return Side(lang, [*words, end], [*subwords, end])
+        return Side(lang, [start, *words], [start, *units])
+    end = Unit(END, len(subwords), len(subwords))
+    return Side(lang, [*words, end], [*units, end])
 
 
 def check_number(model: Any, source: int, target: int, most: int) -> None:
@@ -208,7 +208,7 @@ def check_number(model: Any, source: int, target: int, most: int) -> None:
     count = encoder * source**2 + decoder * (target**2 + target * source)
     if count > most:
         raise UserError(
-            f"a source of {source:,} pieces and a target of {target:,} have {count:,} weights, "
+            f"a source of {source:,} subwords and a target of {target:,} have {count:,} weights, "
             f"but {most:,} are the most that a page can show: give a shorter sentence"
         )
 
@@ -218,7 +218,7 @@ def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
 
     Args:
         model: ours, in evaluation mode
-        source: numbers of the source's pieces and its end, int64 [S]
+        source: numbers of the source's subwords and its end, int64 [S]
         target: the same of the target [T]
 
     Returns:
@@ -246,13 +246,13 @@ def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
 
 
 def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
-    """Weights between words, of those between pieces.
+    """Weights between words, of those between subwords.
 
-    What a word looks at is the mean over its pieces; how much a word is looked at is the sum over
-    its pieces. So each row goes on summing to 1.
+    What a word looks at is the mean over its subwords; how much a word is looked at is the sum over
+    its subwords. So each row goes on summing to 1.
 
     Args:
-        weights: numpy [..., rows, columns] over pieces
+        weights: numpy [..., rows, columns] over subwords
         rows, columns: the words
     """
     import numpy

@@ -9,7 +9,7 @@
 
   // ---- weights ----
 
-  /** All weights of a kind, [layer, head, row, column] over pieces; a byte is 255 times the root. */
+  /** All weights of a kind, [layer, head, row, column] over subwords; a byte is 255 times the root. */
   function weightsOf(kind) {
     if (!kind.table) {
       const bytes = atob(kind.weights);
@@ -19,14 +19,14 @@
     return kind.table;
   }
 
-  /** Words or pieces of a side: [text, first piece, last piece, unknown]. */
+  /** Words or subwords of a side: [text, first subword, last subword, unknown]. */
   const units = (side) => data.sides[side][state.view];
-  const pieces = (side) => data.sides[side].subwords.length;
+  const subwords = (side) => data.sides[side].subwords.length;
 
   /** Weights [row, column] of one head, or the mean of all: rows averaged, columns summed. */
   function gridOf(kind, layer, head) {
     const all = weightsOf(kind);
-    const [height, width] = [pieces(kind.rows), pieces(kind.columns)];
+    const [height, width] = [subwords(kind.rows), subwords(kind.columns)];
     const [rows, columns] = [units(kind.rows), units(kind.columns)];
     const heads = head ? [head - 1] : [...Array(kind.heads).keys()];
     const grid = new Float32Array(rows.length * columns.length);

@@ -20,10 +20,10 @@ def cross_attention(checkpoint: Path, config: Any, source: str, target: str) -> 
     Args:
         checkpoint: a model of this plugin
         config: fairseq's configuration for decoding (``vaswani.generate.generation_config``)
-        source, target: BPE pieces joined by spaces
+        source, target: subwords joined by spaces
 
     Returns:
-        weights [heads, target pieces + end, source pieces + end], and the pieces (target, source)
+        weights [heads, target subwords + end, source subwords + end]; the subwords (target, source)
 
     Raises:
         UserError: the model does not return its heads' weights.
@@ -70,14 +70,14 @@ def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> L
 def draw(
     path: Path,
     weights: Any,
-    pieces: Tuple[List[str], List[str]],
+    subwords: Tuple[List[str], List[str]],
     title: str = "Cross-attention of the last decoder layer",
 ) -> None:
     """Draw the mean over heads, and each head, into a PNG.
 
     Args:
         weights: [heads, rows, columns], each row a distribution over the columns
-        pieces: the labels (of rows, of columns)
+        subwords: the labels (of rows, of columns)
         title: what this is
     """
     import matplotlib
@@ -89,10 +89,10 @@ def draw(
 
     maps = [weights.mean(axis=0), *weights]
     names = ["mean of heads", *(f"head {number}" for number in range(1, len(maps)))]
-    width = max(LEAST, WORD * len(pieces[1]) + 1)
+    width = max(LEAST, WORD * len(subwords[1]) + 1)
     across = max(1, min(len(maps), int(WIDEST / width)))
     down = math.ceil(len(maps) / across)
-    size = width * across, (0.16 * len(pieces[0]) + 1.5) * down + 0.5
+    size = width * across, (0.16 * len(subwords[0]) + 1.5) * down + 0.5
     figure, grid = pyplot.subplots(
         down, across, figsize=size, sharey=True, squeeze=False, layout="constrained"
     )
@@ -101,11 +101,11 @@ def draw(
     for axis, one, name in zip(axes, maps, names, strict=False):
         axis.imshow(one, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
         axis.set_title(name, fontsize=9)
-        axis.set_xticks(range(len(pieces[1])), pieces[1], rotation=90, **words)
+        axis.set_xticks(range(len(subwords[1])), subwords[1], rotation=90, **words)
     for axis in axes[len(maps) :]:
         axis.set_visible(False)
     for axis in grid[:, 0]:
-        axis.set_yticks(range(len(pieces[0])), pieces[0], **words)
+        axis.set_yticks(range(len(subwords[0])), subwords[0], **words)
     figure.suptitle(f"{title} (rows look at columns)")
     dpi = min(DPI, math.sqrt(MOST_DOTS / (size[0] * size[1])))
     with atomic_write(path, "wb") as stream, warnings.catch_warnings():

@@ -142,6 +142,6 @@ def check_packages(config: Any) -> None:
         ),
         f"distributed_training.ddp_backend={backend}": (backend == "fully_sharded", "fairscale"),
     }
-    for option, (asked, package) in needs.items():
-        if asked and importlib.util.find_spec(package) is None:
+    for option, (requested, package) in needs.items():
+        if requested and importlib.util.find_spec(package) is None:
             raise UserError(f"{option} needs the package '{package}': pip install it, or leave it")

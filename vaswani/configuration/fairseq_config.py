@@ -66,7 +66,7 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
         given = OmegaConf.to_container(given)
         check_names(given, where)
         config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)
-        config = completed(config)
+        config = with_defaults(config)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None)
         key = f": {key}" if key else ""
@@ -91,7 +91,7 @@ def refuse_other_tables(table: Dict[str, Any], path: Path) -> None:
                 )
 
 
-def completed(config: Any) -> Any:
+def with_defaults(config: Any) -> Any:
     """The configuration with the defaults of its components, resolved, and our machine's facts."""
     import torch
     from fairseq.dataclass.initialize import add_defaults

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
-from vaswani.corpus import leashed
+from vaswani.corpus import run_with_parent
 from vaswani.corpus.text import count_lines
 from vaswani.environment import plugin_dir
 from vaswani.errors import UserError
@@ -46,7 +46,7 @@ def binarise(
     """
     source_lang, target_lang = langs
     splits = list(splits)
-    command = [sys.executable, leashed.__file__, "fairseq_cli.preprocess"]
+    command = [sys.executable, run_with_parent.__file__, "fairseq_cli.preprocess"]
     command += ["--user-dir", str(plugin_dir()), "--joined-dictionary"]
     command += ["--source-lang", source_lang, "--target-lang", target_lang]
     for split in splits:
@@ -57,7 +57,7 @@ def binarise(
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # closes with this process: see leashed.py
+            stdin=subprocess.PIPE,  # closes with this process: see run_with_parent.py
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -105,7 +105,7 @@ def watch(process: "subprocess.Popen[bytes]", target: Path, progress: Callable[[
 
 
 def expected_bytes(files: Iterable[Path]) -> int:
-    """About how much fairseq will write: two bytes for each piece and each end of a line.
+    """About how much fairseq will write: two bytes for each subword and each end of a line.
 
     (Four, in dictionaries of more than 65,500 types.)
     """
@@ -147,7 +147,7 @@ def read_header(index: Path) -> Tuple[int, int]:
 def unknown(
     folder: Path, langs: Iterable[str], splits: Iterable[str]
 ) -> Dict[str, Tuple[int, int]]:
-    """For each side of each set, ``valid.de``: its unknown pieces, and all (ends not counted)."""
+    """For each side of each set, ``valid.de``: its unknown subwords, and all (ends not counted)."""
     import numpy
 
     source, target = langs
@@ -158,8 +158,8 @@ def unknown(
             kind, _ = read_header(Path(f"{file}.idx"))
             unknowns = others = 0
             with open(f"{file}.bin", "rb") as stream:
-                while len(pieces := numpy.fromfile(stream, NUMBERS[kind], 1 << 22)):
-                    unknowns += int((pieces == UNKNOWN).sum())
-                    others += int((pieces != END).sum())
+                while len(block := numpy.fromfile(stream, NUMBERS[kind], 1 << 22)):
+                    unknowns += int((block == UNKNOWN).sum())
+                    others += int((block != END).sum())
             found[f"{split}.{lang}"] = (unknowns, others)
     return found

@@ -120,8 +120,8 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
                     before=report.seen,
                 )
                 targets = job.pair(out, split)
-                pieces = chunks(pair, limit)
-                report.add(transform(make, pieces, targets, job.workers, bar.update, held))
+                parts = chunks(pair, limit)
+                report.add(transform(make, parts, targets, job.workers, bar.update, held))
             counts[split] = asdict(report)
             if held:
                 counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
@@ -180,11 +180,11 @@ def make_codes(job: Job, out: Path) -> Any:
 
 
 def make_bpe(job: Job, out: Path) -> Any:
-    """The BPE applied, within the limits on pieces."""
+    """The BPE applied, within the limits on subwords."""
 
     def make(split: str) -> Maker:
         limits = job.recipe.limits(split, "bpe")
-        return partial(bpe.Pieces, split, job.folder / "codes", limits)
+        return partial(bpe.Subwords, split, job.folder / "codes", limits)
 
     return each_set(job, job.folder / "tok", out, "apply BPE", make)
 
@@ -210,7 +210,7 @@ def make_data_bin(job: Job, out: Path) -> Any:
             report[f"unknown in {name}"] = unknown
         if unknown > every * MOSTLY_KNOWN:
             print(
-                f"warning: {unknown:,} of the {every:,} pieces of {name} are unknown to the "
+                f"warning: {unknown:,} of the {every:,} subwords of {name} are unknown to the "
                 "dictionary, which is of the training text: is it the same language and alphabet?",
                 file=sys.stderr,
             )

@@ -49,11 +49,11 @@ def check(options: SearchOptions, types: int) -> None:
         )
 
 
-def threads(asked: Optional[int]) -> int:
+def threads(requested: Optional[int]) -> int:
     """How many threads translate: as asked, or OMP_NUM_THREADS, or one a core."""
-    if asked is not None and asked < 1:
-        raise UserError(f"--workers is {asked}, but must be at least 1")
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    if asked is not None:
-        return affordable(asked)
-    return int(said) if said.isdigit() and int(said) else cores()
+    if requested is not None and requested < 1:
+        raise UserError(f"--workers is {requested}, but must be at least 1")
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if requested is not None:
+        return affordable(requested)
+    return int(setting) if setting.isdigit() and int(setting) else cores()

@@ -112,13 +112,13 @@ class CTranslate2Translator(Translator):
         with self.lock:
             return [self.result(s, found.get(n, []), chosen) for n, s in enumerate(sources)]
 
-    def numbered(self, pieces: List[str]) -> Any:
-        """The pieces themselves, and the end of sentence: what a batch is measured by."""
-        return [*pieces, "</s>"]
+    def numbered(self, subwords: List[str]) -> Any:
+        """The subwords themselves, and the end of sentence: what a batch is measured by."""
+        return [*subwords, "</s>"]
 
     def sample(self, sources: Sequence[Source], numbers: Sequence[int]) -> Dict[str, Any]:
-        """A batch of pieces."""
-        return {"pieces": [sources[number].pieces for number in numbers]}
+        """A batch of subwords."""
+        return {"subwords": [sources[number].subwords for number in numbers]}
 
     def searcher(self, options: SearchOptions) -> Callable[[Dict[str, Any]], Found]:
         """As :meth:`vaswani.decoding.translator.Translator.searcher`."""
@@ -164,20 +164,22 @@ class CTranslate2Translator(Translator):
         def hypotheses_of(result: Any, bound: int) -> List[Dict[str, Any]]:
             return [
                 {
-                    "tokens": numpy.array([words.index(piece) for piece in pieces], dtype=int),
+                    "tokens": numpy.array(
+                        [words.index(subword) for subword in subwords], dtype=int
+                    ),
                     "score": score,
-                    "pieces": pieces,
-                    "cut": len(pieces) >= bound,
+                    "subwords": subwords,
+                    "cut": len(subwords) >= bound,
                 }
-                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+                for subwords, score in zip(result.hypotheses, result.scores, strict=True)
             ]
 
         def start(sample: Dict[str, Any]) -> Callable[[], Found]:
-            pieces = sample["pieces"]
-            longest = max(len(one) for one in pieces) + 1
+            subwords = sample["subwords"]
+            longest = max(len(one) for one in subwords) + 1
             bound = min(int(options.max_len_a * longest + options.max_len_b), self.max_target - 1)
             results = self.model.translate_batch(
-                pieces,
+                subwords,
                 asynchronous=True,
                 beam_size=options.beam,
                 num_hypotheses=options.nbest,
@@ -192,38 +194,38 @@ class CTranslate2Translator(Translator):
             def wait() -> Found:
                 found = [hypotheses_of(result.result(), bound) for result in results]
                 if attending:
-                    self.add_attention(pieces, found)
+                    self.add_attention(subwords, found)
                 return found
 
             return wait
 
         return start
 
-    def add_attention(self, pieces: List[List[str]], found: Found) -> None:
-        """Give each hypothesis ``source``: for each of its tokens, the piece most looked at.
+    def add_attention(self, subwords: List[List[str]], found: Found) -> None:
+        """Give each hypothesis ``source``: for each of its tokens, the subword most looked at.
 
         By a pass of its own with the words given: of a beam, CTranslate2 4.8 gives the first word
         the attention of another hypothesis.
 
         Args:
-            pieces: of the sources
+            subwords: of the sources
             found: changed
         """
         import numpy
 
-        rows = [(row, one) for row, best in enumerate(found) for one in best if one["pieces"]]
+        rows = [(row, one) for row, best in enumerate(found) for one in best if one["subwords"]]
         if not rows:
             return
         results = self.model.translate_batch(
-            [pieces[row] for row, _ in rows],
-            target_prefix=[one["pieces"] for _, one in rows],
+            [subwords[row] for row, _ in rows],
+            target_prefix=[one["subwords"] for _, one in rows],
             beam_size=1,
             max_input_length=0,
-            max_decoding_length=max(len(one["pieces"]) for _, one in rows),
+            max_decoding_length=max(len(one["subwords"]) for _, one in rows),
             return_attention=True,
         )
         for (_, one), result in zip(rows, results, strict=True):
-            attention = numpy.array(result.attention[0][: len(one["pieces"])])
+            attention = numpy.array(result.attention[0][: len(one["subwords"])])
             one["source"] = attention.argmax(1)
 
 

@@ -16,28 +16,28 @@ Found = List[List[Dict[str, Any]]]
 
 
 class Word(NamedTuple):
-    """A word of a sentence of pieces: its text, and the numbers of its pieces."""
+    """A word of a sentence of subwords: its text, and the numbers of its subwords."""
 
     text: str
     first: int
     last: int
 
 
-def words_of(pieces: Sequence[str]) -> List[Word]:
-    """The words that pieces make; one that goes on at the end of the sentence ends there."""
+def words_of(subwords: Sequence[str]) -> List[Word]:
+    """The words that subwords make; one that goes on at the end of the sentence ends there."""
     words, first = [], 0
-    for number, piece in enumerate(pieces):
-        if not piece.endswith(MARK.rstrip()) or number == len(pieces) - 1:
-            joined = "".join(p.removesuffix(MARK.rstrip()) for p in pieces[first : number + 1])
+    for number, subword in enumerate(subwords):
+        if not subword.endswith(MARK.rstrip()) or number == len(subwords) - 1:
+            joined = "".join(p.removesuffix(MARK.rstrip()) for p in subwords[first : number + 1])
             words.append(Word(joined, first, number))
             first = number + 1
     return words
 
 
 def add_attention(model: Any, sample: Dict[str, Any], found: Found) -> None:
-    """Give each hypothesis ``source``: for each of its tokens, the piece most looked at [T].
+    """Give each hypothesis ``source``: for each of its tokens, the subword most looked at [T].
 
-    Numbers count the source's pieces from 0, the end of sentence left out.
+    Numbers count the source's subwords from 0, the end of sentence left out.
 
     Args:
         model: ours
@@ -70,45 +70,45 @@ def add_attention(model: Any, sample: Dict[str, Any], found: Found) -> None:
 def aligned_words(
     source: Sequence[Word], target: Sequence[Word], looked_at: Sequence[int]
 ) -> List[Tuple[int, int]]:
-    """Pairs (source word, target word), counted from 0: those of which pieces look at each other.
+    """Pairs (source word, target word), counted from 0: those of which subwords look at each other.
 
     Args:
         source: the source's words
         target: the hypothesis' words
-        looked_at: for each piece of the hypothesis, a piece of the source
+        looked_at: for each subword of the hypothesis, a subword of the source
     """
     word_of = {p: n for n, word in enumerate(source) for p in range(word.first, word.last + 1)}
     return [
         (at, number)
         for number, word in enumerate(target)
-        for at in sorted({word_of[piece] for piece in looked_at[word.first : word.last + 1]})
+        for at in sorted({word_of[subword] for subword in looked_at[word.first : word.last + 1]})
     ]
 
 
 def replace_unknown(
-    pieces: Sequence[str], looked_at: Sequence[int], source: Sequence[Word], unknown: str
+    subwords: Sequence[str], looked_at: Sequence[int], source: Sequence[Word], unknown: str
 ) -> Tuple[List[str], List[int]]:
     """A hypothesis with copies of source words where it says that a word is unknown.
 
-    Several unknown pieces in a row that look at one word are one copy of it.
+    Several unknown subwords in a row that look at one word are one copy of it.
 
     Args:
-        pieces: of the hypothesis
-        looked_at: for each a piece of the source
+        subwords: of the hypothesis
+        looked_at: for each a subword of the source
         source: the source's words
         unknown: the dictionary's symbol
 
     Returns:
-        The pieces, and what they look at.
+        The subwords, and what they look at.
     """
     word_of = {p: word for word in source for p in range(word.first, word.last + 1)}
     kept: List[str] = []
     looks: List[int] = []
     copied = None
-    for piece, at in zip(pieces, looked_at, strict=True):
-        word = word_of.get(at) if piece == unknown else None
+    for subword, at in zip(subwords, looked_at, strict=True):
+        word = word_of.get(at) if subword == unknown else None
         if word is None or word is not copied:
-            kept.append(word.text if word else piece)
+            kept.append(word.text if word else subword)
             looks.append(at)
         copied = word
     return kept, looks

@@ -100,8 +100,8 @@ class TranslatedFile:
 
     def __init__(self, path: Path, key: str, inputs: Sequence[Path]) -> None:
         self.report_file = path.with_name(path.name + ".json")
-        said = read_json(self.report_file)
-        known = (said.get("sha256"), said.get("replaces"))
+        earlier = read_json(self.report_file)
+        known = (earlier.get("sha256"), earlier.get("replaces"))
         self.path = output_file(
             path, inputs, lambda p: sha256_of(p) in known, "translation of 'vaswani translate'"
         )
@@ -143,15 +143,15 @@ class TranslatedFile:
 
     def is_done(self, windows: Windows) -> bool:
         """Whether the file is there, of the same text; reads the text only if it may be."""
-        said = read_json(self.report_file)
-        if said.get("key") != self.key or not self.path.is_file() or not windows.paths:
+        earlier = read_json(self.report_file)
+        if earlier.get("key") != self.key or not self.path.is_file() or not windows.paths:
             return False
-        if said.get("sha256") != sha256_of(self.path):
+        if earlier.get("sha256") != sha256_of(self.path):
             return False
         again = Windows(windows.paths, windows.size, windows.first, windows.last)
         for _ in again:
             pass
-        return bool(said.get("input") == again.digest.hexdigest())
+        return bool(earlier.get("input") == again.digest.hexdigest())
 
     def resume(self, state: Dict[str, Any]) -> None:
         """Go on after the windows that are whole."""

@@ -48,7 +48,7 @@ class Translation:
     source_tokens: List[str]
     #: those of them that the model does not know, or not all of
     unknown: List[str]
-    #: more pieces than the model takes: not translated
+    #: more subwords than the model takes: not translated
     too_long: bool = False
 
     @property
@@ -66,9 +66,9 @@ class Source(NamedTuple):
     """A sentence that is ready to be translated."""
 
     line: str
-    pieces: List[str]
+    subwords: List[str]
     words: List[Word]
-    #: of the pieces and the end of sentence, int64 [S]; None: nothing to translate
+    #: of the subwords and the end of sentence, int64 [S]; None: nothing to translate
     numbers: Any
     too_long: bool
 
@@ -159,16 +159,16 @@ class Translator:
 
     def read(self, line: str) -> Source:
         """Raw text to what the model reads."""
-        pieces = self.source_text.pieces(self.source_text.tokens(line)).split()
-        too_long = len(pieces) + 1 > self.task.cfg.max_source_positions
-        numbers = self.numbered(pieces) if pieces and not too_long else None
-        return Source(line, pieces, hypotheses.words_of(pieces), numbers, too_long)
+        subwords = self.source_text.subwords(self.source_text.tokens(line)).split()
+        too_long = len(subwords) + 1 > self.task.cfg.max_source_positions
+        numbers = self.numbered(subwords) if subwords and not too_long else None
+        return Source(line, subwords, hypotheses.words_of(subwords), numbers, too_long)
 
-    def numbered(self, pieces: List[str]) -> Any:
-        """The numbers of pieces and of the end of sentence, int64 [S]."""
+    def numbered(self, subwords: List[str]) -> Any:
+        """The numbers of subwords and of the end of sentence, int64 [S]."""
         dictionary = self.task.source_dictionary
         return dictionary.encode_line(
-            " ".join(pieces), add_if_not_exist=False, append_eos=True
+            " ".join(subwords), add_if_not_exist=False, append_eos=True
         ).long()
 
     def sample(self, sources: Sequence[Source], numbers: Sequence[int]) -> Dict[str, Any]:
@@ -220,7 +220,9 @@ class Translator:
             word.text
             for word in words
             if dictionary.unk_index
-            in [dictionary.index(piece) for piece in source.pieces[word.first : word.last + 1]]
+            in [
+                dictionary.index(subword) for subword in source.subwords[word.first : word.last + 1]
+            ]
         ]
         return Translation(
             source.line,
@@ -238,18 +240,18 @@ class Translator:
         ends = (dictionary.eos(), dictionary.bos())
         tokens = found["tokens"].tolist()
         kept = [place for place, token in enumerate(tokens) if token not in ends]
-        pieces = [dictionary[tokens[place]] for place in kept]
+        subwords = [dictionary[tokens[place]] for place in kept]
         pairs: List[Tuple[int, int]] = []
         if "source" in found:
             looked_at = [found["source"].tolist()[place] for place in kept]
             if options.replace_unk:
-                pieces, looked_at = hypotheses.replace_unknown(
-                    pieces, looked_at, source.words, dictionary.unk_word
+                subwords, looked_at = hypotheses.replace_unknown(
+                    subwords, looked_at, source.words, dictionary.unk_word
                 )
             if options.print_alignment:
-                words = hypotheses.words_of(pieces)
+                words = hypotheses.words_of(subwords)
                 pairs = hypotheses.aligned_words(source.words, words, looked_at)
-        line = undo(" ".join(pieces))
+        line = undo(" ".join(subwords))
         return Hypothesis(self.to_text(line), float(found["score"]), line.split(), pairs)
 
 

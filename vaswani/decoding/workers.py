@@ -26,7 +26,7 @@ AT_A_TIME = 500
 Hypothesis = Dict[str, Any]
 
 
-def processes(asked: Optional[int], on_cpu: bool) -> int:
+def processes(requested: Optional[int], on_cpu: bool) -> int:
     """How many processes may translate: as asked, or one for each thread that torch would take.
 
     Those are the physical cores that this process may use, or what ``OMP_NUM_THREADS`` says.
@@ -36,13 +36,13 @@ def processes(asked: Optional[int], on_cpu: bool) -> int:
     """
     import torch
 
-    if asked is not None and asked < 1:
-        raise UserError(f"--workers is {asked}, but must be at least 1")
+    if requested is not None and requested < 1:
+        raise UserError(f"--workers is {requested}, but must be at least 1")
     if on_cpu:
-        return torch.get_num_threads() if asked is None else affordable(asked)
-    if asked is not None and asked > 1:
+        return torch.get_num_threads() if requested is None else affordable(requested)
+    if requested is not None and requested > 1:
         raise UserError(
-            f"--workers {asked} is for CPUs: on a GPU one process translates; leave it out, or "
+            f"--workers {requested} is for CPUs: on a GPU one process translates; leave it out, or "
             "hide the GPU (CUDA_VISIBLE_DEVICES=)"
         )
     return 1
@@ -79,7 +79,7 @@ class Workers:
         self.running: Dict[Any, Any] = {}  # the pipe from a process → the process
         self.started = False
         self.found: Dict[int, List[Hypothesis]] = {}  # by sentence, until fairseq asks for it
-        self.said: Set[Tuple[str, str]] = set()  # log messages: each process has the same
+        self.logged: Set[Tuple[str, str]] = set()  # log messages: each process has the same
 
     def __enter__(self) -> "Workers":
         from fairseq import tasks
@@ -179,8 +179,8 @@ class Workers:
             self.progress(len(message))
         elif isinstance(message, logging.LogRecord):
             key = (message.name, message.getMessage())
-            if key not in self.said:
-                self.said.add(key)
+            if key not in self.logged:
+                self.logged.add(key)
                 logging.getLogger(message.name).handle(message)
         else:
             error, trace = message

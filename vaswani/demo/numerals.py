@@ -201,14 +201,14 @@ def clock_words(hour: int, minute: int, language: str) -> str:
     now, following = (hour - 1) % 12 + 1, hour % 12 + 1
     if language == "en":
         text, name = _ENGLISH_CLOCK[minute], names[0]
-        said = [words(number, "en") for number in (now, following)]
+        spoken = [words(number, "en") for number in (now, following)]
     elif language == "de":
         text, name = _GERMAN_CLOCK[minute], names[1]
-        said = [words(number, "de", "n" if not minute else "") for number in (now, following)]
+        spoken = [words(number, "de", "n" if not minute else "") for number in (now, following)]
     else:
         text, name = _FRENCH_CLOCK[minute], names[2]
-        said = [
+        spoken = [
             f"{words(number, 'fr', 'f')} {'heure' if number == 1 else 'heures'}"
             for number in (now, following)
         ]
-    return f"{text.format(h=said[0], n=said[1])} {name}"
+    return f"{text.format(h=spoken[0], n=spoken[1])} {name}"

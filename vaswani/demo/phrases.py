@@ -155,7 +155,9 @@ def _render(pattern: str, language: str, fillings: Dict[str, Filling]) -> Tuple[
     text = text[0].upper() + text[1:]
     ordered = [surfaces[slot] for slot, filling in fillings.items() if filling.value]
     # A number that begins the sentence has become a capital.
-    return text, [said if said in text else said[0].upper() + said[1:] for said in ordered]
+    return text, [
+        phrase if phrase in text else phrase[0].upper() + phrase[1:] for phrase in ordered
+    ]
 
 
 def _make(dice: Dice, part: str, target: str) -> Example:

@@ -157,9 +157,9 @@ def ordinal(dice: Dice, part: str, group: str) -> Filling:
     }
     for case in CASES:
         weak_e = case == "nom" or (case == "acc" and noun.de_gender != "m")
-        said = words_or_digits(number, "de", "" if weak_e else "n")
-        surfaces[f"de:{case}"] = said
-        forms[f"de:{case}"] = f"{ARTICLES[noun.de_gender][case]} {said} {noun.de}"
+        number_words = words_or_digits(number, "de", "" if weak_e else "n")
+        surfaces[f"de:{case}"] = number_words
+        forms[f"de:{case}"] = f"{ARTICLES[noun.de_gender][case]} {number_words} {noun.de}"
     return Filling(forms, surfaces, split.number_key(100 * number))
 
 

@@ -51,8 +51,8 @@ def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
         UserError: it lies in none, or its text is gone.
     """
     config = path.absolute().parent / "config.yaml"
-    said = read_yaml(config) if config.is_file() else {}
-    data = (said.get("task") or {}).get("data")
+    trained = read_yaml(config) if config.is_file() else {}
+    data = (trained.get("task") or {}).get("data")
     if data:
         prepared = Path(str(data).split(":")[0]).parent
         for place in (prepared, config.parent.parent.parent / prepared):

@@ -39,7 +39,7 @@ def text_recipe(
         UserError: words are split, but there are no codes.
     """
     places = [folder.parent, folder] if (folder.parent / "recipe.yaml").is_file() else [folder]
-    said = read_yaml(places[0] / "recipe.yaml") if len(places) > 1 else {}
+    prepared = read_yaml(places[0] / "recipe.yaml") if len(places) > 1 else {}
     sides = [symbols(path) for path in dictionaries]
     codes = Path(told.bpe_codes) if told.bpe_codes else None
     split = next((word for side in sides for word in side if word.endswith(MARK.strip())), None)
@@ -53,17 +53,17 @@ def text_recipe(
             )
     if codes is not None and not codes.is_file():
         raise UserError(f"there are no BPE codes {codes}")
-    tokeniser = told.tokeniser or ("none" if said.get("tokenised") else "moses")
+    tokeniser = told.tokeniser or ("none" if prepared.get("tokenised") else "moses")
     recipe = TextRecipe(
         *langs,
-        normalise=said.get("normalise") or "none",
-        straight_apostrophes=bool(said.get("straight_test_apostrophes")),
+        normalise=prepared.get("normalise") or "none",
+        straight_apostrophes=bool(prepared.get("straight_test_apostrophes")),
         tokeniser=tokeniser,
-        split_hyphens=said.get("split_hyphens", "@-@" in sides[0]),
+        split_hyphens=prepared.get("split_hyphens", "@-@" in sides[0]),
         lowercase=is_lowercase(sides[0]) if told.lowercase is None else told.lowercase,
         bpe="subword_nmt" if codes else None,
     )
-    if not said:
+    if not prepared:
         print(
             f"{folder} has no recipe.yaml: taking the text for {describe(recipe)}", file=sys.stderr
         )
@@ -73,11 +73,11 @@ def text_recipe(
 def describe(recipe: TextRecipe) -> str:
     """A recipe in words."""
     moses = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")
-    said = [moses if recipe.tokeniser == "moses" else "tokens as they come"]
+    prepared = [moses if recipe.tokeniser == "moses" else "tokens as they come"]
     if recipe.lowercase:
-        said.append("in small letters")
-    said.append("split by BPE" if recipe.bpe else "not split by BPE")
-    return ", ".join(said)
+        prepared.append("in small letters")
+    prepared.append("split by BPE" if recipe.bpe else "not split by BPE")
+    return ", ".join(prepared)
 
 
 def symbols(dictionary: Path) -> List[str]:

@@ -46,20 +46,20 @@ def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
 
 def recipe_table(path: Path) -> Dict[str, Any]:
     """What a model folder says of its text, in the keys of a data recipe."""
-    said = read_config(path)["text"]
-    if said["lowercase"]:
+    text = read_config(path)["text"]
+    if text["lowercase"]:
         print(
             f"{path} knows small letters only, which 'vaswani prepare' does not make of others: "
             "give it text in small letters",
             file=sys.stderr,
         )
     return {
-        "source_lang": said["source_lang"],
-        "target_lang": said["target_lang"],
-        "normalise": said["normalise"],
-        "tokenised": said["tokeniser"] == "none",
-        "split_hyphens": said["split_hyphens"],
-        "straight_test_apostrophes": said["straight_apostrophes"],
+        "source_lang": text["source_lang"],
+        "target_lang": text["target_lang"],
+        "normalise": text["normalise"],
+        "tokenised": text["tokeniser"] == "none",
+        "split_hyphens": text["split_hyphens"],
+        "straight_test_apostrophes": text["straight_apostrophes"],
     }
 
 

@@ -78,8 +78,8 @@ def training(config: Dict[str, Any]) -> List[str]:
         ("text", config["text"]),
         ("decoding", config["generation"]),
     ):
-        said = ", ".join(f"{name} {value}" for name, value in table.items() if value is not None)
-        lines.append(f"- {title}: {said}")
+        listed = ", ".join(f"{name} {value}" for name, value in table.items() if value is not None)
+        lines.append(f"- {title}: {listed}")
     return [*lines, ""]
 
 

@@ -48,7 +48,7 @@ def recipe_of(table: Dict[str, Any], where: str) -> TextRecipe:
 
 
 class SourceText:
-    """Raw sentences to pieces. Not for several threads at once.
+    """Raw sentences to subwords. Not for several threads at once.
 
     Args:
         recipe: how
@@ -77,7 +77,7 @@ class SourceText:
         line = self.tokenise(line)
         return line.lower() if self.recipe.lowercase else line
 
-    def pieces(self, tokens: str) -> str:
+    def subwords(self, tokens: str) -> str:
         """Tokens split by the BPE, none of which is read as one of fairseq's symbols."""
         return bpe.spelt_out(self.split(tokens))[0]
 

@@ -10,7 +10,7 @@ from vaswani.planning import arithmetic
 
 #: of the padded tokens of a batch, those that are real on the target side, at WMT's lengths
 REAL_SHARE = 0.87
-#: mean tokens of a WMT14 sentence, supposed 1.1 to 1.2 pieces a word and an EOS, on 116M English
+#: mean tokens of a WMT14 sentence, supposed 1.1 to 1.2 subwords a word and an EOS, on 116M English
 #: and 110M German words in 4.5M pairs (Luong et al., 2015), and on 304M English and 348M French
 #: words in 12M pairs (Sutskever et al., 2014); the vocabularies are the paper's (5.1)
 LENGTHS = {("en", "de"): (30.0, 30.0), ("en", "fr"): (30.0, 34.0)}

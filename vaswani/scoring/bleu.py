@@ -57,10 +57,12 @@ def tokenised_metric() -> Any:
 def multi_bleu(label: str, hypotheses: List[str], references: List[str]) -> Row:
     """What multi-bleu.perl says of tokens separated by spaces, one reference a sentence."""
     metric = tokenised_metric()
-    said, meant = (
+    hypothesis_lines, reference_lines = (
         [line.translate(_KEPT_IN_TOKENS) for line in side] for side in (hypotheses, references)
     )
-    return row(label, metric.corpus_score(said, [meant]), metric.get_signature())
+    return row(
+        label, metric.corpus_score(hypothesis_lines, [reference_lines]), metric.get_signature()
+    )
 
 
 def split_mark(line: str) -> str:
@@ -114,8 +116,10 @@ def compound_split_tokens(hypotheses: List[str], references: List[str]) -> Row:
     """
     refuse_split(hypotheses, "the translations")
     refuse_split(references, "the references")
-    said, meant = ([*map(split_compounds, side)] for side in (hypotheses, references))
-    return multi_bleu("compound-split BLEU", said, meant)
+    split_hypotheses, split_references = (
+        [*map(split_compounds, side)] for side in (hypotheses, references)
+    )
+    return multi_bleu("compound-split BLEU", split_hypotheses, split_references)
 
 
 #: the four variants: key and label by (2018's replacement, straight quotes)
@@ -151,12 +155,15 @@ def compound_split_rows(hypotheses: List[str], references: List[str], lang: str)
     def tokens(lines: List[str]) -> List[str]:
         return [split_compounds(moses(line)) for line in lines]
 
-    said = {False: tokens(hypotheses), True: tokens([*map(replace, hypotheses)])}
-    meant = {False: tokens(references), True: tokens([*map(straight_quotes, references)])}
+    hypothesis_tokens = {False: tokens(hypotheses), True: tokens([*map(replace, hypotheses)])}
+    reference_tokens = {
+        False: tokens(references),
+        True: tokens([*map(straight_quotes, references)]),
+    }
     rows = {}
     for replaced, straight in product((False, True), repeat=2):
         key, label = VARIANTS[replaced, straight]
-        rows[key] = multi_bleu(label, said[replaced], meant[straight])
+        rows[key] = multi_bleu(label, hypothesis_tokens[replaced], reference_tokens[straight])
     return rows
 
 

@@ -64,7 +64,7 @@ def published(test_set: Optional[str], pair: Optional[Tuple[str, str]], lines: i
     return FIGURES.get((test_set, "-".join(pair)), [])
 
 
-def said(figures: List[Figure]) -> List[Dict[str, Any]]:
+def as_json(figures: List[Figure]) -> List[Dict[str, Any]]:
     """The figures for JSON."""
     return [figure._asdict() for figure in figures]
 

@@ -1,7 +1,7 @@
 """What is scored: hypotheses beside references, as text and as tokens; read, checked, refused.
 
 A line of one file belongs to the same line of the other. What would give a figure that means
-something else (references that are tokens, hypotheses in BPE pieces) is refused.
+something else (references that are tokens, hypotheses in BPE subwords) is refused.
 """
 
 import re
@@ -31,7 +31,7 @@ class Sides:
     references: List[str]
     files: Tuple[Path, Path]
 
-    def said(self) -> Dict[str, Any]:
+    def fingerprints(self) -> Dict[str, Any]:
         """The two files and their fingerprints."""
         return {
             name: {"file": str(path), "sha256": sha256_of(path)}
@@ -41,11 +41,11 @@ class Sides:
     def without_output(self) -> List[int]:
         """Line numbers from 1 of empty hypotheses whose reference says something."""
         rows = zip(self.hypotheses, self.references, strict=True)
-        return [n for n, (said, meant) in enumerate(rows, 1) if meant.strip() and not said.strip()]
+        return [n for n, (hyp, ref) in enumerate(rows, 1) if ref.strip() and not hyp.strip()]
 
 
 @dataclass(frozen=True)
-class Material:
+class ScoreInput:
     """All there is to score of one system.
 
     ``text``: as it is written, detokenised. ``tokens``: as the system made them. One may lack.
@@ -76,7 +76,7 @@ class Material:
         return sides
 
 
-def of_run(name: str, subset: str) -> Material:
+def of_run(name: str, subset: str) -> ScoreInput:
     """A run's translations beside the references that ``vaswani prepare`` kept.
 
     Raises:
@@ -103,7 +103,7 @@ def of_run(name: str, subset: str) -> Material:
             raise UserError(f"{data / 'recipe.yaml'} has no '{key}': run 'vaswani prepare' again")
     target = f"{subset}.{recipe['target_lang']}"
     wmt = recipe.get("archives") == "wmt14"
-    return Material(
+    return ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
         text=None if recipe["tokenised"] else read_text(made, data / "text" / target),
         tokens=read_sides(tokens, data / "tok" / target),
@@ -120,7 +120,7 @@ def of_files(
     pair: Optional[str],
     test_set: Optional[str],
     tokenised: bool,
-) -> Material:
+) -> ScoreInput:
     """A file of translations beside its references, which may be a test set of sacreBLEU's.
 
     Raises:
@@ -137,7 +137,7 @@ def of_files(
             raise UserError("a test set's references are no tokens: leave out --tokenised")
         if references is None:
             raise UserError("--tokenised needs --references FILE, tokens as well")
-        return Material(out, tokens=read_sides(hypotheses, references), pair=langs)
+        return ScoreInput(out, tokens=read_sides(hypotheses, references), pair=langs)
     named: Dict[str, str] = {}
     if references is None:
         assert test_set and pair, "one of the two is given"
@@ -146,7 +146,7 @@ def of_files(
     text = read_text(hypotheses, references)
     # not of a run, which detokenises: there a mark is a slip of the model in one sentence
     refuse_split(text.hypotheses, str(hypotheses))
-    return Material(out, text=text, pair=langs, test_set=test_set, signature=named)
+    return ScoreInput(out, text=text, pair=langs, test_set=test_set, signature=named)
 
 
 def languages(pair: str) -> Tuple[str, str]:
@@ -199,15 +199,15 @@ def read_sides(hypotheses: Path, references: Path) -> Sides:
     Raises:
         UserError: a file is missing or empty, the counts differ, or BPE was not undone.
     """
-    said, meant = sentences(hypotheses), sentences(references)
-    if len(said) != len(meant):
+    lines, reference_lines = sentences(hypotheses), sentences(references)
+    if len(lines) != len(reference_lines):
         raise UserError(
-            f"{hypotheses} has {len(said):,} lines and {references} has {len(meant):,}: every "
+            f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: every "
             "reference needs its translation in the same line"
         )
-    refuse_bpe(said, hypotheses, "translations")
-    refuse_bpe(meant, references, "references")
-    return Sides(said, meant, (hypotheses, references))
+    refuse_bpe(lines, hypotheses, "translations")
+    refuse_bpe(reference_lines, references, "references")
+    return Sides(lines, reference_lines, (hypotheses, references))
 
 
 def sentences(path: Path) -> List[str]:
@@ -232,11 +232,11 @@ def first(lines: List[str], test: Callable[[str], Any]) -> int:
 
 
 def refuse_bpe(lines: List[str], path: Path, what: str) -> None:
-    """Raises UserError where pieces of BPE are not joined again."""
+    """Raises UserError where subwords of BPE are not joined again."""
     number = first(lines, _BPE_MARK.search)
     if number:
         raise UserError(
-            f"{path}, line {number:,}, holds BPE's mark '@@': join the pieces of the {what} first "
+            f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords of the {what} first "
             "(fairseq-generate --remove-bpe, or sed -E 's/@@( |$)//g')"
         )
 

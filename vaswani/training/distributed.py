@@ -48,12 +48,12 @@ def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
     """
     check_update_freq(config.optimization.update_freq)
     gpus = 0 if config.common.cpu else gpus
-    asked = config.distributed_training
-    if asked.distributed_init_method:
-        return by_hand(asked, gpus)
+    given = config.distributed_training
+    if given.distributed_init_method:
+        return by_hand(given, gpus)
     if environ.get("RANK") or environ.get("WORLD_SIZE"):
         return from_torchrun(environ, gpus)
-    return from_this_machine(asked, gpus)
+    return from_this_machine(given, gpus)
 
 
 def check_update_freq(frequencies: Sequence[int]) -> None:
@@ -65,9 +65,9 @@ def check_update_freq(frequencies: Sequence[int]) -> None:
         )
 
 
-def by_hand(asked: Any, gpus: int) -> Launch:
+def by_hand(given: Any, gpus: int) -> Launch:
     """fairseq's settings as they were given; without a GPU the two that work there."""
-    world_size, rank = asked.distributed_world_size, asked.distributed_rank or 0
+    world_size, rank = given.distributed_world_size, given.distributed_rank or 0
     if not 0 <= rank < world_size:
         raise UserError(
             f"distributed_training.distributed_rank is {rank}, but of {world_size} processes "
@@ -114,9 +114,9 @@ def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
     return Launch(TORCHRUN, rank, world_size, section)
 
 
-def from_this_machine(asked: Any, gpus: int) -> Launch:
+def from_this_machine(given: Any, gpus: int) -> Launch:
     """One process for each GPU, started by fairseq; on a CPU one process."""
-    world_size = asked.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
+    world_size = given.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
     if gpus and world_size > gpus:
         raise UserError(
             f"distributed_training.distributed_world_size is {world_size}, but this machine shows "
@@ -124,7 +124,7 @@ def from_this_machine(asked: Any, gpus: int) -> Launch:
         )
     if not gpus or world_size == 1:
         # the second one too defaults to the number of GPUs: both alike, nobody asked for processes
-        if world_size > 1 and world_size != asked.distributed_num_procs:
+        if world_size > 1 and world_size != given.distributed_num_procs:
             raise UserError(
                 f"distributed_training.distributed_world_size is {world_size}, but without GPUs "
                 f"processes are started with torchrun: PROCESSES={world_size} scripts/train.sh "

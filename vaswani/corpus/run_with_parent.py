@@ -1,6 +1,8 @@
 """Runs a module as ``python -m`` would, until whoever started it is gone.
 
-    python …/leashed.py MODULE [ARGUMENT …]       in a session of its own, a pipe as standard input
+    python …/run_with_parent.py MODULE [ARGUMENT …]
+
+in a session of its own, with a pipe as standard input.
 
 When the pipe closes, which it does however the other end died, this process and its own workers
 are killed: nothing is left behind that would write into the files of the next run.
@@ -22,7 +24,7 @@ def end_with_parent() -> None:
 
 if __name__ == "__main__":
     if os.getpgrp() != os.getpid():
-        sys.exit("leashed: to be started in a session of its own")
+        sys.exit("run_with_parent: to be started in a session of its own")
     threading.Thread(target=end_with_parent, daemon=True).start()
     del sys.argv[0], sys.path[0]  # the path's first is this folder, whose files are not for others
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
