@@ -118,7 +118,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, www: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.www, self.ranges = www, True
-        self.asked: List[Tuple[str, Optional[str]]] = []
+        self.requested: List[Tuple[str, Optional[str]]] = []
         self.faults: Dict[str, List[str]] = {}
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -140,7 +140,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # noqa: N802  (the name is http.server's)
         name = self.path.rpartition("/")[2]
         wanted = self.headers.get("Range")
-        self.server.asked.append((name, wanted))
+        self.server.requested.append((name, wanted))
         faults = self.server.faults.get(name)
         fault = faults.pop(0) if faults else ""
         path = self.server.www / self.path.lstrip("/")

@@ -11,7 +11,7 @@ class Ended(NamedTuple):
     """The exit code (negative: the signal), and stderr."""
 
     code: int
-    said: str
+    message: str
 
 
 def vaswani(arguments: List[str], before: Callable[[], object]) -> Ended:
@@ -35,8 +35,8 @@ def vaswani(arguments: List[str], before: Callable[[], object]) -> Ended:
             os._exit(code)
     os.close(into)
     with open(out, encoding="utf-8") as stream:
-        said = stream.read()
-    return Ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said)
+        message = stream.read()
+    return Ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), message)
 
 
 def small_files(size: int) -> None:

@@ -54,23 +54,23 @@ def kill(process: "subprocess.Popen[str]") -> None:
 
 def finish(*processes: "subprocess.Popen[str]") -> List[str]:
     """What commands printed that run beside each other; whatever hangs is killed, and fails."""
-    said = []
+    message = []
     try:
         for process in processes:
-            said.append(process.communicate(timeout=PATIENCE)[0])
+            message.append(process.communicate(timeout=PATIENCE)[0])
     finally:
         for process in processes:
             if process.poll() is None:
                 kill(process)
-    return said
+    return message
 
 
 def to_the_end(command: List[str], folder: Path) -> str:
     """Run a command that must succeed; what it printed."""
     process = begin(command, folder)
-    said = finish(process)[0]
-    assert process.returncode == 0, said
-    return said
+    message = finish(process)[0]
+    assert process.returncode == 0, message
+    return message
 
 
 def killed_in_epoch_two(command: List[str], folder: Path, checkpoints: Path) -> int:

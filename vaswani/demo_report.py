@@ -41,8 +41,8 @@ def run(options: Options) -> int:
     translations = list(read_lines(out / "test.hyp"))
     if not len(source_lines) == len(reference_lines) == len(translations):
         raise UserError(
-            f"{out / 'test.hyp'} has {len(translations):,} lines, but the test has {len(reference_lines):,}: run "
-            "'vaswani generate' again"
+            f"{out / 'test.hyp'} has {len(translations):,} lines, but the test has "
+            f"{len(reference_lines):,}: run 'vaswani generate' again"
         )
     train = [list(read_lines(data / "text" / f"train.{lang}")) for lang in (source, target)]
     values = number_rows(data / "text" / "test.values.tsv")

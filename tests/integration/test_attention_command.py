@@ -50,10 +50,10 @@ def test_a_page_and_pictures_with_the_models_own_translation(model, tmp_path, ca
     pictures = [f"{kind}_layer_{n}.png" for kind, numbers in layers.items() for n in numbers]
     assert names(folder) == sorted(["attention.html", "attention.json", *pictures])
     assert all((folder / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
-    (said,) = Translator.from_pretrained(model).translate([SOURCE])
+    (message,) = Translator.from_pretrained(model).translate([SOURCE])
     record = json.loads((folder / "attention.json").read_text())
-    assert (record["target"], record["translated_by_the_model"]) == (said.text, True)
-    assert html.escape(said.text) in (folder / "attention.html").read_text()
+    assert (record["target"], record["translated_by_the_model"]) == (message.text, True)
+    assert html.escape(message.text) in (folder / "attention.html").read_text()
     error = capsys.readouterr().err
     assert "mine_attention/attention.html" in error and "5 pictures" in error
     assert "does not know" not in error  # of the given words; <unk> in its own is no news
@@ -63,7 +63,7 @@ def test_it_looks_where_the_search_did(model):
     """The alignment that translate prints is of the same weights: the last layer's mean."""
     translator = Translator.from_pretrained(model)
     found = attend(translator, SOURCE, None, 10**6)
-    (said,) = translator.translate([SOURCE], print_alignment=True)
+    (message,) = translator.translate([SOURCE], print_alignment=True)
     mean = found.weights["cross"][-1].mean(0)[:, :-1]  # without the end of the source
     source, target = (found.sides[name].words[:-1] for name in ("source", "target"))
     word_of = {p: n for n, unit in enumerate(source) for p in range(unit.first, unit.last + 1)}
@@ -72,7 +72,7 @@ def test_it_looks_where_the_search_did(model):
         for number, unit in enumerate(target)
         for subword in range(unit.first, unit.last + 1)
     }
-    assert pairs == set(said.hypotheses[0].alignment) and pairs
+    assert pairs == set(message.hypotheses[0].alignment) and pairs
 
 
 def test_a_given_target_is_read_as_it_is(model, tmp_path, capsys):
@@ -114,7 +114,7 @@ def test_a_folder_that_was_there_stays(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["", "a"], "the source is empty: give a sentence"),
         ([" \t ", "a"], "the source is empty: give a sentence"),
@@ -128,10 +128,10 @@ def test_a_folder_that_was_there_stays(model, tmp_path, capsys):
         (["dog", "dog " * 30], "the target has 31 subwords with its end, but this model takes 20"),
     ],
 )  # fmt: skip
-def test_bad_sentences_are_one_sentence(model, tmp_path, capsys, arguments, said):
+def test_bad_sentences_are_one_sentence(model, tmp_path, capsys, arguments, message):
     assert run(model, *arguments) == 1
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and said in lines[0]
+    assert len(lines) == 1 and message in lines[0]
     assert names(tmp_path) == []
 
 
@@ -154,7 +154,7 @@ def test_what_is_no_model_is_one_sentence(model, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("{}")
-    for name, said in {
+    for name, message in {
         "nothing": "there is no model folder nothing",
         "empty": "empty has no config.json",
         "a.pt": "a.pt",
@@ -162,7 +162,7 @@ def test_what_is_no_model_is_one_sentence(model, tmp_path, capsys):
     }.items():
         assert run(name, SOURCE) == 1
         lines = capsys.readouterr().err.strip().splitlines()
-        assert len(lines) == 1 and said in lines[0]
+        assert len(lines) == 1 and message in lines[0]
 
 
 def test_too_many_weights_for_a_page(model, monkeypatch, tmp_path, capsys):

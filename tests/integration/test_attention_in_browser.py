@@ -75,9 +75,9 @@ def choose(window, name, value):
     window.run(f"document.querySelector('input[name={name}][value=\"{value}\"]').click()")
 
 
-def looks(said):
+def looks(message):
     """The words and percentages of the sentence that says where a word looks."""
-    return [(word, float(share)) for word, share in re.findall(r"“([^”]+)” ([\d.]+) %", said)]
+    return [(word, float(share)) for word, share in re.findall(r"“([^”]+)” ([\d.]+) %", message)]
 
 
 # ---- what it shows --------------------------------------------------------------------------
@@ -133,10 +133,10 @@ def test_a_word_that_is_looked_at_shows_by_which(show):
     rows = SHORT.sides["source"].words
     expected = between(SHORT.weights["encoder"][1, 0], rows, rows)[:, 3]
     window.point("#to button:nth-child(4)")
-    said = text(window, "#said")
+    message = text(window, "#said")
     best = int(expected.argmax())
-    assert said.startswith("“big” is looked at by ")
-    assert looks(said)[0] == (rows[best].text, pytest.approx(100 * expected[best], abs=0.6))
+    assert message.startswith("“big” is looked at by ")
+    assert looks(message)[0] == (rows[best].text, pytest.approx(100 * expected[best], abs=0.6))
 
 
 def test_a_cell_and_a_tap_choose_a_word(show):

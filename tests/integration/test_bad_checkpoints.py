@@ -391,7 +391,7 @@ def test_no_training_begins_from_such_a_checkpoint(option, kind, trained, tiny_d
             state["model"]["encoder.layers.0.feed_forward.fc1.bias"][3] = torch.nan
 
     path = altered(trained, tmp_path / "bad.pt", change)
-    said = "decoder_layers 1,000,000" if kind == "layers" else "NaN or infinity in encoder"
-    with pytest.raises(CheckpointError, match=said):
+    message = "decoder_layers 1,000,000" if kind == "layers" else "NaN or infinity in encoder"
+    with pytest.raises(CheckpointError, match=message):
         stock.train(tiny_data_bin, tmp_path / "run", "--max-update", "70", option, str(path))
     assert not list(tmp_path.glob("run/*.pt"))

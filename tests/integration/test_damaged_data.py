@@ -153,13 +153,13 @@ DICTIONARY_DAMAGE = {
 @pytest.mark.parametrize("damage", DICTIONARY_DAMAGE)
 def test_a_damaged_dictionary_is_refused(damage, data, small, capsys):
     """The digits' has 10 entries and two to fill it up."""
-    break_it, said = DICTIONARY_DAMAGE[damage]
+    break_it, message = DICTIONARY_DAMAGE[damage]
     for language in ("en", "de"):  # both: two that differ are refused for that
         break_it(data / f"dict.{language}.txt")
     sentence = refused(capsys, str(small))
-    assert said in sentence and "dict." in sentence
+    assert message in sentence and "dict." in sentence
     if damage in ("shorter than the data", "an entry twice"):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             stock.train(data, data / "run", "--max-update", "1", "--no-save")
 
 
@@ -219,7 +219,7 @@ def test_every_shipped_experiment_leaves_them_out(name):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["dataset.max_tokens=0"], "dataset.max_tokens is 0"),
         (["dataset.max_tokens=-1"], "dataset.max_tokens is -1"),
@@ -230,20 +230,20 @@ def test_every_shipped_experiment_leaves_them_out(name):
         (["dataset.max_tokens=null"], "how large a batch is"),
     ],
 )
-def test_batches_that_cannot_be(options, said, small, capsys):
-    assert said in refused(capsys, str(small), *options)
+def test_batches_that_cannot_be(options, message, small, capsys):
+    assert message in refused(capsys, str(small), *options)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--max-tokens", "3", "--max-tokens-valid", "500"], "no sentence of 'train' is left"),
         (["--max-tokens", "500", "--max-tokens-valid", "5"], "does not fit into batches of 5"),
         (["--stop-min-lr", "0.5"], "ends the training before its first update"),
     ],
 )
-def test_batches_that_cannot_be_with_fairseq_train(options, said, data, tmp_path):
-    with pytest.raises(ConfigError, match=said):
+def test_batches_that_cannot_be_with_fairseq_train(options, message, data, tmp_path):
+    with pytest.raises(ConfigError, match=message):
         stock.train(data, tmp_path / "run", "--max-update", "1", *options)
 
 

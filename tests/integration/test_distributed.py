@@ -63,8 +63,8 @@ def end(workplace) -> int:
     checkpoints = workplace / "runs" / "two" / "checkpoints"
     unreached = "optimization.max_update=100000"
     reached = killed_in_epoch_two([*command, unreached], workplace, checkpoints)
-    said = to_the_end([*command, f"optimization.max_update={reached + 6}"], workplace)
-    assert f"continuing at update {reached:,}" in said
+    message = to_the_end([*command, f"optimization.max_update={reached + 6}"], workplace)
+    assert f"continuing at update {reached:,}" in message
     return reached + 6
 
 
@@ -119,9 +119,9 @@ def test_a_second_training_of_a_run_is_refused(workplace, capsys):
     finally:
         process.kill()
         process.wait()
-    said = capsys.readouterr().err
-    assert "runs/taken is being trained by another command (process " in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "runs/taken is being trained by another command (process " in message
+    assert message.count("\n") == 1
     assert [path.name for path in (workplace / "runs" / "taken").iterdir()] == [".lock"]
 
 
@@ -129,8 +129,8 @@ def test_a_second_training_of_a_run_is_refused(workplace, capsys):
 def test_a_finished_run_is_left_alone_by_all_processes(workplace, end):
     log = workplace / "runs" / "two" / "train.jsonl"
     before = log.read_bytes()
-    said = to_the_end([*TWO, *VASWANI, "run=two", f"optimization.max_update={end}"], workplace)
-    assert f"already trained, {end} updates" in said and log.read_bytes() == before
+    message = to_the_end([*TWO, *VASWANI, "run=two", f"optimization.max_update={end}"], workplace)
+    assert f"already trained, {end} updates" in message and log.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -146,8 +146,8 @@ def test_two_machines_by_train_sh(workplace, one, tmp_path):
     }
     command = ["bash", str(ROOT / "scripts" / "train.sh"), "small", "run=machines"]
     processes = [begin(command, workplace, NODE_RANK=str(n), **environ) for n in (0, 1)]
-    said = finish(*processes)
-    assert [process.returncode for process in processes] == [0, 0], said
+    message = finish(*processes)
+    assert [process.returncode for process in processes] == [0, 0], message
     assert (workplace / "prepared").read_text() == "prepare small\n"
     found, expected = losses(workplace / "runs" / "machines" / "checkpoints"), losses(one)
     assert len(found) >= 10
@@ -188,8 +188,8 @@ def test_fairseqs_own_command_killed_and_continued(tiny_data_bin, tmp_path):
     end = last["optimizer_history"][-1]["num_updates"] + 6
     for run in ("killed", "unbroken"):
         processes = both(run, end)
-        said = finish(*processes)
-        assert [process.returncode for process in processes] == [0, 0], said
+        message = finish(*processes)
+        assert [process.returncode for process in processes] == [0, 0], message
     alone = ["--max-update", str(end), "--update-freq", "2"]
     stock.train(tiny_data_bin, tmp_path / "one", *flags[1:], *alone)
     killed, unbroken, one = (losses(tmp_path / run) for run in ("killed", "unbroken", "one"))
@@ -232,9 +232,9 @@ def test_processes_that_fairseq_starts_as_for_gpus(workplace, one, tmp_path):
     assert (environment["processes"], environment["started_by"]) == (2, "one process per GPU")
     assert environment["gpus"] == ["stand-in 0", "stand-in 1"]
     refused = begin([*command, "run=refused", "model.encoder_attention_heads=3"], workplace)
-    said = finish(refused)[0]
-    assert refused.returncode == 1 and "Traceback" not in said
-    assert "heads" in said.splitlines()[-1], "the sentence of the process that refused"
+    message = finish(refused)[0]
+    assert refused.returncode == 1 and "Traceback" not in message
+    assert "heads" in message.splitlines()[-1], "the sentence of the process that refused"
     assert not (workplace / "runs" / "refused").exists()
 
 
@@ -255,8 +255,8 @@ def test_a_machine_without_the_run_says_so_and_no_other_waits(workplace, end, tm
         )
         for rank, folder in enumerate((workplace, tmp_path))
     ]
-    said = finish(*processes)
-    assert [process.returncode for process in processes] == [1, 1], said
-    for one in said:
+    message = finish(*processes)
+    assert [process.returncode for process in processes] == [1, 1], message
+    for one in message:
         assert "process 1, on " in one and "does not see the runs/two of process 0" in one
         assert "Traceback" not in one

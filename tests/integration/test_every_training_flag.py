@@ -95,17 +95,19 @@ def test_when_and_on_what_is_validated(tiny_data_bin, tmp_path, monkeypatch) -> 
 
 
 @pytest.mark.parametrize(
-    "flags,said,updates",
+    "flags,message,updates",
     [
         ("--max-epoch 1", "done training", 4),
         ("--max-epoch 1 --update-freq 3 --skip-remainder-batch", "skip final residual batch", 1),
         ("--stop-time-hours 0.0000001", "cumulative_training_time", 1),
     ],
 )
-def test_when_training_stops(flags: str, said: str, updates: int, tiny_data_bin, tmp_path) -> None:
+def test_when_training_stops(
+    flags: str, message: str, updates: int, tiny_data_bin, tmp_path
+) -> None:
     options = ["--max-update", "20", "--disable-validation", "--no-epoch-checkpoints"]
     lines = stock.train(tiny_data_bin, tmp_path, *options, *flags.split())
-    assert any(said in line for line in lines)
+    assert any(message in line for line in lines)
     assert load_checkpoint(last(tmp_path))["optimizer_history"][-1]["num_updates"] == updates
 
 

@@ -84,10 +84,12 @@ def test_every_word_has_our_probability(options, tmp_path):
     scored = theirs.score_batch([s.split() for s in sources], [t.split() for t in targets])
     words = model.encoder.dictionary
     for source, target, found in zip(sources, targets, scored, strict=True):
-        read, said = (words.encode_line(line, add_if_not_exist=False) for line in (source, target))
-        previous = torch.cat([said[-1:], said[:-1]]).long()
+        read, hypothesis = (
+            words.encode_line(line, add_if_not_exist=False) for line in (source, target)
+        )
+        previous = torch.cat([hypothesis[-1:], hypothesis[:-1]]).long()
         logits, _ = model(read.long()[None], None, previous[None])
-        expected = logits[0].log_softmax(-1).gather(1, said.long()[:, None])[:, 0]
+        expected = logits[0].log_softmax(-1).gather(1, hypothesis.long()[:, None])[:, 0]
         torch.testing.assert_close(torch.tensor(found.log_probs), expected, rtol=0, atol=1e-5)
 
 

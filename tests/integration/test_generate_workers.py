@@ -141,8 +141,10 @@ def test_threads_of_this_process_are_no_matter(data, tmp_path):
 def test_a_warning_of_the_search_is_logged_once(data, tmp_path, caplog):
     more = ["--length-penalty", "gnmt", "--no-repeat-ngram-size", "2", "--workers", "3"]
     assert generate(data, tmp_path / "out", *more) == 0
-    said = [r.getMessage() for r in caplog.records if "not --length-penalty gnmt" in r.getMessage()]
-    assert len(said) == 1
+    message = [
+        r.getMessage() for r in caplog.records if "not --length-penalty gnmt" in r.getMessage()
+    ]
+    assert len(message) == 1
 
 
 # --- how many processes -------------------------------------------------------------------------
@@ -192,7 +194,7 @@ def fail_with(error):
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "message"),
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "one of 2 processes was killed"),
         (fail_with(FloatingPointError("the scores are NaN")), "generate: the scores are NaN\n"),
@@ -203,12 +205,12 @@ def fail_with(error):
     ids=["killed", "NaN", "option", "memory", "torch's memory"],
 )
 def test_what_goes_wrong_in_a_process_is_one_sentence(
-    act, said, data, tmp_path, monkeypatch, capsys
+    act, message, data, tmp_path, monkeypatch, capsys
 ):
     in_workers(monkeypatch, act)
     assert generate(data, tmp_path / "out", "--workers", "2") == 1
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
     assert not multiprocessing.active_children()
 
@@ -253,8 +255,8 @@ def test_an_interrupt_ends_all_processes(number, code, data, tmp_path, monkeypat
     with stock.fresh_process():
         ended = forks.vaswani(command(data, tmp_path / "out", *more), os.setsid)
     assert ended.code == code
-    said = ended.said.strip().splitlines()
-    assert len(said) == 1 and "the same command continues" in said[0]
+    message = ended.message.strip().splitlines()
+    assert len(message) == 1 and "the same command continues" in message[0]
     wait_until_gone(pids, 1)
     assert not (tmp_path / "woke").exists()
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]

@@ -290,8 +290,8 @@ def test_what_our_task_leaves_to_fairseqs_search(tiny_data_bin, trained, options
         ours = stock.generate(tiny_data_bin, trained, *GNMT, *options)
     for letter in "HA":
         assert stock.results(ours, letter) == stock.results(theirs, letter)
-    (said,) = [line for line in logged if "fairseq's own search" in line]
-    assert said.startswith(named) and said.endswith("not --length-penalty gnmt")
+    (message,) = [line for line in logged if "fairseq's own search" in line]
+    assert message.startswith(named) and message.endswith("not --length-penalty gnmt")
 
 
 def test_replace_unk_in_our_task(raw_data, trained):

@@ -196,15 +196,15 @@ def test_a_checkpoint_of_before_is_compared_by_size_alone(begun, other_words):
 def test_options_that_changed_are_said(begun, tiny_data_bin):
     changed = ["--label-smoothing", "0.2", "--dropout", "0.5", "--seed", "3", "--batch-size", "20"]
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, *changed, "--max-update", "8")
-    said = next(line for line in lines if "going on with other options" in line)
+    message = next(line for line in lines if "going on with other options" in line)
     for change in (
         "criterion.label_smoothing was 0.1, is 0.2",
         "model.dropout was 0.3, is 0.5",
         "common.seed was 1, is 3",
         "dataset.batch_size was 40, is 20",
     ):
-        assert change in said
-    assert said.count(" was ") == 4
+        assert change in message
+    assert message.count(" was ") == 4
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, *changed, "--max-update", "9")
     assert not any("other options" in line for line in lines)
 
@@ -223,8 +223,8 @@ def test_so_they_are_of_fairseqs_model_which_keeps_all_options_as_its_own(tiny_d
     stock.train(tiny_data_bin, tmp_path, *fixed, "--max-update", "2", **model)
     changed = [*fixed, "--dropout", "0.3", "--max-update", "3", "--log-interval", "7"]
     lines = stock.train(tiny_data_bin, tmp_path, *changed, **model)
-    said = next(line for line in lines if "going on with other options" in line)
-    assert said.endswith(": model.dropout was 0.1, is 0.3")
+    message = next(line for line in lines if "going on with other options" in line)
+    assert message.endswith(": model.dropout was 0.1, is 0.3")
 
 
 @pytest.mark.slow
@@ -267,8 +267,10 @@ def test_a_kill_between_the_last_save_and_finished_json(four, capsys):
     assert train(FOUR) == 0
     assert contents(folder / "checkpoints") == before
     assert json.loads((folder / "finished.json").read_text())["num_updates"] == 4
-    said = capsys.readouterr().err
-    assert "nothing is left to train" in said and "-" not in said.partition("left to train")[0]
+    message = capsys.readouterr().err
+    assert (
+        "nothing is left to train" in message and "-" not in message.partition("left to train")[0]
+    )
 
 
 @pytest.mark.parametrize("name", [".checkpoint_1_3.pt.part", "checkpoint_1_3.pt.tmp"])
@@ -283,8 +285,8 @@ def test_what_a_kill_left_half_written_is_cleared_away(four, name):
 def test_another_folder_for_checkpoints_is_not_ignored_in_silence(workplace, monkeypatch, capsys):  # noqa: F811
     command = ("train", "small", FOUR, "checkpoint.save_dir=out/models")
     assert run(workplace, monkeypatch, *command) == 0
-    said = capsys.readouterr().err
-    assert "go to runs/small/checkpoints" in said and "out/models" in said
+    message = capsys.readouterr().err
+    assert "go to runs/small/checkpoints" in message and "out/models" in message
     assert run(workplace, monkeypatch, *command, "run=elsewhere") == 0
     assert "out/models" not in capsys.readouterr().err, "run= says where"
 
@@ -348,8 +350,8 @@ def test_a_changed_training_text_is_refused(four, workplace, capsys):  # noqa: F
 def test_options_that_changed_are_said_on_the_terminal(four, capsys):
     _, train = four
     assert train("criterion.label_smoothing=0.2", "optimization.max_update=5") == 0
-    said = capsys.readouterr().err
-    assert "warning: going on with other options: criterion.label_smoothing was 0.1" in said
+    message = capsys.readouterr().err
+    assert "warning: going on with other options: criterion.label_smoothing was 0.1" in message
 
 
 def test_a_users_config_yaml_is_not_replaced(workplace, monkeypatch, capsys):  # noqa: F811
@@ -370,9 +372,9 @@ def test_a_training_that_diverges_ends_in_a_sentence(four, capsys):
     before = contents(folder / "checkpoints")
     hot = ("lr_scheduler.lr_factor=1e30", "optimization.max_update=9")
     assert train(*hot) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "the training diverged at update 6: gradients are Nan/Inf" in said
-    assert f"the last good checkpoint is {folder.relative_to(folder.parents[1])}" in said
-    assert "lower the learning rate" in said
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "the training diverged at update 6: gradients are Nan/Inf" in message
+    assert f"the last good checkpoint is {folder.relative_to(folder.parents[1])}" in message
+    assert "lower the learning rate" in message
     after = contents(folder / "checkpoints")
     assert {name: after[name] for name in before} == before

@@ -45,9 +45,9 @@ def test_text_inside_an_output_is_refused_before_anything_is_touched(own, light,
     arguments = moved(own, own / "mine" / folder)
     before = everything(own)
     prepare(*arguments, "--out", own / "mine", code=1)
-    said = capsys.readouterr().err
-    assert f"lies in {own}/mine/{folder.split('/')[0]}, which this command makes" in said
-    assert said.count("\n") == 1 and everything(own) == before
+    message = capsys.readouterr().err
+    assert f"lies in {own}/mine/{folder.split('/')[0]}, which this command makes" in message
+    assert message.count("\n") == 1 and everything(own) == before
     prepare(*arguments, "--out", own / "other")
 
 
@@ -215,8 +215,8 @@ def test_own_files_in_data_bin_survive(own, light, capsys):
 def as_before(folder):
     """Markers as earlier versions left them: sizes, no hashes; none of recipe.yaml."""
     for path in (folder / ".stages").glob("*.json"):
-        said = json.loads(path.read_text())
-        path.write_text(json.dumps({key: said.get(key) for key in ("key", "left", "report")}))
+        message = json.loads(path.read_text())
+        path.write_text(json.dumps({key: message.get(key) for key in ("key", "left", "report")}))
     (folder / ".stages" / "recipe.yaml.json").unlink()
 
 
@@ -249,11 +249,11 @@ def test_odd_places_for_the_result(own, light, capsys, where):
         (own / where / ".stages").write_text("mine")
     before = everything(own)
     prepare(*OWN, "--out", where, code=0 if where == "." else 1)
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     after = everything(own)
     assert {name: after[name] for name in before} == before
     if where != ".":
-        assert "is no folder, but has to be one" in said and said.count("\n") == 1
+        assert "is no folder, but has to be one" in message and message.count("\n") == 1
 
 
 def test_hard_links_to_an_output_keep_their_content(own, light):
@@ -294,7 +294,7 @@ def test_stopped_at_each_step_of_a_replacement(own, light, capsys, how, code):
         shutil.rmtree(own / "data", ignore_errors=True)
         shutil.copytree(own / "first", own / "data")
         ended = forks.vaswani(["prepare", *again], partial(stop_at, step, how))
-        assert ended.code == code and "Traceback" not in ended.said, (step, ended)
+        assert ended.code == code and "Traceback" not in ended.message, (step, ended)
         prepare(*again)
         assert not list((own / "data").glob("*.kept-*")), step
         found, expected = (
@@ -316,9 +316,9 @@ def test_a_killed_replacement_does_not_pass_for_done(tmp_path):
         return lambda aside: aside.write_text(content)
 
     stage.run_stage(output, "a", make("old"))
-    said = stage.marker(output)
+    message = stage.marker(output)
     coming = {"key": "b", "left": {".": 3}, "sha256": {".": "0" * 64}}
-    stage.write_marker(output, {**said, "next": coming})
+    stage.write_marker(output, {**message, "next": coming})
     assert stage.run_stage(output, "b", make("new")) and output.read_text() == "new"
     assert unchanged(output, stage.marker(output))
 
@@ -340,9 +340,11 @@ def test_what_a_desktop_leaves_makes_no_folder_the_users(own, light):
     assert not list((own / "data/own").glob("*.kept-*"))
 
 
-@pytest.mark.parametrize("said", ['{"left": ["a"], "key": 5}', '{"next": 7}', "[]", "no JSON", ""])
-def test_a_marker_that_is_damaged_is_none(own, light, capsys, said):
+@pytest.mark.parametrize(
+    "marker", ['{"left": ["a"], "key": 5}', '{"next": 7}', "[]", "no JSON", ""]
+)
+def test_a_marker_that_is_damaged_is_none(own, light, capsys, marker):
     prepare(*OWN, "--out", "data/own")
-    (own / "data/own/.stages/tok.json").write_text(said)
+    (own / "data/own/.stages/tok.json").write_text(marker)
     prepare(*OWN, "--out", "data/own")
     assert "data/own/tok.kept-1" in capsys.readouterr().err

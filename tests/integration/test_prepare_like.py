@@ -108,7 +108,7 @@ def test_other_codes_redo_what_depends_on_them(more, capsys):
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["--like", "data/own", "--out", "data/more"], "give --train, --valid or --test"),
         (["--like", "data/own", "--test", "more"], "but --out DIR"),
@@ -124,12 +124,12 @@ def test_other_codes_redo_what_depends_on_them(more, capsys):
         (["--like", "mine", "--test", "more", "--out", "x"], "not the dictionary any more"),
     ],
 )
-def test_what_is_refused_is_one_sentence(more, capsys, argv, said):
+def test_what_is_refused_is_one_sentence(more, capsys, argv, message):
     (more / "bare").mkdir()
     (more / "bare" / "dict.en.txt").touch()
     run_of(more, "of another one")
     capsys.readouterr()
     assert prepare(*argv) == 1
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and said in lines[0]
+    assert len(lines) == 1 and message in lines[0]
     assert not (more / "x").exists()

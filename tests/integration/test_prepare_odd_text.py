@@ -21,11 +21,11 @@ def prepare(*arguments, code=0):
     assert cli.main(["prepare", *map(str, arguments)]) == code
 
 
-def refused(capsys, *said, arguments=(), at_once=True):
+def refused(capsys, *message, arguments=(), at_once=True):
     """The command refuses in one sentence; ``at_once``: before it has made anything."""
     prepare(*OWN, "--out", "out", *arguments, code=1)
     error = capsys.readouterr().err
-    assert all(words in error for words in said), error
+    assert all(words in error for words in message), error
     assert "Traceback" not in error and (not at_once or error.count("\n") == 1), error
 
 
@@ -37,7 +37,7 @@ PLAIN = "".join(line + "\n" for line in archives.sentences("en", 40, 40)).encode
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("train.en", PLAIN.replace(b"\n", b"\r"), "40 carriage returns for 1 lines"),
         ("train.en", PLAIN.replace(b"\n", b"\r")[:-1], "39 carriage returns for 1 lines"),
@@ -53,10 +53,10 @@ PLAIN = "".join(line + "\n" for line in archives.sentences("en", 40, 40)).encode
         ("train.en.gz", zlib.compress(PLAIN), "train.en.gz is damaged or cut short"),
     ],
 )
-def test_files_that_are_not_what_they_seem(own, light, capsys, name, data, said):
+def test_files_that_are_not_what_they_seem(own, light, capsys, name, data, message):
     (own / "train.en").unlink()
     put(own / name, data)
-    refused(capsys, said)
+    refused(capsys, message)
 
 
 def test_dos_files_and_a_carriage_return_now_and_then_are_read(own, light, capsys):
@@ -88,8 +88,8 @@ def test_words_that_are_split_already_are_refused(own, light, capsys, word, name
     lines = (own / name).read_text("utf-8").splitlines()
     lines[6] = f"on {word} 311th day"
     put(own / name, ("\n".join(lines) + "\n").encode())
-    said = f"out/text/{name}, line 7: '{word}' ends in '@@', BPE's mark"
-    refused(capsys, said, "join the subwords first", arguments=["--tokenised"], at_once=False)
+    message = f"out/text/{name}, line 7: '{word}' ends in '@@', BPE's mark"
+    refused(capsys, message, "join the subwords first", arguments=["--tokenised"], at_once=False)
     prepare(*OWN, "--out", "out")
     assert word not in (own / "out" / "tok" / name).read_text("utf-8").split(), "Moses parts it"
 
@@ -101,12 +101,12 @@ def test_fairseqs_own_symbols_are_spelt_out_and_counted(own, light, capsys, word
         for lang in ("en", "de"):
             put(own / f"{name}.{lang}", f"a {word} b x{word} {word}\n".encode() * count)
     prepare(*OWN, "--out", "out", "--tokenised")
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     for name, count in (("train", 40), ("valid", 10)):
         subwords = (own / "out" / "bpe" / f"{name}.en").read_text("utf-8")
         assert word not in subwords.split()
         assert all(bpe.undo(line) == f"a {word} b x{word} {word}" for line in subwords.splitlines())
-        assert f"{count} pairs; spelt out: {4 * count} words such as </s>" in said
+        assert f"{count} pairs; spelt out: {4 * count} words such as </s>" in message
 
 
 def test_moses_takes_fairseqs_symbols_and_the_mark_apart(own, light, capsys):
@@ -135,7 +135,7 @@ def test_unknown_pieces_are_counted(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (["--source-lang", "zh-CN"], "source_lang is 'zh-CN', but fairseq's file names allow"),
         (["--source-lang", "zh-CN"], "call your files .zh_CN and give that"),
@@ -149,8 +149,8 @@ def test_unknown_pieces_are_counted(tmp_path, kind):
         (["--test-sets", "sacrebleu"], "--manifest and --test-sets are about archives"),
     ],
 )
-def test_odd_languages_and_numbers(own, capsys, change, said):
-    refused(capsys, said, arguments=change)
+def test_odd_languages_and_numbers(own, capsys, change, message):
+    refused(capsys, message, arguments=change)
     assert not (own / "out").exists()
 
 
@@ -160,16 +160,16 @@ def test_text_that_would_be_ignored_is_refused(own, capsys, name):
     prepare(name, "--text", own, "--out", "out", code=1)
     assert "--text names the folder of text files" in capsys.readouterr().err
     prepare(name, "--train", "train", "--out", "out", code=1)
-    said = {"demo_en_de": "the text is generated", "wmt14_en_de": "there is no part 'train'"}
-    assert said[name] in capsys.readouterr().err and not (own / "out").exists()
+    message = {"demo_en_de": "the text is generated", "wmt14_en_de": "there is no part 'train'"}
+    assert message[name] in capsys.readouterr().err and not (own / "out").exists()
 
 
 def test_a_language_that_moses_does_not_know_is_said(own, light, capsys):
     for name in ("train", "valid"):
         (own / f"{name}.de").rename(own / f"{name}.zh_CN")
     prepare(*OWN, "--out", "out", "--target-lang", "zh_CN")
-    said = capsys.readouterr().err
-    assert said.count("Moses has no rules for 'zh_CN'") == 1 and "for 'en'" not in said
+    message = capsys.readouterr().err
+    assert message.count("Moses has no rules for 'zh_CN'") == 1 and "for 'en'" not in message
     assert (own / "out" / "bpe" / "train.zh_CN").is_file()
 
 
@@ -177,17 +177,18 @@ def test_a_language_that_moses_does_not_know_is_said(own, light, capsys):
 def test_more_workers_than_cores_have_a_use_for(own, monkeypatch, capsys, workers):
     """As many are started as there is a use for, which is said, fairseq's too."""
     monkeypatch.setattr(parallel, "cores", lambda: 3)
-    asked = []
+    requested = []
 
     def folder(job, out):
-        asked.append(job.workers)
+        requested.append(job.workers)
         out.mkdir()
         (out / "made").write_text("\n")
 
     monkeypatch.setattr(steps, "make_data_bin", folder)
     prepare(*OWN, "--out", "out", "--workers", workers)
     assert (
-        asked == [6] and "than 3 cores have a use for: going on with 6" in capsys.readouterr().err
+        requested == [6]
+        and "than 3 cores have a use for: going on with 6" in capsys.readouterr().err
     )
     assert parallel.affordable(6) == 6 and capsys.readouterr().err == ""
 

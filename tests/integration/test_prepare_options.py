@@ -26,9 +26,9 @@ OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers
 def prepare(capsys, *more):
     """The stages that ran, and what was said."""
     assert cli.main(["prepare", *OWN, "--out", "data/own", *more]) == 0
-    said = capsys.readouterr()
-    made = [line.split(": made")[0] for line in said.err.splitlines() if ": made" in line]
-    return [name.rpartition("/")[2] for name in made], said
+    message = capsys.readouterr()
+    made = [line.split(": made")[0] for line in message.err.splitlines() if ": made" in line]
+    return [name.rpartition("/")[2] for name in made], message
 
 
 def count(path) -> int:
@@ -79,12 +79,12 @@ def test_every_pair_left_out_is_counted_and_shown_on_request(own, light, capsys)
     german[30] = "x" * 1001
     write(own / "train.en", *english)
     write(own / "train.de", *german)
-    _, said = prepare(capsys, "--max-words", "30", "--show-dropped", "1")
-    assert "train: 38 pairs of 40; left out: 2 with an empty side" in said.err
-    assert "1 of more than 30 words" in said.err
-    assert "1 with a word of more than 1,000 letters" in said.err
-    assert "text/train, with an empty side: train.en, line 4" in said.out
-    assert "train.en, line 9" not in said.out, "one example of each reason"
+    _, message = prepare(capsys, "--max-words", "30", "--show-dropped", "1")
+    assert "train: 38 pairs of 40; left out: 2 with an empty side" in message.err
+    assert "1 of more than 30 words" in message.err
+    assert "1 with a word of more than 1,000 letters" in message.err
+    assert "text/train, with an empty side: train.en, line 4" in message.out
+    assert "train.en, line 9" not in message.out, "one example of each reason"
     assert count(own / "data/own/tok/train.de") == count(own / "data/own/bpe/train.en") == 36
     _, again = prepare(capsys, "--max-words", "30", "--show-dropped", "2")
     assert "train.en, line 9" in again.out, "also when there is nothing left to do"
@@ -100,7 +100,7 @@ def test_xz_is_read_as_gz_is(own, light, capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (["--from", "tokens"], "no stage 'tokens' (did you mean 'tok"),
         (["--from", "raw"], "no stage 'raw'"),
@@ -109,17 +109,17 @@ def test_xz_is_read_as_gz_is(own, light, capsys):
         (["--max-words", "1"], "no pair of sentences within the limits"),
     ],
 )
-def test_bad_options_are_one_sentence(own, capsys, change, said):
+def test_bad_options_are_one_sentence(own, capsys, change, message):
     assert cli.main(["prepare", *OWN, "--out", "data/own", *change]) == 1
     error = capsys.readouterr().err
-    assert said in error and "Traceback" not in error
+    assert message in error and "Traceback" not in error
 
 
 def test_large_text_is_planned_first(own, light, capsys, monkeypatch):
     monkeypatch.setattr(plan, "WORTH_A_PLAN", 40)
-    _, said = prepare(capsys)
-    assert said.err.startswith("plan for data/own: 40 training pairs, stages text, tok")
-    assert all(word in said.err for word in ("disk", "GB free", "memory", "time"))
+    _, message = prepare(capsys)
+    assert message.err.startswith("plan for data/own: 40 training pairs, stages text, tok")
+    assert all(word in message.err for word in ("disk", "GB free", "memory", "time"))
     assert "plan" not in prepare(capsys)[1].err, "nothing is ahead"
 
 

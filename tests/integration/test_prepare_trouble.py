@@ -48,16 +48,16 @@ def test_a_full_disk_in_any_stage(own, light, capsys, name):
         os.rename("data/own/bpe", "bpe")
     before = everything(own / "data/own")
     ended = forks.vaswani(again, partial(forks.small_files, 100))
-    assert ended.code == 1 and f"data/own/{name}: there is no space left for it" in ended.said
-    assert "Traceback" not in ended.said and everything(own / "data/own") == before
+    assert ended.code == 1 and f"data/own/{name}: there is no space left for it" in ended.message
+    assert "Traceback" not in ended.message and everything(own / "data/own") == before
     assert cli.main(again) == 0 and not list((own / "data/own").glob("*.kept-*"))
 
 
 def test_a_full_disk_while_archives_come(served, light, capsys):
     server, command = served
     ended = forks.vaswani(command, partial(forks.small_files, 1000))
-    assert ended.code == 1 and "there is no space left" in ended.said.splitlines()[-1]
-    assert "with --archives, and run the same command again" in ended.said
+    assert ended.code == 1 and "there is no space left" in ended.message.splitlines()[-1]
+    assert "with --archives, and run the same command again" in ended.message
     assert cli.main(command) == 0
 
 
@@ -69,7 +69,7 @@ def test_a_full_disk_in_fairseqs_part(own):
     assert cli.main(HERE) == 0
     os.rename("data/own/data-bin", "mine")
     ended = forks.vaswani(HERE, partial(forks.small_files, 30_000))
-    assert ended.code == 1 and "data/own/data-bin: there is no space left for it" in ended.said
+    assert ended.code == 1 and "data/own/data-bin: there is no space left for it" in ended.message
     left = {path.name for path in (own / "data/own").iterdir()}
     assert left == {".stages", "recipe.yaml", *ALL[:-1]}
 
@@ -81,9 +81,9 @@ def test_a_folder_that_cannot_be_written_is_named(own, light, capsys, place):
     (own / place).chmod(0o555)
     ended = forks.vaswani(HERE, forks.plain_user)
     (own / place).chmod(0o755)
-    assert ended.code == 1 and ended.said.count("\n") == 1, ended.said
-    assert "the folder data/own cannot be written" in ended.said and "--out" in ended.said
-    assert ".part" not in ended.said and "lock" not in ended.said
+    assert ended.code == 1 and ended.message.count("\n") == 1, ended.message
+    assert "the folder data/own cannot be written" in ended.message and "--out" in ended.message
+    assert ".part" not in ended.message and "lock" not in ended.message
     assert cli.main(HERE) == 0
 
 
@@ -93,8 +93,8 @@ def test_archives_that_cannot_be_written_are_named(served, light, capsys, own):
     (own / "archives").chmod(0o555)
     ended = forks.vaswani(command, forks.plain_user)
     (own / "archives").chmod(0o755)
-    assert ended.code == 1 and "Traceback" not in ended.said
-    last = ended.said.splitlines()[-1]
+    assert ended.code == 1 and "Traceback" not in ended.message
+    last = ended.message.splitlines()[-1]
     assert "the folder archives cannot be written" in last and "--archives" in last
     assert cli.main(command) == 0
 
@@ -102,7 +102,7 @@ def test_archives_that_cannot_be_written_are_named(served, light, capsys, own):
 def test_text_that_cannot_be_read_is_named(own, light, capsys):
     (own / "train.en").chmod(0o000)
     ended = forks.vaswani(HERE, forks.plain_user)
-    assert (ended.code, ended.said) == (1, "vaswani prepare: train.en: Permission denied\n")
+    assert (ended.code, ended.message) == (1, "vaswani prepare: train.en: Permission denied\n")
 
 
 def test_what_is_prepared_may_be_read_only(own, light, capsys):
@@ -114,8 +114,8 @@ def test_what_is_prepared_may_be_read_only(own, light, capsys):
     )
     for place in ("data/own", "data/own/.stages"):
         (own / place).chmod(0o755)
-    assert done.code == 0 and "already prepared" in done.said
-    assert refused.code == 1 and "the folder data/own cannot be written" in refused.said
+    assert done.code == 0 and "already prepared" in done.message
+    assert refused.code == 1 and "the folder data/own cannot be written" in refused.message
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -135,8 +135,8 @@ def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name
     with monkeypatch.context() as patch:
         patch.setattr(steps, function, interrupted)
         assert cli.main(again) == 130
-    said = capsys.readouterr().err
-    assert "interrupted; the same command continues" in said and "Traceback" not in said
+    message = capsys.readouterr().err
+    assert "interrupted; the same command continues" in message and "Traceback" not in message
     after = everything(own / "data/own")
     markers = {f".stages/{stage}.json" for stage in ALL[ALL.index(name) :]}
     assert {k: v for k, v in after.items() if k not in markers} == {
@@ -170,7 +170,7 @@ def test_workers_are_deaf_to_ctrl_c_from_their_first_moment(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    asked = set()
+    requested = set()
     while process.poll() is None:
         for path in Path(f"/proc/{process.pid}/task").glob("*/children"):
             try:
@@ -178,13 +178,13 @@ def test_workers_are_deaf_to_ctrl_c_from_their_first_moment(tmp_path):
                     # not of a fork that is still our process: Python's handler would be there
                     if b"multiprocessing" in Path(f"/proc/{child}/cmdline").read_bytes():
                         os.kill(child, signal.SIGINT)
-                        asked.add(child)
+                        requested.add(child)
             except OSError:
                 continue
         time.sleep(0.002)
     out, error = process.communicate()
     assert process.returncode == 0 and error == "", error
-    assert out == f"{[2 * n for n in range(20)]}\n" and len(asked) >= 2
+    assert out == f"{[2 * n for n in range(20)]}\n" and len(requested) >= 2
 
 
 def test_the_advice_after_a_bad_first_download_works(served, light, capsys):
@@ -193,9 +193,9 @@ def test_the_advice_after_a_bad_first_download_works(served, light, capsys):
     server.faults = {"dev.tgz": ["page"], "test-full.tgz": ["page"]}
     for _ in range(2):
         assert cli.main(command) == 1
-        said = capsys.readouterr().err
-        assert "it is a web page instead of an archive" in said
-        assert "run the same command again" in said and "Traceback" not in said
+        message = capsys.readouterr().err
+        assert "it is a web page instead of an archive" in message
+        assert "run the same command again" in message and "Traceback" not in message
     assert cli.main(command) == 0
 
 

@@ -115,10 +115,10 @@ def test_a_pair_from_nothing_to_data_bin(request, server, manifest, pair, parts)
     dictionaries = [(folder / "data-bin" / f"dict.{x}.txt").read_bytes() for x in (source, target)]
     assert dictionaries[0] == dictionaries[1], "joint (3.4)"
     assert len(list((root / "data" / "archives").glob("*.t*"))) == parts + 2
-    server.asked.clear()
+    server.requested.clear()
     again = script(root, pair, "--manifest", manifest, "--workers", "1")
     assert again.returncode == 0 and "already prepared" in again.stderr
-    assert "made" not in again.stderr and not server.asked
+    assert "made" not in again.stderr and not server.requested
 
 
 @pytest.mark.parametrize(("lang", "train"), [("de", 3 * COUNT), ("fr", 5 * COUNT)])
@@ -149,9 +149,9 @@ def test_the_recipe_of_fairseqs_script(tmp_path, manifest, lang, train):
 
 def test_the_recipe_of_the_authors_code(tmp_path, manifest, server):
     """News commentary v11, and hyphens left alone."""
-    server.asked.clear()
+    server.requested.clear()
     out = all_but_binary("wmt14_en_de_t2t", manifest, tmp_path / "out")
-    assert "training-parallel-nc-v11.tgz" in [name for name, _ in server.asked]
+    assert "training-parallel-nc-v11.tgz" in [name for name, _ in server.requested]
     assert len(lines(out / "bpe" / "train.en")) == 3 * COUNT
     assert "well-known" in lines(out / "tok" / "train.en")[0]
 
@@ -257,7 +257,7 @@ def test_sides_of_different_lengths_in_an_archive_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "choose en-de or en-fr"),
         (["en-es"], "no pair 'en-es'"),
@@ -265,6 +265,6 @@ def test_sides_of_different_lengths_in_an_archive_are_refused(tmp_path):
         (["en-de", "--recipe"], "--recipe needs a value"),
     ],
 )
-def test_what_the_script_does_not_know_is_said(tmp_path, arguments, said):
+def test_what_the_script_does_not_know_is_said(tmp_path, arguments, message):
     done = script(tmp_path, *arguments)
-    assert done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 1 and message in done.stderr and done.stderr.count("\n") == 1

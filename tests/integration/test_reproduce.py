@@ -131,7 +131,7 @@ def english_german(tmp_path_factory, server) -> Place:
     done = Place(tmp_path_factory.mktemp("en-de"), server)
     finished = done.reproduce("wmt14-en-de-base")
     assert finished.returncode == 0, finished.stderr
-    done.said = finished
+    done.message = finished
     return done
 
 
@@ -142,16 +142,18 @@ def prepared(place, english_german) -> Place:
     return place
 
 
-def check_the_whole(place: Place, said: "subprocess.CompletedProcess[str]", run: str, parts: int):
+def check_the_whole(
+    place: Place, message: "subprocess.CompletedProcess[str]", run: str, parts: int
+):
     """Every stage left what it promises, and what it learned shows in the scores."""
     folder = place.folder / "runs" / run
-    order = [line.split()[1] for line in said.stderr.splitlines() if line.startswith("== ")]
+    order = [line.split()[1] for line in message.stderr.splitlines() if line.startswith("== ")]
     assert order == ["prepare:", "train:", "average:", "generate:", "score:", "pack:"]
     pair = run[len("wmt14_") : run.rindex("_")]
     data = place.folder / "data" / f"wmt14_{pair}"
     assert (data / "text" / "train.en").read_bytes().count(b"\n") == parts * COUNT
-    assert "estimated from WMT14's mean lengths" in said.stderr
-    assert f"measured on data/wmt14_{pair}/data-bin" in said.stderr, "once it is there"
+    assert "estimated from WMT14's mean lengths" in message.stderr
+    assert f"measured on data/wmt14_{pair}/data-bin" in message.stderr, "once it is there"
     updates = json.loads((folder / "finished.json").read_text(encoding="utf-8"))["num_updates"]
     assert updates == 45
     hypotheses, rows = place.result(run)
@@ -159,13 +161,13 @@ def check_the_whole(place: Place, said: "subprocess.CompletedProcess[str]", run:
     expected = {"bleu_tokenised", "bleu", "chrf", *(["compound_split"] if pair == "en_de" else [])}
     assert expected <= set(rows)
     assert rows["bleu_tokenised"]["score"] > 10, "it says more than nothing"
-    assert "tokenised BLEU" in said.stdout and "sacreBLEU" in said.stdout
+    assert "tokenised BLEU" in message.stdout and "sacreBLEU" in message.stdout
 
 
 def test_english_german_from_nothing_to_bleu(english_german):
-    said = english_german.said
-    check_the_whole(english_german, said, "wmt14_en_de_base", 3)
-    assert "the average of 5 checkpoints (updates 9, 18, 27, 36, 45)" in said.stdout
+    message = english_german.message
+    check_the_whole(english_german, message, "wmt14_en_de_base", 3)
+    assert "the average of 5 checkpoints (updates 9, 18, 27, 36, 45)" in message.stdout
     config = english_german.folder / "runs" / "wmt14_en_de_base" / "config.yaml"
     trained = yaml.safe_load(config.read_text(encoding="utf-8"))
     assert trained["dataset"]["max_tokens"] % 8 == 0
@@ -176,18 +178,18 @@ def test_english_german_from_nothing_to_bleu(english_german):
 def test_english_french_from_nothing_to_bleu(place):
     """The big experiment averages 20 checkpoints."""
     more = ["checkpoint.save_interval_updates=2", "--from", "plan"]
-    said = place.reproduce("wmt14_en_fr_big", *more)
-    assert said.returncode == 0, said.stderr
-    check_the_whole(place, said, "wmt14_en_fr_big", 5)
-    assert "the average of 20 checkpoints" in said.stdout
+    message = place.reproduce("wmt14_en_fr_big", *more)
+    assert message.returncode == 0, message.stderr
+    check_the_whole(place, message, "wmt14_en_fr_big", 5)
+    assert "the average of 20 checkpoints" in message.stdout
 
 
 @pytest.mark.slow
 def test_run_twice_the_second_does_nothing(english_german, server):
     before, result = english_german.times(), english_german.result()
-    server.asked.clear()
+    server.requested.clear()
     again = english_german.reproduce("wmt14-en-de-base")
-    assert again.returncode == 0 and not server.asked
+    assert again.returncode == 0 and not server.requested
     for word in ("already prepared", "already trained", "averaged already", "already translated"):
         assert word in again.stderr
     assert english_german.times() == before and english_german.result() == result
@@ -199,13 +201,13 @@ def test_a_run_from_a_stage_on(prepared, english_german):
     run = prepared.folder / "runs" / "wmt14_en_de_base"
     shutil.copytree(english_german.folder / "runs" / "wmt14_en_de_base", run)
     translated = (run / "eval" / "test.log").stat().st_mtime_ns
-    said = prepared.reproduce("wmt14-en-de-base", "--from", "generate")
-    assert said.returncode == 0 and "== train" not in said.stderr
+    message = prepared.reproduce("wmt14-en-de-base", "--from", "generate")
+    assert message.returncode == 0 and "== train" not in message.stderr
     assert (run / "eval" / "test.log").stat().st_mtime_ns > translated
     assert prepared.result() == english_german.result()
-    said = prepared.reproduce("wmt14-en-de-base", "--from", "train")
-    assert said.returncode == 0 and "== prepare" not in said.stderr
-    assert "set aside as runs/wmt14_en_de_base.1" in said.stderr
+    message = prepared.reproduce("wmt14-en-de-base", "--from", "train")
+    assert message.returncode == 0 and "== prepare" not in message.stderr
+    assert "set aside as runs/wmt14_en_de_base.1" in message.stderr
     assert (run.with_name("wmt14_en_de_base.1") / "checkpoints" / "checkpoint_last.pt").is_file()
     assert prepared.result() == english_german.result(), "the same seed, the same batches"
 
@@ -214,12 +216,12 @@ def test_a_run_from_a_stage_on(prepared, english_german):
 def test_killed_in_every_stage_it_goes_on_to_the_same_result(place, english_german):
     """SIGKILL between a file that is written and its name; training twice."""
     for kill in ("prepare:4", "train:5", "train:4", "average:1", "generate:2"):
-        said = place.reproduce("wmt14-en-de-base", KILL_IN=kill)
-        assert said.returncode == -signal.SIGKILL, (kill, said.stderr)
-        begun = [line for line in said.stderr.splitlines() if line.startswith("== ")]
-        assert begun[-1].startswith(f"== {kill.split(':')[0]}:"), said.stderr
-    said = place.reproduce("wmt14-en-de-base")
-    assert said.returncode == 0, said.stderr
+        message = place.reproduce("wmt14-en-de-base", KILL_IN=kill)
+        assert message.returncode == -signal.SIGKILL, (kill, message.stderr)
+        begun = [line for line in message.stderr.splitlines() if line.startswith("== ")]
+        assert begun[-1].startswith(f"== {kill.split(':')[0]}:"), message.stderr
+    message = place.reproduce("wmt14-en-de-base")
+    assert message.returncode == 0, message.stderr
     assert place.result() == english_german.result()
 
 
@@ -227,19 +229,19 @@ def test_killed_in_every_stage_it_goes_on_to_the_same_result(place, english_germ
 def test_a_full_disk_in_training_is_one_sentence_and_with_room_it_goes_on(prepared, english_german):
     """A limit on the size of files stands for the disk: the error comes from the same place."""
     line = ["reproduce", "wmt14-en-de-base", *prepared.options]
-    said = prepared.run([sys.executable, "-c", FULL, "30000", *line])
-    assert said.returncode == 1 and "Traceback" not in said.stderr, said.stderr
-    assert "File too large" in said.stderr
-    assert "the stage 'train' ended with exit code 1" in said.stderr.splitlines()[-1]
-    said = prepared.reproduce("wmt14-en-de-base")
-    assert said.returncode == 0, said.stderr
+    message = prepared.run([sys.executable, "-c", FULL, "30000", *line])
+    assert message.returncode == 1 and "Traceback" not in message.stderr, message.stderr
+    assert "File too large" in message.stderr
+    assert "the stage 'train' ended with exit code 1" in message.stderr.splitlines()[-1]
+    message = prepared.reproduce("wmt14-en-de-base")
+    assert message.returncode == 0, message.stderr
     assert prepared.result() == english_german.result()
 
 
 @pytest.mark.slow
 def test_a_row_of_table_3_on_the_development_set_without_averaging(prepared):
-    said = prepared.reproduce("wmt14-en-de-base", "--row", "b-dk16")
-    assert said.returncode == 0, said.stderr
+    message = prepared.reproduce("wmt14-en-de-base", "--row", "b-dk16")
+    assert message.returncode == 0, message.stderr
     run = prepared.folder / "runs" / "table3_B_dk16"
     trained = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     assert trained["model"]["head_key_dim"] == 16
@@ -252,8 +254,13 @@ def test_a_row_of_table_3_on_the_development_set_without_averaging(prepared):
     assert report["here"]["ppl"] == last["valid_ppl"]
     bleu = prepared.result("table3_B_dk16", "valid")[1]["compound_split"]["score"]
     assert report["here"]["bleu"] == bleu
-    assert said.stdout.splitlines()[-2].split() == ["compound-split", "BLEU", "25.1", f"{bleu:.2f}"]
-    assert "20 sentences: newstest2013 has 3,000" in said.stdout
+    assert message.stdout.splitlines()[-2].split() == [
+        "compound-split",
+        "BLEU",
+        "25.1",
+        f"{bleu:.2f}",
+    ]
+    assert "20 sentences: newstest2013 has 3,000" in message.stdout
 
 
 def test_what_stops_a_stage_stops_all(place, monkeypatch, capfd):
@@ -267,8 +274,8 @@ def test_what_stops_a_stage_stops_all(place, monkeypatch, capfd):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     line = ["reproduce", "wmt14-en-de-base", *place.options, "--manifest", "gone.yaml"]
     assert cli.main(line) == 1
-    said = capfd.readouterr().err
-    assert "Traceback" not in said and "== train" not in said
-    assert said.splitlines()[-2].startswith("vaswani prepare: ") and "404" in said
-    assert "the stage 'prepare' ended with exit code 1" in said.splitlines()[-1]
+    message = capfd.readouterr().err
+    assert "Traceback" not in message and "== train" not in message
+    assert message.splitlines()[-2].startswith("vaswani prepare: ") and "404" in message
+    assert "the stage 'prepare' ended with exit code 1" in message.splitlines()[-1]
     assert not (place.folder / "runs").exists()

@@ -33,12 +33,12 @@ def nowhere(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
     assert cli.main(["reproduce", name, "--gpus", "8", "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     pair, size = name[len("wmt14-") :].rsplit("-", 1)
     paper = published.FIGURES["wmt14/full", pair][0]
     last = 20 if size == "big" else 5
     run = f"runs/{name.replace('-', '_')}"
-    commands = [line.split(" vaswani ")[1] for line in said.splitlines() if " vaswani " in line]
+    commands = [line.split(" vaswani ")[1] for line in message.splitlines() if " vaswani " in line]
     assert [command.split()[0] for command in commands] == [
         *("plan", "prepare", "train", "average", "generate", "score", "pack")
     ]
@@ -46,12 +46,14 @@ def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
     assert commands[2].startswith(f"train {name.replace('-', '_')} dataset.max_tokens=")
     assert commands[3] == f"average {run} --last {last}"
     assert f"checkpoint_average_last{last}.pt --subset test" in commands[4]
-    assert f"expected by Table 2: {getattr(paper, size)} BLEU" in said
+    assert f"expected by Table 2: {getattr(paper, size)} BLEU" in message
     # 5.2: 0.4 s × 100,000 and 1.0 s × 300,000 updates; Table 2's operations
     hours, flops = ("83.3", "2.3e+19") if size == "big" else ("11.1", "3.3e+18")
-    assert f"{hours} hours on 8 of the paper's P100" in said and f"Table 2 has {flops}" in said
-    assert "GB in data/wmt14" in said and "GB free here" in said, "disk for both"
-    assert all(f"{what} " in said for what in ("prepared text", "archives", "checkpoints"))
+    assert (
+        f"{hours} hours on 8 of the paper's P100" in message and f"Table 2 has {flops}" in message
+    )
+    assert "GB in data/wmt14" in message and "GB free here" in message, "disk for both"
+    assert all(f"{what} " in message for what in ("prepared text", "archives", "checkpoints"))
     assert not list(nowhere.iterdir())
 
 
@@ -73,9 +75,9 @@ def test_every_row_of_table_3_has_a_command(row):
 def test_a_dry_run_of_a_row(nowhere, capsys):
     line = ["reproduce", "wmt14_en_de_base", "--row", "a_h1", "--gpus", "8", "--dry-run"]
     assert cli.main(line) == 0
-    said = capsys.readouterr().out
-    assert "row A-h1: perplexity 5.29, 24.9 BLEU on newstest2013, without averaging" in said
-    assert "vaswani average" not in said and "run=runs/table3_A_h1" in said
+    message = capsys.readouterr().out
+    assert "row A-h1: perplexity 5.29, 24.9 BLEU on newstest2013, without averaging" in message
+    assert "vaswani average" not in message and "run=runs/table3_A_h1" in message
 
 
 def test_options_reach_the_commands(nowhere, capsys):
@@ -83,29 +85,29 @@ def test_options_reach_the_commands(nowhere, capsys):
     changes = ["model.dropout=0.2", "run=second"]
     line = ["reproduce", "wmt14-en-de-base", *options, *changes, "--gpus", "2", "--dry-run"]
     assert cli.main([*line, "--from", "prepare"]) == 0
-    said = capsys.readouterr().out
-    assert "prepare wmt14_en_de_t2t --limit 9 --from raw --archives /a" in said
-    assert "wmt14_en_de_base on 2 GPUs of 80 GB" in said
-    train = next(line for line in said.splitlines() if " vaswani train " in line)
+    message = capsys.readouterr().out
+    assert "prepare wmt14_en_de_t2t --limit 9 --from raw --archives /a" in message
+    assert "wmt14_en_de_base on 2 GPUs of 80 GB" in message
+    train = next(line for line in message.splitlines() if " vaswani train " in line)
     for change in ("task.data=data/wmt14_en_de_t2t/data-bin", changes[0], "run=runs/second"):
         assert change in train
     assert cli.main([*line, "--from", "generate"]) == 0
-    said = capsys.readouterr().out
-    assert "vaswani train" not in said and "vaswani generate runs/second/" in said
+    message = capsys.readouterr().out
+    assert "vaswani train" not in message and "vaswani generate runs/second/" in message
 
 
 def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
     line = ["reproduce", "wmt14-en-de-base", "--dry-run"]
-    for more, gpus, said in (([], 8, False), (["--gpus", "2"], 2, True)):
+    for more, gpus, message in (([], 8, False), (["--gpus", "2"], 2, True)):
         assert cli.main([*line, *more]) == 0
         out = capsys.readouterr().out
         assert f"on {gpus} GPUs" in out
-        assert ("distributed_training.distributed_world_size=2" in out) == said
+        assert ("distributed_training.distributed_world_size=2" in out) == message
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["wmt14-en-de-bse"], "did you mean 'wmt14-en-de-base'?"),
         (["wmt14_en_ro_base"], "there are wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base"),
@@ -122,10 +124,10 @@ def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
         (["wmt14-en-de-base", "--from", "train"], "see the whole way on a CPU in small: scripts/"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(nowhere, capsys, arguments, said):
+def test_what_cannot_be_is_one_sentence(nowhere, capsys, arguments, message):
     assert cli.main(["reproduce", *arguments]) == 1
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert message in error and error.count("\n") == 1
     assert not list(nowhere.iterdir())
 
 

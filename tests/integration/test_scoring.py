@@ -21,7 +21,7 @@ TEXT = [f"Das {n}. Haus, so heißt es, ist ein Stein-Haus." for n in range(20)]
 ROWS = ["bleu_tokenised", "compound_split", "compound_split_2018", "bleu", "chrf"]
 
 
-def make_run(folder, name, said, meant=TEXT, subset="test", **recipe):
+def make_run(folder, name, hypotheses, references=TEXT, subset="test", **recipe):
     """A run ``name`` and its data, as far as scoring looks at them."""
     values = {"source_lang": "en", "target_lang": "de", "tokenised": False, "test": "mine"}
     values.update(recipe)
@@ -29,11 +29,11 @@ def make_run(folder, name, said, meant=TEXT, subset="test", **recipe):
     tokens = tokeniser("de", bool(values.get("split_hyphens")))
     if values["tokenised"]:
         tokens = str
-    write(data / "text" / f"{subset}.de", *meant)
-    write(data / "tok" / f"{subset}.de", *map(tokens, meant))
+    write(data / "text" / f"{subset}.de", *references)
+    write(data / "tok" / f"{subset}.de", *map(tokens, references))
     write(data / "recipe.yaml", yaml.safe_dump(values))
-    write(out / f"{subset}.hyp", *said)
-    write(out / f"{subset}.hyp.tok", *map(tokens, said))
+    write(out / f"{subset}.hyp", *hypotheses)
+    write(out / f"{subset}.hyp.tok", *map(tokens, hypotheses))
     report = {"data": str(data / "data-bin"), "checkpoint": "last.pt"}
     write(out / f"{subset}.json", json.dumps(report))
     write(out.parent / "config.yaml", "checkpoint: {}")
@@ -152,17 +152,17 @@ def test_two_runs_are_compared_on_the_same_references(score, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--subset", "valid"], "no translations of 'valid'"),
         (["--pair", "en-de"], "not both: --pair"),
         (["--compare", "nothing"], "no run 'nothing'"),
     ],
 )
-def test_what_a_run_cannot_do(score, tmp_path, options, said):
+def test_what_a_run_cannot_do(score, tmp_path, options, message):
     make_run(tmp_path, "mine", TEXT)
     code, _, out, err = score("mine", *options)
-    assert code == 1 and not out and said in err and err.count("\n") == 1
+    assert code == 1 and not out and message in err and err.count("\n") == 1
 
 
 def test_references_of_a_run_that_nobody_prepared(score, tmp_path):

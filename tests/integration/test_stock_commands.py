@@ -120,9 +120,9 @@ def test_training_counts_the_sentences_that_it_leaves_out(odd_run, tmp_path):
     limits = ["--max-source-positions", "20", "--max-target-positions", "20"]
     skipping = ["--skip-invalid-size-inputs-valid-test"]
     lines = stock.train(odd_run, tmp_path, *limits, *skipping, "--max-update", "1")
-    (said,) = {line for line in lines if "will be skipped" in line}
-    assert said.startswith("1 samples have invalid sizes and will be skipped")
-    assert "max_positions=(20, 20)" in said and "[3]" in said
+    (message,) = {line for line in lines if "will be skipped" in line}
+    assert message.startswith("1 samples have invalid sizes and will be skipped")
+    assert "max_positions=(20, 20)" in message and "[3]" in message
 
 
 def test_decoding_stops_at_a_sentence_over_the_limits_unless_told_to_skip_it(odd_run):
@@ -131,12 +131,12 @@ def test_decoding_stops_at_a_sentence_over_the_limits_unless_told_to_skip_it(odd
     limits = ["--max-source-positions", "20", "--max-target-positions", "20", "--max-len-b", "5"]
     with pytest.raises(Exception, match="#3.*skip-invalid-size-inputs-valid-test"):
         stock.generate(odd_run, checkpoint, *limits)
-    with stock.logged() as said:
+    with stock.logged() as message:
         lines = stock.generate(
             odd_run, checkpoint, *limits, "--skip-invalid-size-inputs-valid-test"
         )
     assert sorted(stock.results(lines, "H")) == [n for n in range(44) if n != 3]
-    assert any(line.startswith("1 samples have invalid sizes") for line in said)
+    assert any(line.startswith("1 samples have invalid sizes") for line in message)
 
 
 def test_sinusoids_reach_beyond_the_limits_of_training(tiny_data_bin, trained):

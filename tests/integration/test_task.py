@@ -24,14 +24,14 @@ def tokens(tiny_text) -> int:
     return sum(len(line.split()) + 1 for line in lines)
 
 
-def said(lines):
+def message(lines):
     return [line for line in lines if line.startswith("an update sees")]
 
 
 def test_the_tokens_of_an_update_are_logged_once(tiny_data_bin, tmp_path, tokens):
     """Over two epochs, and without a warning if no number was wished for."""
     lines = stock.train(tiny_data_bin, tmp_path, *SHORT, *WHOLE, "--max-update", "2")
-    assert said(lines) == [
+    assert message(lines) == [
         f"an update sees {tokens:,} source and {tokens:,} target tokens on average; "
         "updates an epoch: 1"
     ]
@@ -44,7 +44,7 @@ def test_flags(share, warned, tiny_data_bin, tmp_path, tokens):
     """A batch that is a multiple of the wish warns; within a tenth it does not."""
     wish = ["--batch-tokens", str(round(tokens * share))]
     lines = stock.train(tiny_data_bin, tmp_path, *SHORT, *WHOLE, *wish)
-    assert len(said(lines)) == 1 + warned
+    assert len(message(lines)) == 1 + warned
 
 
 def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
@@ -52,25 +52,25 @@ def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
     fifth = [*SHORT, "--batch-size", "40", "--max-tokens", "100000"]
     wish = ["--batch-tokens", str(tokens)]
     lines = stock.train(tiny_data_bin, tmp_path, *fifth, *wish, "--update-freq", "5")
-    assert len(said(lines)) == 1
+    assert len(message(lines)) == 1
     lines = stock.train(tiny_data_bin, tmp_path, *fifth, *wish)
-    assert "dataset.batch_size=40 optimization.update_freq=[5]" in said(lines)[1]
+    assert "dataset.batch_size=40 optimization.update_freq=[5]" in message(lines)[1]
 
 
 def test_the_advice_is_right(tiny_data_bin, tmp_path):
     """Training with what the warning gives does not warn."""
     wish = [*SHORT, "--batch-tokens", "700"]
-    warning = said(stock.train(tiny_data_bin, tmp_path, *wish, "--max-tokens", "200"))[1]
+    warning = message(stock.train(tiny_data_bin, tmp_path, *wish, "--max-tokens", "200"))[1]
     max_tokens = warning.split("max_tokens=")[1].split()[0]
     freq = warning.split("update_freq=[")[1].split("]")[0]
     advice = ["--max-tokens", max_tokens, "--update-freq", freq]
-    assert len(said(stock.train(tiny_data_bin, tmp_path, *wish, *advice))) == 1
+    assert len(message(stock.train(tiny_data_bin, tmp_path, *wish, *advice))) == 1
 
 
 def test_validation_and_decoding_say_nothing(tiny_data_bin, tmp_path):
     """Their batches are of another kind; and both tasks decode the checkpoint alike."""
     options = [*OURS, "--batch-tokens", "999999", "--max-update", "2", "--no-epoch-checkpoints"]
-    assert len(said(stock.train(tiny_data_bin, tmp_path, *options))) == 2  # with a validation
+    assert len(message(stock.train(tiny_data_bin, tmp_path, *options))) == 2  # with a validation
     search = ["--max-len-b", "5", "--gen-subset", "train"]
     found = []
     for task in ("vaswani_translation", "translation"):
@@ -78,7 +78,7 @@ def test_validation_and_decoding_say_nothing(tiny_data_bin, tmp_path):
             output = stock.generate(
                 tiny_data_bin, tmp_path / "checkpoint_last.pt", *search, "--task", task
             )
-        assert not said(lines)
+        assert not message(lines)
         found.append(stock.results(output, "H"))
     assert len(found[0]) == 200 and found[0].keys() == found[1].keys()
     for number, (score, words) in found[0].items():
@@ -135,8 +135,8 @@ def test_the_plan_is_what_training_then_sees(wish, experiment, capsys):
     errors = capsys.readouterr().err
     assert "warning" not in errors
     log = Path("runs/one/train.log").read_text(encoding="utf-8")
-    said = f"sees {plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target"
-    assert f"{said} tokens on average; updates an epoch: {plan['updates_an_epoch']}" in log
+    message = f"sees {plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target"
+    assert f"{message} tokens on average; updates an epoch: {plan['updates_an_epoch']}" in log
     written = Path("runs/one/checkpoints/checkpoint_last.pt").stat().st_size
     assert plan["checkpoint_bytes"] <= written <= plan["checkpoint_bytes"] + 300_000
 

@@ -209,15 +209,15 @@ def test_a_pipe_and_nothing(model, text, capsys, monkeypatch):
 
 def test_a_prompt_answers_each_line(model, capsys, monkeypatch):
     class Terminal(io.BytesIO):
-        asked = 0
+        requested = 0
 
         def readline(self, *_):
-            Terminal.asked += 1
+            Terminal.requested += 1
             return super().readline()
 
     class Output(io.StringIO):
         def write(self, part):
-            answers.append((Terminal.asked, part))
+            answers.append((Terminal.requested, part))
             return len(part)
 
     answers: list = []
@@ -226,7 +226,7 @@ def test_a_prompt_answers_each_line(model, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", stdin)
     monkeypatch.setattr(sys, "stdout", Output())
     assert stock.vaswani("translate", model) == 0
-    assert [asked for asked, _ in answers] == [1, 3, 4] and answers[1][1] == "\n"
+    assert [requested for requested, _ in answers] == [1, 3, 4] and answers[1][1] == "\n"
     assert "line 2: byte 1 is not UTF-8" in capsys.readouterr().err
 
 

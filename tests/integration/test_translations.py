@@ -245,7 +245,7 @@ def test_several_translations_of_a_sentence(place):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--lenpen", "nan"], "--lenpen must be a finite number, not nan"),
         (["--lenpen", "inf"], "--lenpen must be a finite"),
@@ -265,11 +265,11 @@ def test_several_translations_of_a_sentence(place):
         (["--max-tokens", "8"], "has 9 tokens, more than --max-tokens 8 allows"),
     ],
 )
-def test_an_impossible_option_is_one_sentence(options, said, place, capsys):
+def test_an_impossible_option_is_one_sentence(options, message, place, capsys):
     """Before anything is decoded or written."""
     assert place.generate(*options) == 1
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
     assert not place.out.exists() or place.left() == {}
 
 
@@ -282,21 +282,21 @@ def test_a_reference_too_few(place, capsys):
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "message"),
     [
         ("generation: {lenpen: .nan}", "--lenpen must be a finite number"),
         ("generation: {lenpen: long}", "config.yaml, generation: Value 'long'"),
         ("task: {data: x}", "config.yaml names no task"),
     ],
 )
-def test_the_runs_own_options_are_checked(section, said, place, capsys):
+def test_the_runs_own_options_are_checked(section, message, place, capsys):
     config = place.out.parent / "config.yaml"
     config.write_text("task: {_name: translation}\n" if section[:4] != "task" else "")
     with open(config, "a", encoding="utf-8") as stream:
         stream.write(section)
     assert place.generate() == 1
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
 
 
 def bad_checkpoint(place, kind):
@@ -317,7 +317,7 @@ def bad_checkpoint(place, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("nan", "has NaN or infinity in encoder.layers.1.feed_forward.fc2.weight"),
         ("layers", "configuration says encoder_layers 1,000,000"),
@@ -325,11 +325,11 @@ def bad_checkpoint(place, kind):
         ("fifo", "there is no checkpoint"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_decoded_is_one_sentence(kind, said, place, capsys):
+def test_a_checkpoint_that_cannot_be_decoded_is_one_sentence(kind, message, place, capsys):
     bad_checkpoint(place, kind)
     assert place.generate() == 1
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1 and "checkpoint_last.pt" in err
+    assert message in err and err.count("\n") == 1 and "checkpoint_last.pt" in err
 
 
 def test_a_checkpoint_that_disappears(place, monkeypatch, capsys):

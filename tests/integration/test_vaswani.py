@@ -155,12 +155,12 @@ def test_blank_and_overlong_sentences_keep_their_lines(
         config.write_text(original, encoding="utf-8")
     lines = (tmp_path / "eval" / "test.hyp.tok").read_text(encoding="utf-8").split("\n")[:-1]
     assert lines[1] == lines[2] == "" and lines[0] and lines[3]
-    said = capsys.readouterr().err
-    assert "1 sentences are longer" in said and "lines 3" in said
+    message = capsys.readouterr().err
+    assert "1 sentences are longer" in message and "lines 3" in message
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (["generate", "nothing"], "no run 'nothing'"),
         (["generate", "gone.pt"], "no checkpoint gone.pt"),
@@ -172,11 +172,11 @@ def test_blank_and_overlong_sentences_keep_their_lines(
         (["demo-report", "small"], "no scores yet"),
     ],
 )
-def test_what_cannot_be_decoded(trained, workplace, monkeypatch, capsys, command, said):
+def test_what_cannot_be_decoded(trained, workplace, monkeypatch, capsys, command, message):
     last = (trained / "checkpoints" / "checkpoint_last.pt").read_bytes()
     (workplace / "broken.pt").write_bytes(last[: len(last) // 2])
     if command[0] == "demo-report":
         shutil.rmtree(trained / "eval", ignore_errors=True)
     assert run(workplace, monkeypatch, *command) == 1
     error = capsys.readouterr().err
-    assert said in error and error.strip().count("\n") == 0
+    assert message in error and error.strip().count("\n") == 0

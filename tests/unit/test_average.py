@@ -239,7 +239,7 @@ def test_checkpoints_by_name(run_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, said",
+    "name, refusal",
     [
         ("checkpoint3.pt", "a name that training gives its own"),
         ("checkpoint_best.pt", "a name that training gives its own"),
@@ -248,14 +248,14 @@ def test_checkpoints_by_name(run_folder: Path) -> None:
         ("notes.txt", "exists and is no average: give the output another name"),
     ],
 )
-def test_replaces_nothing_but_an_average(run_folder: Path, name: str, said: str) -> None:
+def test_replaces_nothing_but_an_average(run_folder: Path, name: str, refusal: str) -> None:
     output = run_folder / "checkpoints" / name
     if name == "mine.pt":
         save(output, 50)
     elif name == "notes.txt":
         output.write_text("mine")
     before = output.read_bytes() if output.exists() else None
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=refusal):
         invoke(run_folder, "--output", output)
     assert (output.read_bytes() if output.exists() else None) == before
 
@@ -422,14 +422,14 @@ def refusing(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize(
-    "error, code, said",
+    "error, code, refusal",
     [
         (OSError(errno.ENOSPC, "No space left on device"), 1, "there is no space left for "),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
 def test_the_earlier_average_stays(
-    run_folder: Path, monkeypatch, capsys, error: BaseException, code: int, said: str
+    run_folder: Path, monkeypatch, capsys, error: BaseException, code: int, refusal: str
 ) -> None:
     """A full disk, and Ctrl-C in the middle, which torch's writer makes a RuntimeError of."""
     from transformer_plugin.compat import saving
@@ -442,7 +442,7 @@ def test_the_earlier_average_stays(
     capsys.readouterr()
     assert cli.main(["average", str(run_folder), "--last", "2"]) == code
     err = capsys.readouterr().err
-    assert said in err and "Traceback" not in err
+    assert refusal in err and "Traceback" not in err
     assert code == 130 or (str(made) in err and err.count("\n") == 1)
     assert made.read_bytes() == before and sorted(made.parent.iterdir()) == names
 

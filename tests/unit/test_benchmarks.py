@@ -233,7 +233,7 @@ def test_record_of_learning(table, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--work", "tinny"], "has no training 'tinny' (did you mean 'tiny'?)"),
         (["--record", "groups.yaml"], "groups.yaml is no record of 'make bench BENCH=train'"),
@@ -241,16 +241,16 @@ def test_record_of_learning(table, tmp_path, capsys):
     ],
 )
 def test_what_is_wrong_with_a_table_of_logs_is_one_sentence(
-    arguments, said, table, tmp_path, monkeypatch, capsys
+    arguments, message, table, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["learning", "groups.yaml", *arguments, "--out", "out"]) == 1
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1 and not Path("out").exists()
+    assert message in err and err.count("\n") == 1 and not Path("out").exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("none.log", None, "none.log: No such file"),
         ("empty.log", "nothing\n", "empty.log has no validation and epoch in fairseq's form"),
@@ -259,10 +259,12 @@ def test_what_is_wrong_with_a_table_of_logs_is_one_sentence(
         ("b.yaml", "logs: {a: b}", "b.yaml should have 'groups: LABEL: LOGS'"),
     ],
 )
-def test_what_is_wrong_with_a_log_is_one_sentence(name, text, said, tmp_path, monkeypatch, capsys):
+def test_what_is_wrong_with_a_log_is_one_sentence(
+    name, text, message, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     if text:
         Path(name).write_text(text, encoding="utf-8")
     assert main(["learning", name, "--out", "out"]) == 1
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1

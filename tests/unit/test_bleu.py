@@ -93,11 +93,11 @@ def test_compounds(line, split):
 @pytest.mark.parametrize("line", ["well @-@ known", "well ##AT##-##AT## known"])
 def test_text_already_split_is_refused(line):
     """Of text before it is tokenised: Moses' tokeniser takes the marks apart."""
-    for said, meant in (["a b", line], ["a b", "a b"]), (["a b", "a b"], ["a b", line]):
+    for hypotheses, references in (["a b", line], ["a b", "a b"]), (["a b", "a b"], ["a b", line]):
         with pytest.raises(UserError, match="line 2, .*split already"):
-            bleu.compound_split_rows(said, meant, "de")
+            bleu.compound_split_rows(hypotheses, references, "de")
         with pytest.raises(UserError, match="line 2, .*split already"):
-            bleu.compound_split_tokens(said, meant)
+            bleu.compound_split_tokens(hypotheses, references)
 
 
 def test_quotes_and_punctuation():
@@ -107,7 +107,7 @@ def test_quotes_and_punctuation():
 
 #: which of the four variants see no difference: 2017, with quotes, 2018, with quotes
 @pytest.mark.parametrize(
-    ("said", "meant", "same"),
+    ("hypotheses", "references", "same"),
     [
         ('Er sagt "ja" zu ihr', 'Er sagt "ja" zu ihr', (True, True, True, True)),
         ('Er sagt "ja" zu ihr', "Er sagt „ja“ zu ihr", (False, True, False, True)),
@@ -118,8 +118,8 @@ def test_quotes_and_punctuation():
         ("So geht’s uns allen gut", "So geht's uns allen gut", (False, False, True, True)),
     ],
 )
-def test_what_each_variant_changes(said, meant, same):
-    rows = bleu.compound_split_rows([said], [meant], "de")
+def test_what_each_variant_changes(hypotheses, references, same):
+    rows = bleu.compound_split_rows([hypotheses], [references], "de")
     assert [row["score"] == 100.0 for row in rows.values()] == list(same)
     assert [*rows] == [
         "compound_split",
@@ -137,20 +137,20 @@ def sentences(words, seed, count=40):
 @pytest.mark.parametrize("seed", range(4))
 def test_without_hyphens_compound_split_is_tokenised(seed):
     words = ["Haus", "der", "Straße", "3,5", "ist", '"so"', "d'or", "ä", "(nein)", "50%", "&"]
-    said, meant = sentences(words, seed), sentences(words, seed + 100)
-    plain = tokens_bleu(bleu.moses_tokens(said, "de"), bleu.moses_tokens(meant, "de"))
-    for row in bleu.compound_split_rows(said, meant, "de").values():
+    hypotheses, references = sentences(words, seed), sentences(words, seed + 100)
+    plain = tokens_bleu(bleu.moses_tokens(hypotheses, "de"), bleu.moses_tokens(references, "de"))
+    for row in bleu.compound_split_rows(hypotheses, references, "de").values():
         assert row["text"] == plain["text"]
-    hyphens = bleu.compound_split_rows(sentences(["a-b", "c"], seed), meant, "de")
+    hyphens = bleu.compound_split_rows(sentences(["a-b", "c"], seed), references, "de")
     assert hyphens["compound_split"]["text"] != plain["text"]
 
 
 def test_right_compounds_count_for_more():
     """3 of 4 tokens; split, 7 of 8: the reason to say which BLEU it is."""
-    said, meant = ["Ein E-Mail-Text ist da"], ["Ein E-Mail-Text ist hier"]
-    split = bleu.compound_split_rows(said, meant, "de")["compound_split"]
+    hypotheses, references = ["Ein E-Mail-Text ist da"], ["Ein E-Mail-Text ist hier"]
+    split = bleu.compound_split_rows(hypotheses, references, "de")["compound_split"]
     assert split["text"].split()[3].startswith("87.5/")
-    assert tokens_bleu(said, meant)["text"].split()[3].startswith("75.0/")
+    assert tokens_bleu(hypotheses, references)["text"].split()[3].startswith("75.0/")
 
 
 def test_sacrebleu_says_the_same():
@@ -158,10 +158,14 @@ def test_sacrebleu_says_the_same():
     import sacrebleu
 
     words = ["Haus", "der", "E-Mail", "3,5", "ist", "so,", "(nein)"]
-    said, meant = sentences(words, 1), sentences(words, 2)
-    rows = bleu.sacrebleu_rows(said, meant, bleu.text_metrics(), {"test": "x", "lang": "en-de"})
-    assert rows["bleu"]["score"] == round(sacrebleu.corpus_bleu(said, [meant]).score, 2)
-    assert rows["chrf"]["score"] == round(sacrebleu.corpus_chrf(said, [meant]).score, 2)
+    hypotheses, references = sentences(words, 1), sentences(words, 2)
+    rows = bleu.sacrebleu_rows(
+        hypotheses, references, bleu.text_metrics(), {"test": "x", "lang": "en-de"}
+    )
+    assert rows["bleu"]["score"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
+    assert rows["chrf"]["score"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
     assert "lang:en-de" in rows["bleu"]["signature"] and "tok:13a" in rows["bleu"]["signature"]
-    plain = sacrebleu.corpus_bleu(said, [meant], tokenize="none", smooth_method="none", force=True)
-    assert tokens_bleu(said, meant)["text"] == str(plain)
+    plain = sacrebleu.corpus_bleu(
+        hypotheses, [references], tokenize="none", smooth_method="none", force=True
+    )
+    assert tokens_bleu(hypotheses, references)["text"] == str(plain)

@@ -108,8 +108,8 @@ def test_a_line_of_100000_characters_is_answered_and_not_waited_for(tmp_path):
     long = chunk((b"lower" * 20_000, b"low new " * 12_500))
     tokens = Tokens("test", ("en", "de"), True, False, None)(long)
     subwords = bpe.Subwords("test", tmp_path / "codes", None)(Chunk(1, tokens.sides, 1))
-    for side, said in zip(subwords.sides, tokens.sides, strict=True):
-        assert bpe.undo(side.decode()) == said.decode().strip()
+    for side, message in zip(subwords.sides, tokens.sides, strict=True):
+        assert bpe.undo(side.decode()) == message.decode().strip()
     train = Tokens("train", ("en", "de"), True, False, Limits())(long)
     assert train.report.kept == 0 and train.report.seen == 1
 

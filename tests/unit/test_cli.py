@@ -92,13 +92,13 @@ def test_unknown_experiments_name_the_nearest(capsys):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [("task:\n  data: [1, 2\nmodel: x", "line 3"), ("just words", "sections"), ("", "sections")],
 )
-def test_bad_yaml_is_one_sentence(tmp_path, content, said, capsys):
+def test_bad_yaml_is_one_sentence(tmp_path, content, message, capsys):
     path = tmp_path / "bad.yaml"
     path.write_text(content, encoding="utf-8")
-    assert said in refused(capsys, "train", str(path))
+    assert message in refused(capsys, "train", str(path))
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_both_multi30k_systems_differ_in_the_model_and_our_kernels_alone():
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("optimization.max_updates=3", "did you mean 'max_update'?"),
         ("optimisation.max_update=3", "did you mean 'optimization'?"),
@@ -171,8 +171,8 @@ def test_both_multi30k_systems_differ_in_the_model_and_our_kernels_alone():
         ("run=", "run= is empty"),
     ],
 )
-def test_what_is_refused_before_training(small, override, said, capsys):
-    assert said in refused(capsys, "train", str(small), override)
+def test_what_is_refused_before_training(small, override, message, capsys):
+    assert message in refused(capsys, "train", str(small), override)
 
 
 def test_a_refused_training_leaves_no_run(small, tmp_path, capsys):
@@ -211,9 +211,9 @@ def test_a_damaged_data_bin_is_refused(small, tmp_path, tiny_data_bin, damage, c
     if damage == "emptied":
         for path in other.iterdir():
             path.unlink()
-        said = "holds no binarised text"
+        message = "holds no binarised text"
     else:
         path = other / f"train.en-de.de.{'bin' if damage == 'bin cut' else 'idx'}"
         path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:20])
-        said = "missing or damaged"
-    assert said in refused(capsys, "train", str(small), f"task.data={other}")
+        message = "missing or damaged"
+    assert message in refused(capsys, "train", str(small), f"task.data={other}")

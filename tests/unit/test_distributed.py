@@ -96,7 +96,7 @@ def test_settings_by_hand_stand_but_for_what_a_cpu_needs():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "environ", "given", "said"),
+    ("gpus", "environ", "given", "message"),
     [
         (0, {"WORLD_SIZE": "2"}, {}, "WORLD_SIZE but not RANK, LOCAL_RANK, MASTER_ADDR"),
         (0, {"RANK": "0"}, {}, "RANK but not WORLD_SIZE"),
@@ -112,10 +112,10 @@ def test_settings_by_hand_stand_but_for_what_a_cpu_needs():
         (0, {}, {"update_freq": []}, "at least one batch"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(gpus, environ, given, said):
+def test_what_cannot_be_is_refused_in_a_sentence(gpus, environ, given, message):
     with pytest.raises(UserError) as error:
         find_launch(config(gpus, **given), environ, gpus)
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_an_update_has_a_batch():
@@ -155,7 +155,7 @@ TRAIN = ["scripts/train.sh", "small", "run=a"]
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         ({}, ["vaswani prepare small", "vaswani train small run=a"]),
         ({"TEXT": "t"}, ["vaswani prepare small --text t", "vaswani train small run=a"]),
@@ -176,22 +176,22 @@ TRAIN = ["scripts/train.sh", "small", "run=a"]
         ),
     ],
 )
-def test_train_sh(tmp_path, environ, said):
+def test_train_sh(tmp_path, environ, message):
     process, path = scripts(tmp_path, TRAIN, **environ)
     assert process.wait(20) == 0, process.communicate()
-    assert path.read_text().splitlines() == said
+    assert path.read_text().splitlines() == message
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         ({"NODES": "2", "MASTER": "first:123"}, "NODE_RANK=0 for the first"),
         ({"NODES": "2", "NODE_RANK": "0"}, "MASTER=HOST:PORT of the first"),
     ],
 )
-def test_train_sh_asks_for_what_several_machines_need(tmp_path, environ, said):
+def test_train_sh_asks_for_what_several_machines_need(tmp_path, environ, message):
     process, path = scripts(tmp_path, TRAIN, **environ)
-    assert said in process.communicate(timeout=20)[1]
+    assert message in process.communicate(timeout=20)[1]
     assert process.returncode and not path.exists(), "nothing was begun"
 
 
@@ -295,6 +295,6 @@ def test_two_preparations_of_one_folder(tmp_path, monkeypatch, capsys):
     finally:
         process.kill()
         process.wait()
-    said = capsys.readouterr().err
-    assert "out is being prepared by another command" in said and said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "out is being prepared by another command" in message and message.count("\n") == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".stages"]

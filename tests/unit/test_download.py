@@ -62,16 +62,16 @@ def test_a_download_is_whole_and_nothing_else_is_left(server, tmp_path):
     path = fetch(part(server, bytes=len(DATA), sha256=SHA256), tmp_path / "a")
     assert path.name == "primary.tgz" and path.read_bytes() == DATA
     assert {p.name for p in path.parent.iterdir()} == {"primary.tgz", download.RECORD}
-    server.asked.clear()
+    server.requested.clear()
     fetch(part(server, bytes=len(DATA), sha256=SHA256), tmp_path / "a")
-    assert not server.asked, "what is there is not fetched again"
+    assert not server.requested, "what is there is not fetched again"
 
 
 def test_a_cut_connection_is_resumed_where_it_broke(server, tmp_path):
     server.faults["primary.tgz"] = ["cut 100000", "cut 50000"]
     path = fetch(part(server, sha256=SHA256), tmp_path / "a")
     assert path.read_bytes() == DATA
-    assert server.asked == [
+    assert server.requested == [
         ("primary.tgz", None),
         ("primary.tgz", "bytes=100000-"),
         ("primary.tgz", "bytes=150000-"),
@@ -82,14 +82,14 @@ def test_a_part_left_by_a_killed_run_is_gone_on_with(server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".primary.tgz.part").write_bytes(DATA[:1234])
     assert fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
-    assert server.asked == [("primary.tgz", "bytes=1234-")]
+    assert server.requested == [("primary.tgz", "bytes=1234-")]
 
 
 def test_a_wrong_part_of_an_earlier_day_is_fetched_anew(server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".primary.tgz.part").write_bytes(b"x" * 1234)
     assert fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
-    assert [wanted for _, wanted in server.asked] == ["bytes=1234-", None]
+    assert [wanted for _, wanted in server.requested] == ["bytes=1234-", None]
 
 
 def test_a_server_without_ranges_sends_all_of_it_again(server, tmp_path):
@@ -120,17 +120,17 @@ def test_a_server_that_recovers_is_asked_again(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("known", "said"),
+    ("known", "message"),
     [
         ({"sha256": "0" * 64}, f"SHA-256 is {SHA256} instead of 0000"),
         ({"bytes": 7}, "instead of 7"),
     ],
     ids=["checksum", "size"],
 )
-def test_what_is_not_the_right_file_is_never_used(server, tmp_path, known, said):
+def test_what_is_not_the_right_file_is_never_used(server, tmp_path, known, message):
     with pytest.raises(UserError, match="could not be downloaded") as error:
         fetch(part(server, **known), tmp_path / "a")
-    assert said in str(error.value) and "by hand" in str(error.value)
+    assert message in str(error.value) and "by hand" in str(error.value)
     assert not list((tmp_path / "a").glob("*.tgz"))
 
 
@@ -156,7 +156,7 @@ def test_a_file_that_is_there_is_checked(server, tmp_path):
         UserError, match=rf"mirror\.tgz has {len(DATA) - 5:,} bytes instead of {len(DATA):,}"
     ):
         fetch(part(server, sha256=SHA256, bytes=len(DATA)), folder)
-    assert not server.asked
+    assert not server.requested
 
 
 def test_no_network_is_said_in_one_sentence(tmp_path, monkeypatch):
@@ -173,13 +173,13 @@ BAD = [["page"], ["end 0"], ["end 1000"], ["end 299000"]]
 SAID = ["a web page", "damaged or cut short", "damaged or cut short", "damaged or cut short"]
 
 
-@pytest.mark.parametrize(("fault", "said"), list(zip(BAD, SAID, strict=True)))
-def test_what_is_no_whole_archive_is_not_recorded(server, tmp_path, capsys, fault, said):
+@pytest.mark.parametrize(("fault", "message"), list(zip(BAD, SAID, strict=True)))
+def test_what_is_no_whole_archive_is_not_recorded(server, tmp_path, capsys, fault, message):
     """A first download of what nobody published a checksum of; then the advice, which mends it."""
     server.faults = {"primary.tgz": list(fault), "mirror.tgz": list(fault)}
     with pytest.raises(UserError, match="run the same command again") as error:
         fetch(part(server), tmp_path / "a")
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert list((tmp_path / "a").iterdir()) == [], "nothing is left of it"
     assert fetch(part(server), tmp_path / "a").read_bytes() == DATA
 
@@ -193,8 +193,8 @@ def test_a_bad_first_download_of_an_earlier_version_is_mended_by_the_advice(serv
     (folder / "primary.tgz").write_bytes(bad)
     stat = (folder / "primary.tgz").stat()
     seen = {"bytes": len(bad), "changed": stat.st_mtime_ns}
-    said = {"primary.tgz": {"sha256": hashlib.sha256(bad).hexdigest(), **seen}}
-    (folder / download.RECORD).write_text(json.dumps(said))
+    message = {"primary.tgz": {"sha256": hashlib.sha256(bad).hexdigest(), **seen}}
+    (folder / download.RECORD).write_text(json.dumps(message))
     with pytest.raises(UserError, match=r"primary\.tgz .*: remove it to have it downloaded again"):
         fetch(part(server), folder)
     (folder / "primary.tgz").unlink()
@@ -208,7 +208,7 @@ def test_a_good_file_put_there_by_hand_in_the_place_of_a_bad_one(server, tmp_pat
     folder.mkdir()
     (folder / download.RECORD).write_text(json.dumps({"primary.tgz": {"sha256": "0" * 64}}))
     (folder / "primary.tgz").write_bytes(DATA)
-    assert fetch(part(server), folder).read_bytes() == DATA and not server.asked
+    assert fetch(part(server), folder).read_bytes() == DATA and not server.requested
     assert json.loads((folder / download.RECORD).read_text())["primary.tgz"]["sha256"] == SHA256
 
 

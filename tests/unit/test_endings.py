@@ -42,13 +42,13 @@ def in_a_process(*command: str, **options) -> "subprocess.CompletedProcess[str]"
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
-    ("number", "code", "said"),
+    ("number", "code", "message"),
     [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")],
 )
-def test_a_signal_during_imports_is_one_line(number, code, said, turned):
+def test_a_signal_during_imports_is_one_line(number, code, message, turned):
     done = in_a_process("-c", DURING_IMPORT.format(number=number, turned=turned))
     assert done.returncode == code
-    assert done.stderr.strip() == f"vaswani plan: {said}; the same command continues."
+    assert done.stderr.strip() == f"vaswani plan: {message}; the same command continues."
 
 
 @pytest.mark.parametrize("argv", [["plugin-dir"], ["--help"], ["train", "--help"]])
@@ -92,15 +92,15 @@ PROBLEMS: List[tuple] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "said"), PROBLEMS)
-def test_what_the_system_refuses_is_one_sentence(error, said, monkeypatch, capsys):
+@pytest.mark.parametrize(("error", "message"), PROBLEMS)
+def test_what_the_system_refuses_is_one_sentence(error, message, monkeypatch, capsys):
     def refused(args):
         raise error
 
     monkeypatch.setattr("vaswani.plugin_dir.run", refused)
     assert cli.main(["plugin-dir"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith(f"vaswani plugin-dir: {said}")
+    assert len(lines) == 1 and lines[0].startswith(f"vaswani plugin-dir: {message}")
 
 
 def test_what_cannot_be_written_has_the_name_that_a_user_knows(tmp_path, monkeypatch):

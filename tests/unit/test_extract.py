@@ -126,8 +126,8 @@ def test_an_archive_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch,
     else:
         packed_tar(path, {name: bytes(size)})
     assert extract.MOST_TIMES * path.stat().st_size < size
-    said = "would unpack to 9,437,184 bytes" if wanted or kind != "zip" else "has no file"
-    with pytest.raises(UserError, match=said):
+    message = "would unpack to 9,437,184 bytes" if wanted or kind != "zip" else "has no file"
+    with pytest.raises(UserError, match=message):
         extracted(path)
     assert sum(file.stat().st_size for file in (tmp_path / "out").iterdir()) == 0
 

@@ -25,8 +25,8 @@ def run(mode, **variables):
     environment.update(PYTHONPATH=str(ROOT), **variables)
     command = [sys.executable, "-c", FAULTS, mode]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    asked, faults = done.stdout.split()
-    return asked == "True", int(faults)
+    requested, faults = done.stdout.split()
+    return requested == "True", int(faults)
 
 
 def huge_pages():
@@ -39,13 +39,13 @@ def huge_pages():
 @pytest.mark.skipif(huge_pages(), reason="pages are huge: faults tell nothing")
 def test_pages_are_cleared_once():
     """20 tensors of 11,719 pages: all of them are new without us, one of them with us."""
-    asked, faults = run("keep")
+    requested, faults = run("keep")
     _, faults_without = run("leave")
-    assert asked
+    assert requested
     assert faults_without - faults > 15 * 11_700
 
 
 def test_settings_of_the_user_stay():
     """Somebody who tunes his allocator is not overruled."""
-    asked, _ = run("keep", MALLOC_ARENA_MAX="2")
-    assert not asked
+    requested, _ = run("keep", MALLOC_ARENA_MAX="2")
+    assert not requested

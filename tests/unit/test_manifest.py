@@ -53,7 +53,7 @@ parts:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("parts:", "files:", "expected 'parts:'"),
         ("sources:", "source:", "it should say 'sources'"),
@@ -73,12 +73,12 @@ parts:
         ("host/a.tgz", "host/checksums.json", "cannot be kept under the name 'checksums.json'"),
     ],
 )
-def test_what_is_wrong_with_a_manifest_is_said(tmp_path, old, new, said):
+def test_what_is_wrong_with_a_manifest_is_said(tmp_path, old, new, message):
     path = tmp_path / "m.yaml"
     path.write_text(GOOD, encoding="utf-8")
     assert list(read_manifest(str(path))) == ["a"]
     path.write_text(GOOD.replace(old, new), encoding="utf-8")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_manifest(str(path))
 
 
@@ -93,7 +93,7 @@ def test_unknown_names_are_said_with_what_there_is():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"ratio": 0.5}, "ratio is 0.5"),
         ({"max_words": 0}, "max_words is 0"),
@@ -114,10 +114,10 @@ def test_unknown_names_are_said_with_what_there_is():
         ({"source_lang": "zh-CN"}, "call your files .zh_CN and give that"),
     ],
 )
-def test_what_is_wrong_with_a_recipe_is_said(change, said):
+def test_what_is_wrong_with_a_recipe_is_said(change, message):
     table = {"source_lang": "en", "target_lang": "de", "train": "t", "valid": "v"}
     assert recipe_from(table, "x").bpe == 10000
-    with pytest.raises(UserError, match=re.escape(said)):
+    with pytest.raises(UserError, match=re.escape(message)):
         recipe_from({**table, **change}, "x")
 
 

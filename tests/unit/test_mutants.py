@@ -33,7 +33,7 @@ GOOD = Mutant("good", "a.py", "x = 1", "x = 2", "promise", ("unit/test_a.py::tes
 
 
 @pytest.mark.parametrize(
-    "changed, said",
+    "changed, message",
     [
         ({}, ""),
         ({"tests": ("unit/test_a.py",)}, ""),
@@ -47,12 +47,12 @@ GOOD = Mutant("good", "a.py", "x = 1", "x = 2", "promise", ("unit/test_a.py::tes
         ({"tests": ("unit/test_a.py::test_y",)}, "there is no test unit/test_a.py::test_y"),
     ],
 )
-def test_stale_entries_are_found(changed, said, tmp_path) -> None:
+def test_stale_entries_are_found(changed, message, tmp_path) -> None:
     (tmp_path / "tests" / "unit").mkdir(parents=True)
     (tmp_path / "tests" / "unit" / "test_a.py").write_text("def test_x(): pass\n")
     (tmp_path / "a.py").write_text("x = 1\ny = x\n".replace("y = x", "y = -x"))
     found = why_stale(GOOD._replace(**changed), tmp_path)
-    assert said in found and bool(said) == bool(found)
+    assert message in found and bool(message) == bool(found)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path) -> None:
     assert process.stdout.readline() == "1 tests with nothing planted\n"
     (folder,) = tmp_path.iterdir()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said == "mutants: interrupted; nothing is left behind\n"
+    assert message == "mutants: interrupted; nothing is left behind\n"
     assert not folder.exists()
     for command_line in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # another one has ended meanwhile

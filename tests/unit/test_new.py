@@ -83,8 +83,8 @@ def test_a_small_text_is_not_over_before_the_warm_up_is():
 
 def test_the_experiment_is_complete_and_every_choice_has_a_reason(place, capsys):
     assert new("mine", "--data", "data/mine") == 0
-    said = capsys.readouterr()
-    assert said.out == "mine.yaml\n"
+    message = capsys.readouterr()
+    assert message.out == "mine.yaml\n"
     text = (place / "mine.yaml").read_text(encoding="utf-8")
     config = experiment_config(place / "mine.yaml")
     assert (config.task.source_lang, config.task.target_lang) == ("en", "de")
@@ -101,7 +101,7 @@ def test_the_experiment_is_complete_and_every_choice_has_a_reason(place, capsys)
     assert "vaswani average mine --last 10" in text
     assert max(map(len, text.splitlines())) <= 100
     for command in ("train mine", "average mine --last 10", "generate mine", "score mine"):
-        assert f"vaswani {command}\n" in said.err
+        assert f"vaswani {command}\n" in message.err
 
 
 def test_it_trains_and_a_second_one_begins_with_its_weights(place, capsys):
@@ -196,7 +196,7 @@ def test_two_dictionaries_share_no_matrix(place, tiny_text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["a/b", "--data", "data/mine"], "no name for an experiment"),
         (["", "--data", "data/mine"], "no name for an experiment"),
@@ -209,13 +209,13 @@ def test_two_dictionaries_share_no_matrix(place, tiny_text, tmp_path):
         (["mine", "--data", "data/mine", "--from", "x", "--preset", "big"], "exclude each other"),
     ],
 )
-def test_what_is_refused_is_one_sentence_and_leaves_nothing(place, argv, said, capsys):
+def test_what_is_refused_is_one_sentence_and_leaves_nothing(place, argv, message, capsys):
     (place / "taken.yaml").write_text("mine\n")
     (place / "runs" / "ran").mkdir(parents=True)
     before = sorted(place.rglob("*"))
     assert new(*argv) == 1
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and said in lines[0]
+    assert len(lines) == 1 and message in lines[0]
     assert sorted(place.rglob("*")) == before
     assert (place / "taken.yaml").read_text() == "mine\n"
 

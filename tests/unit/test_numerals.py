@@ -109,8 +109,8 @@ def test_years_in_words(year, english, german, french):
 
 
 def test_numbers_in_digits():
-    said = [numerals.digits(123450, lang, 2) for lang in ("en", "de", "fr")]
-    assert said == ["1,234.50", "1.234,50", "1 234,50"]
+    message = [numerals.digits(123450, lang, 2) for lang in ("en", "de", "fr")]
+    assert message == ["1,234.50", "1.234,50", "1 234,50"]
     assert [numerals.digits(350, lang, 1) for lang in ("en", "de", "fr")] == ["3.5", "3,5", "3,5"]
     assert [numerals.digits(9900, lang) for lang in ("en", "de", "fr")] == ["99", "99", "99"]
 
@@ -136,8 +136,8 @@ def test_dates():
     ],
 )
 def test_times_in_digits(hour, minute, dial, english, german, french):
-    said = [numerals.clock_digits(hour, minute, lang, dial) for lang in ("en", "de", "fr")]
-    assert said == [english, german, french]
+    message = [numerals.clock_digits(hour, minute, lang, dial) for lang in ("en", "de", "fr")]
+    assert message == [english, german, french]
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_times_in_digits(hour, minute, dial, english, german, french):
     ],
 )
 def test_times_in_words(hour, minute, english, german, french):
-    said = [numerals.clock_words(hour, minute, lang) for lang in ("en", "de", "fr")]
-    assert said == [english, german, french]
+    message = [numerals.clock_words(hour, minute, lang) for lang in ("en", "de", "fr")]
+    assert message == [english, german, french]
 
 
 def test_dice_roll_as_the_mersenne_twister_does():

@@ -105,7 +105,7 @@ def test_a_value_of_another_kind_is_refused(override):
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("optimization.max_update=1:15", "base 60"),
         ("common.seed=010", "base 8"),
@@ -122,8 +122,8 @@ def test_a_value_of_another_kind_is_refused(override):
         ("optimization.max_update: 3", "section.key=value"),
     ],
 )
-def test_the_sentence_says_what_to_write(override, said):
-    assert said in refused(override)
+def test_the_sentence_says_what_to_write(override, message):
+    assert message in refused(override)
 
 
 def test_numbers_may_be_written_as_in_yaml():
@@ -165,8 +165,8 @@ def test_what_fairseq_cannot_build_is_named_by_its_section(theirs):
     from fairseq import optim
 
     config = experiment_config(theirs, ["optimizer.adam_betas=abc"])
-    said = "optimizer: fairseq cannot build 'adam'.*'abc'"
-    with pytest.raises(ConfigError, match=said), named_by_section(config):
+    message = "optimizer: fairseq cannot build 'adam'.*'abc'"
+    with pytest.raises(ConfigError, match=message), named_by_section(config):
         optim.build_optimizer(config.optimizer, [torch.nn.Parameter(torch.zeros(2))])
 
 
@@ -195,7 +195,7 @@ def test_hydra_says_why_it_stops(capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"encoder_layers": 1_000_000}, "--encoder-layers is 1,000,000, and at most 1,000"),
         ({"decoder_layers": 1_000_000}, "--decoder-layers is 1,000,000, and at most 1,000"),
@@ -205,7 +205,7 @@ def test_hydra_says_why_it_stops(capsys):
         ({"encoder_learned_pos": True, "max_source_positions": 10**12}, "GB of memory"),
     ],
 )
-def test_a_huge_model_is_refused_before_memory_is_taken(options, said):
+def test_a_huge_model_is_refused_before_memory_is_taken(options, message):
     """Whoever builds it: a training, or a command that was given such a checkpoint."""
     from fairseq import models as fairseq_models
 
@@ -214,7 +214,7 @@ def test_a_huge_model_is_refused_before_memory_is_taken(options, said):
     begun = time.monotonic()
     with pytest.raises(ConfigError) as stopped:
         fairseq_models.build_model(cfg, models.task())
-    assert said in str(stopped.value)
+    assert message in str(stopped.value)
     assert time.monotonic() - begun < 2
 
 

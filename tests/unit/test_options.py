@@ -53,7 +53,7 @@ def test_a_command_line_and_its_options_are_the_same(line, options):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("--gpus 2", "arguments are required: CONFIG"),
         ("base", "arguments are required: --gpus"),
@@ -62,10 +62,10 @@ def test_a_command_line_and_its_options_are_the_same(line, options):
         ("base --gpus 2 --start x", "unrecognized arguments: --start"),
     ],
 )
-def test_what_a_command_line_cannot_say(line, said, capsys):
+def test_what_a_command_line_cannot_say(line, message, capsys):
     with pytest.raises(SystemExit) as stop:
         parse(argparse.ArgumentParser(), Options, line.split())
-    assert stop.value.code == 2 and said in capsys.readouterr().err
+    assert stop.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_changes_may_stand_before_and_after_an_option():

@@ -204,20 +204,20 @@ def nest(count: int) -> bytes:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_bomb_is_refused_at_once(way: str, tmp_path: Path, monkeypatch: Any) -> None:
-    make, said = WAYS[way]
+    make, message = WAYS[way]
     if way == "many steps":  # of which the true number takes seconds
         monkeypatch.setattr(pickle_bounds, "MOST_STEPS", 100_000)
     path = tmp_path / "checkpoint.pt"
     make(path)
     start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(CheckpointError, match=said) as refused:
+    with pytest.raises(CheckpointError, match=message) as refused:
         load_checkpoint(path)
     assert time.monotonic() - start < MOST_SECONDS
     taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert taken < MOST_MEGABYTES * 1024
     assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value)
     if way in ("expands", "old format, a long text", "a million layers"):
-        with pytest.raises(CheckpointError, match=said):
+        with pytest.raises(CheckpointError, match=message):
             checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 

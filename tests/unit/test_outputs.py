@@ -72,18 +72,18 @@ def test_scores_replace_scores_and_nothing_else(place, capsys):
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "message"),
     [
         (".", "is a folder"),
         ("fifo", "is no ordinary file"),
         ("h/scores.json", "h is no folder"),
     ],
 )
-def test_outputs_that_are_no_files(place, capsys, output, said):
+def test_outputs_that_are_no_files(place, capsys, output, message):
     os.mkfifo("fifo")
     assert score("--json", output) == 1
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1 and contents(place).keys() == {"h", "h2", "r"}
+    assert message in err and err.count("\n") == 1 and contents(place).keys() == {"h", "h2", "r"}
 
 
 def test_a_run_keeps_its_files(tmp_path, monkeypatch, capsys):
@@ -121,10 +121,13 @@ def test_a_plan_does_not_replace_the_experiment(tmp_path, monkeypatch, capsys):
     yaml = (ROOT / "configs" / "wmt14_en_de_base.yaml").read_text(encoding="utf-8")
     config = write(tmp_path / "mine.yaml", yaml)
     command = ["plan", "mine.yaml", "--gpus", "8", "--json"]
-    for name, said in (("./mine.yaml", "is read by the same"), ("notes", "exists and is no plan")):
+    for name, message in (
+        ("./mine.yaml", "is read by the same"),
+        ("notes", "exists and is no plan"),
+    ):
         write(tmp_path / "notes", "mine")
         assert cli.main([*command, name]) == 1
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert config.read_text(encoding="utf-8") == yaml + "\n"
     for _ in range(2):
         assert cli.main([*command, "plan.json"]) == 0
@@ -164,18 +167,18 @@ def test_the_demos_report_replaces_its_own_alone(demo, capsys, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("eval/test.hyp", LINES[0], "test.hyp has 1 lines, but the test has 3"),
         ("eval/test.score.json", '{"bleu"', "has no scores yet"),
         ("finished.json", "", "is not trained to its end"),
     ],
 )
-def test_a_demo_with_something_missing_is_one_sentence(demo, capsys, name, content, said):
+def test_a_demo_with_something_missing_is_one_sentence(demo, capsys, name, content, message):
     write(demo.parent / name, content)
     assert cli.main(["demo-report", "demo"]) == 1
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
 
 
 def test_where_a_path_leads(tmp_path, monkeypatch):
@@ -246,7 +249,7 @@ def latin_1(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "said"),
+    ("name", "make", "message"),
     [
         ("a.gz", false_gz, "a.gz is damaged or cut short"),
         ("a.gz", cut_gz, "a.gz is damaged or cut short"),
@@ -256,8 +259,8 @@ def latin_1(path):
         ("a", os.mkdir, "there is no file a"),
     ],
 )
-def test_hypotheses_that_cannot_be_read(place, capsys, name, make, said):
+def test_hypotheses_that_cannot_be_read(place, capsys, name, make, message):
     make(place / name)
     assert score(hypotheses=name) == 1
     out, err = capsys.readouterr()
-    assert said in err and err.count("\n") == 1 and not out
+    assert message in err and err.count("\n") == 1 and not out

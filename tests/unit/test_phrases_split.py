@@ -37,9 +37,9 @@ def number_surfaces(number, language):
     if "." in number:
         whole, decimals = number.split(".")
         texts = [f"{int(whole):,}.{decimals}", f"{int(whole):,}.{decimals:0<2}"]
-        said = [num2words(int(part), lang=language) for part in (whole, decimals.ljust(2, "0"))]
+        message = [num2words(int(part), lang=language) for part in (whole, decimals.ljust(2, "0"))]
         names = ["euros", "dollars", "pounds", "Euro", "Dollar", "Pfund", "livres"]
-        words = [f"{said[0]} {name} {said[1]}" for name in names]
+        words = [f"{message[0]} {name} {message[1]}" for name in names]
     else:
         texts = [f"{int(number):,}"]
         words = [num2words(int(number), lang=language, to=k) for k in ("cardinal", "year")]
@@ -81,8 +81,8 @@ def time_surfaces(key, language):
     quarter, after, before = {"en": ("quarter", "past", "to"), "de": ("viertel", "nach", "vor")}[
         language
     ]
-    said = quarter if distance == 15 else num2words(distance, lang=language)
-    return texts | {f"{said} {after if past else before} {named}"}
+    message = quarter if distance == 15 else num2words(distance, lang=language)
+    return texts | {f"{message} {after if past else before} {named}"}
 
 
 def surfaces_of(key, language):

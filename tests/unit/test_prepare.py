@@ -157,7 +157,7 @@ LANGS = ["--source-lang", "en", "--target-lang", "de"]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (["--bpe", "0"], "at least 1"),
         (["--target-lang", "en"], "both 'en'"),
@@ -165,14 +165,14 @@ LANGS = ["--source-lang", "en", "--target-lang", "de"]
         (["--text", "nowhere"], "no folder nowhere"),
     ],
 )
-def test_bad_arguments(tmp_path, monkeypatch, capsys, change, said):
+def test_bad_arguments(tmp_path, monkeypatch, capsys, change, message):
     monkeypatch.chdir(tmp_path)
     for name in ("train", "valid"):
         pair(tmp_path, name, [b"one two", b"three"], [b"eins zwei", b"drei"])
     arguments = [*LANGS, "--train", "train", "--valid", "valid", "--out", "data/x"]
     assert cli.main(["prepare", *arguments, *change]) == 1
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert message in error and error.count("\n") == 1
     assert not (tmp_path / "data" / "x").exists()
 
 
@@ -188,12 +188,11 @@ def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
     arguments = [*LANGS, "--train", "train", "--valid", "valid", "--test", "test"]
     command = ["prepare", *arguments, "--bpe", "10", "--out", "data/own"]
     assert cli.main(command) == 0
-    said = capsys.readouterr().err
-    assert "left out: 1 with an empty side" in said and said.count("made") == 5
-    assert "unknown in test.de: 189" in said, "another alphabet, letter by letter"
-    assert (
-        "189 of the 189 subwords of test.de are unknown" in said and "unknown in valid" not in said
-    )
+    message = capsys.readouterr().err
+    assert "left out: 1 with an empty side" in message and message.count("made") == 5
+    assert "unknown in test.de: 189" in message, "another alphabet, letter by letter"
+    assert "189 of the 189 subwords of test.de are unknown" in message
+    assert "unknown in valid" not in message
     folder = tmp_path / "data" / "own"
     assert pairs_in(folder / "data-bin") == [("en", "de")]
     assert sentences(folder / "data-bin" / "train.en-de.en") == 20

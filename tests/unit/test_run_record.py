@@ -46,7 +46,7 @@ def test_the_same_run_goes_on(folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"model": {"layers": 6}}, "model.layers=4, not 6"),
         ({"task": {"target_lang": "fr"}}, "task.target_lang=de, not fr"),
@@ -54,8 +54,8 @@ def test_the_same_run_goes_on(folder):
         ({"common": {"seed": 2}}, "common.seed=1, not 2"),
     ],
 )
-def test_another_run_is_refused_naming_the_key_and_the_way_out(folder, change, said):
-    with pytest.raises(UserError, match=f"{said}.*run=NAME"):
+def test_another_run_is_refused_naming_the_key_and_the_way_out(folder, change, message):
+    with pytest.raises(UserError, match=f"{message}.*run=NAME"):
         refuse(folder, change)
 
 
@@ -143,14 +143,14 @@ def test_a_folder_made_by_a_refused_start_goes_but_not_what_is_not_ours(tmp_path
 def test_a_training_that_had_nothing_left_to_do_keeps_its_seconds(tmp_path):
     run_record.finish(tmp_path, 60, 123.4, "a")
     run_record.finish(tmp_path, 60, 0.5, "b")
-    said = json.loads((tmp_path / run_record.FINISHED).read_text())
-    assert said == {"num_updates": 60, "seconds": 123.4, "stop": "b"}
+    message = json.loads((tmp_path / run_record.FINISHED).read_text())
+    assert message == {"num_updates": 60, "seconds": 123.4, "stop": "b"}
 
 
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
-    said = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
-    monkeypatch.setattr(train, "heard", lambda word: said)
+    message = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
+    monkeypatch.setattr(train, "heard", lambda word: message)
     with pytest.raises(UserError, match=rf"process 1, on b, has another {VALID} than process 0"):
-        train.check_agreement(0, {"sha256": said[0][2]}, tmp_path, resumes=False)
-    said[1] = ("1, on b,", True, said[0][2])
-    train.check_agreement(0, {"sha256": said[0][2]}, tmp_path, resumes=False)
+        train.check_agreement(0, {"sha256": message[0][2]}, tmp_path, resumes=False)
+    message[1] = ("1, on b,", True, message[0][2])
+    train.check_agreement(0, {"sha256": message[0][2]}, tmp_path, resumes=False)

@@ -100,10 +100,10 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing(save, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("happens", "said"), [(full_disk, "No space left"), (flipped, "reads back damaged")]
+    ("happens", "message"), [(full_disk, "No space left"), (flipped, "reads back damaged")]
 )
-def test_what_cannot_be_written_leaves_the_older_file(save, tmp_path, happens, said):
-    with pytest.raises(OSError, match=said) as stopped:
+def test_what_cannot_be_written_leaves_the_older_file(save, tmp_path, happens, message):
+    with pytest.raises(OSError, match=message) as stopped:
         save(happens, saving.TRIES)
     assert stopped.value.filename == str(save.path)
     assert save.path.read_bytes() == b"what was good"

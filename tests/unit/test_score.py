@@ -46,8 +46,8 @@ def test_equal_files_have_100_in_every_row(score):
 
 def test_tokens_are_those_of_moses(score):
     """10 of 11 tokens: ``Er``, ``sagt``, ``,``, ``&quot;`` … and the last one wrong."""
-    said, meant = ['Er sagt, "ja, 3,5".', "Gut so"], ['Er sagt, "ja, 3,5".', "Gut da"]
-    _, report, _, _ = score(said, meant, "--pair", "en-de")
+    hypotheses, references = ['Er sagt, "ja, 3,5".', "Gut so"], ['Er sagt, "ja, 3,5".', "Gut da"]
+    _, report, _, _ = score(hypotheses, references, "--pair", "en-de")
     # Er sagt , &quot; ja , 3,5 &quot; . | Gut so
     assert report["bleu_tokenised"]["text"].split()[3].startswith("90.9/88.9/100.0/")
     assert "hyp_len = 11 " in report["bleu_tokenised"]["text"]
@@ -85,12 +85,12 @@ def test_compounds_are_split_in_german_alone(score):
 
 def test_translations_that_are_too_short_are_explained(score):
     """8 words of 10: exp(1 - 10 / 8) = 0.78; every n-gram right."""
-    meant = ["a b c d e", "f g h i j"]
-    _, report, _, err = score(["a b c d", "f g h i"], meant, "--pair", "en-de")
+    expected = ["a b c d e", "f g h i j"]
+    _, report, _, err = score(["a b c d", "f g h i"], expected, "--pair", "en-de")
     assert report["bleu"]["brevity_penalty"] == 0.7788 and report["bleu"]["length_ratio"] == 0.8
     assert "have 80% of the references' length" in err and "makes 77.9 of 100.0" in err
     assert "--lenpen" in err
-    assert "too short" not in score(meant, meant, "--pair", "en-de")[3]
+    assert "too short" not in score(expected, expected, "--pair", "en-de")[3]
 
 
 def test_of_tokens_there_is_no_sacrebleu(score):
@@ -108,7 +108,7 @@ TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
 
 
 @pytest.mark.parametrize(
-    ("hypotheses", "references", "options", "said"),
+    ("hypotheses", "references", "options", "message"),
     [
         (["a"], ["a", "b"], [], "h has 1 lines and "),
         ([], ["a"], [], "h is empty: there is nothing"),
@@ -133,10 +133,10 @@ TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
         (["a"], ["a"], ["run"], "not both: --hypotheses, --references"),
     ],
 )
-def test_what_cannot_be_scored(score, hypotheses, references, options, said):
+def test_what_cannot_be_scored(score, hypotheses, references, options, message):
     code, report, out, err = score(hypotheses, references, *options)
     assert (code, report, out) == (1, None, "")
-    assert said in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
 
 
 def test_an_abbreviation_in_every_line_is_no_token(score):
@@ -147,8 +147,8 @@ def test_an_abbreviation_in_every_line_is_no_token(score):
 
 def test_sentences_without_output_are_named(score):
     """Lines 2 to 26; line 27 has nothing to say, and no translation of it is missing."""
-    said, meant = ["a b c d", *[""] * 26], [*["a b c d"] * 26, ""]
-    code, report, _, err = score(said, meant)
+    hypotheses, references = ["a b c d", *[""] * 26], [*["a b c d"] * 26, ""]
+    code, report, _, err = score(hypotheses, references)
     assert code == 0 and report["without_output"] == list(range(2, 27))
     assert "25 of 27 sentences have no translation" in err
     assert err.split("lines ")[1].startswith("2, 3, 4") and ", 21 and 5 more" in err
@@ -175,15 +175,15 @@ def newstest(tmp_path, monkeypatch):
 
 
 def test_a_test_set_of_sacrebleus_with_published_figures(score, newstest):
-    said = [f"s {n % 9} t u" for n in range(3003)]
-    code, report, out, _ = score(said, None, "--test-set", "wmt14/full", "--pair", "en-de")
+    message = [f"s {n % 9} t u" for n in range(3003)]
+    code, report, out, _ = score(message, None, "--test-set", "wmt14/full", "--pair", "en-de")
     assert code == 0 and report["bleu"]["score"] == 100.0
     assert "lang:en-de" in report["bleu"]["signature"]
     assert "test:wmt14/full" in report["bleu"]["signature"]
     paper = report["published"][0]
     assert (paper["system"], paper["base"], paper["big"]) == ("the paper", 27.3, 28.4), "Table 2"
     assert out.count("\n") == 7 + 2 + len(report["published"]) and "Table 2" in out
-    code, _, _, err = score(said[1:], None, "--test-set", "wmt14/full", "--pair", "en-de")
+    code, _, _, err = score(message[1:], None, "--test-set", "wmt14/full", "--pair", "en-de")
     assert code == 1 and "3,002 lines and" in err and "3,003" in err
 
 
@@ -236,18 +236,18 @@ def test_a_system_is_not_better_than_itself(score, tmp_path):
 @pytest.mark.parametrize("options", [[], ["--tokenised"]])
 def test_a_clearly_better_system(score, tmp_path, options):
     """Every line right against every line with its words turned round; and nearly alike."""
-    meant = [f"Der {n}. Satz hat sieben ganze Worte" for n in range(40)]
-    worse = write(tmp_path / "worse", *(" ".join(line.split()[::-1]) for line in meant))
-    _, report, _, _ = score(meant, meant, "--compare", str(worse), *options)
+    references = [f"Der {n}. Satz hat sieben ganze Worte" for n in range(40)]
+    worse = write(tmp_path / "worse", *(" ".join(line.split()[::-1]) for line in references))
+    _, report, _, _ = score(references, references, "--compare", str(worse), *options)
     for row in report["comparison"]["metrics"].values():
         assert row["p"] < 0.05 and row["score"] > row["other_score"]
     # one word wrong in one line each: the order is chance
-    said, other = (
-        [line.replace("ganze", "andere") if n == at else line for n, line in enumerate(meant)]
+    hypotheses, other = (
+        [line.replace("ganze", "andere") if n == at else line for n, line in enumerate(references)]
         for at in (3, 4)
     )
     alike = write(tmp_path / "alike", *other[:-1], "Der 39. Satz hat sieben ganze Wörter")
-    _, report, _, _ = score(said, meant, "--compare", str(alike), *options)
+    _, report, _, _ = score(hypotheses, references, "--compare", str(alike), *options)
     assert all(row["p"] > 0.05 for row in report["comparison"]["metrics"].values())
 
 

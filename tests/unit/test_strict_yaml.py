@@ -26,7 +26,7 @@ def refused(text: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: 1\nb: 2\na: 3\n", ", line 3: 'a' stands here twice"),
         ("task:\n  data: x\n  data: y\n", ", line 3: 'data' stands here twice"),
@@ -45,8 +45,8 @@ def refused(text: str, tmp_path: Path) -> str:
     ],
     ids=lambda text: text[:20].replace("\n", " "),
 )
-def test_what_would_be_read_as_something_else(text, said, tmp_path):
-    assert said in refused(text, tmp_path)
+def test_what_would_be_read_as_something_else(text, message, tmp_path):
+    assert message in refused(text, tmp_path)
 
 
 @pytest.mark.parametrize(

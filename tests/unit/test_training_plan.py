@@ -278,7 +278,7 @@ def test_checkpoints_that_are_kept():
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["wmt14_en_de_base", "--gpus", "0"], "--gpus must be a number above 0"),
         (["wmt14_en_de_base", "--gpus", "1", "--memory", "-1"], "--memory must be a number above"),
@@ -291,11 +291,11 @@ def test_checkpoints_that_are_kept():
         (["wmt14_en_de_base", "optimization.max_update=0", "--gpus", "1"], "max_update"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(argv, said, capsys, tmp_path, monkeypatch):
+def test_what_cannot_be_is_one_sentence(argv, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["plan", *argv]) == 1
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and said in lines[0]
+    assert len(lines) == 1 and message in lines[0]
 
 
 def rows(capsys, *argv):

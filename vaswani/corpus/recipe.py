@@ -62,7 +62,7 @@ class Recipe:
     max_words: Optional[int] = None
     #: longest side by shortest side
     ratio: Optional[float] = None
-    #: where the limits hold: on words ("tok") or on BPE subwords ("bpe")
+    #: where the limits hold: on words ("tok") or on subwords ("bpe")
     clean_after: str = "tok"
     #: size of the joint BPE (5.1)
     bpe: int = 10000

@@ -1,7 +1,7 @@
 """What is scored: hypotheses beside references, as text and as tokens; read, checked, refused.
 
 A line of one file belongs to the same line of the other. What would give a figure that means
-something else (references that are tokens, hypotheses in BPE subwords) is refused.
+something else (references that are tokens, hypotheses in subwords) is refused.
 """
 
 import re
@@ -202,8 +202,8 @@ def read_sides(hypotheses: Path, references: Path) -> Sides:
     lines, reference_lines = sentences(hypotheses), sentences(references)
     if len(lines) != len(reference_lines):
         raise UserError(
-            f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: every "
-            "reference needs its translation in the same line"
+            f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: "
+            "every reference needs its translation in the same line"
         )
     refuse_bpe(lines, hypotheses, "translations")
     refuse_bpe(reference_lines, references, "references")
@@ -236,8 +236,8 @@ def refuse_bpe(lines: List[str], path: Path, what: str) -> None:
     number = first(lines, _BPE_MARK.search)
     if number:
         raise UserError(
-            f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords of the {what} first "
-            "(fairseq-generate --remove-bpe, or sed -E 's/@@( |$)//g')"
+            f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords of the {what} "
+            "first (fairseq-generate --remove-bpe, or sed -E 's/@@( |$)//g')"
         )
 
 
