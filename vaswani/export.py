@@ -129,7 +129,7 @@ def prove_and_fill(folder: ModelFolder, wanted: Wanted, text: Any, part: Path, o
     table = table_of(folder, wanted, proof)
     if folder.recipe.bpe:
         shutil.copyfile(folder.path / CODES, part / CODES)
-    theirs = TO[wanted.to](folder, ours, wanted, table, part)
+    theirs = TO[wanted.to](folder, wanted, table, part)
     proof.compare(theirs, table["generation"])
     proof.tell()
     table["proof"] = proof.table()
@@ -157,26 +157,22 @@ def table_of(folder: ModelFolder, wanted: Wanted, proof: Any) -> Dict[str, Any]:
     }
 
 
-def to_ctranslate2(
-    folder: ModelFolder, ours: Any, wanted: Wanted, table: Dict[str, Any], part: Path
-) -> Any:
+def to_ctranslate2(folder: ModelFolder, wanted: Wanted, table: Dict[str, Any], part: Path) -> Any:
     """Write CTranslate2's files; returns what translates with them."""
     from vaswani.ctranslate2_spec import write_model
     from vaswani.ctranslate2_translator import CTranslate2Translator
 
-    write_model(folder, ours.model.state_dict(), part, wanted.quantization)
+    write_model(folder, folder.parameters(), part, wanted.quantization)
     sums = {path.name: "" for path in part.iterdir()}
     made = ModelFolder(part, table, sums, folder.recipe)
     return CTranslate2Translator(made, device="cpu", workers=1)
 
 
-def to_fairseq(
-    folder: ModelFolder, ours: Any, wanted: Wanted, table: Dict[str, Any], part: Path
-) -> Any:
+def to_fairseq(folder: ModelFolder, wanted: Wanted, table: Dict[str, Any], part: Path) -> Any:
     """Write a checkpoint and dictionaries of fairseq; returns what translates with them."""
     from vaswani.fairseq_export import FairseqTranslator, write_checkpoint
 
-    write_checkpoint(folder, ours.model.state_dict(), part)
+    write_checkpoint(folder, folder.parameters(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
     return FairseqTranslator(folder, part)
