@@ -17,7 +17,6 @@ MULTI30K ?=
 export PYTHON VENV
 BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH"
-PACKAGES := transformer_plugin vaswani examples/relative_positions
 # a file's tests stay in one process: they share what took long to make
 PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile
 
@@ -38,7 +37,7 @@ test-all: setup
 check: setup
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
-	@$(RUN) mypy $(PACKAGES)
+	@$(RUN) mypy
 	@$(RUN) shellcheck -x scripts/*.sh scripts/slurm/*.sbatch .ci/run
 	@$(RUN) python -m pytest -q tests/unit/test_imports.py
 

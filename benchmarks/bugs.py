@@ -108,20 +108,27 @@ class Demo:
         result: Dict[str, Any] = {"curves": curves(folder / "train.jsonl")}
         if failed:
             return {**result, "failed": failed.replace(f"{self.place}/", "")}
-        said, asked, wanted = (
+        translations, source_lines, reference_lines = (
             path.read_text(encoding="utf-8").splitlines()
             for path in (
                 folder / "eval" / "test.hyp",
                 *(self.place / "data" / DEMO / "text" / f"test.{lang}" for lang in ("en", "de")),
             )
         )
-        picked = range(0, len(asked), max(1, len(asked) // SHOWN))[:SHOWN]
+        picked = range(0, len(source_lines), max(1, len(source_lines) // SHOWN))[:SHOWN]
         return {
             **result,
             "bleu": read_json(folder / "eval" / "test.score.json")["bleu"],
-            "exact_match": share(hyp == ref for hyp, ref in zip(said, wanted, strict=True)),
+            "exact_match": share(
+                hyp == ref for hyp, ref in zip(translations, reference_lines, strict=True)
+            ),
             "examples": [
-                {"source": asked[i], "translation": said[i], "reference": wanted[i]} for i in picked
+                {
+                    "source": source_lines[i],
+                    "translation": translations[i],
+                    "reference": reference_lines[i],
+                }
+                for i in picked
             ],
         }
 
@@ -219,9 +226,9 @@ def symptom(result: Dict[str, Any]) -> str:
         f"| {losses} | {last} | {result['bleu']['score']:.2f} | {result['exact_match']:.1f}% |"
     )
     for example in result["examples"][:2]:
-        said = example["translation"]
-        said = said if len(said) <= 160 else said[:160] + " …"
-        lines += ["", f"> {example['source']}<br>→ {said or '(nothing)'}"]
+        translations = example["translation"]
+        translations = translations if len(translations) <= 160 else translations[:160] + " …"
+        lines += ["", f"> {example['source']}<br>→ {translations or '(nothing)'}"]
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from benchmarks.table import Row, middle
 from vaswani.errors import UserError
-from vaswani.progress import numbers
+from vaswani.training.progress import numbers
 
 TARGETS = (3.0, 2.6)
 """Validation nll in bits, to which updates and seconds are told."""

@@ -2,7 +2,7 @@
 
 The paper's base sizes: V = 37,000 classes, d_model = 512, 4,096 real tokens. fairseq's way is its
 log-softmax and its loss function on plain logits; ours is ``projected_loss``. Both end with the
-gradients on features and matrix, and both keep freed memory (see ``transformer_plugin/memory.py``).
+gradients on features and matrix, and both keep freed memory (``fast/malloc.py`` of the plugin).
 """
 
 import statistics
@@ -10,7 +10,8 @@ from itertools import product
 from typing import Any, Callable, Dict, List, Optional
 
 from benchmarks.table import Row, middle
-from benchmarks.worker import Worker, peak_megabytes
+from benchmarks.worker import Worker
+from vaswani.usage import peak_megabytes
 
 TOKENS, WIDTH, CLASSES = 4096, 512, 37000
 EPSILON, PAD = 0.1, 1
@@ -28,17 +29,17 @@ class Loss:
     """
 
     def __init__(
-        self, system: str, precision: str, device: str, rows: Optional[Dict[str, int]] = None
+        self, system: str, precision: str, device: str, rows: Optional[Dict[str, Any]] = None
     ) -> None:
         import torch
 
-        from transformer_plugin import loss
-        from transformer_plugin.memory import keep_freed_memory
+        from transformer_plugin.fast import chunked_loss
+        from transformer_plugin.fast.malloc import keep_freed_memory
 
         keep_freed_memory()
         if rows:
-            choices = loss.choices_for(device)._replace(**rows)
-            loss.choices_for = lambda device_type: choices
+            choices = chunked_loss.choices_for(device)._replace(**rows)
+            chunked_loss.choices_for = lambda device_type: choices  # type: ignore[assignment]
         self.device, self.precision = device, precision
         self.compute: Callable[..., Any] = fairseqs_loss if system == "fairseq" else our_loss
         generator = torch.Generator().manual_seed(1)
@@ -85,7 +86,7 @@ def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
 
 def our_loss(features: Any, weight: Any, target: Any) -> Any:
     """What our criterion does inside the model's forward."""
-    from transformer_plugin.loss import projected_loss
+    from transformer_plugin.fast.chunked_loss import projected_loss
 
     return projected_loss(features, weight, target, EPSILON).loss
 

@@ -19,8 +19,8 @@ def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> fl
     """
     import torch
 
-    from transformer_plugin.linear import onednn
-    from transformer_plugin.processor import choices_for
+    from transformer_plugin.fast.linear import onednn
+    from transformer_plugin.fast.processor import choices_for
 
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32

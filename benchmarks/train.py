@@ -7,7 +7,8 @@ from typing import Any, Dict, List
 from benchmarks.machine import peak_flops
 from benchmarks.systems import OURS, THEIRS, TRAINED, TRAINED_ON_GPU, size_flags
 from benchmarks.table import Row, compare, middle
-from benchmarks.worker import Worker, peak_megabytes, say
+from benchmarks.worker import Worker, say
+from vaswani.usage import peak_megabytes
 
 
 class Training:
@@ -23,7 +24,7 @@ class Training:
     def __init__(self, data: str, flags: List[str], device: str, autocast: bool = False) -> None:
         import torch
 
-        from vaswani.fairseq_config import load_plugin
+        from vaswani.configuration.fairseq_config import load_plugin
 
         load_plugin()
         self.device = device
@@ -72,6 +73,7 @@ class Training:
 
     def next_batch(self) -> Any:
         """The next batch; after the last one of an epoch, the next epoch's first."""
+        sample: Any
         for sample in self.batches:
             return sample
         self.batches = self.epoch.next_epoch_itr(shuffle=True)
@@ -85,12 +87,12 @@ class Training:
             torch.cuda.synchronize()
 
     def flops(self) -> float:
-        """The operations that the updates which count needed, by :mod:`vaswani.arithmetic`."""
+        """The operations of the updates that count, by :mod:`vaswani.planning.arithmetic`."""
         from argparse import Namespace
 
         from omegaconf import OmegaConf
 
-        from vaswani.arithmetic import sizes_of, training_flops
+        from vaswani.planning.arithmetic import sizes_of, training_flops
 
         config = self.trainer.cfg.model
         if isinstance(config, Namespace):  # fairseq's own model, which has no dataclass
@@ -106,7 +108,7 @@ class Training:
 
     def save_for_fairseq(self, arguments: List[str], path: str) -> None:
         """Leave the weights as a checkpoint of the model that ``arguments`` make in fairseq."""
-        from vaswani.convert import to_fairseq
+        from vaswani.packed.convert import to_fairseq
 
         other = make_trainer([*arguments, *(["--cpu"] if self.device == "cpu" else [])])
         weights = to_fairseq(self.trainer.model.state_dict())
@@ -118,7 +120,7 @@ class Training:
         other.save_checkpoint(path, {})
 
     def peak_megabytes(self) -> float:
-        """See :func:`benchmarks.worker.peak_megabytes`."""
+        """See :func:`vaswani.usage.peak_megabytes`."""
         return peak_megabytes(self.device)
 
 

@@ -5,7 +5,6 @@ The parent asks one after the other, A B A B …: a machine whose speed drifts s
 
 import multiprocessing
 import os
-import resource
 import sys
 import traceback
 import weakref
@@ -97,12 +96,3 @@ def serve(pipe: Any, make: Callable[..., Any], options: Dict[str, Any]) -> None:
 def say(text: str) -> None:
     """Progress, on stderr."""
     print(text, file=sys.stderr, flush=True)
-
-
-def peak_megabytes(device: str) -> float:
-    """The most memory this process has held so far, of the GPU if it is measured."""
-    if device == "cuda":
-        import torch
-
-        return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

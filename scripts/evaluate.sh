@@ -24,20 +24,26 @@ for argument in "$@"; do
     [[ $argument == --subset=* ]] && subset=${argument#--subset=}
     previous=$argument
 done
-folder=$run # what is no run is left to vaswani to refuse
-for found in "$run" "runs/$run" "runs/${run//-/_}"; do
-    [[ -f $found/config.yaml ]] && folder=$found && break
-done
+# the run's folder, and how many checkpoints are averaged; what is no run, vaswani refuses
+{ read -r folder && read -r last; } < <(python - "$run" <<'END'
+import sys
+from vaswani.checkpoints import last_of_the_paper
+from vaswani.errors import UserError
+from vaswani.experiment import find_run
+
+try:
+    folder = find_run(sys.argv[1])
+    print(folder, last_of_the_paper(folder), sep="\n")
+except UserError:
+    print(sys.argv[1], 5, sep="\n")
+END
+)
 
 model=$run
 if [[ ${AVERAGE:-yes} == no ]]; then
     model=$folder/checkpoints/checkpoint_last.pt
 else
-    kept=
-    if [[ -f $folder/config.yaml ]]; then
-        kept=$(sed -n 's/^ *keep_interval_updates: *\([1-9][0-9]*\) *$/\1/p' "$folder/config.yaml")
-    fi
-    vaswani average "$run" --last "${LAST:-$((${kept:-5} < 20 ? 5 : 20))}"
+    vaswani average "$run" --last "${LAST:-$last}"
 fi
 vaswani generate "$model" "$@"
 exec vaswani score "$run" --subset "$subset"

@@ -122,6 +122,11 @@ class Server(http.server.ThreadingHTTPServer):
         self.faults: Dict[str, List[str]] = {}
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
+    def __exit__(self, *problem: Any) -> None:
+        """Stop serving, too."""
+        self.shutdown()
+        super().__exit__(*problem)
+
     @property
     def base(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Sequence
 import numpy
 from fairseq.data import Dictionary
 
-from vaswani.attention_maps import KINDS, Attention, side
+from vaswani.attention_page.maps import KINDS, Attention, side
 
 ARABIC = ["يقر@@", "أ", "الولد", "كتا@@", "با", "جد@@", "يدا", "."]
 HEBREW = ["הילד", "קו@@", "רא", "ספר", "חדש", "."]
@@ -27,10 +27,10 @@ def made(
     langs: Sequence[str] = ("en", "de"),
     unknown: Sequence[str] = (),
 ) -> Attention:
-    """Attention over these pieces."""
+    """Attention over these subwords."""
     known = Dictionary()
-    for piece in {*source, *target} - set(unknown):
-        known.add_symbol(piece)
+    for subword in {*source, *target} - set(unknown):
+        known.add_symbol(subword)
     sides = {
         "source": side(langs[0], source, known),
         "target": side(langs[1], target, known),
@@ -43,11 +43,11 @@ def made(
     return Attention(text(source), text(target), True, sides, maps)
 
 
-def text(pieces: Sequence[str]) -> str:
-    """The sentence that pieces make."""
-    return (" ".join(pieces) + " ").replace("@@ ", "").strip()
+def text(subwords: Sequence[str]) -> str:
+    """The sentence that subwords make."""
+    return (" ".join(subwords) + " ").replace("@@ ", "").strip()
 
 
 def long_sentence(count: int) -> List[str]:
-    """A sentence of so many pieces, every third of which goes on."""
+    """A sentence of so many subwords, every third of which goes on."""
     return [f"word{n}" + "@@" * (n % 3 == 0) for n in range(count)]

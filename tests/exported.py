@@ -12,8 +12,8 @@ from fairseq.data import Dictionary
 from tests import packed
 from tests.models import small_model, task
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani import model_folder
-from vaswani.text_recipe import TextRecipe
+from vaswani.packed import model_folder
+from vaswani.packed.text_recipe import TextRecipe
 
 RECIPE = TextRecipe("en", "de", tokeniser="none", bpe=None)
 

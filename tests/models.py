@@ -1,7 +1,7 @@
 """Small models, dictionaries and batches for the tests."""
 
 from types import SimpleNamespace
-from typing import Any, Tuple, Type
+from typing import Any, Dict, Tuple, Type
 
 import torch
 from fairseq.data import Dictionary
@@ -80,3 +80,33 @@ def batch(seed: int = 0, vocabulary: int = 24) -> Tuple[Tensor, Tensor, Tensor]:
         target[row, :target_length] = end
         previous[row, :target_length] = end.roll(1)
     return source, previous, target
+
+
+def lively_model(seed: int, vocabulary: int = 24, **options: Any) -> VaswaniTransformerModel:
+    """Random weights under which ends of sentence come at different steps."""
+    for_task = task(dictionary(vocabulary))
+    model = small_model(seed, for_task, untie_embeddings=True, **options).eval()
+    with torch.no_grad():
+        model.decoder.output_projection.weight[2].mul_(4)
+        model.decoder.embedding.tokens.weight.mul_(2)
+    return model
+
+
+def sample(rows: Any = slice(None), device: Any = "cpu") -> Dict[str, Any]:
+    """The batch above as fairseq's translation task makes it.
+
+    Args:
+        rows: which of its three sentences, and in which order
+        device: where to
+    """
+    source, previous, target = (tensor[rows] for tensor in batch())
+    return {
+        "nsentences": len(target),
+        "ntokens": int(target.ne(1).sum()),
+        "net_input": {
+            "src_tokens": source.to(device),
+            "src_lengths": source.ne(1).sum(1).to(device),
+            "prev_output_tokens": previous.to(device),
+        },
+        "target": target.to(device),
+    }

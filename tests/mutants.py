@@ -18,25 +18,27 @@ ENCODER = "transformer_plugin/encoder.py"
 DECODER = "transformer_plugin/decoder.py"
 MODEL = "transformer_plugin/model.py"
 LOSS = "transformer_plugin/loss.py"
+CHUNKED = "transformer_plugin/fast/chunked_loss.py"
 CRITERION = "transformer_plugin/criterion.py"
 SCHEDULE = "transformer_plugin/lr_schedule.py"
 OPTIMIZER = "transformer_plugin/optimizer.py"
-SEARCH = "transformer_plugin/beam_search.py"
-RULES = "transformer_plugin/search_rules.py"
-TRAIL = "transformer_plugin/search_trail.py"
+SEARCH = "transformer_plugin/search/beam_search.py"
+RULES = "transformer_plugin/search/scoring_rules.py"
+HISTORY = "transformer_plugin/search/history.py"
 CACHE = "transformer_plugin/cache.py"
-GENERATOR = "transformer_plugin/generator.py"
+GENERATOR = "transformer_plugin/search/generator.py"
 INITIALISATION = "transformer_plugin/initialisation.py"
 PRECISION = "transformer_plugin/precision.py"
-DROPOUT = "transformer_plugin/dropout.py"
-LINEAR = "transformer_plugin/linear.py"
-PROCESSOR = "transformer_plugin/processor.py"
+DROPOUT = "transformer_plugin/fast/dropout.py"
+KERNEL = "transformer_plugin/fast/attention.py"
+LINEAR = "transformer_plugin/fast/linear.py"
+PROCESSOR = "transformer_plugin/fast/processor.py"
 AVERAGE = "vaswani/average.py"
 CHOICE = "vaswani/checkpoints.py"
-BLEU = "vaswani/bleu.py"
+BLEU = "vaswani/scoring/bleu.py"
 SCORE = "vaswani/score.py"
-PROOF = "vaswani/export_proof.py"
-EXPORTED = "vaswani/export_folder.py"
+PROOF = "vaswani/exports/export_proof.py"
+EXPORTED = "vaswani/packed/export_folder.py"
 
 MUTANTS = [
     # ---- attention --------------------------------------------------------------------------
@@ -50,7 +52,7 @@ MUTANTS = [
     ),
     Mutant(
         "kernel-not-scaled",
-        ATTENTION,
+        KERNEL,
         "    if is_causal:\n        return F.scaled",
         "    query = query * query.size(-1) ** 0.5\n    if is_causal:\n        return F.scaled",
         "3.2.1, by the fused kernels: 'we scale the dot products by 1/√d_k'",
@@ -83,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         "causal-mask-missing-in-kernel",
-        ATTENTION,
+        KERNEL,
         "dropout_p=dropout, is_causal=True)",
         "dropout_p=dropout, is_causal=False)",
         "3.2.3: 'We need to prevent leftward information flow in the decoder'",
@@ -298,7 +300,7 @@ MUTANTS = [
     Mutant(
         "step-on-another-device",
         DECODER,
-        "cache.length, device=words.device)",
+        "cache.length, device=tokens.device)",
         "cache.length)",
         "everything is made on the device of its inputs",
         ("unit/test_devices.py::test_decoding",),
@@ -383,58 +385,58 @@ MUTANTS = [
     ),
     Mutant(
         "projected-smoothing-with-one-class",
-        LOSS,
+        CHUNKED,
         "(classes * z - logit_sums[rows])",
         "(z - logit_sums[rows])",
-        "loss.py: projected_loss gives the same loss as the formula",
+        "chunked_loss.py: projected_loss gives the same loss as the formula",
         ("unit/test_loss.py::test_is_the_formula",),
     ),
     Mutant(
         "projected-gradient-without-smoothing",
-        LOSS,
+        CHUNKED,
         "share - (1.0 - epsilon)",
         "share - 1.0",
-        "loss.py: the gradient on the logits is p - q",
+        "chunked_loss.py: the gradient on the logits is p - q",
         ("unit/test_loss.py::test_is_the_formula",),
     ),
     Mutant(
         "projected-features-without-the-uniform-part",
-        LOSS,
+        CHUNKED,
         "grad_features -= share * column_sums.to(features.dtype)",
         "pass",
-        "loss.py: the uniform part of q, ε_i everywhere, is subtracted from the products",
+        "chunked_loss.py: the uniform part of q, ε_i everywhere, is subtracted from the products",
         ("unit/test_loss.py::test_is_the_formula",),
     ),
     Mutant(
         "projected-matrix-without-the-uniform-part",
-        LOSS,
+        CHUNKED,
         "grad_matrix -= share * features.sum(0, dtype=grad_matrix.dtype)",
         "pass",
-        "loss.py: the uniform part of q, ε_i everywhere, is subtracted from the products",
+        "chunked_loss.py: the uniform part of q, ε_i everywhere, is subtracted from the products",
         ("unit/test_loss.py::test_is_the_formula",),
     ),
     Mutant(
         "fp16-gradient-without-the-uniform-part",
-        LOSS,
+        CHUNKED,
         "p.sub_(share).mul_(grad_loss)",
         "p.mul_(grad_loss)",
-        "loss.py: the gradient on the logits is p - q, in float16, too",
+        "chunked_loss.py: the gradient on the logits is p - q, in float16, too",
         ("unit/test_loss.py::test_float16_gradients_do_not_vanish",),
     ),
     Mutant(
         "logarithm-of-nothing",
-        LOSS,
+        CHUNKED,
         " and bool(p_y.ge(torch.finfo(p.dtype).tiny).all()):",
         ":",
-        "loss.py: a target whose probability is 0 in float32 has a finite loss",
+        "chunked_loss.py: a target whose probability is 0 in float32 has a finite loss",
         ("unit/test_loss.py::test_impossible_targets",),
     ),
     Mutant(
         "projected-gradient-not-scaled",
-        LOSS,
+        CHUNKED,
         "return grad_features * grad_loss, grad_weight * grad_loss,",
         "return grad_features, grad_weight,",
-        "loss.py: the same gradients as the formula, whatever comes from above",
+        "chunked_loss.py: the same gradients as the formula, whatever comes from above",
         ("unit/test_loss.py::test_is_the_formula",),
     ),
     Mutant(
@@ -609,10 +611,10 @@ MUTANTS = [
     ),
     Mutant(
         "results-not-sorted",
-        TRAIL,
+        HISTORY,
         'order = np.lexsort((-scores, ends["sentences"]))',
         'order = np.lexsort((scores, ends["sentences"]))',
-        "search_trail.py: results sorted by sentence and score, best first",
+        "history.py: results sorted by sentence and score, best first",
         ("parity/test_beam_search.py::test_generator_equals_slow_search",),
     ),
     # ---- cache and generator ----------------------------------------------------------------
@@ -752,6 +754,22 @@ MUTANTS = [
         "self.packed is not None",
         "linear.py: packed weights are forgotten when the weights change",
         ("unit/test_linear.py::test_packed_weights_are_forgotten",),
+    ),
+    Mutant(
+        "readable-model-with-fast-products",
+        LINEAR,
+        "        if self.readable:\n",
+        "        if False:\n",
+        "--attention-impl readable: the whole model as the formulas read",
+        ("parity/test_readable.py::test_one_switch_is_the_whole_model",),
+    ),
+    Mutant(
+        "readable-model-with-chunked-loss",
+        DECODER,
+        'self.computes_losses = str(cfg.attention_impl) != "readable"',
+        "self.computes_losses = True",
+        "--attention-impl readable: the whole model as the formulas read",
+        ("parity/test_readable.py::test_one_switch_is_the_whole_model",),
     ),
     Mutant(
         "amx-not-recognised",

@@ -61,6 +61,14 @@ def fresh_process() -> Iterator[None]:
             progress_bar._tensorboard_writers.clear()
 
 
+def vaswani(*arguments: object) -> int:
+    """The exit code of ``vaswani ARGUMENTS``, as in a process of its own."""
+    from vaswani import cli
+
+    with fresh_process():
+        return cli.main([str(argument) for argument in arguments])
+
+
 def train(
     data: Path,
     save_dir: Path,

@@ -5,8 +5,8 @@ K per-head width of queries and keys (d_k), V per-head width of values (d_v).
 
 Masks are **additive**: 0 where a query may look, -inf where it may not, of any shape that
 broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers. The
-causal mask over a whole sequence (3.2.3) is asked for by ``is_causal``, as in torch: the fused
-kernels then need no mask, and skip what it hides.
+causal mask over a whole sequence (3.2.3) is ``is_causal``, as in torch: the fused kernels then need
+no mask, and skip what it hides.
 """
 
 from typing import Optional, Tuple
@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import LayerCache
-from .dropout import Dropout
-from .linear import Linear
+from .fast.attention import fast_attention, takes_kernel
+from .fast.dropout import Dropout
+from .fast.linear import Linear
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
 
@@ -54,40 +55,6 @@ def readable_attention(
     weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     weights = weights.to(value.dtype)
     return F.dropout(weights, dropout) @ value, weights
-
-
-def fast_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Mask = None,
-    dropout: float = 0.0,
-    is_causal: bool = False,
-) -> Tensor:
-    """The same function by torch's fused kernels, which never store the weights.
-
-    Arguments as in :func:`readable_attention`; returns the attended values [B, H, T, V].
-    """
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        # a CPU's kernel is quicker in fp32 (one query: half the time), the conversion included
-        with torch.autocast("cpu", enabled=False):
-            in_fp32 = (query.float(), key.float(), value.float())
-            return fast_attention(*in_fp32, mask, dropout, is_causal).to(query.dtype)
-    if is_causal:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-    if mask is not None:
-        mask = mask.to(query.dtype)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-
-
-def keep_off_cudnn() -> None:
-    """Leave cuDNN's attention out of torch's choice.
-
-    It makes a plan for every new shape, which takes about a second; fairseq's batches have
-    thousands of shapes. The other fused kernels need none. Not measured on a GPU by us.
-    """
-    if torch.cuda.is_available() and hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
-        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def causal_mask(length: int, like: Tensor) -> Tensor:
@@ -129,8 +96,8 @@ class MultiHeadAttention(nn.Module):
         key_dim: K, d_k; default D / H
         value_dim: V, d_v; default D / H
         dropout: on the attention weights (0 in the paper)
-        implementation: ``readable``, ``fast``, or ``auto`` (the quicker one); weights that
-            are asked for come from ``readable``
+        implementation: ``readable``, ``fast``, or ``auto`` (the quicker of the two); needed
+            weights come from ``readable`` always
 
     Raises:
         ValueError: D is not divisible by H and d_k or d_v is not given.
@@ -161,18 +128,6 @@ class MultiHeadAttention(nn.Module):
         heads = projected.view(batch, length, self.num_heads, width // self.num_heads)
         return heads.transpose(1, 2)
 
-    def implementation_for(self, query: Tensor) -> str:
-        """``readable`` or ``fast``, as chosen, or as ``auto`` chooses by device and type.
-
-        A CPU's fused kernel makes fp32 attention faster, but its backward pass in bf16 takes five
-        times as long as plain products on sentences of 16 words, and twice on 1,024.
-        """
-        if self.implementation != "auto":
-            return self.implementation
-        on_cpu = query.device.type == "cpu"
-        slow_backward = on_cpu and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
-        return "readable" if slow_backward else "fast"
-
     def attend(
         self,
         query: Tensor,
@@ -197,10 +152,10 @@ class MultiHeadAttention(nn.Module):
         """
         dropout = self.dropout.rate
         weights = None
-        if need_weights or self.implementation_for(query) == "readable":
-            heads, weights = readable_attention(query, key, value, mask, dropout, is_causal)
-        else:
+        if takes_kernel(self.implementation, query) and not need_weights:
             heads = fast_attention(query, key, value, mask, dropout, is_causal)
+        else:
+            heads, weights = readable_attention(query, key, value, mask, dropout, is_causal)
         joined = heads.transpose(1, 2).flatten(2)  # [B, T, H·V]
         return self.out_proj(joined), weights if need_weights else None
 
@@ -212,8 +167,16 @@ class SelfAttention(MultiHeadAttention):
     tensor2tensor at the paper's release, which fused them too.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *args: object, **kwargs: object) -> None:
-        super().__init__(embed_dim, num_heads, *args, **kwargs)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        key_dim: Optional[int] = None,
+        value_dim: Optional[int] = None,
+        dropout: float = 0.0,
+        implementation: str = "auto",
+    ) -> None:
+        super().__init__(embed_dim, num_heads, key_dim, value_dim, dropout, implementation)
         self.sections = [num_heads * d for d in (self.key_dim, self.value_dim)]
         self.qkv_proj = Linear(embed_dim, self.sections[0] + sum(self.sections))
 
@@ -246,8 +209,16 @@ class SelfAttention(MultiHeadAttention):
 class CrossAttention(MultiHeadAttention):
     """Queries from the decoder, keys and values from the encoder's output (section 3.2.3)."""
 
-    def __init__(self, embed_dim: int, num_heads: int, *args: object, **kwargs: object) -> None:
-        super().__init__(embed_dim, num_heads, *args, **kwargs)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        key_dim: Optional[int] = None,
+        value_dim: Optional[int] = None,
+        dropout: float = 0.0,
+        implementation: str = "auto",
+    ) -> None:
+        super().__init__(embed_dim, num_heads, key_dim, value_dim, dropout, implementation)
         self.sections = [num_heads * d for d in (self.key_dim, self.value_dim)]
         self.q_proj = Linear(embed_dim, num_heads * self.key_dim)
         self.kv_proj = Linear(embed_dim, sum(self.sections))
@@ -277,7 +248,7 @@ class CrossAttention(MultiHeadAttention):
             key, value = self.kv_proj(memory).split(self.sections, dim=-1)
             known.update(key=self.split_heads(key), value=self.split_heads(value))
         query = self.q_proj(x)
-        # k hypotheses of one word are the same to this sub-layer as k words of one hypothesis
+        # k hypotheses of one token each are to this sub-layer as one hypothesis of k tokens
         shared = query.view(len(known["key"]), -1, query.size(-1))
         attended, weights = self.attend(
             self.split_heads(shared), known["key"], known["value"], mask, need_weights

@@ -95,7 +95,10 @@ class VaswaniTransformerConfig(FairseqDataclass):
         "fairseq", "where the weights start: as in fairseq, or tensor2tensor (the paper is silent)"
     )
     attention_impl: ChoiceEnum(ATTENTION_IMPLEMENTATIONS) = option(  # type: ignore[valid-type]
-        "auto", "scaled dot-product attention as the formula reads, or torch's fused kernel"
+        "auto",
+        "readable: the whole model as the formulas read (attention, matrix products, dropout, "
+        "loss); fast: by faster forms, equal within rounding; auto: fast, but attention by "
+        "whichever is quicker",
     )
     precision: ChoiceEnum(PRECISIONS) = option(  # type: ignore[valid-type]
         "fp32", "bf16: products under autocast, with fp32 weights, softmax, norms and loss"

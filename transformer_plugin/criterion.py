@@ -14,7 +14,8 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from .config import ConfigError, VaswaniLabelSmoothedCrossEntropyConfig
-from .loss import LossSums, label_smoothed_loss, projected_loss
+from .fast.chunked_loss import projected_loss
+from .loss import LossSums, label_smoothed_loss
 
 LoggingOutput = Dict[str, Union[int, Tensor]]
 
@@ -92,7 +93,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def loss_of_log_probs(
         self, model: torch.nn.Module, sample: Dict[str, Any], count_correct: bool
     ) -> LossSums:
-        """The loss of any other model, which normalises its own output.
+        """The formula's loss, of any other model and of ours by ``--attention-impl readable``.
 
         Not every model's output is a vector of logits. fairseq's log-softmax gives float32
         whatever the type of the logits.

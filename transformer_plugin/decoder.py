@@ -16,6 +16,7 @@ from .config import VaswaniTransformerConfig
 from .embedding import InputEmbedding, LearnedPositions
 from .encoder import UNLIMITED, EncoderOut
 from .layers import AddAndNorm, DecoderLayer, FeedForward
+from .loss import accumulation_dtype
 from .precision import autocast
 
 CACHE = "vaswani_cache"
@@ -33,10 +34,11 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         dictionary: the target dictionary
         embedding: of target tokens and positions
         output_projection: D → V
-    """
 
-    computes_losses = True
-    """Tells our criterion that ``forward`` takes a ``loss``."""
+    Attributes:
+        computes_losses: tells our criterion to hand ``forward`` its ``loss``, the chunked one,
+            instead of taking the formula's of the logits
+    """
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
     ) -> None:
         super().__init__(dictionary)
         self.precision = str(cfg.precision)
+        self.computes_losses = str(cfg.attention_impl) != "readable"
         self.embedding = embedding
         self.layers = nn.ModuleList(self.build_layer(cfg) for _ in range(cfg.decoder_layers))
         self.output_projection = output_projection
@@ -127,19 +130,19 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
             need_alignment=not self.training,
         )
 
-    def step(self, words: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:
-        """One step of beam search, with nothing computed that it does not need.
+    def step(self, tokens: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:
+        """One step of beam search, which computes no more than that needs.
 
         Args:
-            words: [B·k], the newest word of k hypotheses of each sentence
+            tokens: [B·k], the newest token of k hypotheses of each sentence
             encoder_out: of the B sentences
             cache: of the earlier steps
 
         Returns:
-            Logits of the next word [B·k, V].
+            Logits of the next token [B·k, V].
         """
-        position = torch.full((1, 1), cache.length, device=words.device)
-        x = self.embedding.at(position, words[:, None], length=cache.length + 1)
+        position = torch.full((1, 1), cache.length, device=tokens.device)
+        x = self.embedding.at(position, tokens[:, None], length=cache.length + 1)
         x, _ = self.run_layers(x, encoder_out, cache)
         return self.output_layer(x[:, 0])
 
@@ -153,7 +156,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         need_head_weights: bool = False,
         need_alignment: bool = False,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """[B, T', D] through the stack; the weights asked for as in :meth:`forward`.
+        """[B, T', D] through the stack; and weights on request, as in :meth:`forward`.
 
         ``mask`` and ``is_causal``: see :class:`DecoderLayer`.
         """
@@ -184,6 +187,14 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
     def output_layer(self, features: Tensor, **unused: object) -> Tensor:
         """[B, T, D] → logits [B, T, V]."""
         return self.output_projection(features)
+
+    def get_normalized_probs(
+        self, net_output: Tuple[Tensor, Any], log_probs: bool, sample: Any = None
+    ) -> Tensor:
+        """softmax(logits), or its logarithm, [B, T, V]: as fairseq's, but float64 stays float64."""
+        logits = net_output[0]
+        function = torch.log_softmax if log_probs else torch.softmax
+        return function(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
 
     def cache_in(self, incremental_state: Optional[Dict[str, Any]]) -> Optional[DecoderCache]:
         """This decoder's cache in fairseq's ``incremental_state``, new at the first step."""

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .dropout import Dropout
+from .fast.dropout import Dropout
 
 SINUSOID_LAYOUTS = ["paper", "t2t", "fairseq"]
 

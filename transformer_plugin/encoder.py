@@ -24,7 +24,7 @@ has the batch as its first dimension:
 """
 
 UNLIMITED = 10**6
-"""What a part without a length limit says of it; the task's own limit then decides."""
+"""The limit that a part without one reports; the task's own then decides."""
 
 
 class VaswaniEncoder(FairseqEncoder):

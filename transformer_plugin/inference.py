@@ -6,8 +6,8 @@ from typing import Any
 from torch import nn
 
 from .config import ConfigError
-from .dropout import Dropout
-from .linear import Linear
+from .fast.dropout import Dropout
+from .fast.linear import Linear
 from .precision import has_bf16_units
 
 

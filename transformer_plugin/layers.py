@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from .attention import CrossAttention, Mask, SelfAttention
 from .cache import LayerCache
-from .dropout import Dropout
-from .linear import Linear
+from .fast.dropout import Dropout
+from .fast.linear import Linear
 
 
 class FeedForward(nn.Module):

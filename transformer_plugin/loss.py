@@ -1,53 +1,24 @@
-"""Label-smoothed cross entropy (section 5.4): the formula, and the same computed with less.
+"""Label-smoothed cross entropy (section 5.4): the formula.
 
-Shapes: N tokens, D model width, V vocabulary. Values are in nats.
-
-:func:`label_smoothed_loss` is the formula. For V = 37,000 its log-probabilities and their gradient
-take more memory than all the rest of a small training. :func:`projected_loss` gives the same loss
-and the same gradients from the decoder's features, with the logits of some tokens at a time. With
-
-    x = W f      the logits [V] of a token with features f
-    z = log Σ_v exp x_v
-
-the two sums of the formula are -log p(y) = z - x_y and Σ_v -log p(v) = V z - Σ_v x_v. The gradient
-on the logits is p - q, the model's distribution less the smoothed target, and needs no second pass.
-
-Over the vocabulary every operation counts, so what is the same for all classes is left out of it:
-Σ_v x_v is f · Σ_v W_v, and the uniform part of q, ε_i everywhere, is subtracted from the products
-of the gradient, where it is ε_i Σ_v W_v for features and ε_i Σ f for each row of W.
+Our models' training takes the same value and gradients from fast/chunked_loss.py, which never keeps
+the [N, V] logits; ``--attention-impl readable`` takes this. Values are in nats.
 """
 
-from typing import Any, Iterator, NamedTuple, Tuple
+from typing import NamedTuple, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from .linear import linear
-from .precision import without_autocast
-from .processor import choices_for
 
 
 class LossSums(NamedTuple):
-    """Sums over tokens, each a tensor of one element."""
+    """Sums over the tokens of a batch, each a tensor of one element."""
 
     loss: Tensor
     """the smoothed loss; the only one with a gradient"""
     nll: Tensor
     """the negative log-likelihood of the right classes"""
     correct: Tensor
-    """how many right classes were the likeliest; 0 if that was not asked for"""
-
-    @classmethod
-    def nothing(cls, dtype: torch.dtype, target: Tensor) -> "LossSums":
-        """Zeros of this type on the device of ``target``."""
-        loss = torch.zeros((), dtype=dtype, device=target.device)
-        return cls(loss, torch.zeros_like(loss), target.new_zeros(()))
-
-    def add_(self, other: "LossSums") -> None:
-        """Add the sums over other tokens, in place."""
-        for own, more in zip(self, other, strict=True):
-            own.add_(more)
+    """how many right classes were the likeliest; 0 if they were not counted"""
 
 
 def share_of_wrong_class(epsilon: float, classes: int) -> float:
@@ -67,11 +38,11 @@ def label_smoothed_loss(
     each other; its cross entropy is (1 - ε - ε_i) · -log p(y) + ε_i · Σ_v -log p(v).
 
     Args:
-        log_probs: [..., V], in nats, of any float type; summed in float32 at least.
+        log_probs: [..., V], in nats, of any float type; summed in :func:`accumulation_dtype`.
         target: [...], class numbers; those equal to ``padding_idx`` count for nothing.
         epsilon: ε_ls, in [0, 1).
     """
-    log_probs = log_probs.to(wide(log_probs.dtype))
+    log_probs = log_probs.to(accumulation_dtype(log_probs.dtype))
     pads = target.eq(padding_idx)
     nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)  # [...]
     nll = nll.masked_fill(pads, 0.0).sum()
@@ -80,177 +51,6 @@ def label_smoothed_loss(
     return (1.0 - epsilon - share) * nll + share * everywhere, nll
 
 
-def projected_loss(
-    features: Tensor, weight: Tensor, target: Tensor, epsilon: float, count_correct: bool = False
-) -> LossSums:
-    """The label-smoothed loss of logits ``features`` · ``weight``ᵀ, without keeping the logits.
-
-    Products are computed in the type that autocast, if it is on, would give them; everything else
-    in float32 at least.
-
-    Args:
-        features: [N, D], of real tokens only
-        weight: [V, D], the pre-softmax matrix
-        target: [N], class numbers
-        epsilon: ε_ls, in [0, 1)
-        count_correct: also count the likeliest classes that are right
-    """
-    with torch.no_grad():
-        dtype = (features[:1] @ weight[:1].t()).dtype  # what autocast makes of a product
-    with without_autocast(features.device):
-        if dtype == torch.float16 and torch.is_grad_enabled():
-            logits = F.linear(features.to(dtype), weight.to(dtype))
-            return LossSums(*LossOfLogits.apply(logits, target, epsilon, count_correct))
-        with_gradient = torch.is_grad_enabled()
-        return LossSums(
-            *ProjectedLoss.apply(
-                features, weight, target, epsilon, dtype, count_correct, with_gradient
-            )
-        )
-
-
-class ProjectedLoss(torch.autograd.Function):
-    """The loss of some rows at a time, and, while their logits are there, its gradients.
-
-    The backward pass has only to multiply these by the gradient of the loss.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        epsilon: float,
-        dtype: torch.dtype,
-        count_correct: bool,
-        with_gradient: bool,
-    ) -> LossSums:
-        """See :func:`projected_loss`; ``dtype`` is that of the products."""
-        matrix = weight.to(dtype)  # W
-        column_sums = weight.sum(0, dtype=wide(dtype))  # Σ_v W_v: [D]
-        total = LossSums.nothing(wide(dtype), target)
-        if with_gradient:
-            grad_features = torch.empty_like(features)
-            grad_matrix = torch.zeros_like(weight, dtype=wide(dtype))
-        for rows in slices(target.numel(), choices_for(weight.device.type).product_rows):
-            f = features[rows].to(dtype)
-            logits = linear(f, matrix)  # x: [n, V]
-            logit_sums = f.to(column_sums.dtype) @ column_sums  # Σ_v x_v
-            total.add_(
-                sums_of(logits, logit_sums, target[rows], epsilon, count_correct, with_gradient)
-            )
-            if with_gradient:
-                gradient = logits  # which it has taken the place of
-                grad_features[rows] = linear(gradient, matrix.t())
-                grad_matrix += linear(gradient.t(), f.t())
-        if with_gradient:
-            share = share_of_wrong_class(epsilon, weight.size(0))
-            grad_features -= share * column_sums.to(features.dtype)
-            grad_matrix -= share * features.sum(0, dtype=grad_matrix.dtype)
-            ctx.save_for_backward(grad_features, grad_matrix.to(weight.dtype))
-        ctx.mark_non_differentiable(total.nll, total.correct)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, *unused: Any) -> Tuple[Any, ...]:
-        """The gradients on ``features`` and ``weight``."""
-        grad_features, grad_weight = ctx.saved_tensors
-        return grad_features * grad_loss, grad_weight * grad_loss, None, None, None, None, None
-
-
-class LossOfLogits(torch.autograd.Function):
-    """The loss of logits [N, V] that are kept; the gradient overwrites them in the backward pass.
-
-    For float16: probabilities of rare classes vanish in it unless they are multiplied by fairseq's
-    loss scale first, which is known in the backward pass only.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, target: Tensor, epsilon: float, count_correct: bool
-    ) -> LossSums:
-        """See :func:`projected_loss`."""
-        ctx.save_for_backward(logits, target)
-        ctx.epsilon = epsilon
-        logit_sums = logits.sum(1, dtype=wide(logits.dtype))
-        sums = sums_of(logits, logit_sums, target, epsilon, count_correct, with_gradient=False)
-        ctx.mark_non_differentiable(sums.nll, sums.correct)
-        return sums
-
-    @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, *unused: Any) -> Tuple[Any, ...]:
-        """The gradient on the logits, in their memory."""
-        logits, target = ctx.saved_tensors
-        share = share_of_wrong_class(ctx.epsilon, logits.size(1))
-        for rows in slices(target.numel(), choices_for(logits.device.type).softmax_rows):
-            p = torch.softmax(logits[rows], 1, dtype=wide(logits.dtype))
-            subtract_target_(p, target[rows], ctx.epsilon)
-            logits[rows] = p.sub_(share).mul_(grad_loss)
-        return logits, None, None, None
-
-
-def sums_of(
-    logits: Tensor,
-    logit_sums: Tensor,
-    target: Tensor,
-    epsilon: float,
-    count_correct: bool,
-    with_gradient: bool,
-) -> LossSums:
-    """The sums over the rows of ``logits`` [n, V], with right classes ``target`` [n].
-
-    Args:
-        logit_sums: [n], the sum of each row
-        with_gradient: put the gradient of the loss in the logits' place, but for the uniform
-            part -ε_i
-    """
-    dtype, classes = wide(logits.dtype), logits.size(1)
-    nll = torch.zeros((), dtype=dtype, device=logits.device)
-    everywhere = torch.zeros_like(nll)
-    correct = target.new_zeros(())
-    for rows in slices(target.numel(), choices_for(logits.device.type).softmax_rows):
-        x, y = logits[rows], target[rows]
-        p = torch.softmax(x, 1, dtype=dtype)
-        z, own_nll = log_sum_exp(x, p, y)
-        nll += own_nll.sum()
-        everywhere += (classes * z - logit_sums[rows]).sum()
-        if count_correct:
-            correct += x.argmax(1).eq(y).sum()
-        if with_gradient:
-            logits[rows] = subtract_target_(p, y, epsilon)
-    share = share_of_wrong_class(epsilon, classes)
-    return LossSums((1.0 - epsilon - share) * nll + share * everywhere, nll, correct)
-
-
-def log_sum_exp(x: Tensor, p: Tensor, target: Tensor) -> Tuple[Tensor, Tensor]:
-    """z = log Σ_v exp x_v and -log p(y), each [n], from logits x and p = softmax(x), both [n, V].
-
-    Any class says what z is, x_v - log p(v), as long as p(v) is not too small to have a logarithm.
-    The target is looked up anyway; on a GPU, which would have to wait for the answer whether it
-    is, the likeliest class is taken.
-    """
-    y = target.unsqueeze(1)
-    x_y, p_y = x.gather(1, y).squeeze(1), p.gather(1, y).squeeze(1)
-    if p.device.type == "cpu" and bool(p_y.ge(torch.finfo(p.dtype).tiny).all()):
-        log_p = p_y.log()
-        return x_y - log_p, -log_p
-    z = x.amax(1) - p.amax(1).log()
-    return z, z - x_y
-
-
-def subtract_target_(p: Tensor, target: Tensor, epsilon: float) -> Tensor:
-    """p - (q - ε_i) in the memory of p [n, V]: q is 1 - ε at the target and ε_i elsewhere."""
-    share = share_of_wrong_class(epsilon, p.size(1))
-    y = target.unsqueeze(1)
-    return p.scatter_add_(1, y, p.new_full(y.shape, share - (1.0 - epsilon)))
-
-
-def slices(count: int, step: int) -> Iterator[slice]:
-    """Slices of ``count`` rows, ``step`` at a time."""
-    return (slice(start, start + step) for start in range(0, count, step))
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type of sums over the vocabulary: float32, or float64 for float64."""
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type in which values of ``dtype`` are summed over V: float32, or float64 for float64."""
     return torch.float64 if dtype == torch.float64 else torch.float32

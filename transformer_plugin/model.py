@@ -7,8 +7,8 @@ import torch
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
-from .attention import keep_off_cudnn
 from .checkpoints import CheckpointError
+from .checkpoints.parameters import explain_mismatch
 from .config import (
     ConfigError,
     VaswaniTransformerBigConfig,
@@ -20,12 +20,13 @@ from .config import (
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
+from .fast.attention import keep_off_cudnn
+from .fast.dropout import Dropout
+from .fast.linear import Linear
+from .fast.malloc import keep_freed_memory
 from .inference import quicken, retain_dropout
 from .initialisation import initialise
 from .layers import DecoderLayer, EncoderLayer
-from .linear import Linear
-from .memory import keep_freed_memory
-from .parameters import explain_mismatch
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         )
         model = cls(cfg, encoder, decoder)
         initialise(model, str(cfg.init))
+        if str(cfg.attention_impl) == "readable":
+            make_readable(model)
         if cfg.compile:
             compile_layers(model)
         return model
@@ -149,10 +152,21 @@ def input_embedding(
     return InputEmbedding(tokens, positions, cfg.dropout)
 
 
+def make_readable(model: nn.Module) -> None:
+    """Let products and dropout be computed by torch's plain functions, not those of fast/.
+
+    Attention and loss see to it themselves: ``implementation`` and ``computes_losses``.
+    """
+    for module in model.modules():
+        if isinstance(module, (Dropout, Linear)):
+            module.readable = True
+
+
 def compile_layers(model: nn.Module) -> None:
     """Let ``torch.compile`` make one program of each layer, for batches of any shape.
 
-    The first updates then take minutes. Where compiling fails, that is said, and it is left out.
+    The first updates then take minutes. Where compiling fails, a warning says so, and nothing is
+    compiled.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @lru_cache(maxsize=None)
 def has_bf16_units(device_type: str) -> bool:
-    """Whether the device is known to multiply bfloat16 in hardware; if not, it is said once."""
+    """Whether the device is known to multiply bfloat16 in hardware; a warning if not, once."""
     if device_type == "cuda":
         present = torch.cuda.is_bf16_supported()
     elif device_type == "cpu":

@@ -1,13 +1,19 @@
 """The command ``vaswani``: prepares text, trains, averages, decodes and scores the plugin's models.
 
-One file per verb; ``cli.py`` is the way in. The package imports ``transformer_plugin`` (and with
-it torch and fairseq) inside a verb, never at import, so that ``vaswani --help`` answers at once.
+One file per verb; ``cli.py`` is the way in, and what several verbs share is beside them. What is of
+one subject is in a sub-package: ``corpus`` (text, down to binarised data), ``demo`` (the text that
+it generates), ``planning`` (of trainings and of new experiments), ``configuration`` (experiments,
+checked), ``training``, ``decoding``, ``scoring``, ``packed`` (model folders), ``exports``,
+``attention_page``.
+
+The package imports ``transformer_plugin`` (and with it torch and fairseq) inside a verb, never at
+import, so that ``vaswani --help`` answers at once.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vaswani.translator import Translation, Translator
+    from vaswani.decoding.translator import Translation, Translator
 
 __all__ = ["Translation", "Translator"]
 
@@ -15,7 +21,7 @@ __all__ = ["Translation", "Translator"]
 def __getattr__(name: str) -> Any:
     """``from vaswani import Translator``, which is imported only where it is asked for."""
     if name in __all__:
-        from vaswani import translator
+        from vaswani.decoding import translator
 
         return getattr(translator, name)
     raise AttributeError(f"module 'vaswani' has no attribute {name!r}")

@@ -9,51 +9,52 @@ attention.html, which needs no network, lets you choose layer and head and point
 pictures are one a layer. The same command with another sentence replaces what it made.
 """
 
-import argparse
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
+from vaswani.bar import bar
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, read_json, sha256_of
-from vaswani.model_folder import CONFIG, aside, put_in_place, read_folder, write_json
-from vaswani.outputs import check_folder, writing
+from vaswani.options import argument, option
+from vaswani.outputs import aside, check_folder, put_in_place, writing
+from vaswani.packed.model_folder import CONFIG, read_folder, write_json
 
 PAGE, RECORD = "attention.html", "attention.json"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """A model, a sentence, and where to put what is made."""
-    parser.add_argument("model", metavar="MODEL|RUN|CHECKPOINT")
-    parser.add_argument("source", metavar="SOURCE", help="a sentence, as one argument")
-    parser.add_argument("target", metavar="TARGET", nargs="?", help="its translation (the model's)")
-    parser.add_argument("--out", metavar="FOLDER", help="where to (NAME_attention, here)")
-    parser.add_argument(
-        "--by",
-        choices=["words", "subwords"],
-        default="words",
-        help="of the pictures, and of the page at first (words)",
+
+    model: str = argument("MODEL|RUN|CHECKPOINT")
+    source: str = argument("SOURCE", "a sentence, as one argument")
+    target: Optional[str] = argument("TARGET", "its translation (the model's)", default=None)
+    out: Optional[str] = option(metavar="FOLDER", help="where to (NAME_attention, here)")
+    by: str = option(
+        "words", "of the pictures, and of the page at first (words)", choices=["words", "subwords"]
     )
-    parser.add_argument("--no-pictures", action="store_true", help="the page alone, in a moment")
+    no_pictures: bool = option(False, "the page alone, in a moment")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Look inside the model that the arguments name."""
-    from vaswani.attention_maps import attend, check_sentence
-    from vaswani.attention_page import MOST_WEIGHTS
+    from vaswani.attention_page.maps import attend, check_sentence
+    from vaswani.attention_page.page import MOST_WEIGHTS
 
-    out = Path(args.out) if args.out else default_folder(args.model)
+    out = Path(options.out) if options.out else default_folder(options.model)
     check_replaceable(out)
-    for name in ("source", "target"):
-        if getattr(args, name) is not None:
-            check_sentence(getattr(args, name), name)
-    attention = attend(open_model(args.model), args.source, args.target, MOST_WEIGHTS)
+    check_sentence(options.source, "source")
+    if options.target is not None:
+        check_sentence(options.target, "target")
+    attention = attend(open_model(options.model), options.source, options.target, MOST_WEIGHTS)
     if attention.unknown:
         words = ", ".join(f"'{word}'" for word in attention.unknown)
         print(f"warning: the model does not know all of {words}: it reads <unk>", file=sys.stderr)
-    made = write(out, args, attention)
+    made = write(out, options, attention)
     pictures = sum(name.endswith(".png") for name in made)
     print(f"{attention.source} → {attention.target}", file=sys.stderr)
     print(f"{out / PAGE}: open it in a browser", file=sys.stderr)
@@ -77,19 +78,19 @@ def open_model(name: str) -> Any:
     Raises:
         UserError: there is none of the kind, or what packing it takes is not there.
     """
-    from vaswani.translator import Translator
+    from vaswani.decoding.translator import Translator
 
     if not is_trained(name):
         return Translator(read_folder(Path(name)))
     from vaswani import pack
     from vaswani.checkpoints import find_checkpoint
-    from vaswani.packing import Told, gather
+    from vaswani.packed.packing import DataOptions, gather
 
     checkpoint, run = find_checkpoint(name)
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "model"
         try:
-            found = gather(checkpoint, run, Told())
+            found = gather(checkpoint, run, DataOptions())
         except UserError as error:
             raise UserError(
                 f"{error} ('vaswani pack' has this option: pack the model, and give its folder)"
@@ -100,36 +101,32 @@ def open_model(name: str) -> Any:
 
 def is_trained(name: str) -> bool:
     """Whether a name is that of a checkpoint or a run, and not of a model folder."""
-    from vaswani.experiment import spelt
+    from vaswani.experiment import is_run, run_folders
 
     path = Path(name)
     if path.suffix == ".pt" and not path.is_dir():
         return True
-    folders = (path, Path("runs") / name, Path("runs") / spelt(name))
-    folder = next((folder for folder in folders if folder.is_dir()), path)
-    return (folder / "config.yaml").is_file() and not (folder / CONFIG).is_file()
+    folder = next((folder for folder in run_folders(name) if folder.is_dir()), path)
+    return is_run(folder) and not (folder / CONFIG).is_file()
 
 
-def write(out: Path, args: argparse.Namespace, attention: Any) -> List[str]:
+def write(out: Path, options: Options, attention: Any) -> List[str]:
     """Make the folder, all of it or nothing; returns what is in it."""
-    from tqdm import tqdm
-
-    from vaswani.attention_page import page
-    from vaswani.attention_picture import draw_layers
+    from vaswani.attention_page.page import page
+    from vaswani.attention_page.picture import draw_layers
 
     check_folder(out.parent)
     with writing(out), aside(out) as part:
         with atomic_write(part / PAGE) as stream:
-            stream.write(page(attention, args.by))
+            stream.write(page(attention, options.by))
         made = [PAGE]
-        if not args.no_pictures:
-            quiet = None if sys.stderr.isatty() else True
+        if not options.no_pictures:
             made += draw_layers(
-                part, attention, args.by, lambda rows: tqdm(rows, "pictures", disable=quiet)
+                part, attention, options.by, lambda rows: bar(iterable=rows, desc="pictures")
             )
         record: Dict[str, Any] = {
             "made_by": "vaswani attention",
-            "model": args.model,
+            "model": options.model,
             "source": attention.source,
             "target": attention.target,
             "translated_by_the_model": attention.translated,

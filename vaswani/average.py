@@ -6,9 +6,9 @@ files, those are taken. fairseq-generate decodes the result; it holds no optimiz
 training cannot go on from it.
 """
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from vaswani.checkpoints import (
     DEFAULT_LAST,
@@ -19,38 +19,36 @@ from vaswani.checkpoints import (
     is_name_of_training,
 )
 from vaswani.errors import UserError
+from vaswani.options import argument, option
 from vaswani.outputs import output_file, writing
 
 #: what decoding needs of a checkpoint besides its parameters
 KEPT = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``vaswani average``."""
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="RUN|CHECKPOINT",
-        help="one run (a folder, or its name under runs/), or two or more checkpoint files",
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to average, and where to."""
+
+    inputs: List[str] = argument(
+        "RUN|CHECKPOINT",
+        "one run (a folder, or its name under runs/), or two or more checkpoint files",
     )
-    parser.add_argument(
-        "--last",
-        type=int,
+    last: Optional[int] = option(
         metavar="N",
         help=f"of a run, how many checkpoints, counted from its end (default {DEFAULT_LAST})",
     )
-    parser.add_argument(
-        "--output",
+    output: Optional[str] = option(
         metavar="FILE",
         help="the checkpoint to write (default checkpoint_average_lastN.pt beside the inputs)",
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Choose, average, write."""
-    chosen, name = choose(args.inputs, args.last)
+    chosen, name = choose(options.inputs, options.last)
     check_one_run(chosen)
-    output = Path(args.output) if args.output else chosen[-1].path.with_name(name)
+    output = Path(options.output) if options.output else chosen[-1].path.with_name(name)
     place = check_output(output, chosen)
     write(averaged_checkpoint(chosen), place)
     updates = ", ".join(str(checkpoint.updates) for checkpoint in chosen)
@@ -131,7 +129,7 @@ def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str,
     """
     import torch
 
-    from transformer_plugin.parameters import not_finite
+    from transformer_plugin.checkpoints.parameters import not_finite
 
     mean: Dict[str, Any] = {}
     owner: Dict[str, str] = {}

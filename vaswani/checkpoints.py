@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from vaswani.errors import UserError
-from vaswani.experiment import find_run, spelt
-from vaswani.run_record import HOW_IT_COMPUTES, last_checkpoint
+from vaswani.experiment import AS_TRAINED, find_run, read_yaml, run_folders
+from vaswani.training.run_record import HOW_IT_COMPUTES, last_checkpoint
 
 DEFAULT_LAST = 5
 #: what is decoded of a run without an average: the first of these that exists
@@ -59,7 +59,7 @@ def is_name_of_training(path: Path) -> bool:
 
 def run_folder(name: str) -> Optional[Path]:
     """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None."""
-    for folder in (Path(name), Path("runs") / name, Path("runs") / spelt(name)):
+    for folder in run_folders(name):
         if folder.is_dir():
             inside = folder / "checkpoints"
             return inside if inside.is_dir() else folder
@@ -131,6 +131,12 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 # ---- to decode ------------------------------------------------------------------------------
+
+
+def last_of_the_paper(folder: Path) -> int:
+    """How many checkpoints of a run are averaged (6.1): 20 where it keeps as many, else 5."""
+    kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
+    return 20 if kept >= 20 else DEFAULT_LAST
 
 
 def find_checkpoint(name: str) -> Tuple[Path, Path]:

@@ -1,7 +1,7 @@
 """The way in: ``vaswani VERB …``. One table, one loop; each verb lives in the file of its name.
 
-A verb's module offers ``add_arguments(parser)`` and ``run(args) -> int``, and imports torch and
-fairseq only inside its functions, so that ``--help`` answers at once.
+A verb's module offers ``Options``, a dataclass of ``vaswani.options``, and ``run(options) -> int``;
+it imports torch and fairseq only inside its functions, so that ``--help`` answers at once.
 
 Exit codes: 0 done (warnings included), 1 the user's problem (one sentence on stderr),
 2 usage, 130 interrupted, 143 terminated, 141 (in silence) where nobody reads the output any more.
@@ -19,6 +19,7 @@ from vaswani import signals
 from vaswani.errors import UserError
 from vaswani.experiment import nearest
 from vaswani.files import NO_SPACE
+from vaswani.options import parse
 
 VERBS: Dict[str, Tuple[str, str]] = {
     "plugin-dir": ("vaswani.plugin_dir", "print the folder for fairseq's --user-dir"),
@@ -100,9 +101,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    module.add_arguments(verb_parser)
-    # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
-    code = int(module.run(verb_parser.parse_intermixed_args(args.rest)))
+    code = int(module.run(parse(verb_parser, module.Options, args.rest)))
     if sys.stdout is not None:  # a closed one is
         sys.stdout.flush()  # where it fails, it fails here
     return code

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from vaswani.errors import UserError
+from vaswani.experiment import first_data_bin
 from vaswani.files import sha256_of
 
 
@@ -45,7 +46,7 @@ def check_pair(task: Any) -> Path:
     """
     if not task.get("data"):
         raise UserError("task.data is missing: the data-bin folder")
-    folder = Path(str(task.data).split(":")[0])
+    folder = first_data_bin(task.data)
     if not folder.is_dir():
         raise UserError(f"there is no data in {folder}: make it with 'vaswani prepare'")
     pairs = pairs_in(folder)
@@ -183,7 +184,7 @@ def check_dictionaries(config: Any, folder: Path) -> None:
 
 def fingerprint(config: Any) -> Dict[str, Any]:
     """What the data is: the hash of every dictionary, index and text, and the texts' sizes."""
-    folder = Path(str(config.task.data).split(":")[0])
+    folder = first_data_bin(config.task.data)
     texts = sorted(folder.glob("*.bin"))
     files = [*sorted(folder.glob("dict.*.txt")), *sorted(folder.glob("*.idx")), *texts]
     return {

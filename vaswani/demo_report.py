@@ -7,8 +7,8 @@ one. For comparison: the BLEU of answering with the translation of the nearest t
 (nearest: the largest Dice coefficient of the sets of source words; the first of equals).
 """
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -16,43 +16,54 @@ from vaswani.corpus.text import read_lines
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
 from vaswani.files import atomic_write, read_json
+from vaswani.options import argument
 from vaswani.outputs import is_report, output_file, writing
 
 SHOWN = 5
 LEFT = ("report.json", "report.txt", "attention.png")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """A run of a demo experiment."""
-    parser.add_argument("run", metavar="RUN")
+
+    run: str = argument("RUN")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Print the report; leave report.txt, report.json and attention.png in RUN/eval."""
-    folder = find_run(args.run)
+    folder = find_run(options.run)
     out = folder / "eval"
     scores, data, recipe = scored(folder)
     source, target = recipe["source_lang"], recipe["target_lang"]
-    asked = list(read_lines(data / "text" / f"test.{source}"))
-    wanted = list(read_lines(data / "text" / f"test.{target}"))
-    said = list(read_lines(out / "test.hyp"))
-    if not len(asked) == len(wanted) == len(said):
+    source_lines = list(read_lines(data / "text" / f"test.{source}"))
+    reference_lines = list(read_lines(data / "text" / f"test.{target}"))
+    translations = list(read_lines(out / "test.hyp"))
+    if not len(source_lines) == len(reference_lines) == len(translations):
         raise UserError(
-            f"{out / 'test.hyp'} has {len(said):,} lines, but the test has {len(wanted):,}: run "
+            f"{out / 'test.hyp'} has {len(translations):,} lines, but the test has {len(reference_lines):,}: run "
             "'vaswani generate' again"
         )
     train = [list(read_lines(data / "text" / f"train.{lang}")) for lang in (source, target)]
     values = number_rows(data / "text" / "test.values.tsv")
     report = {
         "bleu": scores["bleu"],
-        "exact_match": share(hyp == ref for hyp, ref in zip(said, wanted, strict=True)),
-        "numbers_right": numbers_right(values, said),
-        "nearest_training_sentence_bleu": nearest_bleu(asked, wanted, train[0], train[1]),
+        "exact_match": share(
+            hyp == ref for hyp, ref in zip(translations, reference_lines, strict=True)
+        ),
+        "numbers_right": numbers_right(values, translations),
+        "nearest_training_sentence_bleu": nearest_bleu(
+            source_lines, reference_lines, train[0], train[1]
+        ),
         "training": read_training(folder),
         "generation_seconds": scores["translation"]["seconds"],
     }
     numbers, words, picture = (output_file(out / name, ours=is_ours) for name in LEFT)
-    lines = summary(report) + examples(asked, wanted, said) + places(folder, data, picture)
+    lines = (
+        summary(report)
+        + examples(source_lines, reference_lines, translations)
+        + places(folder, data, picture)
+    )
     with writing(numbers):
         with atomic_write(numbers) as stream:  # first: it says whose the other two are
             json.dump(report, stream, indent=1)
@@ -96,14 +107,14 @@ def number_rows(path: Path) -> List[Tuple[int, str]]:
     return [(int(row[0]) - 1, row[2]) for row in rows]
 
 
-def numbers_right(rows: List[Tuple[int, str]], said: List[str]) -> float:
+def numbers_right(rows: List[Tuple[int, str]], translations: List[str]) -> float:
     """The share of the test's numbers that the translations contain, in percent."""
-    from vaswani.corpus.phrases import has_number
+    from vaswani.demo.phrases import has_number
 
-    return share(has_number(number, said[sentence]) for sentence, number in rows)
+    return share(has_number(number, translations[sentence]) for sentence, number in rows)
 
 
-def nearest(asked: List[str], known: List[str]) -> List[int]:
+def nearest(source_lines: List[str], known: List[str]) -> List[int]:
     """For each sentence, the known one with the largest Dice coefficient of their word sets.
 
     Word sets are bit masks: 500 × 20,000 comparisons in seconds. Words that no known sentence
@@ -116,10 +127,10 @@ def nearest(asked: List[str], known: List[str]) -> List[int]:
     masks = [mask(line, bits) for line in known]
     sizes = [len(set(line.split())) for line in known]
     found = []
-    for line in asked:
-        wanted, size = mask(line, bits), len(set(line.split()))
+    for line in source_lines:
+        reference_lines, size = mask(line, bits), len(set(line.split()))
         dice = (
-            2 * (wanted & other).bit_count() / (size + count)
+            2 * (reference_lines & other).bit_count() / (size + count)
             for other, count in zip(masks, sizes, strict=True)
         )
         found.append(max(enumerate(dice), key=lambda pair: pair[1])[0])
@@ -135,13 +146,13 @@ def mask(line: str, bits: Dict[str, int]) -> int:
 
 
 def nearest_bleu(
-    asked: List[str], wanted: List[str], sources: List[str], targets: List[str]
+    source_lines: List[str], reference_lines: List[str], sources: List[str], targets: List[str]
 ) -> float:
     """BLEU of answering each sentence with the translation of the nearest training sentence."""
     from sacrebleu.metrics import BLEU
 
-    copied = [targets[index] for index in nearest(asked, sources)]
-    return round(BLEU().corpus_score(copied, [wanted]).score, 2)
+    copied = [targets[index] for index in nearest(source_lines, sources)]
+    return round(BLEU().corpus_score(copied, [reference_lines]).score, 2)
 
 
 def read_training(folder: Path) -> Dict[str, Any]:
@@ -156,18 +167,18 @@ def draw_attention(
     path: Path, folder: Path, checkpoint: str, data: Path, recipe: Dict[str, Any]
 ) -> None:
     """Draw the attention of the first test sentence over the model's own translation."""
-    from vaswani import attention_picture, generate
+    from vaswani import generate
+    from vaswani.attention_page import picture as attention_picture
     from vaswani.corpus import bpe, tokenise
 
-    parser = argparse.ArgumentParser()
-    generate.add_arguments(parser)
-    config = generate.generation_config(parser.parse_args([str(folder)]), Path(checkpoint), folder)
+    options = generate.Options(model=str(folder))
+    config = generate.generation_config(options, Path(checkpoint), folder)
     split = bpe.splitter(data / "codes")
     source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
     target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))
-    weights, pieces = attention_picture.cross_attention(Path(checkpoint), config, source, target)
+    weights, subwords = attention_picture.cross_attention(Path(checkpoint), config, source, target)
     back = tokenise.unescape
-    attention_picture.draw(path, weights, ([*map(back, pieces[0])], [*map(back, pieces[1])]))
+    attention_picture.draw(path, weights, ([*map(back, subwords[0])], [*map(back, subwords[1])]))
 
 
 def summary(report: Dict[str, Any]) -> List[str]:
@@ -184,13 +195,18 @@ def summary(report: Dict[str, Any]) -> List[str]:
     ]
 
 
-def examples(asked: List[str], wanted: List[str], said: List[str]) -> List[str]:
+def examples(
+    source_lines: List[str], reference_lines: List[str], translations: List[str]
+) -> List[str]:
     """Five test sentences at even distances, right or wrong."""
     lines = []
-    for index in range(0, len(asked), max(1, len(asked) // SHOWN))[:SHOWN]:
-        lines += [f"  source       {asked[index]}", f"  translation  {said[index]}"]
-        right = said[index] == wanted[index]
-        lines += ["  (as the reference)" if right else f"  reference    {wanted[index]}", ""]
+    for index in range(0, len(source_lines), max(1, len(source_lines) // SHOWN))[:SHOWN]:
+        lines += [f"  source       {source_lines[index]}", f"  translation  {translations[index]}"]
+        right = translations[index] == reference_lines[index]
+        lines += [
+            "  (as the reference)" if right else f"  reference    {reference_lines[index]}",
+            "",
+        ]
     return lines
 
 

@@ -1,6 +1,7 @@
 """Where and with what something ran: enough to say whether two figures may be compared."""
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shlex
@@ -9,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, Optional
+
+from vaswani.errors import UserError
 
 PACKAGES = ("vaswani-transformer", "fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf")
 
@@ -66,3 +69,18 @@ def cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def plugin_dir() -> Path:
+    """The absolute folder of ``transformer_plugin``, found without importing it (or torch).
+
+    Raises:
+        UserError: the package cannot be found beside this one.
+    """
+    spec = importlib.util.find_spec("transformer_plugin")
+    if spec is None or spec.origin is None:
+        raise UserError(
+            "transformer_plugin cannot be found: install the project with 'make setup', or run "
+            "from the repository's root"
+        )
+    return Path(spec.origin).resolve().parent

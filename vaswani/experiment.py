@@ -17,6 +17,9 @@ CONFIGS = next(
     folder / "configs" for folder in (_HERE, _HERE.parent) if (folder / "configs").is_dir()
 )
 
+#: in a run's folder: its experiment, complete
+AS_TRAINED = "config.yaml"
+
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """`` (did you mean 'x'?)`` for the known word nearest to ``word``, or nothing."""
@@ -72,9 +75,25 @@ def read_yaml(path: Path) -> Dict[str, Any]:
     Raises:
         UserError: not readable as YAML (with the line), or not a table.
     """
-    from vaswani.strict_yaml import read_table  # not above: PyYAML is not needed for --help
+    # not above: PyYAML is not needed for --help
+    from vaswani.configuration.strict_yaml import read_table
 
     return read_table(path)
+
+
+def run_folders(name: str) -> List[Path]:
+    """What a run's name may stand for: a path, or a name under ./runs."""
+    return [Path(name), Path("runs") / name, Path("runs") / spelt(name)]
+
+
+def is_run(folder: Path) -> bool:
+    """Whether something was trained in a folder."""
+    return (folder / AS_TRAINED).is_file()
+
+
+def first_data_bin(data: Any) -> Path:
+    """The (first) data-bin that ``task.data`` names: fairseq takes several, with colons between."""
+    return Path(str(data).split(":")[0])
 
 
 def find_run(name: str) -> Path:
@@ -83,9 +102,9 @@ def find_run(name: str) -> Path:
     Raises:
         UserError: no such folder, or nothing was trained in it.
     """
-    known = sorted(found.parent.name for found in Path("runs").glob("*/config.yaml"))
-    for folder in (Path(name), Path("runs") / name, Path("runs") / spelt(name)):
-        if (folder / "config.yaml").is_file():
+    known = sorted(found.parent.name for found in Path("runs").glob(f"*/{AS_TRAINED}"))
+    for folder in run_folders(name):
+        if is_run(folder):
             return folder
     offer = f"; known: {', '.join(known)}" if known else "; train one with 'vaswani train CONFIG'"
     raise UserError(f"there is no run '{name}'{nearest(name, known)}{offer}")

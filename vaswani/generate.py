@@ -11,85 +11,84 @@ SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts). 
 processes changes none of the translations.
 """
 
-import argparse
 import contextlib
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+from vaswani.bar import bar
 from vaswani.checkpoints import find_checkpoint
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
-from vaswani.decoding_text import data_files, data_folder
+from vaswani.decoding.decoding_text import data_files, data_folder
+from vaswani.decoding.translations import Translations
+from vaswani.decoding.workers import Workers, one_thread, processes
 from vaswani.errors import UserError
 from vaswani.experiment import read_yaml
 from vaswani.files import atomic_write, locked, sha256_of
+from vaswani.options import argument, option
 from vaswani.outputs import check_folder, is_inside, writing
-from vaswani.search_options import OPTIONS, check_search
-from vaswani.translations import Translations
-from vaswani.workers import Workers, one_thread, processes
+from vaswani.search_options import (
+    BEAM_OPTIONS,
+    CPU_BATCH,
+    GPU_BATCH,
+    BeamOptions,
+    check_search,
+    given,
+)
 
-#: tokens a batch; on a CPU more of them gain nothing, and leave cores without a batch
-CPU_BATCH, GPU_BATCH = 2000, 8000
 
+@dataclass(frozen=True, kw_only=True)
+class Options(BeamOptions):
+    """What to decode, and with what; beside it, fairseq's options of beam search."""
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to decode, with what, and fairseq's search options."""
-    parser.add_argument("model", metavar="RUN|CHECKPOINT")
-    parser.add_argument("--data", metavar="DIR", help="another data-bin than the run's")
-    parser.add_argument("--subset", default="test", help="train, valid or test (test)")
-    parser.add_argument("--out", metavar="DIR", help="where to put the results (RUN/eval)")
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        metavar="N",
-        help=f"tokens a batch ({CPU_BATCH} on a CPU, {GPU_BATCH} on a GPU)",
+    model: str = argument("RUN|CHECKPOINT")
+    data: Optional[str] = option(metavar="DIR", help="another data-bin than the run's")
+    subset: str = option("test", "train, valid or test (test)")
+    out: Optional[str] = option(metavar="DIR", help="where to put the results (RUN/eval)")
+    max_tokens: Optional[int] = option(
+        metavar="N", help=f"tokens a batch ({CPU_BATCH} on a CPU, {GPU_BATCH} on a GPU)"
     )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="processes, on a CPU (one a core; never more than there are batches)",
+    workers: Optional[int] = option(
+        metavar="N", help="processes, on a CPU (one a core; never more than there are batches)"
     )
-    for name, kind in OPTIONS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N")
-    parser.add_argument(
-        "--length-penalty",
+    length_penalty: Optional[str] = option(
         choices=["fairseq", "gnmt"],
         help="what --lenpen means: a power of the length, or the paper's formula (the run's)",
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Translate, unless the same translation is there already."""
-    checkpoint, folder = find_checkpoint(args.model)
-    config = generation_config(args, checkpoint, folder)
-    out = Path(args.out) if args.out else folder / "eval"
-    data, total = data_files(config, args.subset)
+    checkpoint, folder = find_checkpoint(options.model)
+    config = generation_config(options, checkpoint, folder)
+    out = Path(options.out) if options.out else folder / "eval"
+    data, total = data_files(config, options.subset)
     if is_inside(out, data_folder(config)):
         raise UserError(f"{out} is where the data lies: give another folder with --out")
     check_folder(out)
-    options = {name: config.generation[name] for name in OPTIONS}
-    options["length_penalty"] = config.task.get("length_penalty", "fairseq")
-    workers = processes(args.workers, config.common.cpu)
+    search = {name: config.generation[name] for name in BEAM_OPTIONS}
+    search["length_penalty"] = config.task.get("length_penalty", "fairseq")
+    workers = processes(options.workers, config.common.cpu)
     key = key_of_translation(config, [checkpoint, *data])
-    results = Translations(out, args.subset)
+    results = Translations(out, options.subset)
     with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
         results.settle()
-        if args.out:
+        if options.out:
             results.refuse_strangers()
         if results.are_of(key):
             print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
             return 0
         start = time.monotonic()
         with results.aside() as part:
-            left_out, used = translate(config, part, args.subset, total, workers)
+            left_out, used = translate(config, part, options.subset, total, workers)
             report = {
                 "key": key,
                 "checkpoint": str(checkpoint),
                 "data": str(config.task.data),
-                "options": options,
+                "options": search,
                 "max_tokens": config.dataset.max_tokens,
                 "workers": used,
                 "sentences": total,
@@ -97,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
                 "seconds": round(time.monotonic() - start, 1),
             }
             results.finish(report)
-    tell(report, out / f"{args.subset}.hyp")
+    tell(report, out / f"{options.subset}.hyp")
     return 0
 
 
@@ -145,25 +144,25 @@ def tell(report: Dict[str, Any], path: Path) -> None:
     )
 
 
-def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) -> Any:
+def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     """fairseq's configuration for decoding: task and search as trained, then the arguments.
 
     Raises:
         UserError, ConfigError: an option that cannot be.
         CheckpointError: the file is no usable checkpoint.
     """
-    from vaswani.fairseq_config import completed, load_plugin
+    from vaswani.configuration.fairseq_config import load_plugin, with_defaults
 
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    if args.max_tokens is not None and args.max_tokens < 1:
-        raise UserError(f"--max-tokens is {args.max_tokens}, but must be at least 1")
+    if options.max_tokens is not None and options.max_tokens < 1:
+        raise UserError(f"--max-tokens is {options.max_tokens}, but must be at least 1")
     trained = trained_with(checkpoint, folder)
-    search = {key: value for key, value in trained["generation"].items() if key in OPTIONS}
-    search.update({k: getattr(args, k) for k in OPTIONS if getattr(args, k) is not None})
+    search = {key: value for key, value in trained["generation"].items() if key in BEAM_OPTIONS}
+    search.update(given(options))
     try:
         generation = OmegaConf.merge(OmegaConf.structured(FairseqConfig).generation, search)
     except OmegaConfBaseException as error:
@@ -173,24 +172,24 @@ def generation_config(args: argparse.Namespace, checkpoint: Path, folder: Path) 
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {
-            "task": decoding_task(trained["task"], args.length_penalty),
+            "task": decoding_task(trained["task"], options.length_penalty),
             "generation": search,
             "scoring": {"_name": "bleu"},
             "model": {},
             "common_eval": {"path": str(checkpoint), "post_process": bpe.MARK},
             "dataset": {
-                "gen_subset": args.subset,
-                "max_tokens": args.max_tokens,
+                "gen_subset": options.subset,
+                "max_tokens": options.max_tokens,
                 "num_workers": 0,
                 "skip_invalid_size_inputs_valid_test": True,
             },
             "common": {"log_format": "none", "cpu": bool(trained["common"].get("cpu"))},
         },
     )
-    if args.data:
-        config.task.data = args.data
-    config = completed(config)
-    if args.max_tokens is None:
+    if options.data:
+        config.task.data = options.data
+    config = with_defaults(config)
+    if options.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if config.common.cpu else GPU_BATCH
     return config
 
@@ -257,14 +256,12 @@ def decode(config: Any, log: Path, total: int, workers: int) -> Tuple[List[str],
         UserError: the model's scores are no numbers, its file is gone, or a process was killed.
     """
     import fairseq_cli.generate
-    from tqdm import tqdm
 
-    tqdm.monitor_interval = 0  # no thread of its own beside processes that are forked
     with (
         atomic_write(log) as stream,
-        tqdm(total=total, desc="translate", unit=" sentences", disable=None) as bar,
+        bar(total=total, desc="translate", unit=" sentences") as shown,
         one_thread() if config.common.cpu else contextlib.nullcontext(),
-        Workers(workers, bar.update) as pool,
+        Workers(workers, shown.update) as pool,
     ):
         output = Output(stream)
         try:

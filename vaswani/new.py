@@ -9,48 +9,51 @@ NAME.yaml goes into configs/ where the current folder has one, else into the cur
 'vaswani train NAME' finds it in both. Nothing is overwritten: change it as you like.
 """
 
-import argparse
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 from vaswani.errors import UserError
 from vaswani.experiment import experiment_paths, spelt
 from vaswani.files import atomic_write
+from vaswani.options import argument, option
 from vaswani.outputs import check_folder, writing
-from vaswani.recipes import PRESETS
+from vaswani.planning.recipes import PRESETS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """A name, the data, and what is to be decided by hand."""
-    parser.add_argument("name", metavar="NAME", help="of the experiment, and of its run")
-    parser.add_argument(
-        "--data", metavar="DIR", required=True, help="what 'vaswani prepare' made, or a data-bin"
+
+    name: str = argument("NAME", "of the experiment, and of its run")
+    data: str = option(
+        metavar="DIR", help="what 'vaswani prepare' made, or a data-bin", required=True
     )
-    parser.add_argument(
-        "--preset", choices=PRESETS, help="the model's sizes (by the text and the GPU)"
+    preset: Optional[str] = option(
+        choices=PRESETS, help="the model's sizes (by the text and the GPU)"
     )
-    parser.add_argument("--from", dest="start", metavar="RUN|MODEL", help="begin with its weights")
+    start: Optional[str] = option(flag="--from", metavar="RUN|MODEL", help="begin with its weights")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Write the experiment, and say what it is."""
-    if args.preset and args.start:
+    if options.preset and options.start:
         raise UserError("--preset and --from exclude each other: the sizes are those of the run")
-    name, path = place(args.name)
+    name, path = place(options.name)
     check_folder(path.parent)
-    data = data_bin_in(Path(args.data))
-    if args.start:
-        from vaswani.fine_tuning import fine_tuned
+    data = data_bin_in(Path(options.data))
+    if options.start:
+        from vaswani.planning.fine_tuning import fine_tuned
 
-        text, facts = fine_tuned(name, data, args.start)
+        text, facts = fine_tuned(name, data, options.start)
     else:
-        from vaswani.first_experiment import first_experiment
+        from vaswani.planning.first_experiment import first_experiment
 
-        text, facts = first_experiment(name, data, args.preset)
+        text, facts = first_experiment(name, data, options.preset)
     with writing(path), atomic_write(path) as stream:
         stream.write(text)
     tell(path, facts, next_commands(name, path, data, facts))
@@ -96,6 +99,6 @@ def next_commands(name: str, path: Path, data: Path, facts: "List[Tuple[str, str
 def tell(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
     """The file's name on stdout; what is in it, and how to go on, on stderr."""
     print(path, flush=True)
-    for what, said in facts:
-        print(f"  {what:<11}{said}", file=sys.stderr)
+    for what, value in facts:
+        print(f"  {what:<11}{value}", file=sys.stderr)
     print("next:", *commands, sep="\n  ", file=sys.stderr)

@@ -11,14 +11,17 @@ is no recipe.yaml of 'vaswani prepare', how text is prepared is read off the dic
 options say it.
 """
 
-import argparse
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from vaswani.errors import UserError
-from vaswani.model_folder import (
+from vaswani.experiment import is_run
+from vaswani.options import argument, option
+from vaswani.packed.data_text import DataOptions
+from vaswani.packed.model_folder import (
     CARD,
     CODES,
     CONFIG,
@@ -33,38 +36,24 @@ from vaswani.model_folder import (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to pack, where to, and what its data does not say."""
-    parser.add_argument("model", metavar="RUN|CHECKPOINT")
-    parser.add_argument("--out", metavar="MODEL", help="the folder to make (RUN/model)")
-    parser.add_argument("--data", metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
-    parser.add_argument("--source-lang", metavar="LANG")
-    parser.add_argument("--target-lang", metavar="LANG")
-    parser.add_argument("--bpe-codes", metavar="FILE", help="the data's, if it lacks them")
-    parser.add_argument(
-        "--tokeniser",
-        choices=["moses", "none"],
-        help="none: what is translated will be tokens (as the data's recipe, else moses)",
-    )
-    parser.add_argument(
-        "--lowercase",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="small letters only (if the dictionary has no others)",
-    )
+@dataclass(frozen=True, kw_only=True)
+class Options(DataOptions):
+    """What to pack and where to; beside it, what its data does not say."""
+
+    model: str = argument("RUN|CHECKPOINT")
+    out: Optional[str] = option(metavar="MODEL", help="the folder to make (RUN/model)")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Pack what the arguments name."""
     from vaswani.checkpoints import find_checkpoint
-    from vaswani.packing import Told, gather
+    from vaswani.packed.packing import gather
 
-    checkpoint, folder = find_checkpoint(args.model)
-    if not args.out and not (folder / "config.yaml").is_file():
+    checkpoint, folder = find_checkpoint(options.model)
+    if not options.out and not is_run(folder):
         raise UserError(f"{checkpoint} is in no run: say with --out MODEL where to put the model")
-    out = Path(args.out) if args.out else folder / "model"
-    told = {name: getattr(args, name) for name in Told.__dataclass_fields__}
-    found = gather(checkpoint, folder, Told(**told))
+    out = Path(options.out) if options.out else folder / "model"
+    found = gather(checkpoint, folder, options)
     if write(out, found):
         print(f"{out}: {checkpoint} packed ({size(out) / 1e6:,.1f} MB)", file=sys.stderr)
     else:
@@ -74,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def write(out: Path, found: Any) -> bool:
     """Make the folder, unless it is there; returns whether it was made."""
-    from vaswani.model_card import card
+    from vaswani.packed.model_card import card
 
     config = config_of(found)
     if not changed_since(out, config):

@@ -8,15 +8,21 @@ shared out over the GPUs and what fits into their memory. Its tokens are counted
 fairseq makes of the data; where there is no data yet, they are estimated. Memory is an estimate.
 """
 
-import argparse
 import json
 import math
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from vaswani import arithmetic
-from vaswani.batching import (
+from vaswani.configuration.build_errors import named_by_section
+from vaswani.errors import UserError
+from vaswani.experiment import CONFIGS, find_config
+from vaswani.files import atomic_write
+from vaswani.options import argument, option
+from vaswani.outputs import is_report, output_file, writing
+from vaswani.planning import arithmetic
+from vaswani.planning.batching import (
     Batch,
     choose_batch,
     count_parameters,
@@ -24,56 +30,47 @@ from vaswani.batching import (
     most_tokens,
     training_text,
 )
-from vaswani.build_errors import named_by_section
-from vaswani.disk_plan import disk, disk_text, whole_disk
-from vaswani.errors import UserError
-from vaswani.experiment import CONFIGS, find_config
-from vaswani.files import atomic_write
-from vaswani.outputs import is_report, output_file, writing
+from vaswani.planning.disk_plan import disk, disk_text, whole_disk
 
 #: section 5.2: seconds an update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
 GB = 1e9
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """An experiment, and the hardware."""
-    parser.add_argument("config", metavar="CONFIG", help="a name in configs/, or a YAML file")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="changes, as for 'vaswani train'"
-    )
-    parser.add_argument("--gpus", type=int, required=True, metavar="N", help="GPUs in all")
-    parser.add_argument(
-        "--memory", type=float, default=16.0, metavar="GB", help="memory of a GPU (16, a P100's)"
-    )
-    parser.add_argument("--data", metavar="DIR", help="another data-bin than the experiment's")
-    parser.add_argument(
-        "--tokens-per-second",
-        type=float,
+
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file")
+    overrides: List[str] = argument("key=value", "changes, as for 'vaswani train'", default=[])
+    gpus: int = option(metavar="N", help="GPUs in all", required=True)
+    memory: float = option(16.0, metavar="GB", help="memory of a GPU (16, a P100's)")
+    data: Optional[str] = option(metavar="DIR", help="another data-bin than the experiment's")
+    tokens_per_second: Optional[float] = option(
         metavar="X",
         help="target tokens a second on all GPUs together, as training logs them (wps)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the plan there, too")
+    json: Optional[str] = option(metavar="FILE", help="write the plan there, too")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Work the plan out and print it."""
     for name, value in (
-        ("--gpus", args.gpus),
-        ("--memory", args.memory),
-        ("--tokens-per-second", args.tokens_per_second),
+        ("--gpus", options.gpus),
+        ("--memory", options.memory),
+        ("--tokens-per-second", options.tokens_per_second),
     ):
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"{name} must be a number above 0, not {value:g}")
     path = None
-    if args.json:
+    if options.json:
         path = output_file(
-            Path(args.json),
-            [find_config(args.config)],
+            Path(options.json),
+            [find_config(options.config)],
             lambda there: is_report(there, "experiment", "gpus"),
             "plan",
         )
-    found = plan(args)
+    found = plan(options)
     print(table(found))
     if path:
         with writing(path), atomic_write(path) as stream:
@@ -81,30 +78,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan(args: argparse.Namespace) -> Dict[str, Any]:
+def plan(options: Options) -> Dict[str, Any]:
     """The plan as a table of plain values: bytes, seconds, tokens, operations.
 
     Raises:
         UserError: an experiment or data that cannot be, or hardware too small or too large for it.
     """
-    from vaswani.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import experiment_config
 
-    path = find_config(args.config)
-    overrides = [item for item in args.overrides if not item.startswith("run=")]
+    path = find_config(options.config)
+    overrides = [item for item in options.overrides if not item.startswith("run=")]
     config = experiment_config(path, overrides)
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
     with named_by_section(config):
-        text = training_text(config, args.data)
+        text = training_text(config, options.data)
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = count_parameters(config, text.task)
     kept = kept_by(config)
-    most = most_tokens(sizes, parameters, args.memory, kept)
-    batch = choose_batch(config, text, args.gpus, most)
+    most = most_tokens(sizes, parameters, options.memory, kept)
+    batch = choose_batch(config, text, options.gpus, most)
     found = {
         "experiment": path.stem,
-        "gpus": args.gpus,
-        "memory_gb": args.memory,
+        "gpus": options.gpus,
+        "memory_gb": options.memory,
         "data": None if text.folder is None else str(text.folder),
         "vocabulary": sizes.vocabulary,
         "parameters": parameters,
@@ -121,11 +118,11 @@ def plan(args: argparse.Namespace) -> Dict[str, Any]:
             batch.target_tokens,
             text.lengths,
         ),
-        **time_and_cost(config, batch, args.gpus, args.tokens_per_second),
+        **time_and_cost(config, batch, options.gpus, options.tokens_per_second),
         **disk(config.checkpoint, parameters, config.optimization.max_update, batch),
     }
-    found.update(whole_disk(args.config, found["disk_bytes"], text.folder is None))
-    found["command"] = command(args, batch, text.folder is not None)
+    found.update(whole_disk(options.config, found["disk_bytes"], text.folder is None))
+    found["command"] = command(options, batch, text.folder is not None)
     return found
 
 
@@ -168,17 +165,17 @@ def time_and_cost(
     return found
 
 
-def command(args: argparse.Namespace, batch: Batch, prepared: bool) -> str:
+def command(options: Options, batch: Batch, prepared: bool) -> str:
     """The line that trains as planned, and prepares the data where it is not there yet.
 
     (An installed package has no scripts.)
     """
     script = not prepared and (CONFIGS.parent / "scripts" / "train.sh").is_file()
     start = ["scripts/train.sh"] if script else ["vaswani", "train"]
-    chosen = [f"task.data={args.data}"] if args.data else []
+    chosen = [f"task.data={options.data}"] if options.data else []
     chosen.append(f"dataset.max_tokens={batch.max_tokens}")
     chosen.append(f"optimization.update_freq=[{batch.update_freq}]")
-    return shlex.join([*start, args.config, *args.overrides, *chosen])
+    return shlex.join([*start, options.config, *options.overrides, *chosen])
 
 
 # ---- the table ------------------------------------------------------------------------------
@@ -189,7 +186,7 @@ def table(found: Dict[str, Any]) -> str:
     rows = [*batch_rows(found), ("memory", memory_text(found)), *time_rows(found)]
     rows.append(("disk", disk_text(found)))
     head = f"{found['experiment']} on {found['gpus']} GPUs of {found['memory_gb']:g} GB"
-    lines = [f"  {name:<13}{said}" for name, said in rows]
+    lines = [f"  {name:<13}{value}" for name, value in rows]
     return "\n".join([head, *lines, "", found["command"]])
 
 
@@ -250,9 +247,9 @@ def time_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
     rows = [("time", time), ("operations", operations)]
     if size:
         _, hours, stated = PAPER[size]
-        said = (
+        formula = (
             f"{hours} hours × {arithmetic.PAPER_GPUS} P100 × {arithmetic.P100_FLOPS / 1e12} TFLOP/s"
         )
         cost = f"{found['paper_flops']:.1e}"
-        rows.append(("the paper's", f"{said} = {cost} operations; Table 2 has {stated:.1e}"))
+        rows.append(("the paper's", f"{formula} = {cost} operations; Table 2 has {stated:.1e}"))
     return rows

@@ -12,26 +12,26 @@ for the same inputs and options. Text is streamed, over --workers processes. Wha
 result and was not made by this command, or was changed since, is kept under the name …kept-1.
 """
 
-import argparse
 import sys
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.corpus import plan, stage, steps, text
-from vaswani.corpus.bar import cpu_seconds
 from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
-from vaswani.corpus.like import find_like, recipe_like, taken_over
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
 from vaswani.corpus.parallel import affordable, cores
 from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
 from vaswani.corpus.recipe_file import write_recipe
 from vaswani.corpus.steps import Job, Pair
 from vaswani.corpus.summary import show_dropped, tell
+from vaswani.demo import phrases
 from vaswani.errors import UserError
-from vaswani.experiment import nearest
 from vaswani.files import locked, sha256_of
+from vaswani.like import find_like, recipe_like, taken_over
+from vaswani.options import argument, option, stage_named
+from vaswani.usage import cpu_seconds
 
 #: the work that a stage does, by the names one might give it
 ALSO_CALLED = {
@@ -55,101 +55,90 @@ class Stage(NamedTuple):
     make: Callable[[Path], Any]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """A name, or the six options of one's own text; and how to go about it."""
-    parser.add_argument("name", nargs="?", help="an experiment or a recipe of configs/data")
-    parser.add_argument("--text", metavar="FOLDER", help="where the recipe's text files lie")
-    parser.add_argument("--out", metavar="DIR", help="where to put the result (data/NAME)")
-    parser.add_argument("--source-lang", metavar="LANG")
-    parser.add_argument("--target-lang", metavar="LANG")
-    for split in text.SPLITS:
-        parser.add_argument(f"--{split}", metavar="PREFIX", help=f"your {split} text: PREFIX.LANG")
-    parser.add_argument(
-        "--like",
-        metavar="DATA|RUN|MODEL",
-        help="with the codes, dictionary and recipe of other text",
+
+    name: Optional[str] = argument(help="an experiment or a recipe of configs/data", default=None)
+    text: Optional[str] = option(metavar="FOLDER", help="where the recipe's text files lie")
+    out: Optional[str] = option(metavar="DIR", help="where to put the result (data/NAME)")
+    source_lang: Optional[str] = option(metavar="LANG")
+    target_lang: Optional[str] = option(metavar="LANG")
+    train: Optional[str] = option(metavar="PREFIX", help="your train text: PREFIX.LANG")
+    valid: Optional[str] = option(metavar="PREFIX", help="your valid text: PREFIX.LANG")
+    test: Optional[str] = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
+    like: Optional[str] = option(
+        metavar="DATA|RUN|MODEL", help="with the codes, dictionary and recipe of other text"
     )
-    parser.add_argument("--tokenised", action="store_true", help="your text is tokens already")
-    parser.add_argument("--bpe", type=int, metavar="N", help="merges of the joint BPE")
-    parser.add_argument("--max-words", type=int, metavar="N", help="leave longer pairs out")
-    parser.add_argument("--ratio", type=float, metavar="R", help="longest by shortest side")
-    parser.add_argument("--limit", type=int, metavar="PAIRS", help="a trial with so many pairs")
-    parser.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        default=cores(),
-        help="processes (all cores)",
-    )
-    parser.add_argument("--from", dest="start", metavar="STAGE", help="redo from this stage on")
-    parser.add_argument(
-        "--show-dropped", type=int, default=0, metavar="N", help="examples of pairs left out"
-    )
-    parser.add_argument(
-        "--archives", metavar="DIR", default="data/archives", help="downloads (data/archives)"
-    )
-    parser.add_argument("--manifest", metavar="FILE", help="other addresses of the archives")
-    parser.add_argument(
-        "--test-sets", choices=["archives", "sacrebleu"], default="archives", help="where from"
-    )
+    tokenised: bool = option(False, "your text is tokens already")
+    bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
+    max_words: Optional[int] = option(metavar="N", help="leave longer pairs out")
+    ratio: Optional[float] = option(metavar="R", help="longest by shortest side")
+    limit: Optional[int] = option(metavar="PAIRS", help="a trial with so many pairs")
+    workers: int = option(factory=cores, metavar="N", help="processes (all cores)")
+    start: Optional[str] = option(flag="--from", metavar="STAGE", help="redo from this stage on")
+    show_dropped: int = option(0, "examples of pairs left out", metavar="N")
+    archives: str = option("data/archives", "downloads (data/archives)", metavar="DIR")
+    manifest: Optional[str] = option(metavar="FILE", help="other addresses of the archives")
+    test_sets: str = option("archives", "where from", choices=["archives", "sacrebleu"])
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prepare what the arguments name."""
-    folder = Path(args.text) if args.text else None
-    prepare(job_of(args), folder, args.start, args.show_dropped)
+    folder = Path(options.text) if options.text else None
+    prepare(job_of(options), folder, options.start, options.show_dropped)
     return 0
 
 
-def job_of(args: argparse.Namespace) -> Job:
+def job_of(options: Options) -> Job:
     """What the arguments name: a recipe, or one's own text; where to, and from which archives.
 
     Raises:
         UserError: an unknown recipe, or options that cannot be.
     """
-    own = {item.name: getattr(args, item.name, None) for item in fields(Recipe)}
-    own["tokenised"] = args.tokenised or None
+    own = {item.name: getattr(options, item.name, None) for item in fields(Recipe)}
+    own["tokenised"] = options.tokenised or None
     own["archives"] = None  # of that name there is an option, but it says where they lie
     own["like"] = None
-    for option, least in (("workers", 1), ("show_dropped", 0)):
-        if getattr(args, option) < least:
-            said = f"--{option.replace('_', '-')} is {getattr(args, option)}"
-            raise UserError(f"{said}, but must be at least {least}")
-    workers = affordable(args.workers)
+    for name, least in (("workers", 1), ("show_dropped", 0)):
+        if getattr(options, name) < least:
+            problem = f"--{name.replace('_', '-')} is {getattr(options, name)}"
+            raise UserError(f"{problem}, but must be at least {least}")
+    workers = affordable(options.workers)
     like = None
-    if args.like:
-        if args.name or not args.out:
+    if options.like:
+        if options.name or not options.out:
             raise UserError("--like takes your own text: no name of a recipe, but --out DIR")
-        before = find_like(args.like)
-        like, folder = taken_over(before), Path(args.out)
-        recipe = recipe_like(args.like, before, own)
-    elif args.name is None:
-        if not args.out:
+        before = find_like(options.like)
+        like, folder = taken_over(before), Path(options.out)
+        recipe = recipe_like(options.like, before, own)
+    elif options.name is None:
+        if not options.out:
             raise UserError("give the name of a recipe, or your own text with --out DIR")
-        recipe, folder = recipe_from(own, "the arguments"), Path(args.out)
+        recipe, folder = recipe_from(own, "the arguments"), Path(options.out)
     else:
-        recipe, folder = find_recipe(args.name)
+        recipe, folder = find_recipe(options.name)
         changed = {key: value for key, value in own.items() if value is not None}
-        recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {args.name} with options")
-        folder = Path(args.out) if args.out else folder
+        recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {options.name} with options")
+        folder = Path(options.out) if options.out else folder
         like = taken_over(find_like(recipe.like)) if recipe.like else None
-    if args.text and (recipe.generate or recipe.archives):
+    if options.text and (recipe.generate or recipe.archives):
         raise UserError("--text names the folder of text files, but this recipe has none")
-    if not recipe.archives and (args.manifest or args.test_sets != "archives"):
+    if not recipe.archives and (options.manifest or options.test_sets != "archives"):
         raise UserError("--manifest and --test-sets are about archives, but these are text files")
     parts, read = {}, {}
     if like:
         read.update({"codes": like.codes, "dictionary": like.dictionary})
-    if args.name and Path(args.name).is_file():
-        read["recipe"] = Path(args.name)
+    if options.name and Path(options.name).is_file():
+        read["recipe"] = Path(options.name)
     if recipe.archives:
-        read["manifest"] = find_manifest(args.manifest or recipe.archives)
+        read["manifest"] = find_manifest(options.manifest or recipe.archives)
         manifest = read_manifest(str(read["manifest"]))
         for split in text.SPLITS:
             if recipe.parts(split):
                 parts[split] = choose(manifest, recipe.parts(split), f"the recipe's {split} set")
-    sacrebleu = args.test_sets == "sacrebleu"
-    return Job(recipe, folder, workers, parts, Path(args.archives), sacrebleu, like, read)
+    sacrebleu = options.test_sets == "sacrebleu"
+    return Job(recipe, folder, workers, parts, Path(options.archives), sacrebleu, like, read)
 
 
 def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:
@@ -161,7 +150,7 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     if text_folder is not None and not text_folder.is_dir():
         raise UserError(f"there is no folder {text_folder} to take the text from")
     key, stages, sources = plan_stages(job, text_folder)
-    redo = position(stages, start) if start else len(stages)
+    redo = stage_named(start, [step.name for step in stages], ALSO_CALLED) if start else len(stages)
     check_places(job, [step.name for step in stages], sources)
     lock = job.folder / stage.STAGES / "lock"
     with stage.space_for(lock.parent), locked(lock, f"{job.folder} is being prepared"):
@@ -200,7 +189,7 @@ def plan_stages(
     sources: Dict[str, List[Pair]] = {}
     seen: Dict[Path, Tuple[int, ...]] = {}
     if recipe.generate:
-        key = stage.key_of([recipe.generate, recipe.langs, generator_fingerprint()])
+        key = stage.key_of([recipe.generate, recipe.langs, phrases.VERSION])
     elif job.parts:
         named = [part for parts in job.parts.values() for part in parts]
         known = [[p.name, p.files(recipe.langs), p.sources[0].sha256] for p in named]
@@ -255,31 +244,3 @@ def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[S
     pairs = min(pairs, job.recipe.limit or pairs)
     if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
         print(plan.plan(job, pairs, undone), file=sys.stderr)
-
-
-def position(stages: List[Stage], name: str) -> int:
-    """Which stage is called so.
-
-    Raises:
-        UserError: none is.
-    """
-    names = [step.name for step in stages]
-    asked = ALSO_CALLED.get(name, name)
-    if asked not in names:
-        known = [*names, *(other for other, one in ALSO_CALLED.items() if one in names)]
-        raise UserError(
-            f"--from: there is no stage '{name}'{nearest(name, known)}; stages are "
-            f"{', '.join(names)}"
-        )
-    return names.index(asked)
-
-
-def generator_fingerprint() -> List[str]:
-    """What the generated text depends on: the generator's sources and num2words' version."""
-    import importlib.metadata
-
-    from vaswani.corpus import lexicon, numerals, phrases, quantities, split, templates
-
-    modules = (lexicon, numerals, phrases, quantities, split, templates)
-    sources = [sha256_of(str(module.__file__)) for module in modules]
-    return [*sources, importlib.metadata.version("num2words")]

@@ -9,7 +9,6 @@ Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Eac
 of its own, which is printed; it continues, or leaves alone what is done. More: docs/reproduce.md.
 """
 
-import argparse
 import contextlib
 import json
 import shlex
@@ -17,18 +16,31 @@ import subprocess
 import sys
 from typing import List
 
-from vaswani import arithmetic, prepare, published
+from vaswani import prepare
 from vaswani.checkpoints import describe
+from vaswani.decoding.translations import Translations
 from vaswani.errors import UserError
-from vaswani.experiment import nearest, read_yaml
+from vaswani.experiment import read_yaml
 from vaswani.files import atomic_write, locked, read_json
+from vaswani.options import stage_named
 from vaswani.outputs import is_report, output_file, writing
-from vaswani.results import Order, batch, commands, find_order, finished, plan_on, plan_table
-from vaswani.run_record import last_checkpoint
-from vaswani.translations import Translations
+from vaswani.planning import arithmetic
+from vaswani.results import (
+    STAGES,
+    Options,
+    Reproduction,
+    batch,
+    commands,
+    find_reproduction,
+    finished,
+    plan_on,
+    plan_table,
+    prepare_options,
+)
+from vaswani.scoring import published
+from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+from vaswani.training.run_record import STATISTICS, last_checkpoint, statistics
 
-STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
-RECIPES = ("paper", "t2t", "fairseq")
 #: seconds that a stage has to end by itself
 PATIENCE = 10
 #: what trains in minutes on a CPU, to see the whole way
@@ -38,96 +50,62 @@ TRIAL = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which result; how far; on what."""
-    parser.add_argument("name", metavar="NAME", help="wmt14-en-de-base, … (see above)")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="changes, as for 'vaswani train'; run=NAME for another folder than the experiment's",
-    )
-    parser.add_argument("--row", metavar="ROW", help="a row of Table 3, such as A-h1")
-    parser.add_argument("--gpus", type=int, metavar="N", help="use N (all of this machine)")
-    parser.add_argument(
-        "--from", dest="start", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say all of it, do none of it")
-    parser.add_argument("--recipe", choices=RECIPES, default="paper", help="of the data (paper)")
-    parser.add_argument("--data", metavar="DIR", help="the data's folder (data/wmt14_en_de, …)")
-    parser.add_argument("--archives", metavar="DIR", help="downloads (data/archives)")
-    parser.add_argument("--manifest", metavar="FILE", help="other addresses of the archives")
-    parser.add_argument("--workers", metavar="N", help="processes that prepare (all cores)")
-    parser.add_argument("--limit", metavar="PAIRS", help="a trial with so many training pairs")
-    parser.add_argument("--test-sets", metavar="WHERE", help="archives, or sacrebleu (archives)")
-    parser.add_argument("--memory", metavar="GB", help="memory of a GPU (16)")
-    parser.add_argument("--tokens-per-second", metavar="X", help="for the hours, if known")
-
-
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Run the stages one after the other, or say what they would be."""
-    if args.gpus is not None and args.gpus < 1:
-        raise UserError(f"--gpus must be at least 1, not {args.gpus}")
-    order = find_order(args)
-    stages = [stage for stage in STAGES if not (order.row and stage in ("average", "pack"))]
-    first = position(stages, args.start) if args.start else 0
-    here = gpus_here(order)
-    if args.dry_run:
-        show(order, stages[first:], args.gpus or here or arithmetic.PAPER_GPUS, here)
+    if options.gpus is not None and options.gpus < 1:
+        raise UserError(f"--gpus must be at least 1, not {options.gpus}")
+    target = find_reproduction(options)
+    stages = [stage for stage in STAGES if not (target.row and stage in ("average", "pack"))]
+    first = stage_named(options.start, stages) if options.start else 0
+    here = gpus_here(target)
+    if options.dry_run:
+        show(target, stages[first:], options.gpus or here or arithmetic.PAPER_GPUS, here)
         return 0
-    if "train" in stages[first:] and (args.start in STAGES[:3] or not finished(order)):
-        refuse_without_gpus(order, here)
-        if args.start == "train" and not (order.data / "data-bin").is_dir():
-            raise UserError(f"there is no data in {order.data} to train on: leave out --from train")
-    if args.start:
-        set_aside(order, stages[first:])
+    if "train" in stages[first:] and (options.start in STAGES[:3] or not finished(target)):
+        refuse_without_gpus(target, here)
+        if options.start == "train" and not (target.data / "data-bin").is_dir():
+            raise UserError(
+                f"there is no data in {target.data} to train on: leave out --from train"
+            )
+    if options.start:
+        set_aside(target, stages[first:])
     for stage in stages[first:]:
-        code = run_stage(order, stage, args.gpus or here or 1, here)
+        code = run_stage(target, stage, options.gpus or here or 1, here)
         if code:
             return code
-    if order.row:
-        print("\n".join(table_3(order)))
+    if target.row:
+        print("\n".join(table_3(target)))
     return 0
-
-
-def position(stages: List[str], name: str) -> int:
-    """Which stage is called so; raises UserError if none is."""
-    if name not in stages:
-        raise UserError(
-            f"--from: there is no stage '{name}'{nearest(name, stages)}; stages are "
-            f"{', '.join(stages)}"
-        )
-    return stages.index(name)
 
 
 # ---- GPUs -----------------------------------------------------------------------------------
 
 
-def gpus_here(order: Order) -> int:
+def gpus_here(target: Reproduction) -> int:
     """The GPUs that this machine shows; none where a CPU was asked for."""
     import torch
 
-    return 0 if on_cpu(order) else torch.cuda.device_count()
+    return 0 if on_cpu(target) else torch.cuda.device_count()
 
 
-def on_cpu(order: Order) -> bool:
+def on_cpu(target: Reproduction) -> bool:
     """Whether ``common.cpu=true`` was given: of itself it is true where there is no GPU."""
-    return any(change.lower() == "common.cpu=true" for change in order.changes)
+    return any(change.lower() == "common.cpu=true" for change in target.changes)
 
 
-def refuse_without_gpus(order: Order, here: int) -> None:
+def refuse_without_gpus(target: Reproduction, here: int) -> None:
     """Raises UserError where the training would take weeks, or needs other machines as well."""
-    asked = order.args.gpus or here
-    if asked > here and here:
+    requested = target.options.gpus or here
+    if requested > here and here:
         raise UserError(
-            f"this machine shows {here} GPUs, not {asked}: prepare and train on several as "
+            f"this machine shows {here} GPUs, not {requested}: prepare and train on several as "
             "docs/training.md says; then the same command with --from average"
         )
-    if here or on_cpu(order):
+    if here or on_cpu(target):
         return
-    found = plan_on(order, order.args.gpus or arithmetic.PAPER_GPUS)
+    found = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
     hours = f"{found['seconds'] / 3600:,.0f} hours on" if found["seconds"] else "long even on"
-    name = order.experiment.replace("_", "-")
+    name = target.experiment.replace("_", "-")
     raise UserError(
         f"there is no GPU here, and this takes {hours} {found['gpus']} of the paper's P100 "
         f"({found['flops']:.1e} operations; --dry-run says more); to see the whole way on a CPU in "
@@ -138,36 +116,36 @@ def refuse_without_gpus(order: Order, here: int) -> None:
 # ---- stages ---------------------------------------------------------------------------------
 
 
-def set_aside(order: Order, stages: List[str]) -> None:
+def set_aside(target: Reproduction, stages: List[str]) -> None:
     """Make the stages be done again. A training is days of work: its folder is kept, renamed."""
-    if "train" in stages and order.run.is_dir():
-        with locked(order.run / ".lock", f"{order.run} is being trained"):
+    if "train" in stages and target.run.is_dir():
+        with locked(target.run / ".lock", f"{target.run} is being trained"):
             number = 1
-            while (aside := order.run.with_name(f"{order.run.name}.{number}")).exists():
+            while (aside := target.run.with_name(f"{target.run.name}.{number}")).exists():
                 number += 1
-            order.run.rename(aside)
-        print(f"{order.run}: set aside as {aside}", file=sys.stderr)
+            target.run.rename(aside)
+        print(f"{target.run}: set aside as {aside}", file=sys.stderr)
     if "generate" in stages:
-        Translations(order.run / "eval", order.subset).forget()
+        Translations(target.run / "eval", target.subset).forget()
 
 
-def run_stage(order: Order, stage: str, gpus: int, here: int) -> int:
+def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:
     """One stage; its exit code. What fails has said why."""
     if stage == "plan":
-        if not order.data.joinpath("data-bin").is_dir() and not finished(order):
-            print(plan_table(plan_on(order, gpus)), file=sys.stderr)
+        if not target.data.joinpath("data-bin").is_dir() and not finished(target):
+            print(plan_table(plan_on(target, gpus)), file=sys.stderr)
         return 0
-    if stage == "average" and not order.args.start and is_averaged(order):
-        print(f"{order.checkpoint}: averaged already", file=sys.stderr)
+    if stage == "average" and not target.options.start and is_averaged(target):
+        print(f"{target.checkpoint}: averaged already", file=sys.stderr)
         return 0
-    chosen = batch_of(order, gpus) if stage == "train" else []
-    command = commands(order, chosen, gpus, here)[stage]
+    chosen = batch_of(target, gpus) if stage == "train" else []
+    command = commands(target, chosen, gpus, here)[stage]
     print(f"\n== {stage}: {shlex.join(command)}", file=sys.stderr, flush=True)
     code = run_command([sys.executable, "-m", "vaswani.cli", *command[1:]])
     if code:
         print(
             f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
-            f"{'without --from ' if order.args.start else ''}goes on from there",
+            f"{'without --from ' if target.options.start else ''}goes on from there",
             file=sys.stderr,
         )
     return abs(code)
@@ -187,12 +165,12 @@ def run_command(command: List[str]) -> int:
         raise
 
 
-def is_averaged(order: Order) -> bool:
+def is_averaged(target: Reproduction) -> bool:
     """Whether the average is there, and training has not gone on since."""
     from transformer_plugin.checkpoints import CheckpointError
 
     try:
-        average, last = describe(order.checkpoint), describe(last_checkpoint(order.run))
+        average, last = describe(target.checkpoint), describe(last_checkpoint(target.run))
     except (CheckpointError, UserError):
         return False
     return average.averaged > 0 and average.updates >= last.updates
@@ -201,32 +179,30 @@ def is_averaged(order: Order) -> bool:
 # ---- the plan -------------------------------------------------------------------------------
 
 
-def batch_of(order: Order, gpus: int) -> List[str]:
+def batch_of(target: Reproduction, gpus: int) -> List[str]:
     """Changes that keep the paper's batch on this hardware.
 
     A finished run keeps its own: to score it, no GPU is needed, nor the same.
     """
-    if finished(order):
-        trained = read_yaml(order.run / "config.yaml")
+    if finished(target):
+        trained = read_yaml(target.run / "config.yaml")
         return batch(trained["dataset"]["max_tokens"], trained["optimization"]["update_freq"][0])
-    found = plan_on(order, gpus)
+    found = plan_on(target, gpus)
     print(f"\n{plan_table(found)}", file=sys.stderr)
     return batch(found["max_tokens"], found["update_freq"])
 
 
-def show(order: Order, stages: List[str], gpus: int, here: int) -> None:
+def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
     """Everything that would be done, what it takes, and what to expect of it."""
-    found = plan_on(order, gpus)
-    lines = commands(order, batch(found["max_tokens"], found["update_freq"]), gpus, here)
+    found = plan_on(target, gpus)
+    lines = commands(target, batch(found["max_tokens"], found["update_freq"]), gpus, here)
     if "prepare" in stages:
-        parser = argparse.ArgumentParser()
-        prepare.add_arguments(parser)
-        job = prepare.job_of(parser.parse_args(lines["prepare"][2:]))
+        job = prepare.job_of(prepare_options(target))
         key, steps, sources = prepare.plan_stages(job, None)
         with contextlib.redirect_stderr(sys.stdout):
             prepare.show_plan(job, sources, key, steps)
     print(plan_table(found))
-    print("\n".join(expected(order)))
+    print("\n".join(expected(target)))
     print("\nNothing is done now. Without --dry-run:")
     for stage in stages:
         print(f"  {stage:<9} {shlex.join(lines[stage])}")
@@ -234,17 +210,17 @@ def show(order: Order, stages: List[str], gpus: int, here: int) -> None:
         print("where the batch of 'train' is planned once more, from the data that 'prepare' made.")
 
 
-def expected(order: Order) -> List[str]:
+def expected(target: Reproduction) -> List[str]:
     """The paper's figures, and what others report."""
-    if order.row:
-        line = f"perplexity {order.paper['ppl']}, {order.paper['bleu']} BLEU on newstest2013"
-        return [f"expected by Table 3, row {order.row}: {line}, without averaging"]
-    pair = order.config.task.source_lang + "-" + order.config.task.target_lang
-    figures = published.FIGURES["wmt14/full", pair]
+    if target.row:
+        line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"
+        return [f"expected by Table 3, row {target.row}: {line}, without averaging"]
+    pair = target.config.task.source_lang + "-" + target.config.task.target_lang
+    figures = published.FIGURES[NEWSTEST2014, pair]
     paper = figures[0]
-    bleu = f"{getattr(paper, order.size)} BLEU on newstest2014 (scored by: {paper.scorer})"
+    bleu = f"{getattr(paper, target.size)} BLEU on newstest2014 (scored by: {paper.scorer})"
     lines = [f"expected by {paper.source}: {bleu}"]
-    others = [getattr(f, order.size) for f in figures if f.scorer == "sacreBLEU"]
+    others = [getattr(f, target.size) for f in figures if f.scorer == "sacreBLEU"]
     others = sorted({str(bleu) for bleu in others if bleu})
     if others:
         lowest, highest = others[0], others[-1]
@@ -256,26 +232,25 @@ def expected(order: Order) -> List[str]:
 # ---- Table 3 --------------------------------------------------------------------------------
 
 
-def table_3(order: Order) -> List[str]:
+def table_3(target: Reproduction) -> List[str]:
     """A row of Table 3 beside the paper's; also left as table3.json.
 
     The paper's BLEU is set beside compound-split BLEU, which is what the authors' script computes.
     """
-    scores = read_json(order.run / "eval" / f"{order.subset}.score.json")
-    with open(order.run / "train.jsonl", encoding="utf-8") as stream:
-        validated = [line for line in map(json.loads, stream) if "valid_ppl" in line]
+    scores = read_json(target.run / "eval" / f"{target.subset}.score.json")
+    validated = [line for line in statistics(target.run / STATISTICS) if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
     here = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
-    path = order.run / "eval" / "table3.json"
+    path = target.run / "eval" / "table3.json"
     path = output_file(path, ours=lambda there: is_report(there, "paper"))
     with writing(path), atomic_write(path) as stream:
-        report = {"row": order.row, "paper": order.paper, "here": here}
+        report = {"row": target.row, "paper": target.paper, "here": here}
         json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
-    known = published.SENTENCES["wmt13"]
-    lines = ["", f"{f'Table 3, row {order.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
-    for key, label in (("ppl", "perplexity per BPE piece"), ("bleu", "compound-split BLEU")):
+    known = SENTENCES[NEWSTEST2013]
+    lines = ["", f"{f'Table 3, row {target.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
+    for key, label in (("ppl", "perplexity per subword"), ("bleu", "compound-split BLEU")):
         shown = "-" if here[key] is None else f"{here[key]:.2f}"
-        lines.append(f"{label:<44}{order.paper[key]:>7}{shown:>8}")
+        lines.append(f"{label:<44}{target.paper[key]:>7}{shown:>8}")
     if scores["lines"] != known:
         lines.append(f"(on {scores['lines']:,} sentences: newstest2013 has {known:,})")
     return lines

@@ -1,25 +1,57 @@
 """The paper's results by name, and the commands that bring one about (``vaswani reproduce``)."""
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from vaswani import plan
+from vaswani import plan, prepare
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, nearest, read_yaml, spelt
 from vaswani.files import read_json
-from vaswani.run_record import FINISHED, last_checkpoint
+from vaswani.options import argument, option, words
 from vaswani.train import split_run
+from vaswani.training.run_record import FINISHED, last_checkpoint
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
 #: section 6.1: how many checkpoints are averaged
 LAST = {"base": 5, "big": 20}
+STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
+RECIPES = ("paper", "t2t", "fairseq")
 #: options that 'vaswani prepare' and 'vaswani plan' take
 TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets")
 TO_PLAN = ("memory", "tokens_per_second")
 
 
-class Order(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of ``vaswani reproduce``: which result; how far; on what."""
+
+    name: str = argument("NAME", "wmt14-en-de-base, … (see above)")
+    overrides: List[str] = argument(
+        "key=value",
+        "changes, as for 'vaswani train'; run=NAME for another folder than the experiment's",
+        default=[],
+    )
+    row: Optional[str] = option(metavar="ROW", help="a row of Table 3, such as A-h1")
+    gpus: Optional[int] = option(metavar="N", help="use N (all of this machine)")
+    start: Optional[str] = option(
+        flag="--from", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
+    )
+    dry_run: bool = option(False, "say all of it, do none of it")
+    recipe: str = option("paper", "of the data (paper)", choices=RECIPES)
+    data: Optional[str] = option(metavar="DIR", help="the data's folder (data/wmt14_en_de, …)")
+    archives: Optional[str] = option(metavar="DIR", help="downloads (data/archives)")
+    manifest: Optional[str] = option(metavar="FILE", help="other addresses of the archives")
+    workers: Optional[int] = option(metavar="N", help="processes that prepare (all cores)")
+    limit: Optional[int] = option(metavar="PAIRS", help="a trial with so many training pairs")
+    test_sets: Optional[str] = option(
+        metavar="WHERE", help="archives, or sacrebleu (archives)", choices=["archives", "sacrebleu"]
+    )
+    memory: Optional[float] = option(metavar="GB", help="memory of a GPU (16)")
+    tokens_per_second: Optional[float] = option(metavar="X", help="for the hours, if known")
+
+
+class Reproduction(NamedTuple):
     """What is to be reproduced, and where. ``row`` of Table 3, or None for Table 2."""
 
     experiment: str
@@ -32,7 +64,7 @@ class Order(NamedTuple):
     #: what the paper has for the row: ppl, bleu
     paper: Dict[str, Any]
     config: Any
-    args: argparse.Namespace
+    options: Options
 
     @property
     def subset(self) -> str:
@@ -50,40 +82,42 @@ class Order(NamedTuple):
 # ---- what is asked for ----------------------------------------------------------------------
 
 
-def find_order(args: argparse.Namespace) -> Order:
+def find_reproduction(options: Options) -> Reproduction:
     """The experiment, the row, the folders and the changes that the arguments name.
 
     Raises:
         UserError: an unknown name or row, or a change that cannot be.
     """
-    from vaswani.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import experiment_config
 
-    name, row = spelt(args.name), None
+    name, row = spelt(options.name), None
     if name not in NAMES:
         known = [known.replace("_", "-") for known in NAMES]
         raise UserError(
-            f"there is no result '{args.name}'{nearest(args.name.replace('_', '-'), known)}; "
+            f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), known)}; "
             f"there are {', '.join(known)}"
         )
-    folder, own = split_run(args.overrides)
+    folder, own = split_run(options.overrides)
     for key, instead in (("task.data", "--data DIR"), ("checkpoint.save_dir", "run=NAME")):
         if any(change.startswith(f"{key}=") for change in own):
             raise UserError(f"{key} is used by several stages: give {instead} instead")
     change: List[str] = []
     paper: Dict[str, Any] = {}
-    if args.row:
-        name, row, change, paper = find_row(name, args.row)
-    recipe = "" if args.recipe == "paper" else f"_{args.recipe}"
+    if options.row:
+        name, row, change, paper = find_row(name, options.row)
+    recipe = "" if options.recipe == "paper" else f"_{options.recipe}"
     place = Path(folder or (f"table3_{spelt(row)}{recipe}" if row and change else name + recipe))
     place = place if "/" in str(place) else Path("runs") / place
-    data = Path(args.data or f"data/{name.rpartition('_')[0]}{recipe}")
-    changes = [f"task.data={data}/data-bin"] if args.data or recipe else []
+    data = Path(options.data or f"data/{name.rpartition('_')[0]}{recipe}")
+    changes = [f"task.data={data}/data-bin"] if options.data or recipe else []
     changes += [*change, *own]
     config = experiment_config(find_config(name), changes)
-    return Order(name, name.rpartition("_")[2], row, place, data, changes, paper, config, args)
+    return Reproduction(
+        name, name.rpartition("_")[2], row, place, data, changes, paper, config, options
+    )
 
 
-def find_row(name: str, asked: str) -> Tuple[str, str, List[str], Dict[str, Any]]:
+def find_row(name: str, requested: str) -> Tuple[str, str, List[str], Dict[str, Any]]:
     """A row of Table 3: its experiment, its name, its changes, the paper's figures.
 
     The rows "base" and "big" are Table 2's trainings, scored in another way.
@@ -93,10 +127,10 @@ def find_row(name: str, asked: str) -> Tuple[str, str, List[str], Dict[str, Any]
     """
     table = read_rows()
     rows = {spelt(row).lower(): row for row in table["rows"]}
-    row = rows.get(spelt(asked).lower())
+    row = rows.get(spelt(requested).lower())
     if row is None:
         raise UserError(
-            f"Table 3 has no row '{asked}'{nearest(asked, list(table['rows']))}; "
+            f"Table 3 has no row '{requested}'{nearest(requested, list(table['rows']))}; "
             f"rows are {', '.join(table['rows'])}"
         )
     big = table["base"].replace("base", "big")
@@ -127,38 +161,31 @@ def read_rows() -> Dict[str, Any]:
     return table
 
 
-def finished(order: Order) -> bool:
+def finished(target: Reproduction) -> bool:
     """Whether the run has all its updates."""
-    done = read_json(order.run / FINISHED).get("num_updates", 0)
-    return bool(done >= order.config.optimization.max_update)
+    done = read_json(target.run / FINISHED).get("num_updates", 0)
+    return bool(done >= target.config.optimization.max_update)
 
 
 # ---- commands -------------------------------------------------------------------------------
 
 
-def commands(order: Order, chosen: List[str], gpus: int, here: int) -> Dict[str, List[str]]:
+def commands(target: Reproduction, chosen: List[str], gpus: int, here: int) -> Dict[str, List[str]]:
     """Each stage's command line; ``chosen`` is the batch, ``here`` the GPUs of this machine."""
-    recipe = order.experiment.rpartition("_")[0]
-    recipe += "" if order.args.recipe == "paper" else f"_{order.args.recipe}"
-    get = ["prepare", recipe, *options(order, TO_PREPARE)]
-    if order.args.data:
-        get += ["--out", order.args.data]
-    if order.args.start in ("plan", "prepare"):
-        get += ["--from", "raw"]
-    train = ["train", order.experiment, *chosen, *order.changes]
-    if order.run != Path("runs") / order.experiment:
-        train.append(f"run={order.run}")
+    train = ["train", target.experiment, *chosen, *target.changes]
+    if target.run != Path("runs") / target.experiment:
+        train.append(f"run={target.run}")
     if gpus < here:
         train.append(f"distributed_training.distributed_world_size={gpus}")
-    run_name, subset = str(order.run), ["--subset", order.subset]
+    run_name, subset = str(target.run), ["--subset", target.subset]
     found = {
-        "plan": plan_arguments(order, gpus),
-        "prepare": get,
+        "plan": ["plan", *words(plan_options(target, gpus))],
+        "prepare": ["prepare", *words(prepare_options(target))],
         "train": train,
-        "average": ["average", run_name, "--last", str(LAST[order.size])],
-        "generate": ["generate", str(order.checkpoint), *subset],
+        "average": ["average", run_name, "--last", str(LAST[target.size])],
+        "generate": ["generate", str(target.checkpoint), *subset],
         "score": ["score", run_name, *subset],
-        "pack": ["pack", str(order.checkpoint)],
+        "pack": ["pack", str(target.checkpoint)],
     }
     return {stage: ["vaswani", *command] for stage, command in found.items()}
 
@@ -168,25 +195,31 @@ def batch(max_tokens: int, update_freq: int) -> List[str]:
     return [f"dataset.max_tokens={max_tokens}", f"optimization.update_freq=[{update_freq}]"]
 
 
-def options(order: Order, names: Tuple[str, ...]) -> List[str]:
+def given(target: Reproduction, names: Tuple[str, ...]) -> Dict[str, Any]:
     """Those of the options that were given, to hand on."""
-    given = [(name, getattr(order.args, name)) for name in names]
-    return [
-        word for name, value in given if value for word in (f"--{name.replace('_', '-')}", value)
-    ]
+    found = {name: getattr(target.options, name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def plan_arguments(order: Order, gpus: int) -> List[str]:
-    """Those of ``vaswani plan``, and before them its name."""
-    hardware = ["--gpus", str(gpus), *options(order, TO_PLAN)]
-    return ["plan", order.experiment, *order.changes, *hardware]
+def prepare_options(target: Reproduction) -> prepare.Options:
+    """Of ``vaswani prepare``."""
+    recipe = target.experiment.rpartition("_")[0]
+    recipe += "" if target.options.recipe == "paper" else f"_{target.options.recipe}"
+    start = "raw" if target.options.start in ("plan", "prepare") else None
+    return prepare.Options(
+        name=recipe, out=target.options.data, start=start, **given(target, TO_PREPARE)
+    )
 
 
-def plan_on(order: Order, gpus: int) -> Dict[str, Any]:
+def plan_options(target: Reproduction, gpus: int) -> plan.Options:
+    """Of ``vaswani plan``."""
+    hardware = given(target, TO_PLAN)
+    return plan.Options(config=target.experiment, overrides=target.changes, gpus=gpus, **hardware)
+
+
+def plan_on(target: Reproduction, gpus: int) -> Dict[str, Any]:
     """What ``vaswani plan`` finds; of the data where it is there."""
-    parser = argparse.ArgumentParser()
-    plan.add_arguments(parser)
-    return plan.plan(parser.parse_args(plan_arguments(order, gpus)[1:]))
+    return plan.plan(plan_options(target, gpus))
 
 
 def plan_table(found: Dict[str, Any]) -> str:

@@ -9,17 +9,19 @@ sacreBLEU is the one to quote, with its signature; the others are for comparison
 (docs/scoring.md). All numbers go to a JSON file beside the translations.
 """
 
-import argparse
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from vaswani import bleu, published
 from vaswani.errors import UserError
 from vaswani.files import atomic_write
+from vaswani.options import argument, option
 from vaswani.outputs import is_report, output_file, writing
-from vaswani.score_input import Material, Sides, looks_tokenised, of_files, of_run
+from vaswani.scoring import bleu, published
+from vaswani.scoring.score_input import ScoreInput, Sides, looks_tokenised, of_files, of_run
+from vaswani.test_sets import SENTENCES
 
 SHOWN = 20
 #: the brevity penalty below which it is worth a word
@@ -27,42 +29,45 @@ SHORT = 0.95
 LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """A run, or files."""
-    parser.add_argument("run", metavar="RUN", nargs="?")
-    parser.add_argument("--subset", default="test", help="which translations of the run (test)")
-    parser.add_argument("--hypotheses", metavar="FILE", help="translations, one per line")
-    parser.add_argument("--references", metavar="FILE", help="their references, one per line")
-    parser.add_argument("--pair", metavar="SRC-TGT", help="the files' languages, such as en-de")
-    parser.add_argument(
-        "--test-set",
+
+    run: Optional[str] = argument("RUN", default=None)
+    subset: str = option("test", "which translations of the run (test)")
+    hypotheses: Optional[str] = option(metavar="FILE", help="translations, one per line")
+    references: Optional[str] = option(metavar="FILE", help="their references, one per line")
+    pair: Optional[str] = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
+    test_set: Optional[str] = option(
         metavar="NAME",
         help="sacreBLEU's name of the files' test set, such as wmt14/full: its references, "
         "unless --references gives them",
     )
-    parser.add_argument("--tokenised", action="store_true", help="the files are tokens already")
-    parser.add_argument(
-        "--compare", metavar="OTHER", help="another run, or file of hypotheses: paired bootstrap"
+    tokenised: bool = option(False, "the files are tokens already")
+    compare: Optional[str] = option(
+        metavar="OTHER", help="another run, or file of hypotheses: paired bootstrap"
     )
-    parser.add_argument("--json", metavar="FILE", help="where the numbers go")
+    json: Optional[str] = option(metavar="FILE", help="where the numbers go")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Print the scores and leave them beside the translations."""
-    material = find(args, args.run, args.hypotheses)
-    other = find(args, args.compare if args.run else None, args.compare) if args.compare else None
-    path = place(args, material, other)
-    warn(material.main)
-    results, left_out = score(material)
-    figures = published.published(material.test_set, material.pair, len(material.main.references))
+    system = find(options, options.run, options.hypotheses)
+    other = None
+    if options.compare:
+        other = find(options, options.compare if options.run else None, options.compare)
+    path = place(options, system, other)
+    warn(system.main)
+    results, left_out = score(system)
+    figures = published.published(system.test_set, system.pair, len(system.main.references))
     lines = table(results)
-    report = {**results, **facts(material), "left_out": left_out}
+    report = {**results, **facts(system), "left_out": left_out}
     if figures:
-        assert material.test_set and material.pair, "they were found by these"
-        report["published"] = published.said(figures)
-        lines += published.table(figures, material.test_set, "-".join(material.pair))
+        assert system.test_set and system.pair, "they were found by these"
+        report["published"] = published.as_json(figures)
+        lines += published.table(figures, system.test_set, "-".join(system.pair))
     if other:
-        report["comparison"] = {"with": args.compare, **compare(material, other)}
+        report["comparison"] = {"with": options.compare, **compare(system, other)}
         lines += comparison_table(report["comparison"])
     with writing(path), atomic_write(path) as stream:
         json.dump(report, stream, indent=1)
@@ -75,96 +80,98 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def place(args: argparse.Namespace, material: Material, other: Optional[Material]) -> Path:
+def place(options: Options, system: ScoreInput, other: Optional[ScoreInput]) -> Path:
     """Where the numbers go.
 
     Raises:
         UserError: there, a file would be lost.
     """
-    read = [file for part in (material, other) if part for file in part.inputs()]
-    path = Path(args.json) if args.json else material.out
+    read = [file for part in (system, other) if part for file in part.inputs()]
+    path = Path(options.json) if options.json else system.out
     return output_file(path, read, lambda found: is_report(found, "chrf"), "report of scores")
 
 
-def find(args: argparse.Namespace, name: Optional[str], hypotheses: Optional[str]) -> Material:
+def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> ScoreInput:
     """What a run or a file of hypotheses has to score.
 
     Raises:
         UserError: neither or both are given, or it cannot be scored.
     """
     of_the_files = ("hypotheses", "references", "pair", "test_set", "tokenised")
-    given = [f"--{key.replace('_', '-')}" for key in of_the_files if getattr(args, key)]
-    if args.run and given:
+    given = [f"--{key.replace('_', '-')}" for key in of_the_files if getattr(options, key)]
+    if options.run and given:
         raise UserError(f"give a run, or files, not both: {', '.join(given)} belong to files")
     if name:
-        return of_run(name, args.subset)
-    if not hypotheses or not (args.references or args.test_set):
+        return of_run(name, options.subset)
+    if not hypotheses or not (options.references or options.test_set):
         raise UserError("give a run, or --hypotheses with --references or --test-set")
-    references = Path(args.references) if args.references else None
-    material = of_files(Path(hypotheses), references, args.pair, args.test_set, args.tokenised)
-    known = published.SENTENCES.get(args.test_set)
-    if known and known != len(material.main.references):
+    references = Path(options.references) if options.references else None
+    system = of_files(
+        Path(hypotheses), references, options.pair, options.test_set, options.tokenised
+    )
+    known = SENTENCES.get(options.test_set or "")
+    if known and known != len(system.main.references):
         raise UserError(
-            f"{args.test_set} has {known:,} sentences, but {material.main.files[1]} has "
-            f"{len(material.main.references):,}: it is another set, or a part"
+            f"{options.test_set} has {known:,} sentences, but {system.main.files[1]} has "
+            f"{len(system.main.references):,}: it is another set, or a part"
         )
-    return material
+    return system
 
 
-def score(material: Material) -> Tuple[Dict[str, bleu.Row], List[str]]:
-    """Every row that the material allows, in the order of the table; why others are left out."""
-    text, tokens, left_out = material.text, material.tokens, []
+def score(system: ScoreInput) -> Tuple[Dict[str, bleu.Row], List[str]]:
+    """Every row that can be computed, in the order of the table; why others are left out."""
+    text, tokens, left_out = system.text, system.tokens, []
     rows: Dict[str, bleu.Row] = {}
     if tokens:
-        label = "tokenised BLEU" + (" (hyphens split)" if material.split_hyphens else "")
+        label = "tokenised BLEU" + (" (hyphens split)" if system.split_hyphens else "")
         rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
-    elif text and material.pair:
-        said, meant = (
-            bleu.moses_tokens(side, material.pair[1]) for side in (text.hypotheses, text.references)
+    elif text and system.pair:
+        hypotheses, references = (
+            bleu.moses_tokens(side, system.pair[1]) for side in (text.hypotheses, text.references)
         )
-        rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", said, meant)
+        rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", hypotheses, references)
     else:
         left_out.append("tokenised BLEU: its tokeniser needs the language; give --pair, as en-de")
     try:
-        rows.update(compound_split(material))
+        rows.update(compound_split(system))
     except UserError as reason:
         left_out.append(f"compound-split BLEU: {reason}")
     if not text:
         left_out.append("sacreBLEU: it needs text as it is written, and these are tokens")
     metrics = bleu.text_metrics() if text else bleu.token_metrics()
     metrics.pop("bleu_tokenised", None)  # is there
-    main = material.main
-    rows.update(bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, material.signature))
+    main = system.main
+    rows.update(bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature))
     return rows, left_out
 
 
-def compound_split(material: Material) -> Dict[str, bleu.Row]:
+def compound_split(system: ScoreInput) -> Dict[str, bleu.Row]:
     """The rows of compound-split BLEU: from text, where there is any.
 
     Raises:
         UserError: hyphens that are split already, no language, or another than German.
     """
-    text, tokens = material.text, material.tokens
-    if material.pair and material.pair[1] != "de":
+    text, tokens = system.text, system.tokens
+    if system.pair and system.pair[1] != "de":
         raise UserError("the authors' script is for German; no paper splits other compounds")
-    if text and material.pair:
-        return bleu.compound_split_rows(text.hypotheses, text.references, material.pair[1])
+    if text and system.pair:
+        return bleu.compound_split_rows(text.hypotheses, text.references, system.pair[1])
     if text:
         raise UserError("its tokeniser needs the language; give --pair, as en-de")
     assert tokens, "there is text or there are tokens"
     return {"compound_split": bleu.compound_split_tokens(tokens.hypotheses, tokens.references)}
 
 
-def facts(material: Material) -> Dict[str, Any]:
+def facts(system: ScoreInput) -> Dict[str, Any]:
     """What the numbers are of."""
-    sides = {"text": material.text, "tokens": material.tokens}
+    sides = {"text": system.text, "tokens": system.tokens}
     return {
-        "files": {name: side.said() for name, side in sides.items() if side},
-        "lines": len(material.main.references),
-        "pair": "-".join(material.pair) if material.pair else None,
-        "test_set": material.test_set,
-        "without_output": material.main.without_output(),
-        **({"translation": material.translation} if material.translation else {}),
+        "files": {name: side.fingerprints() for name, side in sides.items() if side},
+        "lines": len(system.main.references),
+        "pair": "-".join(system.pair) if system.pair else None,
+        "test_set": system.test_set,
+        "without_output": system.main.without_output(),
+        **({"translation": system.translation} if system.translation else {}),
     }
 
 
@@ -211,24 +218,24 @@ def too_short(rows: Dict[str, bleu.Row]) -> str:
     )
 
 
-def compare(material: Material, other: Material) -> Dict[str, Any]:
+def compare(system: ScoreInput, other: ScoreInput) -> Dict[str, Any]:
     """The paired bootstrap of this system and another.
 
     Raises:
         UserError: the other has other references.
     """
-    from vaswani import significance
+    from vaswani.scoring import significance
 
-    ours, theirs = material.main, other.main
-    if bool(material.text) != bool(other.text) or ours.references != theirs.references:
+    ours, theirs = system.main, other.main
+    if bool(system.text) != bool(other.text) or ours.references != theirs.references:
         raise UserError(
             f"{ours.files[1]} and {theirs.files[1]} differ: two systems are compared on the same "
             "references"
         )
     warn(theirs)
-    metrics = bleu.text_metrics() if material.text else bleu.token_metrics()
+    metrics = bleu.text_metrics() if system.text else bleu.token_metrics()
     found = significance.compare(metrics, ours.hypotheses, theirs.hypotheses, ours.references)
-    return {"files": theirs.said(), **found}
+    return {"files": theirs.fingerprints(), **found}
 
 
 def comparison_table(found: Dict[str, Any]) -> List[str]:

@@ -1,20 +1,37 @@
-"""The options of beam search that ``vaswani generate`` takes, and what they may be."""
+"""The options of beam search that verbs take, and what they may be."""
 
-from typing import Any, Callable, Dict
+from dataclasses import dataclass, fields
+from typing import Any, Dict, Optional
 
 from vaswani.errors import UserError
+from vaswani.options import option
 
-OPTIONS: Dict[str, Callable[[str], Any]] = {
-    "beam": int,
-    "nbest": int,
-    "lenpen": float,
-    "unkpen": float,
-    "max_len_a": float,
-    "max_len_b": int,
-    "min_len": int,
-    "no_repeat_ngram_size": int,
-}
+#: tokens a batch; on a CPU more of them gain nothing, and leave cores without a batch
+CPU_BATCH, GPU_BATCH = 2000, 8000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """fairseq's options of beam search, by fairseq's names; None: as the model was trained."""
+
+    beam: Optional[int] = option(metavar="N")
+    nbest: Optional[int] = option(metavar="N")
+    lenpen: Optional[float] = option(metavar="N")
+    unkpen: Optional[float] = option(metavar="N")
+    max_len_a: Optional[float] = option(metavar="N")
+    max_len_b: Optional[int] = option(metavar="N")
+    min_len: Optional[int] = option(metavar="N")
+    no_repeat_ngram_size: Optional[int] = option(metavar="N")
+
+
+BEAM_OPTIONS = tuple(item.name for item in fields(BeamOptions))
 NOT_NEGATIVE = ("max_len_a", "max_len_b", "min_len")
+
+
+def given(options: BeamOptions) -> Dict[str, Any]:
+    """Those of beam search that are not None, by name."""
+    found = {name: getattr(options, name) for name in BEAM_OPTIONS}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def check_search(generation: Any) -> None:

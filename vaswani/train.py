@@ -8,23 +8,25 @@ continues; a run that is finished is left alone unless its stopping conditions c
 the machine are used; several machines, or several processes on a CPU: docs/training.md.
 """
 
-import argparse
 import logging
 import os
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from vaswani.build_errors import named_by_section
-from vaswani.check_config import check_here
-from vaswani.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
+from vaswani.configuration.build_errors import named_by_section
+from vaswani.configuration.check_config import check_here
 from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
 from vaswani.files import locked, read_json
-from vaswani.progress import TrainingProgress
-from vaswani.run_record import (
+from vaswani.options import argument
+from vaswani.training.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
+from vaswani.training.progress import TrainingProgress
+from vaswani.training.run_record import (
     FINISHED,
+    STATISTICS,
     Undo,
     finish,
     has_checkpoints,
@@ -38,7 +40,7 @@ from vaswani.run_record import (
 )
 
 
-class Order(NamedTuple):
+class Start(NamedTuple):
     """What rank 0 tells the others: whether to train, whether from a checkpoint, and which."""
 
     go: bool
@@ -46,24 +48,25 @@ class Order(NamedTuple):
     restore_file: str = "checkpoint_last.pt"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """An experiment and what to change in it."""
-    parser.add_argument("config", metavar="CONFIG", help="a name in configs/, or a YAML file")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="section.key=value changes the experiment; run=NAME the folder runs/NAME",
+
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file")
+    overrides: List[str] = argument(
+        "key=value",
+        "section.key=value changes the experiment; run=NAME the folder runs/NAME",
+        default=[],
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
-    path = find_config(args.config)
-    name, overrides = split_run(args.overrides)
+    path = find_config(options.config)
+    name, overrides = split_run(options.overrides)
 
     from vaswani import data_bin
-    from vaswani.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import experiment_config
 
     config = experiment_config(path, overrides)
     check_here(config)
@@ -72,12 +75,15 @@ def run(args: argparse.Namespace) -> int:
 
     launch = find_launch(config, os.environ, torch.cuda.device_count())
     folder = run_folder(config, name, path)
-    asked, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
-    ours = name is not None or asked in (used, Path("checkpoints"))  # the latter: fairseq's default
+    requested, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
+    ours = name is not None or requested in (
+        used,
+        Path("checkpoints"),
+    )  # the latter: fairseq's default
     if launch.rank == 0 and not ours:
         print(
             f"warning: checkpoints go to {used} (run=NAME chooses), not to "
-            f"checkpoint.save_dir={asked}",
+            f"checkpoint.save_dir={requested}",
             file=sys.stderr,
         )
     config.checkpoint.save_dir = str(used)
@@ -111,13 +117,13 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
             restore_file = where_to_go_on(config, folder, resumes)
             if resumes and finished.get("stop") == stop_key(config):
                 if launch.kind in (TORCHRUN, BY_HAND):  # the others wait to hear it
-                    start(config, data, folder, launch, Order(False, resumes))
+                    start(config, data, folder, launch, Start(False, resumes))
                 done = f"{finished['num_updates']:,} updates"
                 print(f"{folder}: already trained, {done}", file=sys.stderr)
                 return
             remove_half_written(folder)
             record(config, data, folder, launch)
-            start(config, data, folder, launch, Order(True, resumes, restore_file))
+            start(config, data, folder, launch, Start(True, resumes, restore_file))
         except (ConfigError, CheckpointError):
             undo()
             raise
@@ -129,14 +135,14 @@ def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
 
     The same command again goes on with what the run has trained since.
     """
-    asked = str(config.checkpoint.restore_file)
+    requested = str(config.checkpoint.restore_file)
     default = last_checkpoint(folder).name
-    if asked != default and resumes and (folder / "config.yaml").is_file():
+    if requested != default and resumes and (folder / "config.yaml").is_file():
         before = read_yaml(folder / "config.yaml").get("checkpoint", {}).get("restore_file")
-        if before == asked:
-            print(f"{folder} was begun from {asked} and goes on from there", file=sys.stderr)
+        if before == requested:
+            print(f"{folder} was begun from {requested} and goes on from there", file=sys.stderr)
             return default
-    return asked
+    return requested
 
 
 def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
@@ -148,7 +154,7 @@ def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
 
 
 def start(
-    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, order: Optional[Order]
+    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, order: Optional[Start]
 ) -> None:
     """Take this process's place in fairseq's training; ``order`` is None but for rank 0."""
     from fairseq.distributed import utils as distributed_utils
@@ -170,13 +176,13 @@ def start(
         raise own_error(failure) from None
 
 
-def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optional[Order]) -> None:
+def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optional[Start]) -> None:
     """One process of the training, with the others if there are any; rank 0 keeps the logs.
 
     Raises:
         UserError: the training diverged, or a machine has other data or another folder.
     """
-    from vaswani.fairseq_config import load_plugin
+    from vaswani.configuration.fairseq_config import load_plugin
 
     load_plugin()
     rank = config.distributed_training.distributed_rank or 0
@@ -192,7 +198,7 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
         run_fairseq(config, [log])
         return
     stop = stop_key(config)  # before fairseq, which may be told to stop at once
-    progress = TrainingProgress(Path(folder) / "train.jsonl", config.optimization.max_update)
+    progress = TrainingProgress(Path(folder) / STATISTICS, config.optimization.max_update)
     run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
     finish(Path(folder), progress.last_update, progress.seconds(), stop)
 
@@ -201,14 +207,14 @@ def check_agreement(rank: int, data: Dict[str, Any], folder: Path, resumes: bool
     """Raises UserError, in every process, unless all see the same data and the same run."""
     sees = resumes == has_checkpoints(folder)
     # all learn of it, so that none waits for one that is gone
-    said = heard((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
-    for who, sees, files in said:
+    reports = heard((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
+    for who, sees, files in reports:
         if not sees:
             raise UserError(
                 f"process {who} does not see the {folder} of process 0: the machines of a "
                 "training need one folder that all of them share"
             )
-        first = said[0][2]
+        first = reports[0][2]
         differ = [name for name in sorted({*files, *first}) if files.get(name) != first.get(name)]
         if differ:
             raise UserError(
@@ -223,7 +229,7 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
     Raises:
         UserError: the training diverged.
     """
-    from vaswani.fairseq_config import fairseq_logs, hand_over
+    from vaswani.configuration.fairseq_config import fairseq_logs, hand_over
 
     root = logging.getLogger()
     before, level = root.handlers, root.level

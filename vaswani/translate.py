@@ -12,80 +12,75 @@ are those that it was packed with. With --nbest N there are N lines for each; --
 lines; --workers and shards change nothing.
 """
 
-import argparse
 import contextlib
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
+from vaswani.bar import bar
+from vaswani.decoding.search import SearchOptions, search_options
+from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
+from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
 from vaswani.errors import UserError
-from vaswani.export_folder import is_export, read_model
-from vaswani.model_folder import ModelFolder
-from vaswani.search import SearchOptions, search_options
-from vaswani.search_options import OPTIONS
-from vaswani.text_input import STDIN, Windows, count_lines, parse_line
-from vaswani.translated import Tally, TranslatedFile, key_of_output
-
-#: options of the search that are switches
-SWITCHES = {
-    "print_alignment": "which words look at which: columns of tokens and of pairs",
-    "replace_unk": "copy the source's word for one that the model does not know",
-    "sampling": "draw words by their probability, in place of beam search",
-}
-#: of sampling, and of batches
-NUMBERS: Dict[str, Callable[[str], Any]] = {
-    "sampling_topk": int,
-    "sampling_topp": float,
-    "temperature": float,
-    "seed": int,
-    "max_tokens": int,
-}
+from vaswani.options import argument, option
+from vaswani.packed.export_folder import is_export, read_model
+from vaswani.packed.model_folder import ModelFolder
+from vaswani.search_options import BeamOptions
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, the text, fairseq's options of the search, and how to go about it."""
-    parser.add_argument("model", metavar="MODEL", help="a folder that 'vaswani pack' made")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="text (standard input); .gz, .xz")
-    for name, kind in {**OPTIONS, **NUMBERS}.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N")
-    parser.add_argument("--length-penalty", choices=["fairseq", "gnmt"], help="of --lenpen")
-    for name, meaning in SWITCHES.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=meaning)
-    parser.add_argument("--scores", action="store_true", help="a column of scores")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes, on a CPU (one a core)")
-    parser.add_argument(
-        "--buffer-size", type=int, metavar="N", default=10000, help="lines a window (10,000)"
+@dataclass(frozen=True, kw_only=True)
+class Options(BeamOptions):
+    """The model, the text and how to go about it; beside it, fairseq's options of beam search.
+
+    Those that :class:`SearchOptions` has, too, change what the model was packed with.
+    """
+
+    model: str = argument("MODEL", "a folder that 'vaswani pack' made")
+    files: List[str] = argument("FILE", "text (standard input); .gz, .xz", default=[])
+    sampling_topk: Optional[int] = option(metavar="N")
+    sampling_topp: Optional[float] = option(metavar="N")
+    temperature: Optional[float] = option(metavar="N")
+    seed: Optional[int] = option(metavar="N")
+    max_tokens: Optional[int] = option(metavar="N")
+    length_penalty: Optional[str] = option(choices=["fairseq", "gnmt"], help="of --lenpen")
+    print_alignment: bool = option(
+        False, "which words look at which: columns of tokens and of pairs"
     )
-    parser.add_argument("--num-shards", type=int, metavar="N", default=1, help="parts of the text")
-    parser.add_argument("--shard-id", type=int, metavar="N", default=0, help="which, from 0")
-    parser.add_argument("--output", metavar="FILE", help="in place of standard output")
+    replace_unk: bool = option(False, "copy the source's word for one that the model does not know")
+    sampling: bool = option(False, "draw words by their probability, in place of beam search")
+    scores: bool = option(False, "a column of scores")
+    precision: str = option("fp32", choices=["fp32", "bf16"])
+    workers: Optional[int] = option(metavar="N", help="processes, on a CPU (one a core)")
+    buffer_size: int = option(10000, "lines a window (10,000)", metavar="N")
+    num_shards: int = option(1, "parts of the text", metavar="N")
+    shard_id: int = option(0, "which, from 0", metavar="N")
+    output: Optional[str] = option(metavar="FILE", help="in place of standard output")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Translate what the arguments name."""
-    folder = read_model(Path(args.model))
-    options = search_options(folder.config["generation"], args.model).changed(**given(args))
-    check(args, options)
-    paths = [Path(name) for name in args.files if name != "-"] if args.files != ["-"] else []
-    if len(paths) < len(args.files) and paths:
+    folder = read_model(Path(options.model))
+    search = search_options(folder.config["generation"], options.model).changed(**given(options))
+    check(options)
+    paths = [Path(name) for name in options.files if name != "-"] if options.files != ["-"] else []
+    if len(paths) < len(options.files) and paths:
         raise UserError("standard input ('-') and files cannot be one text: give the one or other")
-    translating = Translating(folder, args, options)
-    if not paths and not args.output and sys.stdin.isatty():
+    translating = Translating(folder, options, search)
+    if not paths and not options.output and sys.stdin.isatty():
         prompt(translating)
         return 0
-    windows = shard(paths, args)
+    windows = shard(paths, options)
     with contextlib.ExitStack() as stack:
-        if args.output:
-            key = key_of_output(folder, said(args, options))
-            output = TranslatedFile(Path(args.output), key, paths)
+        if options.output:
+            key = key_of_output(folder, output_settings(options, search))
+            output = TranslatedFile(Path(options.output), key, paths)
             if stack.enter_context(output.open(windows)) is None:
-                print(f"{args.output}: already translated", file=sys.stderr)
+                print(f"{options.output}: already translated", file=sys.stderr)
                 return 0
             translate(translating, windows, output.add, output.tally)
-            output.finish({"model": str(folder.path), **said(args, options)})
-            output.tally.tell(args.output)
+            output.finish({"model": str(folder.path), **output_settings(options, search)})
+            output.tally.tell(options.output)
         else:
             tally = Tally()
             translate(translating, windows, print_rows, tally)
@@ -93,44 +88,46 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def given(args: argparse.Namespace) -> Dict[str, Any]:
+def given(options: Options) -> Dict[str, Any]:
     """The options of the search that the command line has."""
-    found = {item.name: getattr(args, item.name) for item in fields(SearchOptions)}
+    found = {item.name: getattr(options, item.name) for item in fields(SearchOptions)}
     return {n: value for n, value in found.items() if value is not None and value is not False}
 
 
-def said(args: argparse.Namespace, options: SearchOptions) -> Dict[str, Any]:
+def output_settings(options: Options, search: SearchOptions) -> Dict[str, Any]:
     """All that the output depends on, beside the model and the text."""
     names = ("scores", "precision", "buffer_size", "num_shards", "shard_id")
-    return {"options": asdict(options), **{name: getattr(args, name) for name in names}}
+    return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
 
 
-def check(args: argparse.Namespace, options: SearchOptions) -> None:
+def check(options: Options) -> None:
     """Raises UserError for options that cannot be, before a model is loaded."""
     for name in ("buffer_size", "num_shards"):
-        if getattr(args, name) < 1:
+        if getattr(options, name) < 1:
             flag = "--" + name.replace("_", "-")
-            raise UserError(f"{flag} is {getattr(args, name)}, but must be at least 1")
-    if not 0 <= args.shard_id < args.num_shards:
+            raise UserError(f"{flag} is {getattr(options, name)}, but must be at least 1")
+    if not 0 <= options.shard_id < options.num_shards:
         raise UserError(
-            f"--shard-id {args.shard_id} must be from 0 to {args.num_shards - 1}, one less than "
-            "--num-shards"
+            f"--shard-id {options.shard_id} must be from 0 to {options.num_shards - 1}, one less "
+            "than --num-shards"
         )
 
 
-def shard(paths: Sequence[Path], args: argparse.Namespace) -> Windows:
+def shard(paths: Sequence[Path], options: Options) -> Windows:
     """The text's windows, or those of one shard: consecutive ones.
 
     Raises:
         UserError: a file is missing or no text; a shard of standard input.
     """
-    if args.num_shards == 1:
-        return Windows(paths, args.buffer_size)
+    if options.num_shards == 1:
+        return Windows(paths, options.buffer_size)
     if not paths:
         raise UserError("--num-shards needs a FILE: lines of standard input cannot be counted")
-    windows = -(-count_lines(paths) // args.buffer_size)
-    first, last = (windows * n // args.num_shards for n in (args.shard_id, args.shard_id + 1))
-    return Windows(paths, args.buffer_size, first, last)
+    windows = -(-count_lines(paths) // options.buffer_size)
+    first, last = (
+        windows * n // options.num_shards for n in (options.shard_id, options.shard_id + 1)
+    )
+    return Windows(paths, options.buffer_size, first, last)
 
 
 def print_rows(rows: List[str]) -> None:
@@ -143,13 +140,10 @@ def translate(
     translating: "Translating", windows: Windows, write: Callable[[List[str]], Any], tally: Tally
 ) -> None:
     """Translate window by window; each is written when it is done."""
-    from tqdm import tqdm
-
-    tqdm.monitor_interval = 0  # no thread of its own beside processes that are forked
-    shown = None if windows.paths else True  # beside a pipe's output a bar is in the way
-    with tqdm(desc="translate", unit=" lines", disable=shown) as bar:
+    disable = None if windows.paths else True  # beside a pipe's output a bar is in the way
+    with bar(desc="translate", unit=" lines", disable=disable) as shown:
         for first, lines in windows:
-            write(translating.rows(lines, first, tally, bar.update))
+            write(translating.rows(lines, first, tally, shown.update))
 
 
 def prompt(translating: "Translating") -> None:
@@ -177,33 +171,31 @@ class Translating:
 
     Args:
         folder: of the model
-        args: the command line
-        options: of the search
+        options: the command line
+        search: how
     """
 
-    def __init__(
-        self, folder: ModelFolder, args: argparse.Namespace, options: SearchOptions
-    ) -> None:
-        self.folder, self.args, self.options = folder, args, options
+    def __init__(self, folder: ModelFolder, options: Options, search: SearchOptions) -> None:
+        self.folder, self.options, self.search = folder, options, search
         self.translator: Any = None
 
     def load(self) -> None:
         """Load the model."""
         if is_export(self.folder):
-            from vaswani.ctranslate2_translator import CTranslate2Translator
+            from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
 
-            workers = self.args.workers
+            workers = self.options.workers
             self.translator = CTranslate2Translator(
-                self.folder, self.args.precision, workers=workers
+                self.folder, self.options.precision, workers=workers
             )
-            self.translator.starter(self.options)  # which checks them
+            self.translator.starter(self.search)  # which checks them
             return
-        from vaswani.translator import Translator
-        from vaswani.workers import processes
+        from vaswani.decoding.translator import Translator
+        from vaswani.decoding.workers import processes
 
-        self.translator = Translator(self.folder, self.args.precision)
-        self.workers = processes(self.args.workers, self.translator.on_cpu)
-        self.search = self.translator.searcher(self.options)
+        self.translator = Translator(self.folder, self.options.precision)
+        self.workers = processes(self.options.workers, self.translator.on_cpu)
+        self.searcher = self.translator.searcher(self.search)
 
     def rows(
         self, lines: Sequence[str], first: int, tally: Tally, progress: Callable[[int], Any]
@@ -223,7 +215,7 @@ class Translating:
         sources = [translator.read(line) for line in lines]
         found = self.find(sources, progress)
         for number, source in enumerate(sources):
-            result = translator.result(source, found.get(number, []), self.options)
+            result = translator.result(source, found.get(number, []), self.search)
             tally.add(first + number, result)
             rows += self.columns(result)
         return rows
@@ -232,35 +224,35 @@ class Translating:
         self, sources: List[Any], progress: Callable[[int], Any]
     ) -> Dict[int, List[Dict[str, Any]]]:
         """The hypotheses of each sentence that can be translated, by its place."""
-        from vaswani.translator import batches
-        from vaswani.workers import Workers, one_thread
+        from vaswani.decoding.translator import batches
+        from vaswani.decoding.workers import Workers, one_thread
 
         translator = self.translator
-        groups = batches(sources, self.options.max_tokens or translator.batch_tokens)
+        groups = batches(sources, self.search.max_tokens or translator.batch_tokens)
         if is_export(self.folder):
-            return dict(translator.find(sources, groups, self.options, progress))
+            return dict(translator.find(sources, groups, self.search, progress))
         found: Dict[int, List[Dict[str, Any]]] = {}
         with one_thread() if translator.on_cpu else contextlib.nullcontext():
             if min(self.workers, len(groups)) <= 1:
                 for group in groups:
-                    results = self.search(translator.sample(sources, group))
+                    results = self.searcher(translator.sample(sources, group))
                     found.update(zip(group, results, strict=True))
                     progress(len(group))
                 return found
             with Workers(min(self.workers, len(groups)), progress) as pool:
                 pool.batches = [(Samples(translator, sources), group) for group in groups]
-                pool.start(self.search)
+                pool.start(self.searcher)
                 return {number: pool.hypotheses(number) for group in groups for number in group}
 
     def columns(self, result: Any) -> Iterator[str]:
         """The rows of one line: as many as ``nbest``, whatever was found."""
-        for number in range(self.options.nbest):
+        for number in range(self.search.nbest):
             there = number < len(result.hypotheses)
             found = result.hypotheses[number] if there else None
             row = [found.text if found else ""]
-            if self.args.scores:
+            if self.options.scores:
                 row.append(f"{found.score:.4f}" if found else "")
-            if self.options.print_alignment:
+            if self.search.print_alignment:
                 row.append(" ".join(result.source_tokens) if found else "")
                 row.append(" ".join(found.tokens) if found else "")
                 row.append(" ".join(f"{s}-{t}" for s, t in found.alignment) if found else "")
@@ -268,7 +260,7 @@ class Translating:
 
 
 class Samples:
-    """The sentences of a window as :class:`vaswani.workers.Workers` takes them: by number."""
+    """The sentences of a window as ``vaswani.decoding.workers.Workers`` takes them: by number."""
 
     def __init__(self, translator: Any, sources: List[Any]) -> None:
         self.translator, self.sources = translator, sources

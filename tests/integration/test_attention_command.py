@@ -1,6 +1,7 @@
 """``vaswani attention``: what it makes, what it leaves alone, what it says of bad input."""
 
 import errno
+import functools
 import html
 import json
 import shutil
@@ -8,9 +9,10 @@ import shutil
 import pytest
 
 from tests import packed, stock
-from vaswani import Translator, attention_page, cli
+from vaswani import Translator
 from vaswani.attention import default_folder
-from vaswani.attention_maps import attend
+from vaswani.attention_page import page as attention_page
+from vaswani.attention_page.maps import attend
 
 SOURCE = "the big dog sees a ca@@ t ."
 WORDS = [*packed.WORDS, "ca@@", "t"]
@@ -29,14 +31,12 @@ def model(tmp_path_factory):
     return folder
 
 
+run = functools.partial(stock.vaswani, "attention")
+
+
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def run(*arguments):
-    with stock.fresh_process():
-        return cli.main(["attention", *map(str, arguments)])
 
 
 def names(folder):
@@ -68,9 +68,9 @@ def test_it_looks_where_the_search_did(model):
     source, target = (found.sides[name].words[:-1] for name in ("source", "target"))
     word_of = {p: n for n, unit in enumerate(source) for p in range(unit.first, unit.last + 1)}
     pairs = {
-        (word_of[int(mean[piece].argmax())], number)
+        (word_of[int(mean[subword].argmax())], number)
         for number, unit in enumerate(target)
-        for piece in range(unit.first, unit.last + 1)
+        for subword in range(unit.first, unit.last + 1)
     }
     assert pairs == set(said.hypotheses[0].alignment) and pairs
 
@@ -124,8 +124,8 @@ def test_a_folder_that_was_there_stays(model, tmp_path, capsys):
         (["a \x1b[31mdog"], r"the source has a control character (U+001B, character 3): remove it"),
         (["a", "do\x07g"], r"the target has a control character (U+0007, character 3): remove it"),
         (["a \udcff dog"], "the source is not UTF-8 (character 3): convert it"),
-        (["dog " * 20], "the source has 21 pieces with its end, but this model takes 20"),
-        (["dog", "dog " * 30], "the target has 31 pieces with its end, but this model takes 20"),
+        (["dog " * 20], "the source has 21 subwords with its end, but this model takes 20"),
+        (["dog", "dog " * 30], "the target has 31 subwords with its end, but this model takes 20"),
     ],
 )  # fmt: skip
 def test_bad_sentences_are_one_sentence(model, tmp_path, capsys, arguments, said):

@@ -9,8 +9,8 @@ import pytest
 
 from tests.attentions import ARABIC, HEBREW, ODD, long_sentence, made
 from tests.browser import Browser, needs_browser
-from vaswani.attention_maps import between
-from vaswani.attention_page import page
+from vaswani.attention_page.maps import between
+from vaswani.attention_page.page import page
 
 pytestmark = needs_browser
 

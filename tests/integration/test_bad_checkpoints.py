@@ -19,8 +19,12 @@ from fairseq.logging import metrics
 from fairseq.logging.meters import AverageMeter
 
 from tests import stock
-from transformer_plugin import checkpoints
-from transformer_plugin.checkpoints import CheckpointError, load_checkpoint, restricted_pickle
+from transformer_plugin.checkpoints import (
+    CheckpointError,
+    load_checkpoint,
+    reading,
+    restricted_pickle,
+)
 
 SIZES = [
     f"--{side}-{size}"
@@ -94,7 +98,7 @@ def test_a_run_holds_no_numpy_and_the_restricted_unpickler_reads_it_alike(run):
         (name,) = [n for n in archive.namelist() if n.endswith("data.pkl")]
         assert b"numpy" not in archive.read(name)
     other = {"pickle_module": restricted_pickle}
-    if checkpoints.TORCH_RESTRICTS_ITSELF:
+    if reading.TORCH_RESTRICTS_ITSELF:
         other["weights_only"] = False  # the way of older torch, tried on a newer one
     plain = torch.load(run, map_location="cpu", **other)
     state = load_checkpoint(run)
@@ -123,7 +127,7 @@ def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelli
     here = np.zeros(1).__reduce__()[0].__module__.encode()  # as the numpy of this stack writes it
     rewrite_pickle(tmp_path / "here.pt", tmp_path / "there.pt", here, spelling)
     if restricted:
-        other = {"weights_only": False} if checkpoints.TORCH_RESTRICTS_ITSELF else {}
+        other = {"weights_only": False} if reading.TORCH_RESTRICTS_ITSELF else {}
         read = torch.load(tmp_path / "there.pt", pickle_module=restricted_pickle, **other)
     else:
         read = load_checkpoint(tmp_path / "there.pt")
@@ -278,8 +282,8 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(
         path.write_bytes(pickle.dumps(state["extra_state"], protocol=2))
     else:
         torch.save(state, path, _use_new_zipfile_serialization=form == "zip")
-    if restricted and checkpoints.TORCH_RESTRICTS_ITSELF:  # the way of older torch as well
-        monkeypatch.setattr(checkpoints, "_unpickle", unpickle_as_older_torch)
+    if restricted and reading.TORCH_RESTRICTS_ITSELF:  # the way of older torch as well
+        monkeypatch.setattr(reading, "_unpickle", unpickle_as_older_torch)
     for read in (load_checkpoint, lambda p: checkpoint_utils.load_checkpoint_to_cpu(str(p))):
         with pytest.raises(CheckpointError) as refused:
             read(path)

@@ -202,7 +202,8 @@ def test_fairseqs_own_command_killed_and_continued(tiny_data_bin, tmp_path):
 SPAWNING = """
 import sys
 import torch
-from vaswani import cli, distributed, train
+from vaswani import cli, train
+from vaswani.training import distributed
 
 def on_two(config, *_):
     launch = distributed.from_this_machine(config.distributed_training, 2)

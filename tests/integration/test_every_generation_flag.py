@@ -269,16 +269,16 @@ def test_batches(flags: str, count: int, tiny_data_bin, trained, monkeypatch) ->
 @pytest.mark.slow
 def test_pieces_of_words_are_joined(tiny_data_bin, trained, tmp_path) -> None:
     """``--remove-bpe``, which ``--post-process`` is the other name of."""
-    shutil.copytree(tiny_data_bin, tmp_path / "pieces")
+    shutil.copytree(tiny_data_bin, tmp_path / "subwords")
     for language in ("en", "de"):
-        path = tmp_path / "pieces" / f"dict.{language}.txt"
+        path = tmp_path / "subwords" / f"dict.{language}.txt"
         entries = path.read_text(encoding="utf-8").splitlines()
         path.write_text("".join(e.replace(" ", "@@ ", 1) + "\n" for e in entries), "utf-8")
     trained = stock.without_dictionaries(trained, tmp_path / "checkpoint.pt")
     for flags in (["--remove-bpe"], ["--post-process", "subword_nmt"]):
-        lines = stock.generate(tmp_path / "pieces", trained, *SHORT, *flags)
+        lines = stock.generate(tmp_path / "subwords", trained, *SHORT, *flags)
         assert all(len(words) == 1 for words in best(lines).values())
-        assert "@@ " in " ".join(stock.generate(tmp_path / "pieces", trained, *SHORT))
+        assert "@@ " in " ".join(stock.generate(tmp_path / "subwords", trained, *SHORT))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import torch
 
 from tests import exported, packed
 from tests.stock import fresh_process
-from vaswani import Translator, cli, export_proof, fairseq_export
+from vaswani import Translator, cli
+from vaswani.exports import export_proof, fairseq_export
 
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 0, "max_len_b": 12}
 

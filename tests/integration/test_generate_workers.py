@@ -15,9 +15,10 @@ import torch
 from tests import forks, stock
 from tests.integration.test_translations import LEFT, QUICK
 from transformer_plugin.config import ConfigError
-from transformer_plugin.generator import VaswaniSequenceGenerator
-from vaswani import cli, workers
+from transformer_plugin.search.generator import VaswaniSequenceGenerator
+from vaswani import cli
 from vaswani import generate as generate_verb
+from vaswani.decoding import workers
 from vaswani.errors import UserError
 
 SMALL_BATCHES = ["--max-tokens", "40"]  # four of them

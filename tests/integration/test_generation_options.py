@@ -9,7 +9,7 @@ import torch
 
 from tests import stock
 from tests.conftest import SYMBOLS
-from transformer_plugin.generator import VaswaniSequenceGenerator
+from transformer_plugin.search.generator import VaswaniSequenceGenerator
 
 PREFIX = ["--prefix-size", "1"]
 OURS = ["--task", "vaswani_translation"]
@@ -250,8 +250,8 @@ def test_our_task_gives_the_same(tiny_data_bin, trained, extra, searches):
         expected, found = stock.results(theirs, letter), stock.results(ours, letter)
         assert expected.keys() == found.keys()
         for number, columns in expected.items():
-            pieces = (" ".join(columns).split(), " ".join(found[number]).split())
-            for one, other in zip(*pieces, strict=True):
+            subwords = (" ".join(columns).split(), " ".join(found[number]).split())
+            for one, other in zip(*subwords, strict=True):
                 assert one == other or float(one) == pytest.approx(float(other), abs=1e-3)
 
 

@@ -13,8 +13,9 @@ import yaml
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
-from vaswani import Translator, cli, data_text
+from vaswani import Translator, cli
 from vaswani.errors import UserError
+from vaswani.packed import data_text
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
 SEARCH = {"max_len_a": 0, "max_len_b": 9, "beam": 4}
@@ -183,7 +184,7 @@ def test_how_text_was_prepared(files, words, expected, tmp_path):
     dictionaries = data / "dict.en.txt", data / "dict.de.txt"
     for path in dictionaries:
         path.write_text("".join(f"{word} 1\n" for word in words.split()))
-    recipe, codes = data_text.text_recipe(data_text.Told(), data, ("en", "de"), dictionaries)
+    recipe, codes = data_text.text_recipe(data_text.DataOptions(), data, ("en", "de"), dictionaries)
     assert {name: getattr(recipe, name) for name in expected} == expected
     assert bool(codes) == bool(recipe.bpe)
 
@@ -192,7 +193,7 @@ def test_split_words_need_codes(tmp_path):
     path = tmp_path / "dict.en.txt"
     path.write_text("Ha@@ 1\nus 1\n")
     with pytest.raises(UserError, match="has parts of words .'Ha@@'., but .* has no BPE codes"):
-        data_text.text_recipe(data_text.Told(), tmp_path, ("en", "de"), (path, path))
+        data_text.text_recipe(data_text.DataOptions(), tmp_path, ("en", "de"), (path, path))
 
 
 # ---- fairseq's own transformer ------------------------------------------------------------------

@@ -48,8 +48,8 @@ def test_a_second_test_set_through_fairseq(own, capsys):
     for lang in ("en", "de"):
         dictionary = f"data-bin/dict.{lang}.txt"
         assert sha256_of(before / dictionary) == sha256_of(after / dictionary)
-        pieces = (before / f"bpe/valid.{lang}").read_bytes().splitlines()[3:6]
-        assert (after / f"bpe/test.{lang}").read_bytes().splitlines() == pieces
+        subwords = (before / f"bpe/valid.{lang}").read_bytes().splitlines()[3:6]
+        assert (after / f"bpe/test.{lang}").read_bytes().splitlines() == subwords
         words = (after / f"data-bin/test.en-de.{lang}.bin").read_bytes()
         assert words in (before / f"data-bin/valid.en-de.{lang}.bin").read_bytes()
     assert sorted(path.name for path in (after / "data-bin").glob("*.idx")) == [

@@ -89,7 +89,7 @@ def test_words_that_are_split_already_are_refused(own, light, capsys, word, name
     lines[6] = f"on {word} 311th day"
     put(own / name, ("\n".join(lines) + "\n").encode())
     said = f"out/text/{name}, line 7: '{word}' ends in '@@', BPE's mark"
-    refused(capsys, said, "join the pieces first", arguments=["--tokenised"], at_once=False)
+    refused(capsys, said, "join the subwords first", arguments=["--tokenised"], at_once=False)
     prepare(*OWN, "--out", "out")
     assert word not in (own / "out" / "tok" / name).read_text("utf-8").split(), "Moses parts it"
 
@@ -103,9 +103,9 @@ def test_fairseqs_own_symbols_are_spelt_out_and_counted(own, light, capsys, word
     prepare(*OWN, "--out", "out", "--tokenised")
     said = capsys.readouterr().err
     for name, count in (("train", 40), ("valid", 10)):
-        pieces = (own / "out" / "bpe" / f"{name}.en").read_text("utf-8")
-        assert word not in pieces.split()
-        assert all(bpe.undo(line) == f"a {word} b x{word} {word}" for line in pieces.splitlines())
+        subwords = (own / "out" / "bpe" / f"{name}.en").read_text("utf-8")
+        assert word not in subwords.split()
+        assert all(bpe.undo(line) == f"a {word} b x{word} {word}" for line in subwords.splitlines())
         assert f"{count} pairs; spelt out: {4 * count} words such as </s>" in said
 
 

@@ -14,16 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests import archives
+from tests.files import write
 from vaswani import cli
 from vaswani.corpus import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
-
-
-def write(path, lines):
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
 
 def prepare(capsys, *more):
@@ -65,7 +62,7 @@ def test_a_changed_option_redoes_exactly_what_depends_on_it(own, light, capsys, 
 
 def test_changed_text_is_noticed(own, light, capsys):
     prepare(capsys)
-    write(own / "valid.de", archives.sentences("de", 10, 3))
+    write(own / "valid.de", *archives.sentences("de", 10, 3))
     assert prepare(capsys)[0] == ALL
 
 
@@ -80,8 +77,8 @@ def test_every_pair_left_out_is_counted_and_shown_on_request(own, light, capsys)
     english, german = (archives.sentences(lang, 40, 40) for lang in ("en", "de"))
     english[3], german[8], english[20] = "", " \u200b ", "a " * 50
     german[30] = "x" * 1001
-    write(own / "train.en", english)
-    write(own / "train.de", german)
+    write(own / "train.en", *english)
+    write(own / "train.de", *german)
     _, said = prepare(capsys, "--max-words", "30", "--show-dropped", "1")
     assert "train: 38 pairs of 40; left out: 2 with an empty side" in said.err
     assert "1 of more than 30 words" in said.err
@@ -156,7 +153,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_half_written(own, light, capsys
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(own):
     """Two processes, all stages, SIGKILL after times nobody chose; then to the end."""
     for lang in ("en", "de"):
-        write(own / f"train.{lang}", archives.sentences(lang, 40_000, 7))
+        write(own / f"train.{lang}", *archives.sentences(lang, 40_000, 7))
     command = [sys.executable, "-m", "vaswani.cli", "prepare", *OWN, "--workers", "2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*command, "--out", "whole"], env=environment, check=True)

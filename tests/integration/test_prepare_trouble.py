@@ -32,12 +32,10 @@ def served(own, monkeypatch):
     """WMT14 in small, from a server; the arguments that prepare it."""
     monkeypatch.setattr(download, "PAUSE", 0.0)
     archives.offer(own / "www", 30)
-    server = archives.Server(own / "www")
-    manifest = archives.manifest(own / "www", server.base, own / "manifest.yaml")
-    arguments = ["prepare", "wmt14_en_de", "--manifest", str(manifest), "--workers", "1"]
-    yield server, [*arguments, "--archives", "archives", "--out", "data/own"]
-    server.shutdown()
-    server.server_close()
+    with archives.Server(own / "www") as server:
+        manifest = archives.manifest(own / "www", server.base, own / "manifest.yaml")
+        arguments = ["prepare", "wmt14_en_de", "--manifest", str(manifest), "--workers", "1"]
+        yield server, [*arguments, "--archives", "archives", "--out", "data/own"]
 
 
 @pytest.mark.parametrize("name", ["text", "tok", "codes", "bpe"])

@@ -26,10 +26,8 @@ COUNT = 280
 def server(tmp_path_factory):
     www = tmp_path_factory.mktemp("www")
     archives.offer(www, COUNT)
-    server = archives.Server(www)
-    yield server
-    server.shutdown()
-    server.server_close()
+    with archives.Server(www) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -236,14 +234,9 @@ def test_odd_text_in_an_archive_is_counted_and_left_out(tmp_path):
         "training/europarl-v7.de-en.de": b"".join(b"%d\n" % n for n in range(6)),
     }
     archives.pack(www / "wmt13" / "training-parallel-europarl-v7.tgz", files)
-    other = archives.Server(www)
-    out = all_but_binary(
-        "wmt14_en_de",
-        str(archives.manifest(www, other.base, tmp_path / "manifest.yaml")),
-        tmp_path / "out",
-    )
-    other.shutdown()
-    other.server_close()
+    with archives.Server(www) as other:
+        manifest = archives.manifest(www, other.base, tmp_path / "manifest.yaml")
+        out = all_but_binary("wmt14_en_de", str(manifest), tmp_path / "out")
     assert lines(out / "text" / "train.en")[:4] == ["one", "a b", "a b", "tab here"]
     assert lines(out / "text" / "train.de")[:4] == ["0", "2", "3", "5"]
     found = stage.marker(out / "text")["report"]["train"]
@@ -256,12 +249,10 @@ def test_sides_of_different_lengths_in_an_archive_are_refused(tmp_path):
     archives.offer(www, 6)
     files = {"commoncrawl.de-en.en": b"a\nb\n", "commoncrawl.de-en.de": b"c\n"}
     archives.pack(www / "wmt13" / "training-parallel-commoncrawl.tgz", files)
-    other = archives.Server(www)
-    manifest = archives.manifest(www, other.base, tmp_path / "manifest.yaml")
-    with pytest.raises(UserError, match="commoncrawl has 2 and 1 lines in its two languages"):
-        all_but_binary("wmt14_en_de", str(manifest), tmp_path / "out")
-    other.shutdown()
-    other.server_close()
+    with archives.Server(www) as other:
+        manifest = archives.manifest(www, other.base, tmp_path / "manifest.yaml")
+        with pytest.raises(UserError, match="commoncrawl has 2 and 1 lines in its two languages"):
+            all_but_binary("wmt14_en_de", str(manifest), tmp_path / "out")
     assert not list((tmp_path / "out").glob("*raw*")), "nothing half-written"
 
 

@@ -70,11 +70,9 @@ sys.exit(cli.main(sys.argv[2:]))
 def server(tmp_path_factory):
     www = tmp_path_factory.mktemp("www")
     archives.offer(www, COUNT)
-    server = archives.Server(www)
-    archives.manifest(www, server.base, www / "manifest.yaml")
-    yield server
-    server.shutdown()
-    server.server_close()
+    with archives.Server(www) as server:
+        archives.manifest(www, server.base, www / "manifest.yaml")
+        yield server
 
 
 class Place:

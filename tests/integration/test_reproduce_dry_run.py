@@ -3,14 +3,14 @@
 In this process, without data, network or GPUs; the doing is in test_reproduce.py.
 """
 
-import argparse
 import socket
 from pathlib import Path
 
 import pytest
 import yaml
 
-from vaswani import cli, published, reproduce, results
+from vaswani import cli, reproduce, results
+from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [f"wmt14-en-{target}-{size}" for target in ("de", "fr") for size in ("base", "big")]
@@ -58,9 +58,7 @@ def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
 @pytest.mark.parametrize("row", TABLE_3["rows"])
 def test_every_row_of_table_3_has_a_command(row):
     figures = TABLE_3["rows"][row]
-    parser = argparse.ArgumentParser()
-    reproduce.add_arguments(parser)
-    order = results.find_order(parser.parse_args(["wmt14-en-de-base", "--row", row]))
+    order = results.find_reproduction(reproduce.Options(name="wmt14-en-de-base", row=row))
     found = results.commands(order, [], 8, 8)
     assert (order.paper["ppl"], order.paper["bleu"]) == (figures["ppl"], figures["bleu"])
     assert found["generate"][-2:] == found["score"][-2:] == ["--subset", "valid"]
@@ -86,7 +84,7 @@ def test_options_reach_the_commands(nowhere, capsys):
     line = ["reproduce", "wmt14-en-de-base", *options, *changes, "--gpus", "2", "--dry-run"]
     assert cli.main([*line, "--from", "prepare"]) == 0
     said = capsys.readouterr().out
-    assert "prepare wmt14_en_de_t2t --archives /a --limit 9 --from raw" in said
+    assert "prepare wmt14_en_de_t2t --limit 9 --from raw --archives /a" in said
     assert "wmt14_en_de_base on 2 GPUs of 80 GB" in said
     train = next(line for line in said.splitlines() if " vaswani train " in line)
     for change in ("task.data=data/wmt14_en_de_t2t/data-bin", changes[0], "run=runs/second"):

@@ -6,22 +6,19 @@ The files are written here; tests/integration/test_vaswani.py has the whole way 
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from vaswani import cli, published
+from tests.files import write
+from vaswani import cli, test_sets
 from vaswani.corpus.tokenise import tokeniser
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = [f"Das {n}. Haus, so heißt es, ist ein Stein-Haus." for n in range(20)]
 ROWS = ["bleu_tokenised", "compound_split", "compound_split_2018", "bleu", "chrf"]
-
-
-def write(path, lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
 
 def make_run(folder, name, said, meant=TEXT, subset="test", **recipe):
@@ -32,14 +29,14 @@ def make_run(folder, name, said, meant=TEXT, subset="test", **recipe):
     tokens = tokeniser("de", bool(values.get("split_hyphens")))
     if values["tokenised"]:
         tokens = str
-    write(data / "text" / f"{subset}.de", meant)
-    write(data / "tok" / f"{subset}.de", map(tokens, meant))
-    write(data / "recipe.yaml", [yaml.safe_dump(values)])
-    write(out / f"{subset}.hyp", said)
-    write(out / f"{subset}.hyp.tok", map(tokens, said))
+    write(data / "text" / f"{subset}.de", *meant)
+    write(data / "tok" / f"{subset}.de", *map(tokens, meant))
+    write(data / "recipe.yaml", yaml.safe_dump(values))
+    write(out / f"{subset}.hyp", *said)
+    write(out / f"{subset}.hyp.tok", *map(tokens, said))
     report = {"data": str(data / "data-bin"), "checkpoint": "last.pt"}
-    write(out / f"{subset}.json", [json.dumps(report)])
-    write(out.parent / "config.yaml", ["checkpoint: {}"])
+    write(out / f"{subset}.json", json.dumps(report))
+    write(out.parent / "config.yaml", "checkpoint: {}")
 
 
 def worse(lines):
@@ -132,8 +129,8 @@ def test_published_figures_stand_beside_wmts_test_sets(
     score, tmp_path, monkeypatch, subset, part, count, table
 ):
     """As if WMT's sets had 20 sentences; their true sizes are in tests/unit/test_score.py."""
-    for name in published.SENTENCES:
-        monkeypatch.setitem(published.SENTENCES, name, 20)
+    for name in test_sets.SENTENCES:
+        monkeypatch.setitem(test_sets.SENTENCES, name, 20)
     lines = TEXT[:count]
     make_run(tmp_path, "wmt", lines, lines, subset, archives="wmt14", **{subset: part})
     code, report, out, _ = score("wmt", "--subset", subset, subset=subset)
@@ -198,13 +195,14 @@ def test_references_of_a_run_that_nobody_prepared(score, tmp_path):
 def test_the_stages_of_evaluate(tmp_path, kept, environment, arguments, stages):
     """5 checkpoints of base and 20 of big (section 6.1), of which the runs keep one more."""
     config = {"checkpoint": {"keep_interval_updates": int(kept), "keep_last_epochs": 7}}
-    write(tmp_path / "runs" / "r" / "config.yaml", [yaml.safe_dump(config)])
+    write(tmp_path / "runs" / "r" / "config.yaml", yaml.safe_dump(config))
     (tmp_path / "vaswani").write_text('#!/bin/sh\necho "$*"\n', encoding="utf-8")
     (tmp_path / "vaswani").chmod(0o755)
+    here = Path(sys.executable).parent
     done = subprocess.run(
         ["bash", str(ROOT / "scripts" / "evaluate.sh"), "r", *arguments],
         cwd=tmp_path,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", **environment},
+        env={**os.environ, "PATH": f"{tmp_path}:{here}:{os.environ['PATH']}", **environment},
         capture_output=True,
         text=True,
         check=True,

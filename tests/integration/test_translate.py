@@ -18,9 +18,9 @@ import yaml
 
 from tests import archives, packed, stock
 from tests.conftest import preprocess
-from vaswani import Translator, cli, translate
+from vaswani import Translator, translate
 from vaswani.corpus import binarise
-from vaswani.text_recipe import TextRecipe
+from vaswani.packed.text_recipe import TextRecipe
 
 ODD = [
     "The well-known king doesn’t see the “letter” (1,234.5 km) & more.",
@@ -32,11 +32,6 @@ ODD = [
 ]
 #: with a bound on the length that does not depend on the batch
 SEARCH = {"beam": 4, "lenpen": 0.6, "max_len_a": 0, "max_len_b": 20}
-
-
-def run(*arguments: object) -> int:
-    with stock.fresh_process():
-        return cli.main([str(argument) for argument in arguments])
 
 
 # ---- against prepare and generate, and fairseq's own ways ---------------------------------------
@@ -59,7 +54,7 @@ def spoken(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binarise, "binarise", in_process)
         arguments = ["--source-lang", "en", "--target-lang", "de", "--bpe", 60, "--workers", 1]
-        assert run("prepare", *arguments, *sets, "--out", data) == 0
+        assert stock.vaswani("prepare", *arguments, *sets, "--out", data) == 0
     stock.train(
         data / "data-bin", folder / "checkpoints", "--max-update", "150", "--no-epoch-checkpoints"
     )
@@ -68,19 +63,19 @@ def spoken(tmp_path_factory):
     task.update(source_lang="en", target_lang="de", max_source_positions=300)
     config = {"task": task, "generation": SEARCH}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    assert run("generate", folder, "--workers", 1) == 0
+    assert stock.vaswani("generate", folder, "--workers", 1) == 0
     state = folder / "checkpoints" / "checkpoint_last.pt"
     saved = torch.load(state, weights_only=False)
     saved["cfg"]["model"]["max_source_positions"] = 300
     torch.save(saved, state)
-    assert run("pack", folder) == 0
+    assert stock.vaswani("pack", folder) == 0
     hypotheses = (folder / "eval" / "test.hyp").read_text(encoding="utf-8").split("\n")[:-1]
     return SimpleNamespace(place=place, data=data, run=folder, expected=hypotheses)
 
 
 def test_raw_text_is_translated_as_prepare_and_generate_do(spoken, tmp_path, capsys):
     text = spoken.place / "test.en"
-    assert run("translate", spoken.run / "model", text) == 0
+    assert stock.vaswani("translate", spoken.run / "model", text) == 0
     out, error = capsys.readouterr()
     assert out.split("\n")[:-1] == spoken.expected
     assert len(set(spoken.expected)) > 8 and spoken.expected[16] == spoken.expected[20 - 1] == ""
@@ -146,7 +141,7 @@ def test_alignments_are_fairseqs(spoken):
 def test_other_text_is_prepared_like_a_model(spoken, light, tmp_path, capsys):
     arguments = ["--test", spoken.place / "test", "--workers", 1, "--out", tmp_path / "more"]
     model = spoken.run / "model"
-    assert run("prepare", "--like", model, *arguments) == 0, capsys.readouterr().err
+    assert stock.vaswani("prepare", "--like", model, *arguments) == 0, capsys.readouterr().err
     for name in ("bpe/test.en", "bpe/test.de", "codes"):
         assert (tmp_path / "more" / name).read_bytes() == (spoken.data / name).read_bytes()
 
@@ -173,7 +168,7 @@ def text(tmp_path) -> Path:
 
 
 def output(capsys, *arguments: object) -> str:
-    assert run("translate", *arguments) == 0
+    assert stock.vaswani("translate", *arguments) == 0
     return capsys.readouterr().out
 
 
@@ -230,7 +225,7 @@ def test_a_prompt_answers_each_line(model, capsys, monkeypatch):
     stdin = SimpleNamespace(buffer=data, isatty=lambda: True)
     monkeypatch.setattr(sys, "stdin", stdin)
     monkeypatch.setattr(sys, "stdout", Output())
-    assert run("translate", model) == 0
+    assert stock.vaswani("translate", model) == 0
     assert [asked for asked, _ in answers] == [1, 3, 4] and answers[1][1] == "\n"
     assert "line 2: byte 1 is not UTF-8" in capsys.readouterr().err
 
@@ -305,12 +300,12 @@ def test_the_same_command_continues(model, text, tmp_path, counted, capsys):
     folder.mkdir()
     command = ["translate", model, text, "--buffer-size", 5, "--output", folder / "text.de"]
     counted.fail[11] = KeyboardInterrupt()
-    assert run(*command) == 130
+    assert stock.vaswani(*command) == 130
     assert left(folder) == [".text.de.part", ".text.de.part.json"]
     with open(folder / ".text.de.part", "ab") as stream:
         stream.write(b"half a l")  # what a kill leaves
     counted.seen.clear()
-    assert run(*command) == 0
+    assert stock.vaswani(*command) == 0
     assert counted.seen == [11, 16, 21]
     assert "continuing after line 10" in capsys.readouterr().err
     assert (folder / "text.de").read_bytes() == expected
@@ -319,9 +314,9 @@ def test_the_same_command_continues(model, text, tmp_path, counted, capsys):
     assert (report["unknown_words"], report["unknown_examples"]) == (2, ["zebra", "Zebra"])
     assert left(folder) == ["text.de", "text.de.json"]
     counted.seen.clear()
-    assert run(*command) == 0 and not counted.seen
+    assert stock.vaswani(*command) == 0 and not counted.seen
     assert "already translated" in capsys.readouterr().err
-    assert run(*command, "--beam", 1) == 0 and len(counted.seen) == 5  # ours is replaced
+    assert stock.vaswani(*command, "--beam", 1) == 0 and len(counted.seen) == 5  # ours is replaced
 
 
 def test_a_full_disk_costs_one_window(model, text, tmp_path, counted, capsys, monkeypatch):
@@ -337,11 +332,11 @@ def test_a_full_disk_costs_one_window(model, text, tmp_path, counted, capsys, mo
 
     folder.mkdir()
     monkeypatch.setattr(os, "fsync", fsync)
-    assert run(*command) == 1
+    assert stock.vaswani(*command) == 1
     assert "there is no space left for" in capsys.readouterr().err
     assert not (folder / "text.de").exists()
     counted.seen.clear()
-    assert run(*command) == 0 and counted.seen == [6, 11, 16, 21]
+    assert stock.vaswani(*command) == 0 and counted.seen == [6, 11, 16, 21]
     whole = output(capsys, model, text, "--buffer-size", 5)
     assert (folder / "text.de").read_text() == whole
 
@@ -349,9 +344,9 @@ def test_a_full_disk_costs_one_window(model, text, tmp_path, counted, capsys, mo
 def test_another_text_is_not_continued(model, text, tmp_path, counted, capsys):
     command = ["translate", model, text, "--buffer-size", 5, "--output", tmp_path / "text.de"]
     counted.fail[11] = KeyboardInterrupt()
-    assert run(*command) == 130
+    assert stock.vaswani(*command) == 130
     text.write_text(text.read_text().replace("house", "dog"))
-    assert run(*command) == 1
+    assert stock.vaswani(*command) == 1
     assert "10 lines of a translation of another text: remove it" in capsys.readouterr().err
 
 
@@ -365,7 +360,7 @@ def test_files_of_others_are_left_alone(model, text, tmp_path, capsys):
         "linked": "would be replaced, but is read by the same command",
         ".": "is a folder",
     }.items():
-        assert run("translate", model, text, "--output", tmp_path / name) == 1
+        assert stock.vaswani("translate", model, text, "--output", tmp_path / name) == 1
         assert message in capsys.readouterr().err
     assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "new").exists()
 
@@ -386,7 +381,7 @@ BAD_TEXT = {
 def test_what_is_no_text(data, message, model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("bad").write_bytes(data)
-    assert run("translate", model, "bad", "--output", "out") == 1
+    assert stock.vaswani("translate", model, "bad", "--output", "out") == 1
     out, error = capsys.readouterr()
     assert message in error and "Traceback" not in error and not out
     assert left(tmp_path) == ["bad"]
@@ -420,7 +415,7 @@ def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
 def test_options_that_cannot_be(arguments, message, model, text, monkeypatch, capsys):
     monkeypatch.chdir(text.parent)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the house\n")))
-    assert run("translate", model, *arguments) == 1
+    assert stock.vaswani("translate", model, *arguments) == 1
     out, error = capsys.readouterr()
     assert message in error and "Traceback" not in error and not out
 

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from tests import stock
-from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {
@@ -50,8 +49,7 @@ def workplace(tiny_data_bin, tiny_text, tmp_path_factory) -> Path:
 def run(workplace, monkeypatch, *argv) -> int:
     """One command line in the workplace, as in a process of its own."""
     monkeypatch.chdir(workplace)
-    with stock.fresh_process():
-        return cli.main(list(argv))
+    return stock.vaswani(*argv)
 
 
 @pytest.fixture(scope="module")

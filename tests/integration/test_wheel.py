@@ -64,7 +64,7 @@ def test_everything_is_in_it_and_nothing_else(wheel):
     for package in ("transformer_plugin", "vaswani"):
         expected |= {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
     configs = (path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*") if path.is_file())
-    page = (ROOT / "vaswani").glob("attention_page.*")
+    page = (ROOT / "vaswani" / "attention_page").glob("page.*")
     expected |= {str(path.relative_to(ROOT)) for path in page}
     assert names == expected | {f"vaswani/{path}" for path in configs}
 

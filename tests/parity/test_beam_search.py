@@ -17,9 +17,9 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from tests.models import batch, dictionary, small_model
-from transformer_plugin.generator import VaswaniSequenceGenerator
+from tests.models import batch, dictionary, lively_model
 from transformer_plugin.model import VaswaniTransformerModel
+from transformer_plugin.search.generator import VaswaniSequenceGenerator
 
 PAD, EOS = 1, 2
 Hypothesis = Tuple[float, List[int]]
@@ -92,15 +92,6 @@ def slow_gnmt_search(
         if early and len(finished) >= wanted and finished[wanted - 1][0] > could_come:
             break
     return finished or [(score / penalty(limit), tokens) for score, tokens in alive]
-
-
-def lively_model(seed: int) -> VaswaniTransformerModel:
-    """Random weights under which ends of sentence come at different steps."""
-    model = small_model(seed=seed, untie_embeddings=True).eval()
-    with torch.no_grad():
-        model.decoder.output_projection.weight[EOS].mul_(4)
-        model.decoder.embedding.tokens.weight.mul_(2)
-    return model
 
 
 def assert_equal(results: List[Any], expected: List[Hypothesis]) -> None:

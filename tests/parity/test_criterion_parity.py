@@ -13,26 +13,12 @@ from omegaconf import OmegaConf
 from torch import nn
 
 import transformer_plugin  # noqa: F401  (registers the criterion)
-from tests.models import batch, small_model, task
+from tests.models import sample, small_model, task
 from transformer_plugin.criterion import label_smoothed_loss
 
 OURS, FAIRSEQS = "vaswani_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"
 PAD = 1
 NORMS_OF_HALVES = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 4)
-
-
-def sample() -> Dict[str, Any]:
-    """A batch as fairseq's translation task makes it, with pads on both sides."""
-    source, previous, target = batch()
-    return {
-        "net_input": {
-            "src_tokens": source,
-            "src_lengths": source.ne(PAD).sum(1),
-            "prev_output_tokens": previous,
-        },
-        "target": target,
-        "ntokens": int(target.ne(PAD).sum()),
-    }
 
 
 def fairseqs_transformer(**options: Any) -> TransformerModel:

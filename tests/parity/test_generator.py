@@ -15,26 +15,16 @@ from fairseq.search import Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from tests.models import dictionary, small_model, task
+from tests.models import dictionary, lively_model, small_model
 from tests.parity.test_fairseq_transformer import reference
-from transformer_plugin.beam_search import BLOCK, top_candidates
 from transformer_plugin.config import ConfigError
-from transformer_plugin.generator import VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
-from transformer_plugin.search_trail import Trail
+from transformer_plugin.search.beam_search import BLOCK, top_candidates
+from transformer_plugin.search.generator import VaswaniSequenceGenerator
+from transformer_plugin.search.history import History
 
 PAD, EOS = 1, 2
 Results = List[List[Dict[str, Tensor]]]
-
-
-def lively_model(seed: int, vocabulary: int = 24) -> VaswaniTransformerModel:
-    """Random weights under which ends of sentence come at different steps."""
-    for_task = task(dictionary(vocabulary))
-    model = small_model(seed=seed, for_task=for_task, untie_embeddings=True).eval()
-    with torch.no_grad():
-        model.decoder.output_projection.weight[EOS].mul_(4)
-        model.decoder.embedding.tokens.weight.mul_(2)
-    return model
 
 
 def ragged(seed: int, sentences: int = 9, vocabulary: int = 24, longest: int = 12) -> Dict:
@@ -152,20 +142,20 @@ def test_neighbours_change_nothing(penalty: str) -> None:
 
 
 def test_results_of_a_device_are_read_in_one_piece() -> None:
-    """A trail that is not on the CPU is brought there as one tensor of float64: nothing is lost."""
+    """A history that is not on the CPU goes there as one tensor of float64: nothing is lost."""
 
     class Elsewhere(Tensor):
         is_cpu = False  # type: ignore[assignment]
 
     steps = {
         "scores": torch.randn(2, 3),
-        "words": torch.tensor([[2**40, 0, -1]]),
-        "ended": torch.tensor([True, False]),
+        "tokens": torch.tensor([[2**40, 0, -1]]),
+        "finished": torch.tensor([True, False]),
     }
-    trail = Trail()
-    trail.add(**{name: tensor.as_subclass(Elsewhere) for name, tensor in steps.items()})
-    trail.add(scores=torch.ones(0, 3))
-    first, second = trail.on_host()
+    history = History()
+    history.add(**{name: tensor.as_subclass(Elsewhere) for name, tensor in steps.items()})
+    history.add(scores=torch.ones(0, 3))
+    first, second = history.on_host()
     for name, tensor in steps.items():
         assert first[name].dtype == tensor.numpy().dtype
         assert first[name].tolist() == tensor.tolist()

@@ -11,12 +11,12 @@ from transformer_plugin.attention import (
     MultiHeadAttention,
     SelfAttention,
     causal_mask,
-    fast_attention,
     padding_mask,
     readable_attention,
 )
 from transformer_plugin.cache import DecoderCache
-from transformer_plugin.dropout import Dropout
+from transformer_plugin.fast.attention import fast_attention
+from transformer_plugin.fast.dropout import Dropout
 
 
 def random_heads(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Attention as a page and as pictures: the weights, words made of pieces, what is written."""
+"""Attention as a page and as pictures: the weights, words made of subwords, what is written."""
 
 import base64
 import json
@@ -12,9 +12,9 @@ import torch
 
 from tests.attentions import ARABIC, HEBREW, ODD, long_sentence, made, weights
 from tests.models import small_model
-from vaswani import attention_picture
-from vaswani.attention_maps import KINDS, Unit, between, check_number, head_weights
-from vaswani.attention_page import MOST_WEIGHTS, packed, page
+from vaswani.attention_page import picture as attention_picture
+from vaswani.attention_page.maps import KINDS, Unit, between, check_number, head_weights
+from vaswani.attention_page.page import MOST_WEIGHTS, packed, page
 from vaswani.errors import UserError
 
 SOURCE, TARGET = ["The", "ho@@", "use", "."], ["Das", "H@@", "au@@", "s", "."]
@@ -114,7 +114,7 @@ def test_what_is_read_begins_with_the_start_and_lacks_the_end():
 
 
 @pytest.mark.parametrize(
-    ("pieces", "direction"),
+    ("subwords", "direction"),
     [
         (ARABIC, "rtl"),
         (HEBREW, "rtl"),
@@ -123,8 +123,8 @@ def test_what_is_read_begins_with_the_start_and_lacks_the_end():
         (["."], "ltr"),
     ],
 )
-def test_the_direction_is_that_of_the_first_letter(pieces, direction):
-    sides = made(pieces, pieces).sides
+def test_the_direction_is_that_of_the_first_letter(subwords, direction):
+    sides = made(subwords, subwords).sides
     assert {sides[name].direction for name in ("source", "target", "read")} == {direction}
 
 
@@ -183,7 +183,7 @@ def test_more_weights_than_a_page_can_show_are_refused():
     )  # 12 heads that look at the source; 8 and 8 in the decoder
     check_number(model, 10, 20, 12 * 100 + 8 * (400 + 200))
     with pytest.raises(
-        UserError, match="a source of 10 pieces and a target of 20 have 6,000 weights"
+        UserError, match="a source of 10 subwords and a target of 20 have 6,000 weights"
     ):
         check_number(model, 10, 20, 5_999)
     check_number(small_model(), 400, 400, MOST_WEIGHTS)

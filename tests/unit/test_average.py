@@ -22,13 +22,13 @@ from vaswani.checkpoints import (
     select_named,
 )
 from vaswani.errors import UserError
+from vaswani.options import parse
 
 
 def invoke(*arguments: Any) -> int:
     """``vaswani average ARGUMENTS``."""
-    parser = argparse.ArgumentParser()
-    average.add_arguments(parser)
-    return average.run(parser.parse_args([str(argument) for argument in arguments]))
+    words = [str(argument) for argument in arguments]
+    return average.run(parse(argparse.ArgumentParser(), average.Options, words))
 
 
 def save(

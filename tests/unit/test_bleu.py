@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from vaswani import bleu
 from vaswani.errors import UserError
+from vaswani.scoring import bleu
 
 
 def tokens_bleu(hypotheses, references):

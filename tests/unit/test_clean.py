@@ -40,16 +40,16 @@ def test_without_limits_only_what_has_no_end_goes():
 
 def test_counts_add_up_and_examples_are_kept():
     whole = Report(seen=3, kept=3)
-    piece = Report(seen=5, kept=2)
+    chunk = Report(seen=5, kept=2)
     for line in (1, 2):
-        piece.drop("too long", f"t, line {line}", "x" * 999, "y")
-    piece.drop("odd", "t, line 3", "z", "z")
-    whole.add(piece)
+        chunk.drop("too long", f"t, line {line}", "x" * 999, "y")
+    chunk.drop("odd", "t, line 3", "z", "z")
+    whole.add(chunk)
     assert whole.summary() == "5 pairs of 8; left out: 2 too long, 1 odd"
     assert whole.seen == whole.kept + sum(whole.dropped.values())
     assert whole.examples["too long"][0] == ("t, line 1", "x" * clean.EXAMPLE_LENGTH, "y")
     for _ in range(clean.EXAMPLES):
-        whole.add(piece)
+        whole.add(chunk)
     assert len(whole.examples["too long"]) == clean.EXAMPLES
 
 
@@ -107,8 +107,8 @@ def test_a_line_of_100000_characters_is_answered_and_not_waited_for(tmp_path):
     bpe.learn([tmp_path / "t"], tmp_path / "codes", 6)
     long = chunk((b"lower" * 20_000, b"low new " * 12_500))
     tokens = Tokens("test", ("en", "de"), True, False, None)(long)
-    pieces = bpe.Pieces("test", tmp_path / "codes", None)(Chunk(1, tokens.sides, 1))
-    for side, said in zip(pieces.sides, tokens.sides, strict=True):
+    subwords = bpe.Subwords("test", tmp_path / "codes", None)(Chunk(1, tokens.sides, 1))
+    for side, said in zip(subwords.sides, tokens.sides, strict=True):
         assert bpe.undo(side.decode()) == said.decode().strip()
     train = Tokens("train", ("en", "de"), True, False, Limits())(long)
     assert train.report.kept == 0 and train.report.seen == 1

@@ -116,7 +116,7 @@ def small(tmp_path, tiny_data_bin, monkeypatch) -> Path:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_experiment_is_complete(name):
     """Each reads without a complaint, with the paper's optimizer (5.3) and loss (5.4)."""
-    from vaswani.fairseq_config import experiment_config
+    from vaswani.configuration.fairseq_config import experiment_config
 
     config = experiment_config(ROOT / "configs" / f"{name}.yaml")
     assert config.optimizer.adam_betas == "(0.9, 0.98)"

@@ -21,8 +21,8 @@ from omegaconf import OmegaConf
 from tests.models import small_model, task
 from transformer_plugin import compat
 from transformer_plugin.checkpoints import CheckpointError
+from transformer_plugin.checkpoints.parameters import explain_mismatch
 from transformer_plugin.compat import refusals
-from transformer_plugin.parameters import explain_mismatch
 
 
 def test_apply_twice_wraps_nothing_twice():
@@ -207,17 +207,26 @@ def test_quiet_hides_the_known_and_nothing_else():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"encoder_layers": 3}, "--encoder-layers: 3 there, 2 here"),
-        ({"decoder_layers": 1}, "--decoder-layers: 1 there, 2 here"),
+        ({"encoder_layers": 3}, "--encoder-layers: 3 in the checkpoint, 2 in this model"),
+        ({"decoder_layers": 1}, "--decoder-layers: 1 in the checkpoint, 2 in this model"),
         (
             {"encoder_embed_dim": 32, "decoder_embed_dim": 32},
-            "--encoder-embed-dim and --decoder-embed-dim: 32 there, 16 here",
+            "--encoder-embed-dim and --decoder-embed-dim: 32 in the checkpoint, 16 in this model",
         ),
-        ({"encoder_ffn_embed_dim": 64}, "--encoder-ffn-embed-dim: 64 there, 32 here"),
-        ({"decoder_ffn_embed_dim": 64}, "--decoder-ffn-embed-dim: 64 there, 32 here"),
+        (
+            {"encoder_ffn_embed_dim": 64},
+            "--encoder-ffn-embed-dim: 64 in the checkpoint, 32 in this model",
+        ),
+        (
+            {"decoder_ffn_embed_dim": 64},
+            "--decoder-ffn-embed-dim: 64 in the checkpoint, 32 in this model",
+        ),
         ({"head_key_dim": 2}, "--head-key-dim"),
         ({"head_value_dim": 2}, "--head-value-dim"),
-        ({"encoder_learned_pos": True}, "--encoder-learned-pos: True there, False here"),
+        (
+            {"encoder_learned_pos": True},
+            "--encoder-learned-pos: True in the checkpoint, False in this model",
+        ),
     ],
 )
 def test_the_option_that_differs_is_named(options, expected):
@@ -231,7 +240,7 @@ def test_another_dictionary_is_named():
 
     other = small_model(for_task=task(dictionary(30)))
     sentence = explain_mismatch(other.state_dict(), small_model().state_dict())
-    assert "dictionary" in sentence and "30 there, 24 here" in sentence
+    assert "dictionary" in sentence and "30 in the checkpoint, 24 in this model" in sentence
 
 
 def test_another_architecture_is_named():

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Dict
+from typing import Dict
 
 import pytest
 import torch
@@ -10,20 +10,13 @@ from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrappe
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.models import batch, small_model, task
+from tests.models import sample, small_model, task
 from tests.processes import leave_after
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 
 PAD = 1
 WRAPPERS = ["legacy_ddp", "pytorch_ddp", "pytorch_ddp, unused parameters looked for"]
 CASES = [(wrapper, untied) for wrapper in WRAPPERS for untied in (False, True)]
-
-
-def sample(rows: slice) -> Dict[str, Any]:
-    """Some of the three sentences of the tests' batch."""
-    source, previous, target = (tensor[rows] for tensor in batch())
-    net_input = {"src_tokens": source, "src_lengths": None, "prev_output_tokens": previous}
-    return {"net_input": net_input, "target": target, "ntokens": int(target.ne(PAD).sum())}
 
 
 def model(untied: bool) -> nn.Module:

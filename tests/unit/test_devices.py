@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from tests.models import batch, small_model, task
-from transformer_plugin.beam_search import BLOCK, top_candidates
+from tests.models import sample, small_model, task
 from transformer_plugin.cache import DecoderCache
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.optimizer import CorrectedAdam, total_norm
-from transformer_plugin.search_rules import FairseqRule, GnmtRule
+from transformer_plugin.search.beam_search import BLOCK, top_candidates
+from transformer_plugin.search.scoring_rules import FairseqRule, GnmtRule
 
 META = torch.device("meta")
 
@@ -69,13 +69,6 @@ def model_on_meta(dtype: torch.dtype, **options: Any) -> VaswaniTransformerModel
     return model
 
 
-def sample() -> Dict[str, Any]:
-    """A batch with pads on both sides."""
-    source, previous, target = (tensor.to(META) for tensor in batch())
-    net_input = {"src_tokens": source, "src_lengths": None, "prev_output_tokens": previous}
-    return {"net_input": net_input, "target": target, "ntokens": 14}
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("implementation", ["readable", "auto"])
 @pytest.mark.parametrize("training", [True, False])
@@ -83,7 +76,7 @@ def test_forward_loss_and_backward(training: bool, implementation: str, dtype: t
     """As fairseq's trainer calls the criterion; float16 as under ``--fp16``."""
     model = model_on_meta(dtype, attention_impl=implementation).train(training)
     criterion = VaswaniLabelSmoothedCrossEntropy(task(), False, 0.1)
-    given = sample()
+    given = sample(device=META)
     with Watch() as watch, torch.set_grad_enabled(training):
         loss, _, log = criterion(model, given)
         if training:
@@ -97,7 +90,7 @@ def test_forward_loss_and_backward(training: bool, implementation: str, dtype: t
 
 def test_learned_positions_and_weights_per_head() -> None:
     model = model_on_meta(torch.float32, encoder_learned_pos=True, decoder_learned_pos=True)
-    given = sample()["net_input"]
+    given = sample(device=META)["net_input"]
     with Watch() as watch:
         encoder_out = model.encoder(given["src_tokens"], need_head_weights=True)
         model.decoder(given["prev_output_tokens"], encoder_out, need_head_weights=True)
@@ -134,7 +127,7 @@ def test_decoding(dtype: torch.dtype) -> None:
     model = model_on_meta(dtype).eval()
     cache = DecoderCache(len(model.decoder.layers))
     order = torch.empty(6, dtype=torch.int64, device=META)
-    source = sample()["net_input"]["src_tokens"]
+    source = sample(device=META)["net_input"]["src_tokens"]
     with Watch() as watch, torch.no_grad():
         encoder_out = model.encoder(source)
         for _ in range(35):
@@ -151,7 +144,7 @@ def test_decoding(dtype: torch.dtype) -> None:
 def test_incremental_decoding_by_fairseqs_search() -> None:
     """One token, then two more at once, which need a mask; then the rows in another order."""
     model = model_on_meta(torch.float32).eval()
-    given = sample()["net_input"]
+    given = sample(device=META)["net_input"]
     state: Dict[str, Any] = {}
     order = torch.empty(2, dtype=torch.int64, device=META)
     with Watch() as watch, torch.no_grad():
@@ -169,8 +162,8 @@ def test_candidates_and_rules_of_the_search(penalty: str) -> None:
     limits = torch.empty(3, device=META)
     rule: Any = FairseqRule(0.6, 3, 4, META) if penalty == "fairseq" else GnmtRule(0.6, limits, 1)
     with Watch() as watch:
-        found, at = top_candidates(scores, 8)
-        rule.ends(found, at.eq(2), at[:, :4], length=5)
-        rule.keep(at[:2, 0])
+        found, positions = top_candidates(scores, 8)
+        rule.finished(found, positions.eq(2), positions[:, :4], length=5)
+        rule.keep_sentences(positions[:2, 0])
     assert watch.seen > 10
     assert watch.elsewhere == []

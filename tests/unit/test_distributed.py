@@ -10,9 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from vaswani.distributed import BY_HAND, ONE, PER_GPU, TORCHRUN, check_update_freq, find_launch
 from vaswani.errors import UserError
 from vaswani.files import locked
+from vaswani.training.distributed import (
+    BY_HAND,
+    ONE,
+    PER_GPU,
+    TORCHRUN,
+    check_update_freq,
+    find_launch,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 FIVE = {

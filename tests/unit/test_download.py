@@ -44,10 +44,8 @@ def server(tmp_path, monkeypatch):
     for folder in ("primary", "mirror"):
         (tmp_path / "www" / folder).mkdir(parents=True)
         (tmp_path / "www" / folder / f"{folder}.tgz").write_bytes(DATA)
-    server = archives.Server(tmp_path / "www")
-    yield server
-    server.shutdown()
-    server.server_close()
+    with archives.Server(tmp_path / "www") as server:
+        yield server
 
 
 def fetch(part, folder):

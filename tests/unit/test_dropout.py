@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from transformer_plugin.attention import SelfAttention
-from transformer_plugin.dropout import LEVELS, Dropout, keep_mask
+from transformer_plugin.fast.dropout import LEVELS, Dropout, keep_mask
 
 
 @pytest.mark.paper("5.4")
@@ -65,6 +66,21 @@ def test_module():
     assert x.grad.equal(mask)
     assert dropout.eval()(x) is x
     assert Dropout(0.0)(x) is x
+
+
+def test_readable_is_torchs():
+    """``readable``: torch's dropout with torch's random numbers, in a sum with a residual too."""
+    dropout = Dropout(0.4)
+    dropout.readable = True
+    x, residual = torch.randn(2, 50, 8)
+    for of_torch, ours in (
+        (lambda: F.dropout(x, 0.4), lambda: dropout(x)),
+        (lambda: residual + F.dropout(x, 0.4), lambda: dropout.added(residual, x)),
+    ):
+        torch.manual_seed(4)
+        expected = of_torch()
+        torch.manual_seed(4)
+        assert ours().equal(expected)
 
 
 def test_added_to_a_residual():

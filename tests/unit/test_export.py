@@ -12,15 +12,16 @@ import pytest
 import torch
 
 from tests import exported, packed
-from vaswani import Translator, cli, export_proof, export_text
-from vaswani.ctranslate2_options import check, threads
-from vaswani.ctranslate2_spec import fill_layer, position_table
+from vaswani import Translator, cli
+from vaswani.decoding.ctranslate2_options import check, threads
+from vaswani.decoding.search import SearchOptions
 from vaswani.errors import UserError
-from vaswani.export_card import export_card
-from vaswani.export_folder import EXPORTED, read_export, read_model
-from vaswani.export_proof import NEARLY, OTHER_RULE, SAME, Row, Tolerance, nearest_exponent
-from vaswani.model_folder import read_folder, write_folder
-from vaswani.search import SearchOptions
+from vaswani.exports import export_proof, export_text
+from vaswani.exports.export_card import export_card
+from vaswani.exports.export_proof import NEARLY, OTHER_RULE, SAME, Row, Tolerance, nearest_exponent
+from vaswani.packed.ctranslate2_spec import fill_layer, position_table
+from vaswani.packed.export_folder import EXPORTED, read_export, read_model
+from vaswani.packed.model_folder import read_folder, write_folder
 
 
 @pytest.mark.parametrize("alpha, length", [(0.6, 5.0), (0.6, 14.4), (1.0, 30.0), (0.0, 9.0)])

@@ -2,13 +2,13 @@
 
 import pytest
 
-from vaswani.hypotheses import Word, aligned_words, replace_unknown, words_of
+from vaswani.decoding.hypotheses import Word, aligned_words, replace_unknown, words_of
 
 HAUS = [Word("Haus", 0, 1), Word("am", 2, 2), Word("See", 3, 5)]
 
 
 @pytest.mark.parametrize(
-    "pieces, words",
+    "subwords, words",
     [
         ("Ha@@ us am S@@ e@@ e", HAUS),
         ("am", [Word("am", 0, 0)]),
@@ -16,8 +16,8 @@ HAUS = [Word("Haus", 0, 1), Word("am", 2, 2), Word("See", 3, 5)]
         ("", []),
     ],
 )
-def test_words_of_pieces(pieces, words):
-    assert words_of(pieces.split()) == words
+def test_words_of_subwords(subwords, words):
+    assert words_of(subwords.split()) == words
 
 
 @pytest.mark.parametrize(
@@ -36,15 +36,15 @@ def test_a_pair_of_words_is_one_however_many_pieces_it_has():
 
 
 @pytest.mark.parametrize(
-    "pieces, looked_at, kept",
+    "subwords, looked_at, kept",
     [
         ("a <unk> b", [0, 2, 3], "a am b"),
-        ("<unk> <unk> b", [0, 1, 3], "Haus b"),  # two pieces of one word are one copy
+        ("<unk> <unk> b", [0, 1, 3], "Haus b"),  # two subwords of one word are one copy
         ("<unk> b <unk>", [0, 3, 1], "Haus b Haus"),
         ("<unk> <unk>", [2, 3], "am See"),
         ("a@@ b", [2, 3], "a@@ b"),
     ],
 )
-def test_copies_in_place_of_the_unknown(pieces, looked_at, kept):
-    found, looks = replace_unknown(pieces.split(), looked_at, HAUS, "<unk>")
+def test_copies_in_place_of_the_unknown(subwords, looked_at, kept):
+    found, looks = replace_unknown(subwords.split(), looked_at, HAUS, "<unk>")
     assert found == kept.split() and len(looks) == len(found)

@@ -1,4 +1,4 @@
-"""The direction of imports and the size of files, read off the source; nothing is imported.
+"""The direction of imports and the size of files, read off the source.
 
 What may import what is stated here once. A new file of the plugin needs a line in ``MAY_IMPORT``.
 """
@@ -6,9 +6,11 @@ What may import what is stated here once. A new file of the plugin needs a line 
 import ast
 import sys
 from pathlib import Path
-from typing import Iterator, List, Set, Tuple
+from typing import Dict, Iterator, List, Set, Tuple
 
 import pytest
+
+from vaswani.cli import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "transformer_plugin"
@@ -17,15 +19,19 @@ COMMANDS = ROOT / "vaswani"
 # file of the plugin (a folder stands for its __init__.py) → the files of the plugin that it may
 # import, lowest first
 MAY_IMPORT = {
-    "attention": {"cache", "dropout", "linear"},
     "cache": set(),
-    "linear": {"processor"},
-    "processor": set(),
-    "dropout": set(),
-    "embedding": {"dropout"},
-    "memory": set(),
+    "loss": set(),
     "precision": set(),
-    "layers": {"attention", "cache", "dropout", "embedding", "linear"},
+    "fast.processor": set(),
+    "fast.linear": {"fast.processor"},
+    "fast.dropout": set(),
+    "fast.attention": set(),
+    "fast.malloc": set(),
+    "fast.chunked_loss": {"fast.linear", "fast.processor", "loss", "precision"},
+    "fast": set(),
+    "attention": {"cache", "fast.attention", "fast.dropout", "fast.linear"},
+    "embedding": {"fast.dropout"},
+    "layers": {"attention", "cache", "fast.dropout", "fast.linear"},
     "initialisation": {"attention", "layers"},
     "config": {
         "attention",
@@ -35,27 +41,33 @@ MAY_IMPORT = {
     },  # only for the names of their choices
     "encoder": {"attention", "config", "embedding", "layers", "precision"},
     "decoder": {
-        *{"attention", "cache", "config", "embedding", "encoder", "layers", "precision"},
+        *{"attention", "cache", "config", "embedding", "encoder", "layers", "loss", "precision"},
     },
-    "inference": {"config", "dropout", "linear", "precision"},
+    "inference": {"config", "fast.dropout", "fast.linear", "precision"},
     "model": {
-        *{"attention", "checkpoints", "config", "decoder", "embedding", "encoder", "inference"},
-        *{"initialisation", "layers", "linear", "memory", "parameters"},
+        *{"checkpoints", "checkpoints.parameters", "config", "decoder", "embedding", "encoder"},
+        *{"fast.attention", "fast.dropout", "fast.linear", "fast.malloc"},
+        *{"inference", "initialisation", "layers"},
     },
-    "loss": {"linear", "precision", "processor"},
-    "criterion": {"config", "loss"},
+    "criterion": {"config", "fast.chunked_loss", "loss"},
     "optimizer": {"config"},
     "lr_schedule": {"config"},
-    "parameters": set(),
-    "pickle_bounds": set(),
-    "outline": {"pickle_bounds"},
-    "checkpoints": {"outline", "parameters"},
-    "search_rules": set(),
-    "search_trail": set(),
-    "beam_search": {"search_rules", "search_trail"},
-    "generator": {"beam_search", "cache", "config", "decoder", "precision", "search_rules"},
-    "task": {"config", "generator"},
-    "compat.loading": {"checkpoints", "parameters"},
+    "checkpoints.parameters": set(),
+    "checkpoints.pickle_bounds": set(),
+    "checkpoints.outline": {"checkpoints.pickle_bounds"},
+    "checkpoints.reading": {"checkpoints.outline", "checkpoints.parameters"},
+    "checkpoints": {"checkpoints.reading"},
+    "search.scoring_rules": set(),
+    "search.history": set(),
+    "search.beam_search": {"search.history", "search.scoring_rules"},
+    "search.generator": {
+        *{"cache", "config", "decoder", "loss", "precision"},
+        *{"search.beam_search", "search.scoring_rules"},
+    },
+    "search": set(),
+    "batch_size": set(),
+    "task": {"batch_size", "config", "search.generator"},
+    "compat.loading": {"checkpoints", "checkpoints.parameters"},
     "compat.saving": set(),
     "compat.dictionaries": {"checkpoints"},
     "compat.resuming": {"checkpoints", "compat.dictionaries"},
@@ -64,18 +76,38 @@ MAY_IMPORT = {
     "compat.decoding": set(),
     "compat.divergence": set(),
     "compat.generation_options": {"config"},
-    "compat.refusals": {"checkpoints", "config", "memory"},
+    "compat.refusals": {"checkpoints", "config"},
     "compat.stale_warnings": set(),
     "compat": {f"compat.{path.stem}" for path in (PLUGIN / "compat").glob("[a-z]*.py")},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
 }
-TORCH_ONLY = ["attention", "cache", "dropout", "embedding", "layers", "linear", "loss"]
-TORCH_ONLY += ["memory", "precision"]
+TORCH_ONLY = ["attention", "cache", "embedding", "layers", "loss", "precision"]
+TORCH_ONLY += [f"fast.{path.stem}" for path in (PLUGIN / "fast").glob("[a-z]*.py")]
+# sub-package of vaswani/ → those that it may import; beside them, what lies in the root and is no
+# verb: what several of them share
+PACKAGES = {
+    "demo": set(),
+    "configuration": set(),
+    "corpus": {"demo"},
+    "training": {"corpus"},
+    "packed": {"configuration", "corpus", "training"},
+    "decoding": {"corpus", "packed"},
+    "scoring": {"corpus", "decoding"},
+    "planning": {"configuration", "corpus", "packed", "training"},
+    "exports": {"corpus", "decoding", "packed"},
+    "attention_page": {"corpus", "decoding", "packed"},
+}
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 300, 60
 
 plugin_files = sorted(PLUGIN.rglob("*.py"))
 command_files = sorted(COMMANDS.rglob("*.py"))
+package_files = [path for path in command_files if path.parent != COMMANDS]
+other_files = [
+    path
+    for folder in ("benchmarks", "scripts", "examples")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
 
 
 def imported_names(node: ast.AST, package: str) -> List[str]:
@@ -137,9 +169,10 @@ def test_imports_inside_the_plugin_go_down(path: Path) -> None:
     assert own_modules(path) <= MAY_IMPORT[name]
 
 
-def test_what_may_import_what_has_no_circle() -> None:
+@pytest.mark.parametrize("table", [MAY_IMPORT, PACKAGES], ids=["plugin", "commands"])
+def test_what_may_import_what_has_no_circle(table: Dict[str, Set[str]]) -> None:
     """The table itself goes one way: files can be taken off it one by one, lowest first."""
-    left = {name: set(below) for name, below in MAY_IMPORT.items()}
+    left = {name: set(below) for name, below in table.items()}
     while left:
         lowest = {name for name, below in left.items() if not below & set(left)}
         assert lowest, f"these import each other: {sorted(left)}"
@@ -153,7 +186,9 @@ def test_the_plugin_needs_no_command(path: Path) -> None:
 
 @pytest.mark.parametrize("name", TORCH_ONLY)
 def test_the_formulas_need_torch_only(name: str) -> None:
-    outside = {n.split(".")[0] for n in imports(PLUGIN / f"{name}.py")} - {PLUGIN.name}
+    outside = {
+        n.split(".")[0] for n in imports(PLUGIN.joinpath(*name.split(".")).with_suffix(".py"))
+    } - {PLUGIN.name}
     assert outside - set(sys.stdlib_module_names) <= {"torch"}
 
 
@@ -168,6 +203,21 @@ def test_help_is_not_kept_waiting(path: Path) -> None:
     assert {n for n in at_import if n.split(".")[0] in SLOW_TO_IMPORT} == set()
 
 
+@pytest.mark.parametrize("path", command_files, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_commands_need_no_tests_and_no_benchmarks(path: Path) -> None:
+    outside = {"tests", "benchmarks", "scripts", "examples"}
+    assert {n for n in imports(path) if n.split(".")[0] in outside} == set()
+
+
+@pytest.mark.parametrize("path", package_files, ids=lambda p: str(p.relative_to(COMMANDS)))
+def test_imports_between_the_commands_packages_go_down(path: Path) -> None:
+    package = path.parent.name
+    inside = {n.split(".")[1] for n in imports(path) if n.startswith("vaswani.")}
+    assert package in PACKAGES, f"say in PACKAGES what {package} may import"
+    assert inside & set(PACKAGES) <= PACKAGES[package] | {package}
+    assert inside & {module.split(".")[1] for module, _ in VERBS.values()} == set(), "a verb"
+
+
 def test_no_folder_is_scanned_by_fairseq() -> None:
     """fairseq imports what lies in ``models/`` and ``tasks/``, but only at the first import."""
     assert not (PLUGIN / "models").exists()
@@ -175,7 +225,7 @@ def test_no_folder_is_scanned_by_fairseq() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", plugin_files + command_files, ids=lambda p: str(p.relative_to(ROOT))
+    "path", plugin_files + command_files + other_files, ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_sizes(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

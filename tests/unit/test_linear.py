@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transformer_plugin import linear as module
-from transformer_plugin.linear import WORTHWHILE, Linear, by_onednn, linear
-from transformer_plugin.processor import AMD_AVX512, OTHER_CPU
+from transformer_plugin.fast import linear as module
+from transformer_plugin.fast.linear import MIN_MULTIPLICATIONS, Linear, by_onednn, linear
+from transformer_plugin.fast.processor import AMD_AVX512, OTHER_CPU
 
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"
@@ -19,7 +19,7 @@ needs_onednn = pytest.mark.skipif(
 def always(monkeypatch):
     """oneDNN is taken on every processor, for products of every size."""
     monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
-    monkeypatch.setattr(module, "WORTHWHILE", 1)
+    monkeypatch.setattr(module, "MIN_MULTIPLICATIONS", 1)
 
 
 @needs_onednn
@@ -55,7 +55,7 @@ def test_only_what_is_asked_for(always):
 def test_when_it_is_chosen(monkeypatch):
     """float32 on a CPU that needs it, outside autocast, and enough of it; nothing else."""
     monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
-    side = round(WORTHWHILE ** (1 / 3)) + 1
+    side = round(MIN_MULTIPLICATIONS ** (1 / 3)) + 1
     large, small = torch.ones(side, side), torch.ones(8, 8)
     assert by_onednn(large, large)
     assert not by_onednn(small, small)

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from transformer_plugin import loss as loss_file
-from transformer_plugin.loss import LossOfLogits, label_smoothed_loss, projected_loss
-from transformer_plugin.processor import OTHER_CPU
+from transformer_plugin.fast import chunked_loss
+from transformer_plugin.fast.chunked_loss import LossOfLogits, projected_loss
+from transformer_plugin.fast.processor import OTHER_CPU
+from transformer_plugin.loss import label_smoothed_loss
 
 NO_PAD = -1
 Result = Dict[str, Tensor]
@@ -54,7 +55,7 @@ def by_rows(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) ->
 
 def take_at_once(monkeypatch: Any, **rows: int) -> None:
     """Let slices be so small that a few tokens fill several."""
-    monkeypatch.setattr(loss_file, "choices_for", lambda device: OTHER_CPU._replace(**rows))
+    monkeypatch.setattr(chunked_loss, "choices_for", lambda device: OTHER_CPU._replace(**rows))
 
 
 def check(given: Tuple[Any, ...], epsilon: float, tolerance: float) -> None:

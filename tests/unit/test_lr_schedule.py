@@ -18,7 +18,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig, OmegaConf
 
 import transformer_plugin  # noqa: F401  (registers the schedule)
-from tests.models import batch, dictionary
+from tests.models import dictionary, sample
 from transformer_plugin.config import ConfigError
 from transformer_plugin.lr_schedule import (
     VaswaniInverseSqrt,
@@ -96,18 +96,6 @@ def trainer(cfg: DictConfig) -> Trainer:
     return Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
 
 
-def sample() -> Dict[str, Any]:
-    """A batch as fairseq's translation task makes it, the longest source first."""
-    source, previous, target = (tokens[[0, 2, 1]] for tokens in batch())
-    tokens = {
-        "src_tokens": source,
-        "src_lengths": source.ne(1).sum(1),
-        "prev_output_tokens": previous,
-    }
-    ntokens = int(target.ne(1).sum())
-    return {"nsentences": 3, "ntokens": ntokens, "net_input": tokens, "target": target}
-
-
 @pytest.mark.parametrize(
     "cfg, d_model",
     [
@@ -128,7 +116,7 @@ def test_first_updates_in_fairseqs_trainer(cfg: Any, d_model: int) -> None:
     step = adam.step
     adam.step = lambda *a, **k: (rates.append(adam.param_groups[0]["lr"]), step(*a, **k))[1]
     for _ in range(3):
-        training.train_step([sample()])
+        training.train_step([sample([0, 2, 1])])
     expected = [equation_3(n, d_model, 4000) for n in (1, 2, 3)]
     assert rates == pytest.approx(expected, rel=1e-12)
 
@@ -255,7 +243,7 @@ def test_resumption_in_fairseqs_trainer(tmp_path) -> None:
     first = trainer(command_line([*OURS, *SCHEDULE]))
     first.lr_step_begin_epoch(1)
     for _ in range(2):
-        first.train_step([sample()])
+        first.train_step([sample([0, 2, 1])])
     iterator = {"epoch": 1, "iterations_in_epoch": 2, "version": 2, "shuffle": True}
     first.consolidate_optimizer()  # as fairseq does before it saves
     first.save_checkpoint(str(tmp_path / "two.pt"), {"train_iterator": iterator})

@@ -16,7 +16,7 @@ from transformer_plugin.config import (
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
 )
-from transformer_plugin.dropout import Dropout
+from transformer_plugin.fast.dropout import Dropout
 from transformer_plugin.layers import AddAndNorm
 from transformer_plugin.model import VaswaniTransformerModel
 
@@ -314,7 +314,9 @@ def test_bf16_is_near_fp32() -> None:
 
 
 def test_misfitting_parameters_are_explained_by_the_option() -> None:
-    with pytest.raises(CheckpointError, match="--encoder-layers: 3 there, 2 here"):
+    with pytest.raises(
+        CheckpointError, match="--encoder-layers: 3 in the checkpoint, 2 in this model"
+    ):
         small_model().load_state_dict(small_model(encoder_layers=3).state_dict())
     other = small_model(seed=1)
     other.load_state_dict(small_model().state_dict())

@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from tests import packed
-from vaswani import Translator, model_folder
+from vaswani import Translator
 from vaswani.errors import UserError
 from vaswani.files import sha256_of
-from vaswani.model_folder import read_folder, write_folder
+from vaswani.packed import model_folder
+from vaswani.packed.model_folder import read_folder, write_folder
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,10 @@ DAMAGES = {
     "a section": (change(None, text=None), "has no section 'text'"),
     "a size": (change("architecture", encoder_layers=None), "'encoder_layers' is missing"),
     "an unknown size": (change("architecture", experts=2), "it has 'experts'"),
-    "another size": (change("architecture", encoder_layers=1), "--encoder-layers: 2 there, 1 here"),
+    "another size": (
+        change("architecture", encoder_layers=1),
+        "--encoder-layers: 2 in the checkpoint, 1 in this model",
+    ),
     "a text option": (change("text", alphabet="runes"), "section 'text' was altered"),
     "a language": (change("text", source_lang=None), "section 'text' was altered"),
     "a search option": (change("generation", luck=1), "'generation' was altered: it has 'luck'"),

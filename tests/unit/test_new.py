@@ -10,8 +10,9 @@ import yaml
 
 from tests import stock
 from tests.conftest import preprocess
-from vaswani import cli, conditions, recipes
-from vaswani.fairseq_config import experiment_config
+from vaswani import cli
+from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.planning import conditions, recipes
 
 PAPERS_WARMUP = 4000
 

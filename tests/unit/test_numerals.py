@@ -4,8 +4,8 @@ import builtins
 
 import pytest
 
-from vaswani.corpus import numerals
-from vaswani.corpus.quantities import Dice
+from vaswani.demo import numerals
+from vaswani.demo.quantities import Dice
 from vaswani.errors import UserError
 
 pytest.importorskip("num2words")

@@ -13,8 +13,13 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from transformer_plugin import outline, pickle_bounds
-from transformer_plugin.checkpoints import CheckpointError, load_checkpoint, outline_of
+from transformer_plugin.checkpoints import (
+    CheckpointError,
+    load_checkpoint,
+    outline,
+    outline_of,
+    pickle_bounds,
+)
 
 MOST_SECONDS, MOST_MEGABYTES = 5, 200
 

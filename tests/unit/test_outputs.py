@@ -9,18 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import write
 from vaswani import cli, demo_report
 from vaswani.errors import UserError
 from vaswani.outputs import is_inside, same_file, writing
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["Das kostet 3,50 €, sagte er.", "Am 3. März 1987 war es kalt.", "Die E-Mail kam gestern."]
-
-
-def write(path, *lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return path
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ MEASURE = """
 import sys
 from functools import partial
 from pathlib import Path
-from vaswani.corpus.bar import peak_megabytes
+from vaswani.usage import peak_megabytes
 from vaswani.corpus.parallel import chunks, transform
 from vaswani.corpus.sentences import Sentences
 sources = [Path(name) for name in sys.argv[1:3]]

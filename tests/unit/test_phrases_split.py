@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from vaswani.corpus import numerals, split
-from vaswani.corpus.phrases import LANGUAGE_PAIRS, UNSEEN_SENTENCES, generate
+from vaswani.demo import numerals, split
+from vaswani.demo.phrases import LANGUAGE_PAIRS, UNSEEN_SENTENCES, generate
 
 num2words = pytest.importorskip("num2words").num2words
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from vaswani.bar import Bar, clock
 from vaswani.corpus import plan
-from vaswani.corpus.bar import Bar, clock
 from vaswani.corpus.manifest import choose, read_manifest
 from vaswani.corpus.recipe import find_recipe
 from vaswani.corpus.steps import Job
@@ -49,7 +49,7 @@ def test_too_little_room_is_said(tmp_path):
 
 def test_a_line_of_progress(monkeypatch):
     """The rate counts from the first piece: 30 pairs in 3 seconds, 60 to go."""
-    from vaswani.corpus import bar
+    from vaswani import bar
 
     now = [100.0]
     monkeypatch.setattr(bar.time, "monotonic", lambda: now[0])

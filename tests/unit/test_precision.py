@@ -11,9 +11,9 @@ import torch
 
 from tests.models import batch, small_model
 from transformer_plugin import inference as module
-from transformer_plugin.linear import Linear
+from transformer_plugin.fast.linear import Linear
+from transformer_plugin.fast.processor import AMD_AVX512
 from transformer_plugin.precision import autocast
-from transformer_plugin.processor import AMD_AVX512
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_INFERENCE = SimpleNamespace(generation=SimpleNamespace(no_beamable_mm=True))
@@ -47,7 +47,7 @@ def test_matrices_are_converted_once(precision, converted, monkeypatch):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_matrices_are_packed(compiled, monkeypatch):
     """Every one, where oneDNN multiplies and no compiler has to understand it."""
-    monkeypatch.setattr("transformer_plugin.linear.choices_for", lambda device: AMD_AVX512)
+    monkeypatch.setattr("transformer_plugin.fast.linear.choices_for", lambda device: AMD_AVX512)
     model = small_model().eval()
     with torch.no_grad():
         before = logits(model)

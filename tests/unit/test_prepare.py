@@ -191,7 +191,9 @@ def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert "left out: 1 with an empty side" in said and said.count("made") == 5
     assert "unknown in test.de: 189" in said, "another alphabet, letter by letter"
-    assert "189 of the 189 pieces of test.de are unknown" in said and "unknown in valid" not in said
+    assert (
+        "189 of the 189 subwords of test.de are unknown" in said and "unknown in valid" not in said
+    )
     folder = tmp_path / "data" / "own"
     assert pairs_in(folder / "data-bin") == [("en", "de")]
     assert sentences(folder / "data-bin" / "train.en-de.en") == 20

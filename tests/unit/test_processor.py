@@ -6,7 +6,7 @@ from typing import Any, Iterator
 import pytest
 import torch
 
-from transformer_plugin.processor import AMD_AVX512, AMX, GPU, OTHER_CPU, Choices, choices_for
+from transformer_plugin.fast.processor import AMD_AVX512, AMX, GPU, OTHER_CPU, Choices, choices_for
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from vaswani.progress import TrainingProgress
+from vaswani.training.progress import TrainingProgress
 
 
 @pytest.mark.parametrize(("updates", "left"), [(50, True), (100, False), (120, False)])

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from vaswani import run_record, train
+from vaswani import train
 from vaswani.errors import UserError
+from vaswani.training import run_record
 
 CONFIG = OmegaConf.create(
     {

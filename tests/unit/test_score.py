@@ -5,18 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from vaswani import cli, published
+from tests.files import write
+from vaswani import cli
 from vaswani.demo_report import nearest, number_rows, numbers_right, share
 from vaswani.generate import in_order
+from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["Das kostet 3,50 €, sagte er.", "Am 3. März 1987 war es kalt.", "Die E-Mail kam gestern."]
 COMPOUND = [f"compound_split{end}" for end in ("", "_quotes", "_2018", "_2018_quotes")]
-
-
-def write(path, *lines):
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return path
 
 
 @pytest.fixture
@@ -216,7 +213,7 @@ def test_published_figures_belong_to_one_test_set():
 
 
 def test_the_document_has_the_same_figures():
-    """docs/scoring.md repeats the table of vaswani/published.py."""
+    """docs/scoring.md repeats the table of vaswani/scoring/published.py."""
     document = (ROOT / "docs" / "scoring.md").read_text(encoding="utf-8")
     for figures in published.FIGURES.values():
         for figure in figures:

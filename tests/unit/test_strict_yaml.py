@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from vaswani import cli
+from vaswani.configuration.strict_yaml import MOST_BYTES, parse
 from vaswani.errors import UserError
 from vaswani.experiment import read_yaml
-from vaswani.strict_yaml import MOST_BYTES, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 

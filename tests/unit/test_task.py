@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from transformer_plugin.task import Batching, batch_warning, measure, rebatch
+from transformer_plugin.batch_size import Batching, batch_warning, measure, rebatch
 
 
 def test_tokens_are_counted_over_the_batches_that_were_made():

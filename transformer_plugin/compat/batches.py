@@ -58,7 +58,7 @@ def _make_batches_whole() -> None:
                 "(dataset.max_tokens_valid) for validation alone"
             ) from None
         kept = sum(len(batch) for batch in batches)
-        if kept < len(indices):  # batches are consecutive pieces of `indices`
+        if kept < len(indices):  # batches are consecutive parts of `indices`
             batches = [*batches, indices[kept:]]
         return batches
 

@@ -71,8 +71,8 @@ def _replace_unknown_words() -> None:
 
     @functools.wraps(build_generator)
     def aligning(task: Any, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
-        asked = getattr(args, "replace_unk", None) is not None
-        if asked and not getattr(args, "print_alignment", None):
+        replacing = getattr(args, "replace_unk", None) is not None
+        if replacing and not getattr(args, "print_alignment", None):
             args = copy.deepcopy(args)  # the command itself goes on without printing it
             args.print_alignment = "hard"
         return build_generator(task, models, args, *rest, **kwargs)

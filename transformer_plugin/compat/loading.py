@@ -11,7 +11,7 @@ from fairseq.distributed import utils as distributed_utils
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..checkpoints import TORCH_RESTRICTS_ITSELF, CheckpointError, check_is_file, read_checkpoint
-from ..parameters import not_finite
+from ..checkpoints.parameters import not_finite
 
 
 def apply() -> None:

@@ -1,6 +1,7 @@
 """What fairseq accepts or words badly, refused in one sentence."""
 
 import functools
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -14,7 +15,6 @@ from hydra._internal import utils as hydra_utils
 
 from ..checkpoints import CheckpointError
 from ..config import ConfigError
-from ..memory import machine_memory
 
 #: of one side; the deepest that was published has 500
 MOST_LAYERS = 1000
@@ -83,6 +83,15 @@ def refuse_huge(cfg: Any) -> None:
             f"machine has {there / 1e9:,.0f} GB of memory: lower --encoder-layers, "
             "--encoder-embed-dim, --encoder-ffn-embed-dim or those of the decoder"
         )
+
+
+def machine_memory() -> int:
+    """The memory that this process may have at most, in bytes: the machine's or its container's."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return machine
 
 
 def _refuse_precisions() -> None:
@@ -160,9 +169,9 @@ def refuse_bf16(argv: Sequence[str]) -> None:
     """
     if not is_fairseqs(argv):
         return
-    asked = [a for a in argv[1:] if a in ("--bf16", "--memory-efficient-bf16")]
-    if asked:
+    flags = [a for a in argv[1:] if a in ("--bf16", "--memory-efficient-bf16")]
+    if flags:
         raise SystemExit(
-            f"{asked[0]} means TPU mode in fairseq; for bfloat16 use this plugin's "
+            f"{flags[0]} means TPU mode in fairseq; for bfloat16 use this plugin's "
             "--precision bf16 (in YAML: model.precision)."
         )

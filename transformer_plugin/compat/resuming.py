@@ -204,7 +204,7 @@ def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:
     """``criterion.label_smoothing was 0.1, is 0.0`` for each option in ``ANNOUNCED`` that differs.
 
     fairseq's own architectures keep every option of the command line as the model's: those of
-    other sections are left to them.
+    other sections are left to them. Where weights start (``model.init``) is no matter any more.
 
     Args:
         saved: the configuration inside a checkpoint
@@ -215,7 +215,7 @@ def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:
     for section, keys in ANNOUNCED.items():
         before, after = _table(saved.get(section)), _table(now.get(section))
         for key in keys or sorted(set(before) & set(after)):
-            foreign = section == "model" and key in elsewhere
+            foreign = section == "model" and (key in elsewhere or key == "init")
             if key in before and before[key] != after.get(key) and not foreign:
                 changes.append(f"{section}.{key} was {before[key]}, is {after.get(key)}")
     return changes

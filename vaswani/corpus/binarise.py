@@ -10,14 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
-from vaswani.corpus import leashed
+from vaswani.corpus import run_with_parent
 from vaswani.corpus.text import count_lines
+from vaswani.environment import plugin_dir
 from vaswani.errors import UserError
 from vaswani.files import NO_SPACE
-from vaswani.plugin_dir import plugin_dir
 
 #: fairseq's codes of the types of numbers in which a dictionary may be counted
 NUMBERS = {4: "<i4", 5: "<i8", 8: "<u2"}
+HEADER = struct.Struct("<9sQBQ")
 #: the places of fairseq's symbols in every dictionary
 END, UNKNOWN = 2, 3
 #: seconds between looks at how far fairseq is
@@ -45,7 +46,7 @@ def binarise(
     """
     source_lang, target_lang = langs
     splits = list(splits)
-    command = [sys.executable, leashed.__file__, "fairseq_cli.preprocess"]
+    command = [sys.executable, run_with_parent.__file__, "fairseq_cli.preprocess"]
     command += ["--user-dir", str(plugin_dir()), "--joined-dictionary"]
     command += ["--source-lang", source_lang, "--target-lang", target_lang]
     for split in splits:
@@ -56,7 +57,7 @@ def binarise(
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # closes with this process: see leashed.py
+            stdin=subprocess.PIPE,  # closes with this process: see run_with_parent.py
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -104,7 +105,7 @@ def watch(process: "subprocess.Popen[bytes]", target: Path, progress: Callable[[
 
 
 def expected_bytes(files: Iterable[Path]) -> int:
-    """About how much fairseq will write: two bytes for each piece and each end of a line.
+    """About how much fairseq will write: two bytes for each subword and each end of a line.
 
     (Four, in dictionaries of more than 65,500 types.)
     """
@@ -128,19 +129,25 @@ def written_bytes(folder: Path) -> int:
 
 
 def binary_lines(index: Path) -> int:
-    """The number of sentences in one of fairseq's ``.idx`` files.
+    """The number of sentences in one of fairseq's ``.idx`` files."""
+    return read_header(index)[1]
 
-    Its head is nine letters, a version (8 bytes), a type (1 byte) and the count (8 bytes).
+
+def read_header(index: Path) -> Tuple[int, int]:
+    """The type of number (see ``NUMBERS``) and the sentences in one of fairseq's ``.idx`` files.
+
+    Its head is nine letters, a version (8 bytes), a type (1 byte) and the count (8 bytes). (The
+    plugin's reader, which checks all of it, would have fairseq and torch imported for this.)
     """
     with open(index, "rb") as stream:
-        head = stream.read(26)
-    return int(struct.unpack("<9sQBQ", head)[3])
+        _, _, kind, count = HEADER.unpack(stream.read(HEADER.size))
+    return kind, count
 
 
 def unknown(
     folder: Path, langs: Iterable[str], splits: Iterable[str]
 ) -> Dict[str, Tuple[int, int]]:
-    """For each side of each set, ``valid.de``: its unknown pieces, and all (ends not counted)."""
+    """For each side of each set, ``valid.de``: its unknown subwords, and all (ends not counted)."""
     import numpy
 
     source, target = langs
@@ -148,12 +155,11 @@ def unknown(
     for split in splits:
         for lang in (source, target):
             file = folder / f"{split}.{source}-{target}.{lang}"
-            with open(f"{file}.idx", "rb") as stream:
-                kind = struct.unpack("<9sQBQ", stream.read(26))[2]
+            kind, _ = read_header(Path(f"{file}.idx"))
             unknowns = others = 0
             with open(f"{file}.bin", "rb") as stream:
-                while len(pieces := numpy.fromfile(stream, NUMBERS[kind], 1 << 22)):
-                    unknowns += int((pieces == UNKNOWN).sum())
-                    others += int((pieces != END).sum())
+                while len(block := numpy.fromfile(stream, NUMBERS[kind], 1 << 22)):
+                    unknowns += int((block == UNKNOWN).sum())
+                    others += int((block != END).sum())
             found[f"{split}.{lang}"] = (unknowns, others)
     return found

@@ -23,7 +23,7 @@ MARK = "@@ "
 MOST_WORDS = 2_000_000
 #: what fairseq reads as its own symbols: an end, a start, nothing, unknown
 _FAIRSEQS = re.compile(r"(?<![^ ])(?:</s>|<s>|<pad>|<unk>)(?![^ ])")
-#: different words each process remembers the pieces of
+#: different words each process remembers the subwords of
 CACHED_WORDS = 300_000
 
 
@@ -48,8 +48,8 @@ def vocabulary(
     ``MOST_WORDS`` are left at the end: words that rare decide hardly any merge.
     """
     words: "Counter[str]" = Counter()
-    pieces: Iterator[Chunk] = (piece for source in sources for piece in chunks([source]))
-    for counted in in_order(word_counter, pieces, workers):
+    parts: Iterator[Chunk] = (part for source in sources for part in chunks([source]))
+    for counted in in_order(word_counter, parts, workers):
         words.update(counted)
         if len(words) > 2 * MOST_WORDS:
             words = most_frequent(words, MOST_WORDS)
@@ -100,14 +100,14 @@ def learn(
 
 
 def spelt_out(line: str) -> Tuple[str, int]:
-    """Pieces that fairseq would read as its own symbols in single letters, and how many."""
+    """Subwords that fairseq would read as its own symbols in single letters, and how many."""
     if "<" not in line:
         return line, 0
     return _FAIRSEQS.subn(lambda found: MARK.join(found[0]), line)
 
 
 def splitter(codes: Path) -> Callable[[str], str]:
-    """A function that splits the words of a line; pieces that go on end in ``@@``.
+    """A function that splits the words of a line; subwords that go on end in ``@@``.
 
     Words without an end are split in several steps, since BPE is quadratic in a word. What is to
     be binarised goes through ``spelt_out`` too.
@@ -131,28 +131,28 @@ def splitter(codes: Path) -> Callable[[str], str]:
     return split
 
 
-class Pieces:
-    """Work on chunks of tokens: their pieces, of the pairs within the limits."""
+class Subwords:
+    """Work on chunks of tokens: their subwords, of the pairs within the limits."""
 
     def __init__(self, name: str, codes: Path, limits: Optional[Limits]) -> None:
         self.name, self.limits = name, limits
         self.split = splitter(codes)
         self.spelt = 0
 
-    def pieces(self, side: int, line: str) -> str:
-        """The pieces of one side of a pair, none of which fairseq misreads."""
+    def subwords(self, side: int, line: str) -> str:
+        """The subwords of one side of a pair, none of which fairseq misreads."""
         line, count = spelt_out(self.split(line))
         self.spelt += count
         return line
 
     def __call__(self, chunk: Chunk) -> Outcome:
-        """The pieces of a chunk."""
+        """The subwords of a chunk."""
         self.spelt = 0
-        outcome = within(self.limits, chunk, self.name, self.pieces)
+        outcome = within(self.limits, chunk, self.name, self.subwords)
         outcome.report.spelt = self.spelt
         return outcome
 
 
 def undo(line: str) -> str:
-    """Join the pieces of words again, also where a piece that goes on is the last one."""
+    """Join the subwords of words again, also where a subword that goes on is the last one."""
     return (line + " ").replace(MARK, "").strip()

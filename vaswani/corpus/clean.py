@@ -60,7 +60,7 @@ class Report:
             shown.append((place, source[:EXAMPLE_LENGTH], target[:EXAMPLE_LENGTH]))
 
     def add(self, other: "Report") -> None:
-        """Take over the counts of a later piece of the same set."""
+        """Take over the counts of a later chunk of the same set."""
         self.seen += other.seen
         self.kept += other.kept
         self.held_out += other.held_out
@@ -73,15 +73,15 @@ class Report:
 
     def summary(self) -> str:
         """``4,500 pairs of 4,512; left out: 10 with an empty side, 2 not UTF-8``."""
-        said = f"{self.kept:,} pairs"
+        text = f"{self.kept:,} pairs"
         if self.kept != self.seen:
-            said += f" of {self.seen:,}"
+            text += f" of {self.seen:,}"
         if self.held_out:
-            said += f"; held out: {self.held_out:,}"
+            text += f"; held out: {self.held_out:,}"
         if self.dropped:
             most = sorted(self.dropped.items(), key=lambda item: -item[1])
             counts = [f"{count:,} {reason}" for reason, count in most]
-            said += f"; left out: {', '.join(counts)}"
+            text += f"; left out: {', '.join(counts)}"
         if self.spelt:
-            said += f"; spelt out: {self.spelt:,} words such as </s>, which are fairseq's own"
-        return said
+            text += f"; spelt out: {self.spelt:,} words such as </s>, which are fairseq's own"
+        return text

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
+from vaswani.bar import bar
 from vaswani.corpus import extract
 from vaswani.corpus.manifest import RECORD, Part, Source
 from vaswani.corpus.stage import space_for
@@ -82,8 +83,8 @@ def record(path: Path, sha256: str) -> None:
     """Note the SHA-256 of a file that was found to be right: it need not be read again."""
     stat = path.stat()
     known = read_record(path.parent)
-    said = {"sha256": sha256, "bytes": stat.st_size, "changed": stat.st_mtime_ns, "opened": True}
-    known[path.name] = said
+    message = {"sha256": sha256, "bytes": stat.st_size, "changed": stat.st_mtime_ns, "opened": True}
+    known[path.name] = message
     if os.access(path.parent, os.W_OK):
         with atomic_write(path.parent / RECORD) as stream:
             json.dump(known, stream, indent=1, sort_keys=True)
@@ -100,13 +101,13 @@ def expected_of(source: Source, folder: Path) -> Optional[str]:
 
 def differs(found: str, expected: str, source: Source, folder: Path) -> str:
     """What is said of another SHA-256, and what to do where it is only the recorded one."""
-    said = f"{found} instead of {expected}"
+    message = f"{found} instead of {expected}"
     if source.sha256 is None:
-        said += (
+        message += (
             f", which its first download had (if it is meant to have changed, remove "
             f"'{source.name}' from {folder / RECORD})"
         )
-    return said
+    return message
 
 
 def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> None:
@@ -128,8 +129,8 @@ def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]
     if expected is None:
         extract.check(part, path, langs)
     elif found != expected:
-        said = differs(found, expected, source, folder)
-        raise UserError(f"{path} has SHA-256 {said}: {advice}")
+        message = differs(found, expected, source, folder)
+        raise UserError(f"{path} has SHA-256 {message}: {advice}")
     record(path, found)
 
 
@@ -162,7 +163,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
         if problem is None:
             break
         forget(aside)
-        if not (resumed and again):  # a piece from an earlier day may be what is wrong: once anew
+        if not (resumed and again):  # part of an earlier day may be what is wrong: try once more
             raise Unavailable(problem)
     path = folder / source.name
     os.replace(aside, path)
@@ -193,11 +194,11 @@ def receive_all(source: Source, aside: Path) -> None:
             receive(source, aside)
             return
         except (requests.RequestException, ConnectionError, TimeoutError) as error:
-            said = str(error).rpartition(":")[2].strip(" '\")]") or type(error).__name__
+            message = str(error).rpartition(":")[2].strip(" '\")]") or type(error).__name__
             if attempt + 1 == TRIES:
-                raise Unavailable(said) from None
+                raise Unavailable(message) from None
             now = aside.stat().st_size if aside.is_file() else 0
-            print(f"{source.name}: {said}; going on at {now:,} bytes", file=sys.stderr)
+            print(f"{source.name}: {message}; going on at {now:,} bytes", file=sys.stderr)
 
 
 def receive(source: Source, aside: Path) -> None:
@@ -248,16 +249,14 @@ def receive(source: Source, aside: Path) -> None:
 
 def write(reply: Any, aside: Path, at: int, whole: Optional[int], name: str) -> None:
     """Append what a server sends, from byte ``at`` on, under a bar."""
-    from tqdm import tqdm
-
     with (
         open(aside, "r+b" if at else "wb") as stream,
-        tqdm(total=whole, initial=at, desc=name, unit="B", unit_scale=True, disable=None) as bar,
+        bar(total=whole, initial=at, desc=name, unit="B", unit_scale=True) as shown,
     ):
         stream.seek(at)
         for block in blocks(reply):
             stream.write(block)
-            bar.update(len(block))
+            shown.update(len(block))
         stream.truncate()
 
 

@@ -20,6 +20,7 @@ from typing import IO, Any, Callable, Dict, Iterator, Sequence, Set, Tuple
 
 from vaswani.corpus.manifest import Part
 from vaswani.errors import UserError
+from vaswani.test_sets import files_of
 
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 BROKEN = (
@@ -228,21 +229,10 @@ def from_sacrebleu(part: Part, langs: Tuple[str, str], out: Path) -> None:
     Raises:
         UserError: sacreBLEU has no such set, or could not get it.
     """
-    import sacrebleu
-
     if part.sacrebleu is None:
         raise UserError(f"sacreBLEU has no part '{part.name}': take it from the archives")
-    pair = "-".join(langs)
-    try:
-        sides = [
-            sacrebleu.get_source_file(part.sacrebleu, pair),
-            sacrebleu.get_reference_files(part.sacrebleu, pair)[0],
-        ]
-    except (Exception, SystemExit) as error:  # it exits where a download fails
-        raise UserError(
-            f"sacreBLEU could not give {part.sacrebleu} {pair} ({error}): run the same command "
-            "again, or take the test sets from the archives"
-        ) from None
+    instead = "run the same command again, or take the test sets from the archives"
+    sides = files_of(part.sacrebleu, "-".join(langs), instead)
     for lang, side in zip(langs, sides, strict=True):
         shutil.copyfile(side, out / f"{part.name}.{lang}")
 

@@ -57,12 +57,12 @@ def hashes(path: Path, left: Dict[str, int], sync: bool = False) -> Dict[str, st
     return {name: sha256_of(path / name, sync) for name in left}
 
 
-def unchanged(path: Path, said: Dict[str, Any]) -> bool:
+def unchanged(path: Path, marker: Dict[str, Any]) -> bool:
     """Whether a path holds exactly what its marker says; one of earlier versions has sizes only."""
-    left = said.get("left")
+    left = marker.get("left")
     if not left or listing(path) != left:
         return False
-    return "sha256" not in said or hashes(path, left) == said["sha256"]
+    return "sha256" not in marker or hashes(path, left) == marker["sha256"]
 
 
 def keep(path: Path) -> Path:

@@ -178,7 +178,7 @@ def in_order(make: Callable[[], Any], items: Iterable[Any], workers: int) -> Ite
 
 def transform(
     make: Callable[[], Callable[[Chunk], Outcome]],
-    pieces: Iterable[Chunk],
+    parts: Iterable[Chunk],
     targets: Sequence[Path],
     workers: int,
     progress: Callable[[int], Any],
@@ -192,7 +192,7 @@ def transform(
     outputs = [open(path, "ab") for path in targets]  # noqa: SIM115  (closed below)
     others = [open(path, "ab") for path in held_out]  # noqa: SIM115
     try:
-        for outcome in in_order(make, pieces, workers):
+        for outcome in in_order(make, parts, workers):
             for stream, side in zip(outputs, outcome.sides, strict=True):
                 stream.write(side)
             for stream, side in zip(others, outcome.held_out, strict=False):

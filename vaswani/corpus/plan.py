@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import List
 
-from vaswani.corpus.bar import clock
+from vaswani.bar import clock
 from vaswani.corpus.bpe import MOST_WORDS
 from vaswani.corpus.steps import Job
 
@@ -46,11 +46,11 @@ def download_line(job: Job) -> str:
     absent = [s for s in sources if not any((job.archives / one.name).is_file() for one in s)]
     known = sum(max(one.bytes or 0 for one in s) for s in absent)
     unknown = sum(all(one.bytes is None for one in s) for s in absent)
-    said = f"  download  {len(absent)} of {len(sources)} archives to {job.archives}"
+    line = f"  download  {len(absent)} of {len(sources)} archives to {job.archives}"
     if absent:
-        said += f", {known / GB:.1f} GB"
-        said += f" and {unknown} of unstated size" if unknown else ""
-    return said
+        line += f", {known / GB:.1f} GB"
+        line += f" and {unknown} of unstated size" if unknown else ""
+    return line
 
 
 def existing(folder: Path) -> Path:

@@ -57,12 +57,12 @@ class Recipe:
     split_hyphens: bool = False
     #: ’ becomes ' in the test set before it is tokenised
     straight_test_apostrophes: bool = False
-    #: limits of a training pair, in words or pieces of either side: see ``clean_after``
+    #: limits of a training pair, in words or subwords of either side: see ``clean_after``
     min_words: Optional[int] = None
     max_words: Optional[int] = None
     #: longest side by shortest side
     ratio: Optional[float] = None
-    #: where the limits hold: on words ("tok") or on BPE pieces ("bpe")
+    #: where the limits hold: on words ("tok") or on BPE subwords ("bpe")
     clean_after: str = "tok"
     #: size of the joint BPE (5.1)
     bpe: int = 10000

@@ -13,16 +13,16 @@ def write_recipe(job: Job) -> None:
     """Leave ``recipe.yaml``, which says how all the rest was made."""
     import yaml
 
-    said = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
+    content = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
     path = job.folder / RECIPE_FILE
     there = path.read_bytes() if path.is_file() else b""
-    if there == said.encode():
+    if there == content.encode():
         return
     if not stage.marker(path) and looks_written(there):
         stage.write_marker(path, {"left": {".": len(there)}})
     stage.forget(path)
-    lines = said.split("\n")[:-1]
-    stage.run_stage(path, stage.key_of(said), lambda aside: text.write_lines(aside, lines))
+    lines = content.split("\n")[:-1]
+    stage.run_stage(path, stage.key_of(content), lambda aside: text.write_lines(aside, lines))
 
 
 def looks_written(recipe: bytes) -> bool:

@@ -28,17 +28,17 @@ def key_of(options: Any) -> str:
 
 def marker(output: Path) -> Dict[str, Any]:
     """What the marker of an output says; empty if there is none, or it is none of ours."""
-    said = read_json(marker_of(output))
-    for part in (said, said.get("next", {})):
+    recorded = read_json(marker_of(output))
+    for part in (recorded, recorded.get("next", {})):
         if not isinstance(part, dict) or not isinstance(part.get("left", {}), dict):
             return {}
-    return said
+    return recorded
 
 
 def is_done(output: Path, key: str) -> bool:
     """Whether ``output`` is whole and was made under this key."""
-    said = marker(output)
-    return said.get("key") == key and holds(output, said.get("left"))
+    recorded = marker(output)
+    return recorded.get("key") == key and holds(output, recorded.get("left"))
 
 
 def marker_of(output: Path) -> Path:
@@ -46,18 +46,18 @@ def marker_of(output: Path) -> Path:
     return output.parent / STAGES / f"{output.name}.json"
 
 
-def write_marker(output: Path, said: Dict[str, Any]) -> None:
+def write_marker(output: Path, recorded: Dict[str, Any]) -> None:
     """Record what is known of an output."""
     with atomic_write(marker_of(output)) as stream:
-        json.dump(said, stream, indent=1)
+        json.dump(recorded, stream, indent=1)
 
 
 def forget(output: Path) -> None:
     """Let a stage be redone, whatever its key; that its output is ours stays known."""
     settle(output)
-    said = marker(output)
-    if said.get("key"):
-        write_marker(output, {**said, "key": None})
+    recorded = marker(output)
+    if recorded.get("key"):
+        write_marker(output, {**recorded, "key": None})
 
 
 def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
@@ -93,9 +93,9 @@ def replace(output: Path, made: Path, coming: Dict[str, Any]) -> None:
     The marker speaks of both while this goes on, so that a kill at any point leaves nothing that
     ``settle`` could not tell.
     """
-    said = marker(output)
-    ours = unchanged(output, said)
-    write_marker(output, {**said, "next": coming})
+    recorded = marker(output)
+    ours = unchanged(output, recorded)
+    write_marker(output, {**recorded, "next": coming})
     old = output.parent / STAGES / OLD / output.name
     if ours:
         old.parent.mkdir(exist_ok=True)
@@ -109,13 +109,13 @@ def replace(output: Path, made: Path, coming: Dict[str, Any]) -> None:
 
 def settle(output: Path) -> None:
     """Finish or undo a replacement that was killed in the midst."""
-    said = marker(output)
+    recorded = marker(output)
     old = output.parent / STAGES / OLD / output.name
-    if "next" in said:
+    if "next" in recorded:
         if os.path.lexists(old) and not os.path.lexists(output):
             old.rename(output)
-        coming = said.pop("next")
-        write_marker(output, coming if unchanged(output, coming) else said)
+        coming = recorded.pop("next")
+        write_marker(output, coming if unchanged(output, coming) else recorded)
     remove(old)
 
 

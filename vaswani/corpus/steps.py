@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from vaswani.bar import Bar
 from vaswani.corpus import binarise, bpe, extract, text
-from vaswani.corpus.bar import Bar
 from vaswani.corpus.clean import Report
 from vaswani.corpus.download import fetch
-from vaswani.corpus.like import Like
 from vaswani.corpus.manifest import Part
 from vaswani.corpus.parallel import Chunk, Outcome, chunks, transform
 from vaswani.corpus.recipe import Recipe
@@ -27,6 +26,15 @@ Pair = Tuple[Path, Path]
 #: of a set; with a larger part unknown, something is wrong with it
 MOSTLY_KNOWN = 0.1
 Maker = Callable[[], Callable[[Chunk], Outcome]]
+
+
+@dataclass(frozen=True)
+class Like:
+    """Codes and dictionary of other text, which are taken over, and their hashes."""
+
+    codes: Path
+    dictionary: Path
+    hashes: Tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
     if recipe.generate:
         if recipe.generate != "phrases":
             raise UserError(f"there is no generator '{recipe.generate}'; known: phrases")
-        from vaswani.corpus import phrases
+        from vaswani.demo import phrases
 
         phrases.write("-".join(recipe.langs), out)
         return {}
@@ -112,8 +120,8 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
                     before=report.seen,
                 )
                 targets = job.pair(out, split)
-                pieces = chunks(pair, limit)
-                report.add(transform(make, pieces, targets, job.workers, bar.update, held))
+                parts = chunks(pair, limit)
+                report.add(transform(make, parts, targets, job.workers, bar.update, held))
             counts[split] = asdict(report)
             if held:
                 counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
@@ -172,11 +180,11 @@ def make_codes(job: Job, out: Path) -> Any:
 
 
 def make_bpe(job: Job, out: Path) -> Any:
-    """The BPE applied, within the limits on pieces."""
+    """The BPE applied, within the limits on subwords."""
 
     def make(split: str) -> Maker:
         limits = job.recipe.limits(split, "bpe")
-        return partial(bpe.Pieces, split, job.folder / "codes", limits)
+        return partial(bpe.Subwords, split, job.folder / "codes", limits)
 
     return each_set(job, job.folder / "tok", out, "apply BPE", make)
 
@@ -202,7 +210,7 @@ def make_data_bin(job: Job, out: Path) -> Any:
             report[f"unknown in {name}"] = unknown
         if unknown > every * MOSTLY_KNOWN:
             print(
-                f"warning: {unknown:,} of the {every:,} pieces of {name} are unknown to the "
+                f"warning: {unknown:,} of the {every:,} subwords of {name} are unknown to the "
                 "dictionary, which is of the training text: is it the same language and alphabet?",
                 file=sys.stderr,
             )

@@ -3,9 +3,9 @@
 import sys
 from typing import Any, Tuple
 
-from vaswani.corpus.bar import peak_megabytes
 from vaswani.corpus.clean import Report
 from vaswani.corpus.steps import Job
+from vaswani.usage import peak_megabytes
 
 
 def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
@@ -15,9 +15,9 @@ def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
     """
     counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
     seen = sum(found.seen for found in counts.values())
-    said = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
-    said += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
-    print(f"{job.folder / name}: made ({said})", file=sys.stderr)
+    cost = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
+    cost += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
+    print(f"{job.folder / name}: made ({cost})", file=sys.stderr)
     for split, found in counts.items():
         expected = (job.recipe.expected or {}).get(f"{name}/{split}")
         beside = ""

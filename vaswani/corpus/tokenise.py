@@ -90,7 +90,7 @@ def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
             number = chunk.first + side.count(b"\n", 0, found.start())
             raise UserError(
                 f"{file}, line {number:,}: '{found[0].decode('utf-8')}' ends in '@@', BPE's mark "
-                "that a word goes on: join the pieces first (sed -E 's/@@( |$)//g')"
+                "that a word goes on: join the subwords first (sed -E 's/@@( |$)//g')"
             )
 
 

@@ -1,0 +1,83 @@
+"""Options as a dataclass: the parser made from one, and the command line that gives one."""
+
+import argparse
+from dataclasses import dataclass
+from typing import List, Optional
+
+import pytest
+
+from vaswani.options import argument, option, parse, words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    beam: Optional[int] = option(metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Shared):
+    """One option of each kind."""
+
+    config: str = argument("CONFIG")
+    overrides: List[str] = argument("key=value", default=[])
+    gpus: int = option(metavar="N", required=True)
+    memory: float = option(16.0, metavar="GB")
+    recipe: str = option("paper", choices=["paper", "t2t"])
+    start: Optional[str] = option(flag="--from")
+    dry_run: bool = option(False)
+    lowercase: Optional[bool] = option()
+    workers: int = option(factory=lambda: 4)
+
+
+CASES = [
+    ("base --gpus 2", Options(config="base", gpus=2)),
+    ("base a=1 b=2 --gpus 2", Options(config="base", overrides=["a=1", "b=2"], gpus=2)),
+    ("base --gpus 2 --memory 80", Options(config="base", gpus=2, memory=80.0)),
+    ("base --gpus 2 --memory 0.5", Options(config="base", gpus=2, memory=0.5)),
+    ("base --gpus 2 --recipe t2t", Options(config="base", gpus=2, recipe="t2t")),
+    ("v1.0 --gpus 2 --from 1.0", Options(config="v1.0", gpus=2, start="1.0")),
+    ("base --gpus 2 --from plan", Options(config="base", gpus=2, start="plan")),
+    ("base --gpus 2 --dry-run", Options(config="base", gpus=2, dry_run=True)),
+    ("base --gpus 2 --lowercase", Options(config="base", gpus=2, lowercase=True)),
+    ("base --gpus 2 --no-lowercase", Options(config="base", gpus=2, lowercase=False)),
+    ("base --gpus 2 --workers 3", Options(config="base", gpus=2, workers=3)),
+    ("base --gpus 2 --beam 5", Options(config="base", gpus=2, beam=5)),
+]
+
+
+@pytest.mark.parametrize(("line", "options"), CASES, ids=[line for line, _ in CASES])
+def test_a_command_line_and_its_options_are_the_same(line, options):
+    assert parse(argparse.ArgumentParser(), Options, line.split()) == options
+    assert sorted(words(options)) == sorted(line.split())
+    assert parse(argparse.ArgumentParser(), Options, words(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--gpus 2", "arguments are required: CONFIG"),
+        ("base", "arguments are required: --gpus"),
+        ("base --gpus two", "--gpus: invalid int value: 'two'"),
+        ("base --gpus 2 --recipe x", "invalid choice: 'x'"),
+        ("base --gpus 2 --start x", "unrecognized arguments: --start"),
+    ],
+)
+def test_what_a_command_line_cannot_say(line, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse(argparse.ArgumentParser(), Options, line.split())
+    assert stop.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_changes_may_stand_before_and_after_an_option():
+    found = parse(argparse.ArgumentParser(), Options, ["base", "a=1", "--gpus", "2", "b=2"])
+    assert found.overrides == ["a=1", "b=2"]
+
+
+def test_nothing_stands_for_a_required_argument_of_many():
+    @dataclass(frozen=True, kw_only=True)
+    class Files:
+        inputs: List[str] = argument("FILE")
+
+    assert parse(argparse.ArgumentParser(), Files, ["a", "b"]).inputs == ["a", "b"]
+    with pytest.raises(SystemExit):
+        parse(argparse.ArgumentParser(), Files, [])

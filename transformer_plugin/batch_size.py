@@ -1,0 +1,71 @@
+"""How many tokens an update sees, and what to change for the number that is wanted (section 5.1).
+
+fairseq's ``--max-tokens`` bounds sentences × the longer side, padding included, on one GPU; the
+paper counts real tokens, on all GPUs.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Tuple
+
+import numpy as np
+from fairseq.data import EpochBatchIterator
+
+TOLERANCE = 0.1
+"""How far an update may be off ``batch_tokens`` before training warns."""
+
+
+@dataclass(frozen=True)
+class Batching:
+    """One epoch: batches, sentences in them, and their real tokens (no pads, but the EOS)."""
+
+    batches: int
+    sentences: int
+    source_tokens: int
+    target_tokens: int
+
+    def updates(self, accumulated: int, gpus: int) -> int:
+        """Updates in the epoch; each takes ``accumulated`` batches on each GPU, the last fewer."""
+        return math.ceil(math.ceil(self.batches / gpus) / accumulated)
+
+    def tokens_per_update(self, accumulated: int, gpus: int) -> Tuple[float, float]:
+        """Mean real (source, target) tokens of an update."""
+        updates = self.updates(accumulated, gpus)
+        return self.source_tokens / updates, self.target_tokens / updates
+
+
+def measure(iterator: EpochBatchIterator, dataset: Any) -> Batching:
+    """Count what fairseq put into its batches, from the lengths in the index; no text is read."""
+    batches = iterator.frozen_batches
+    chosen = np.concatenate([np.asarray(batch) for batch in batches])
+    source, target = dataset.src_sizes[chosen].sum(), dataset.tgt_sizes[chosen].sum()
+    return Batching(len(batches), len(chosen), int(source), int(target))
+
+
+def rebatch(bounds: Dict[str, int], accumulated: int, ratio: float) -> Tuple[Dict[str, int], int]:
+    """Bounds on one batch, and how many to accumulate, for ``ratio`` times the tokens an update.
+
+    ``bounds`` are ``max_tokens``, ``batch_size`` or both. They grow by 5 % at most, since memory
+    may allow no more; ``max_tokens`` comes out as a multiple of 8.
+    """
+    freq = max(1, math.ceil(accumulated * ratio / 1.05))
+    steps = {"max_tokens": 8}
+    new = {}
+    for name, value in bounds.items():
+        step = steps.get(name, 1)
+        new[name] = max(step, round(value * accumulated * ratio / freq / step) * step)
+    return new, freq
+
+
+def batch_warning(
+    wanted: int, have: float, bounds: Dict[str, int], accumulated: int
+) -> Optional[str]:
+    """The sentence to warn with, or None: target tokens wanted in an update, and their mean."""
+    if not wanted or abs(have - wanted) <= TOLERANCE * wanted:
+        return None
+    new, freq = rebatch(bounds, accumulated, wanted / have)
+    changes = [f"dataset.{name}={value}" for name, value in new.items()]
+    return (
+        f"an update sees {have:,.0f} target tokens on average, not {wanted:,} (task.batch_tokens): "
+        f"give {' '.join(changes)} optimization.update_freq=[{freq}] for that on this hardware"
+    )

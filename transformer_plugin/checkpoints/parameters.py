@@ -1,0 +1,144 @@
+"""Whether parameters fit a model, or the configuration beside them, and are numbers at all."""
+
+import re
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+# A parameter that both sides have, by the end of its name → the option that sets its first
+# (0) or second (1) size; looked through in this order, since a width changes everything else.
+_SIZES: List[Tuple[str, int, str]] = [
+    ("tokens.weight", 1, "--encoder-embed-dim and --decoder-embed-dim"),
+    ("tokens.weight", 0, "the dictionary (its number of entries)"),
+    ("positions.weight", 0, "--max-source-positions or --max-target-positions"),
+    ("fc1.weight", 0, "--{side}-ffn-embed-dim"),
+    ("out_proj.weight", 1, "--head-value-dim"),
+    ("q_proj.weight", 0, "--head-key-dim"),
+    ("qkv_proj.weight", 0, "--head-key-dim"),
+]
+
+
+def _layers(state: Mapping[str, Any], side: str) -> int:
+    """How many layers a state has on one side ("encoder" or "decoder")."""
+    found = (re.match(rf"{side}\.layers\.(\d+)\.", name) for name in state)
+    return len({match.group(1) for match in found if match})
+
+
+def _differing_option(saved: Mapping[str, Any], model: Mapping[str, Any]) -> Optional[str]:
+    """The first option that explains a difference, with both its values; None if none does."""
+    for ending, axis, option in _SIZES:
+        for name in sorted(set(saved) & set(model)):
+            theirs, ours = saved[name].shape, model[name].shape
+            if name.endswith(ending) and len(theirs) > axis and theirs[axis] != ours[axis]:
+                label = option.format(side=name.partition(".")[0])
+                return f"{label}: {_both(theirs[axis], ours[axis])} ({name})"
+    for side in ("encoder", "decoder"):
+        layers = _layers(saved, side), _layers(model, side)
+        if all(layers) and layers[0] != layers[1]:
+            return f"--{side}-layers: {_both(*layers)}"
+        learned = [any(f"{side}." in n and "positions." in n for n in s) for s in (saved, model)]
+        if learned[0] != learned[1]:
+            return f"--{side}-learned-pos: {_both(*learned)}"
+    return None
+
+
+def _both(saved: object, model: object) -> str:
+    """Two values of one thing, as a message has them."""
+    return f"{saved} in the checkpoint, {model} in this model"
+
+
+def _untied(saved: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    """Whether matrices that the model shares (one place in memory) differ in the checkpoint."""
+    first: Dict[int, str] = {}
+    for name in sorted(set(saved) & set(model)):
+        other = first.setdefault(model[name].data_ptr(), name)
+        if other != name and not torch.equal(saved[other], saved[name]):
+            return True
+    return False
+
+
+def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, Any]) -> str:
+    """One sentence on why parameters do not fit a model, naming the option that differs.
+
+    Both map parameter names to tensors. Returns "" if they fit: every name and shape agrees, and
+    what the model shares is shared in the checkpoint.
+    """
+    other = "The checkpoint was trained with other options; "
+    kinds = [
+        {re.sub(r"\d+", "*", n) for n in s if ".layers." in n} for s in (saved_state, model_state)
+    ]
+    if kinds[0] != kinds[1]:
+        odd = sorted(kinds[0] - kinds[1]) or sorted(kinds[1] - kinds[0])
+        return (
+            f"The checkpoint is of another architecture ({odd[0]} is only on one side); "
+            "use the --arch that it was trained with."
+        )
+    option = _differing_option(saved_state, model_state)
+    if option:
+        return f"{other}{option}."
+    for name in sorted(set(saved_state) ^ set(model_state)):
+        return f"{other}{name} is only in {'it' if name in saved_state else 'this model'}."
+    for name in sorted(saved_state):
+        shapes = tuple(saved_state[name].shape), tuple(model_state[name].shape)
+        if shapes[0] != shapes[1]:
+            return f"{other}{name} is {_both(*shapes)}."
+    if _untied(saved_state, model_state):
+        return f"{other}--untie-embeddings: {_both(True, False)}."
+    return ""
+
+
+# An option → the axis of a parameter whose size it is; the parameter as ours and as fairseq's
+# transformer call it. Only learned positions are parameters.
+_DECLARED: List[Tuple[str, int, Tuple[str, str]]] = []
+for _side, _positions in ("encoder", "max_source_positions"), ("decoder", "max_target_positions"):
+    _tables = f"{_side}.embedding.tokens.weight", f"{_side}.embed_tokens.weight"
+    _inner = f"{_side}.layers.0.feed_forward.fc1.weight", f"{_side}.layers.0.fc1.weight"
+    _learned = f"{_side}.embedding.positions.weight", f"{_side}.embed_positions.weight"
+    _DECLARED.append((f"{_side}_embed_dim", 1, _tables))
+    _DECLARED.append((f"{_side}_ffn_embed_dim", 0, _inner))
+    _DECLARED.append((_positions, 0, _learned))
+MOST_POSITIONS = 1_000_000
+"""fairseq's transformer makes a table of all of them at once; recipes have 1,024."""
+
+
+def misdeclared(state: Mapping[str, Any]) -> str:
+    """How a checkpoint's configuration contradicts its parameters; "" if it does not.
+
+    A model is built as the configuration says, before the parameters are looked at. Of other models
+    than ours, only what cannot be a matter of their ways to count.
+    """
+    cfg = state["cfg"].get("model") if isinstance(state.get("cfg"), dict) else state.get("args")
+    options = cfg if isinstance(cfg, dict) else vars(cfg) if hasattr(cfg, "__dict__") else {}
+    model = state["model"]
+    ours = str(options.get("_name", options.get("arch"))).startswith("vaswani_transformer")
+    sizes = [(f"{side}_layers", _layers(model, side), side) for side in ("encoder", "decoder")]
+    for name, axis, parameters in _DECLARED:
+        for parameter in parameters:
+            shape = getattr(model.get(parameter), "shape", ())
+            if len(shape) > axis:
+                sizes.append((name, shape[axis], parameter))
+    for name, actual, where in sizes:
+        declared = options.get(name)
+        if type(declared) is not int or not actual:
+            continue
+        if declared != actual if ours else declared > 10 * actual + 100:
+            return (
+                f"its configuration says {name} {declared:,}, its parameters {actual:,} ({where})"
+            )
+    for name in ("max_source_positions", "max_target_positions"):
+        if not ours and type(options.get(name)) is int and options[name] > MOST_POSITIONS:
+            return f"its configuration says {name} {options[name]:,}"
+    return ""
+
+
+def not_finite(model: Mapping[str, Any]) -> str:
+    """The first parameter (a weight or bias) with a NaN or an infinity in it; "" if there is none.
+
+    What else a state holds may be infinite: masks are.
+    """
+    for name, tensor in model.items():
+        is_parameter = isinstance(tensor, Tensor) and name.endswith(("weight", "bias"))
+        if is_parameter and tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            return name
+    return ""

@@ -1,0 +1,142 @@
+"""Matrix products by the library that is quicker on this processor: equal to torch.nn.Linear.
+
+On some CPUs oneDNN, which is in torch too, multiplies float32 matrices faster than the library that
+torch takes for them (processor.py). Elsewhere, and for every other type, a product is torch's own.
+"""
+
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .processor import choices_for
+
+MIN_MULTIPLICATIONS = 2**21
+"""Of a product that oneDNN computes: in a smaller one its start takes longer than the work."""
+
+
+def can_pack(weight: Tensor) -> bool:
+    """Whether oneDNN multiplies by this weight, in an order of its own."""
+    if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
+        return False
+    if weight.is_inference():  # torch does not count what is written into it
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32 and choices_for("cpu").fp32_by_onednn
+
+
+def in_autocast() -> bool:
+    """Whether autocast decides the types of products on the CPU."""
+    try:
+        return torch.is_autocast_enabled("cpu")
+    except TypeError:  # torch before 2.4
+        return torch.is_autocast_cpu_enabled()
+
+
+def by_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether ``linear`` gives this product to oneDNN."""
+    return (
+        x.dtype == weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.numel() * weight.size(0) >= MIN_MULTIPLICATIONS
+        and choices_for("cpu").fp32_by_onednn
+        and not in_autocast()
+    )
+
+
+def onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """x · weightᵀ + bias: [..., I] and [O, I] → [..., O]; no gradient of its own."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+class OneDNNLinear(torch.autograd.Function):
+    """y = x Wᵀ + b and its gradients, all three products by oneDNN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        """[..., I], [O, I] and [O] → [..., O]."""
+        ctx.save_for_backward(x, weight)
+        return onednn(x, weight, bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        """dx = g W, dW = gᵀ x, db = Σ g."""
+        x, weight = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.size(-1))  # [N, O]
+        grad_x = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_x = onednn(rows, weight.t()).view(x.shape)
+        if ctx.needs_input_grad[1]:
+            grad_weight = onednn(rows.t(), x.reshape(-1, x.size(-1)).t())
+        if ctx.needs_input_grad[2]:
+            grad_bias = rows.sum(0)
+        return grad_x, grad_weight, grad_bias
+
+
+def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """x · weightᵀ + bias, as ``torch.nn.functional.linear``.
+
+    Args:
+        x: [..., I]
+        weight: [O, I]
+        bias: [O]
+
+    Returns:
+        [..., O].
+    """
+    if not by_onednn(x, weight):
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled():
+        return OneDNNLinear.apply(x, weight, bias)
+    return onednn(x, weight, bias)
+
+
+class Linear(nn.Linear):
+    """``torch.nn.Linear`` with the quicker library's product.
+
+    Attributes:
+        readable: compute as ``torch.nn.Linear`` does
+        packed: see :meth:`pack`
+    """
+
+    readable = False
+    packed: Optional[Tensor] = None
+    packed_version = 0  # of the weight, which counts what is written into it
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., I] → [..., O]."""
+        if self.readable:
+            return super().forward(x)
+        current = self.packed is not None and self.packed_version == self.weight._version
+        if current and x.numel() and x.device.type == "cpu" and not torch.is_grad_enabled():
+            return onednn(x.to(self.weight.dtype), self.packed, self.bias)
+        return linear(x, self.weight, self.bias)
+
+    def to_bf16(self) -> None:
+        """For inference only: the weights in bf16, as autocast would make them anew each batch."""
+        self.requires_grad_(False)
+        for name, parameter in list(self.named_parameters()):
+            setattr(self, name, nn.Parameter(parameter.to(torch.bfloat16), requires_grad=False))
+
+    def pack(self) -> None:
+        """For inference only: keep the weights also in the order in which oneDNN reads them.
+
+        Otherwise it puts them in order for each product, which for the few rows of a step of beam
+        search takes longer than the product. Nothing is done where another library multiplies.
+        They are forgotten when the weights change.
+        """
+        if not self.readable and can_pack(self.weight):
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
+            self.packed_version = self.weight._version
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "Linear":
+        """What ``to``, ``half``, ``cuda`` and the like do."""
+        self.packed = None
+        return super()._apply(*args, **kwargs)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """What is copied: packed weights cannot be."""
+        return {**self.__dict__, "packed": None}

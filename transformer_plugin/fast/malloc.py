@@ -1,0 +1,31 @@
+"""Freed memory stays with the process, which no result shows: equal to the allocator as it is.
+
+The system then need not clear its pages anew.
+"""
+
+import ctypes
+import os
+import platform
+from functools import lru_cache
+
+import torch
+
+# numbers of glibc's mallopt (malloc.h)
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+
+
+@lru_cache(maxsize=None)
+def keep_freed_memory() -> bool:
+    """Tell glibc not to give large freed blocks back to the system; returns whether it will.
+
+    By default each tensor above 32 MB is mapped and unmapped every time, and the system clears its
+    pages anew. Nothing is done where a GPU computes, outside glibc, or where the user has set
+    MALLOC_… variables of his own.
+    """
+    tuned = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
+    if torch.cuda.is_available() or tuned or platform.libc_ver()[0] != "glibc":
+        return False
+    settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 2**27}
+    mallopt = ctypes.CDLL(None).mallopt
+    answers = [mallopt(number, value) for number, value in settings.items()]
+    return all(answers)

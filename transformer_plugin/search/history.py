@@ -1,0 +1,115 @@
+"""What each step of beam search chose, and how all hypotheses are read off that at once.
+
+A hypothesis is never written down while it grows: each step keeps which candidates it looked at and
+which row each continues, its parent. Following the parents from an end back to the first step gives
+the tokens.
+
+Shape letters: N sentences still searched, k beam, C = 2k candidates, R = N·k rows, n finished
+hypotheses of all sentences, T steps.
+"""
+
+from typing import Callable, Dict, List, NamedTuple, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Hypotheses(NamedTuple):
+    """All results of a batch, n of them, sorted by sentence and score."""
+
+    sentences: List[int]
+    tokens: Tuple[Tensor, ...]  # n times [length]
+    token_scores: Tuple[Tensor, ...]  # n times [length], log-probabilities
+    scores: Tensor  # [n]
+
+
+class History:
+    """What each step looked at and chose; hypotheses are read off it, backwards, at the end."""
+
+    def __init__(self) -> None:
+        self.steps: List[Dict[str, Tensor]] = []
+
+    def add(self, **step: Tensor) -> None:
+        """Keep a step's tensors where they are.
+
+        ``sentences`` [N], of the batch; of the candidates [N, C] ``scores``, ``tokens``,
+        ``parents`` (the row of the step before that they continue) and ``finished``; ``chosen``
+        [R], the candidates that go on, as positions in the N·C.
+        """
+        self.steps.append(step)
+
+    def on_host(self) -> List[Dict[str, np.ndarray]]:
+        """The same as arrays: one transfer for all, not one for each."""
+        tensors = [tensor for step in self.steps for tensor in step.values()]
+        if tensors[0].is_cpu:
+            arrays = iter([tensor.numpy() for tensor in tensors])
+        else:  # float64 holds every number, token and truth value here exactly
+            together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
+            parts = together.split([tensor.numel() for tensor in tensors])
+            types = {torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
+            arrays = iter(
+                part.view(tensor.shape).numpy().astype(types.get(tensor.dtype, np.float64))
+                for part, tensor in zip(parts, tensors)  # noqa: B905
+            )
+        return [{name: next(arrays) for name in step} for step in self.steps]
+
+    def hypotheses(self, penalty: Callable[[np.ndarray], np.ndarray], beam: int) -> Hypotheses:
+        """The ``beam`` best results of each sentence, or as many as there are."""
+        steps = self.on_host()
+        last, ends = finished_in(steps)
+        tokens, sums = backtrace(steps, last, ends)  # [n, T] both
+        scores = ends["scores"] / penalty(last + 1.0).astype(sums.dtype)
+        order = np.lexsort((-scores, ends["sentences"]))
+        sentences = ends["sentences"][order]
+        # the place of each among those of its sentence, which begin where the sentence is first
+        rank = np.arange(len(order)) - np.searchsorted(sentences, sentences)
+        order, sentences = order[rank < beam], sentences[rank < beam]
+        lengths = (last[order] + 1).tolist()
+        inside = np.arange(len(steps)) <= last[order, None]  # [n, T]
+        # sums run over the tokens so far: a token's own score is the difference to the one before
+        token_scores = np.diff(sums[order], axis=1, prepend=sums.dtype.type(0))
+        return Hypotheses(
+            sentences.tolist(),
+            torch.from_numpy(tokens[order][inside]).split(lengths),
+            torch.from_numpy(token_scores[inside]).split(lengths),
+            torch.from_numpy(scores[order]),
+        )
+
+
+def finished_in(steps: List[Dict[str, np.ndarray]]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+    """All n finished hypotheses: the number of the step each ended in [n], and its last candidate.
+
+    That is its ``sentences``, ``scores``, ``tokens`` (the last one) and ``parents``, each [n].
+    """
+    places = [np.nonzero(step["finished"]) for step in steps]
+    last: np.ndarray = np.repeat(np.arange(len(steps)), [len(place[0]) for place in places])
+    ends = {
+        name: np.concatenate([step[name][place] for step, place in zip(steps, places)])  # noqa: B905
+        for name in ("scores", "tokens", "parents")
+    }
+    of_sentences = [step["sentences"][place[0]] for step, place in zip(steps, places)]  # noqa: B905
+    return last, {**ends, "sentences": np.concatenate(of_sentences)}
+
+
+def backtrace(
+    steps: List[Dict[str, np.ndarray]], last: np.ndarray, ends: Dict[str, np.ndarray]
+) -> Tuple[np.ndarray, np.ndarray]:
+    """From the ends back to the beginnings, all hypotheses at once.
+
+    Returns:
+        Tokens and sums of log-probabilities [n, T]; what lies after a hypothesis' end is 0.
+    """
+    tokens: np.ndarray = np.zeros((len(last), len(steps)), dtype=np.int64)
+    sums = np.zeros((len(last), len(steps)), dtype=ends["scores"].dtype)
+    every = np.arange(len(last))
+    tokens[every, last], sums[every, last] = ends["tokens"], ends["scores"]
+    row = ends["parents"].copy()  # [n], where each was in the step before the one last looked at
+    for number in reversed(range(len(steps) - 1)):
+        # those that end later; the others have not begun their way back
+        step, longer = steps[number], np.nonzero(last > number)[0]
+        candidate = step["chosen"][row[longer]]  # a row is a chosen candidate of its step
+        tokens[longer, number] = step["tokens"].ravel()[candidate]
+        sums[longer, number] = step["scores"].ravel()[candidate]
+        row[longer] = step["parents"].ravel()[candidate]
+    return tokens, sums

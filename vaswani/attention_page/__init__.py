@@ -1,0 +1,1 @@
+"""Where every head looks: the weights, the page, the pictures."""

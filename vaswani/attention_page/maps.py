@@ -1,0 +1,275 @@
+"""Where every head of a model looks: for one sentence and one translation (sections 3.2.2, 3.2.3).
+
+The decoder reads the translation as in training (teacher forcing), so that one pass gives the
+weights of all positions. Row t of the decoder is the step that produces word t; it has read the
+words before it, the first of which is the start symbol.
+
+Shape letters: N layers, H heads, S source, T target; the ends of sentences are included.
+"""
+
+import unicodedata
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from vaswani.corpus.bpe import undo
+from vaswani.corpus.tokenise import unescape
+from vaswani.decoding.hypotheses import words_of
+from vaswani.errors import UserError
+from vaswani.packed.text_recipe import SourceText
+
+START, END = "(start)", "(end)"
+
+
+class Kind(NamedTuple):
+    """One of the three places where the model has attention."""
+
+    title: str
+    #: which side looks, and at which: "source", "target" (what is produced), "read" (what was)
+    rows: str
+    columns: str
+
+
+KINDS = {
+    "encoder": Kind("encoder self-attention", "source", "source"),
+    "decoder": Kind("decoder self-attention", "target", "read"),
+    "cross": Kind("cross-attention", "target", "source"),
+}
+
+
+class Unit(NamedTuple):
+    """A word or subword: its label, the numbers of its subwords, whether it is unknown."""
+
+    text: str
+    first: int
+    last: int
+    unknown: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """A sentence that looks or is looked at."""
+
+    lang: str
+    #: by the name of the view: its words, its subwords
+    words: List[Unit]
+    subwords: List[Unit]
+
+    @property
+    def direction(self) -> str:
+        """Of the script: that of the first letter that has one."""
+        text = "".join(unit.text for unit in self.words if unit.text not in (START, END))
+        kinds = (unicodedata.bidirectional(letter) for letter in text)
+        first = next((kind for kind in kinds if kind in ("L", "R", "AL")), "L")
+        return "ltr" if first == "L" else "rtl"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention of a model over a sentence and its translation."""
+
+    source: str
+    target: str
+    #: whether the model translated itself
+    translated: bool
+    #: "source", "target" and "read", as in ``KINDS``
+    sides: Dict[str, Side]
+    #: by the kind, numpy [N, H, rows, columns] over subwords; each row sums to 1
+    weights: Dict[str, Any]
+
+    @property
+    def unknown(self) -> List[str]:
+        """The given words that the model does not know, or not all of."""
+        units = self.sides["source"].words
+        if not self.translated:
+            units = units + self.sides["target"].words
+        return list(dict.fromkeys(unit.text for unit in units if unit.unknown))
+
+
+def attend(translator: Any, source: str, target: Optional[str], most: int) -> Attention:
+    """The attention of a model over a sentence and its translation.
+
+    Args:
+        translator: a :class:`vaswani.decoding.translator.Translator`
+        source: raw text
+        target: raw text; None: the model's own translation
+        most: weights, of all heads together
+
+    Raises:
+        UserError: a sentence that is empty, several, too long, or has control characters; more
+            weights than ``most``.
+    """
+    read = subwords_of(translator, source, "source")
+    known, ours = translator.task.source_dictionary, translator.task.target_dictionary
+    tokens = numbers(known, read)
+    if target is None:
+        answer = best(translator, source)
+        target_subwords = [ours[number] for number in answer.tolist()[:-1]]
+        text = translator.to_text(undo(" ".join(target_subwords)))
+    else:
+        target_subwords, text = subwords_of(translator, target, "target"), target
+        answer = numbers(ours, target_subwords)
+    check_number(translator.model, len(tokens), len(answer), most)
+    source_lang, target_lang = translator.folder.langs
+    sides = {
+        "source": side(source_lang, read, known),
+        "target": side(target_lang, target_subwords, ours),
+        "read": side(target_lang, target_subwords, ours, starts=True),
+    }
+    weights = head_weights(translator.model, tokens, answer)
+    return Attention(source.strip(), text.strip(), target is None, sides, weights)
+
+
+def check_sentence(text: str, name: str) -> None:
+    """Raises UserError for what is not one sentence of text."""
+    if not text.strip():
+        raise UserError(f"the {name} is empty: give a sentence")
+    lines = text.strip().splitlines()
+    if len(lines) > 1:
+        raise UserError(f"the {name} has {len(lines):,} lines: give one sentence")
+    for place, letter in enumerate(text.strip(), 1):
+        kind = unicodedata.category(letter)
+        if kind == "Cs":
+            raise UserError(f"the {name} is not UTF-8 (character {place}): convert it")
+        if kind == "Cc" and letter != "\t":
+            raise UserError(
+                f"the {name} has a control character (U+{ord(letter):04X}, character {place}): "
+                "remove it"
+            )
+
+
+def subwords_of(translator: Any, text: str, name: str) -> List[str]:
+    """The subwords of the source, or of the target.
+
+    Raises:
+        UserError: it is empty, several sentences, no text, or too long for the model.
+    """
+    check_sentence(text, name)
+    reader = translator.source_text
+    limit = translator.task.cfg.max_source_positions
+    if name == "target":
+        recipe = replace(reader.recipe, source_lang=reader.recipe.target_lang)
+        codes = translator.folder.path / "bpecodes" if recipe.bpe else None
+        reader = SourceText(recipe, codes)
+        limit = translator.task.cfg.max_target_positions
+    subwords: List[str] = reader.subwords(reader.tokens(text)).split()
+    if not subwords:
+        raise UserError(f"the {name} has no words: give a sentence")
+    if len(subwords) + 1 > limit:
+        raise UserError(
+            f"the {name} has {len(subwords) + 1:,} subwords with its end, but this model takes "
+            f"{limit:,}: give a shorter sentence"
+        )
+    return subwords
+
+
+def numbers(dictionary: Any, subwords: Sequence[str]) -> Any:
+    """The subwords and the end of sentence by their numbers, int64."""
+    line = " ".join(subwords)
+    return dictionary.encode_line(line, add_if_not_exist=False, append_eos=True).long()
+
+
+def best(translator: Any, source: str) -> Any:
+    """The numbers of the model's own translation, its end included."""
+    search = translator.searcher(translator.options.changed(nbest=1, sampling=False))
+    found = search(translator.sample([translator.read(source)], [0]))
+    return found[0][0]["tokens"].cpu().long()
+
+
+def side(lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = False) -> Side:
+    """The words and subwords of a sentence.
+
+    Args:
+        lang: its language
+        subwords: without the end of sentence
+        dictionary: of its language
+        starts: it begins with the start symbol, and its end is not read
+    """
+    skip = 1 if starts else 0
+    unknown = [dictionary.index(subword) == dictionary.unk() for subword in subwords]
+    units = [
+        Unit(unescape(subword), n + skip, n + skip, bad)
+        for n, (subword, bad) in enumerate(zip(subwords, unknown, strict=True))
+    ]
+    words = []
+    for text, first, last in words_of(subwords):
+        bad = any(unknown[first : last + 1])
+        words.append(Unit(unescape(text), first + skip, last + skip, bad))
+    if starts:
+        start = Unit(START, 0, 0)
+        return Side(lang, [start, *words], [start, *units])
+    end = Unit(END, len(subwords), len(subwords))
+    return Side(lang, [*words, end], [*units, end])
+
+
+def check_number(model: Any, source: int, target: int, most: int) -> None:
+    """Raises UserError where there are more weights than can be shown."""
+    encoder = sum(layer.self_attention.num_heads for layer in model.encoder.layers)
+    decoder = sum(layer.self_attention.num_heads for layer in model.decoder.layers)
+    count = encoder * source**2 + decoder * (target**2 + target * source)
+    if count > most:
+        raise UserError(
+            f"a source of {source:,} subwords and a target of {target:,} have {count:,} weights, "
+            f"but {most:,} are the most that a page can show: give a shorter sentence"
+        )
+
+
+def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
+    """The weights of every head.
+
+    Args:
+        model: ours, in evaluation mode
+        source: numbers of the source's subwords and its end, int64 [S]
+        target: the same of the target [T]
+
+    Returns:
+        numpy float32 by the kind: ``encoder`` [N, H, S, S], ``decoder`` [N, H, T, T], ``cross``
+        [N, H, T, S].
+    """
+    import torch
+
+    device = next(model.parameters()).device
+    source, target = source[None].to(device), target[None].to(device)
+    previous = torch.cat([target[:, -1:], target[:, :-1]], dim=1)  # fairseq starts with the end
+    lengths = torch.tensor([source.size(1)], device=device)
+    with torch.no_grad():
+        encoded = model.encoder(source, src_lengths=lengths, need_head_weights=True)
+        _, extra = model.decoder(previous, encoder_out=encoded, need_head_weights=True)
+    found = {
+        "encoder": encoded["encoder_attention"],
+        "decoder": extra["decoder_attention"],
+        "cross": extra["cross_attention"],
+    }
+    return {
+        kind: torch.stack([layer[0].float().cpu() for layer in layers]).numpy()
+        for kind, layers in found.items()
+    }
+
+
+def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
+    """Weights between words, of those between subwords.
+
+    What a word looks at is the mean over its subwords; how much a word is looked at is the sum over
+    its subwords. So each row goes on summing to 1.
+
+    Args:
+        weights: numpy [..., rows, columns] over subwords
+        rows, columns: the words
+    """
+    import numpy
+
+    summed = numpy.stack([weights[..., u.first : u.last + 1].sum(-1) for u in columns], axis=-1)
+    means = [summed[..., unit.first : unit.last + 1, :].mean(-2) for unit in rows]
+    return numpy.stack(means, axis=-2)
+
+
+def view(attention: Attention, kind: str, by: str) -> Tuple[Any, List[str], List[str]]:
+    """The weights of a kind as they are shown, and the labels of rows and columns.
+
+    Args:
+        attention: what was found
+        kind: of ``KINDS``
+        by: "words" or "subwords"
+    """
+    rows, columns = (getattr(attention.sides[name], by) for name in KINDS[kind][1:])
+    shown = between(attention.weights[kind], rows, columns)
+    return shown, [unit.text for unit in rows], [unit.text for unit in columns]

@@ -1,0 +1,85 @@
+"""The attention of a model as one page of HTML that needs nothing beside itself.
+
+The template is ``page.html``, its style and program lie beside it; the page holds the
+weights as bytes: 255 √w, rounded, in base64. The root keeps small weights apart, and no weight is
+off by more than 0.004.
+"""
+
+import base64
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, List
+
+from vaswani.attention_page.maps import KINDS, Attention, Side, Unit
+
+#: weights of a page, each of which takes 4/3 bytes: 32 MB
+MOST_WEIGHTS = 24_000_000
+VIEWS = ("words", "subwords")
+
+
+def page(attention: Attention, by: str) -> str:
+    """The page.
+
+    Args:
+        attention: what it shows
+        by: what it shows first, "words" or "subwords"
+    """
+    source, target = attention.sides["source"], attention.sides["target"]
+    parts = {
+        "style": beside("css"),
+        "program": beside("js"),
+        "data": as_json(data_of(attention, by)),
+        "title": html.escape(f"Attention: {attention.source}"),
+        "source": html.escape(attention.source),
+        "target": html.escape(attention.target),
+        "source_lang": html.escape(source.lang),
+        "target_lang": html.escape(target.lang),
+        "whose": "the model’s own translation" if attention.translated else "as given",
+    }
+    return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], beside("html"))
+
+
+def beside(end: str) -> str:
+    """A part of the page: the file of this module's name that ends so."""
+    return Path(__file__).with_suffix(f".{end}").read_text(encoding="utf-8")
+
+
+def as_json(table: Dict[str, Any]) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def data_of(attention: Attention, by: str) -> Dict[str, Any]:
+    """What the page's program reads."""
+    kinds = []
+    for name, weights in attention.weights.items():
+        kind = KINDS[name]
+        kinds.append(
+            {
+                "name": name,
+                "title": kind.title,
+                "rows": kind.rows,
+                "columns": kind.columns,
+                "layers": weights.shape[0],
+                "heads": weights.shape[1],
+                "weights": packed(weights),
+            }
+        )
+    sides = {name: table_of(side) for name, side in attention.sides.items()}
+    return {"by": by, "sides": sides, "kinds": kinds}
+
+
+def table_of(side: Side) -> Dict[str, Any]:
+    """A side as the page's program reads it."""
+    units: Dict[str, List[Unit]] = {view: getattr(side, view) for view in VIEWS}
+    return {"lang": side.lang, "dir": side.direction, **units}
+
+
+def packed(weights: Any) -> str:
+    """Weights as bytes in base64."""
+    import numpy
+
+    roots = numpy.rint(255 * numpy.sqrt(weights)).astype(numpy.uint8)
+    return base64.b64encode(roots.tobytes()).decode("ascii")

@@ -1,0 +1,114 @@
+"""Attention as pictures (sections 3.2.2 and 3.2.3, as in figures 3 to 5)."""
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from vaswani.attention_page.maps import END, Attention, head_weights, numbers, view
+from vaswani.errors import UserError
+
+#: inches: of a word, of a map's least width, of a picture's greatest width
+WORD, LEAST, WIDEST = 0.16, 3.2, 36.0
+#: dots an inch, and dots of a picture: one of long sentences has fewer an inch
+DPI, MOST_DOTS = 110, 40e6
+
+
+def cross_attention(checkpoint: Path, config: Any, source: str, target: str) -> Tuple[Any, Any]:
+    """The last decoder layer's cross-attention while it reads a translation (teacher forcing).
+
+    Args:
+        checkpoint: a model of this plugin
+        config: fairseq's configuration for decoding (``vaswani.generate.generation_config``)
+        source, target: subwords joined by spaces
+
+    Returns:
+        weights [heads, target subwords + end, source subwords + end]; the subwords (target, source)
+
+    Raises:
+        UserError: the model does not return its heads' weights.
+    """
+    from fairseq import checkpoint_utils, tasks
+
+    from transformer_plugin.model import VaswaniTransformerModel
+
+    task = tasks.setup_task(config.task)
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], task=task)
+    if not isinstance(model, VaswaniTransformerModel):
+        raise UserError(f"{checkpoint} is no model of this plugin: its attention cannot be drawn")
+    model.eval()
+    tokens = numbers(task.source_dictionary, source.split())
+    answer = numbers(task.target_dictionary, target.split())
+    weights = head_weights(model, tokens, answer)["cross"][-1]
+    return weights, (target.split() + [END], source.split() + [END])
+
+
+def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> List[str]:
+    """Draw every head of every layer, a PNG a layer.
+
+    Args:
+        folder: where to
+        attention: what was found
+        by: "words" or "subwords"
+        progress: goes through a list, and shows how far it is
+
+    Returns:
+        what the pictures are called, as ``cross_layer_2.png``
+    """
+    from vaswani.attention_page.maps import KINDS
+
+    names = []
+    layers = [(kind, n) for kind, found in attention.weights.items() for n in range(len(found))]
+    for kind, number in progress(layers):
+        maps, rows, columns = view(attention, kind, by)
+        title = f"{KINDS[kind].title}, layer {number + 1}"
+        names.append(f"{kind}_layer_{number + 1}.png")
+        draw(folder / names[-1], maps[number], (rows, columns), title)
+    return names
+
+
+def draw(
+    path: Path,
+    weights: Any,
+    subwords: Tuple[List[str], List[str]],
+    title: str = "Cross-attention of the last decoder layer",
+) -> None:
+    """Draw the mean over heads, and each head, into a PNG.
+
+    Args:
+        weights: [heads, rows, columns], each row a distribution over the columns
+        subwords: the labels (of rows, of columns)
+        title: what this is
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    from vaswani.files import atomic_write
+
+    maps = [weights.mean(axis=0), *weights]
+    names = ["mean of heads", *(f"head {number}" for number in range(1, len(maps)))]
+    width = max(LEAST, WORD * len(subwords[1]) + 1)
+    across = max(1, min(len(maps), int(WIDEST / width)))
+    down = math.ceil(len(maps) / across)
+    size = width * across, (0.16 * len(subwords[0]) + 1.5) * down + 0.5
+    figure, grid = pyplot.subplots(
+        down, across, figsize=size, sharey=True, squeeze=False, layout="constrained"
+    )
+    axes = grid.flat
+    words: Dict[str, Any] = {"fontsize": 7, "parse_math": False}  # "$" is a word
+    for axis, one, name in zip(axes, maps, names, strict=False):
+        axis.imshow(one, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
+        axis.set_title(name, fontsize=9)
+        axis.set_xticks(range(len(subwords[1])), subwords[1], rotation=90, **words)
+    for axis in axes[len(maps) :]:
+        axis.set_visible(False)
+    for axis in grid[:, 0]:
+        axis.set_yticks(range(len(subwords[0])), subwords[0], **words)
+    figure.suptitle(f"{title} (rows look at columns)")
+    dpi = min(DPI, math.sqrt(MOST_DOTS / (size[0] * size[1])))
+    with atomic_write(path, "wb") as stream, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the page has them
+        figure.savefig(stream, format="png", dpi=dpi)
+    pyplot.close(figure)

@@ -1,0 +1,1 @@
+"""An experiment's configuration: read strictly, checked, and made fairseq's."""

@@ -1,0 +1,244 @@
+"""From an experiment's YAML to the complete configuration that fairseq trains with.
+
+The same steps as ``fairseq-hydra-train`` takes (defaults of every section, then of the model,
+task, criterion, optimizer and schedule named), but unknown names and keys are refused with the
+nearest known one, where hydra prints a stack trace or, for some models, nothing.
+"""
+
+import argparse
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any, Dict, Optional, Sequence
+
+from vaswani.configuration.check_config import check_config
+from vaswani.configuration.check_types import check_types
+from vaswani.configuration.strict_yaml import parse
+from vaswani.environment import plugin_dir
+from vaswani.errors import UserError
+from vaswani.experiment import nearest, read_yaml
+
+#: sections whose keys depend on the component that ``_name`` chooses
+COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
+
+
+def load_plugin() -> None:
+    """Import the plugin, and with it fairseq and torch, and keep fairseq's chatter away."""
+    import transformer_plugin  # noqa: F401  (everything registers itself)
+    from transformer_plugin import compat
+
+    compat.quiet()
+    logging.getLogger().setLevel(logging.WARNING)  # some library sets it lower at import
+    fairseq_logs(logging.WARNING)
+
+
+def fairseq_logs(level: int) -> None:
+    """How much fairseq says."""
+    for name in ("fairseq", "fairseq_cli"):
+        logging.getLogger(name).setLevel(level)
+
+
+def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
+    """The complete configuration of an experiment, interpolations resolved.
+
+    ``overrides`` are ``section.key=value``, as on fairseq-hydra-train's command line.
+
+    Raises:
+        UserError: an unknown section, component or key, or a value of the wrong type.
+    """
+    table = read_yaml(path)
+    refuse_other_tables(table, path)
+    return config_of(table, str(path), overrides)
+
+
+def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
+    """As ``experiment_config``, of a table that was read already; ``where`` from, for messages."""
+    load_plugin()
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
+    try:
+        given = OmegaConf.create(table)
+        for changed, value in checked_overrides(overrides).items():
+            OmegaConf.update(given, changed, value, merge=True)
+        given = OmegaConf.to_container(given)
+        check_names(given, where)
+        config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)
+        config = with_defaults(config)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None)
+        key = f": {key}" if key else ""
+        raise UserError(f"{where}{key}: {str(error).splitlines()[0]}") from None
+    check_config(config)
+    return config
+
+
+def refuse_other_tables(table: Dict[str, Any], path: Path) -> None:
+    """Raises UserError for a YAML file of this project that is no experiment."""
+    if "rows" in table and "base" in table:
+        raise UserError(
+            f"{path} is a table of changes to an experiment, {table['base']}, and no experiment: "
+            f"'vaswani reproduce {table['base']} --row ROW' trains a row of it"
+        )
+    if "model" not in table and not {"task", "dataset", "optimization"} & set(table):
+        for key in ("bpe", "parts", "train", "generate"):
+            if key in table:
+                raise UserError(
+                    f"{path} is a recipe or a manifest of data ('{key}:'), and no experiment: "
+                    "'vaswani prepare' takes it"
+                )
+
+
+def with_defaults(config: Any) -> Any:
+    """The configuration with the defaults of its components, resolved, and our machine's facts."""
+    import torch
+    from fairseq.dataclass.initialize import add_defaults
+    from fairseq.dataclass.utils import omegaconf_no_object_check
+    from omegaconf import OmegaConf
+
+    add_defaults(config)
+    fill_in_old_model(config)
+    with omegaconf_no_object_check():
+        config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+    config.common.user_dir = str(plugin_dir())
+    config.common.cpu = config.common.cpu or not torch.cuda.is_available()
+    return config
+
+
+def is_old(model: Any) -> bool:
+    """Whether a model section names a model without a dataclass (fairseq's ``transformer``)."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    name = model.get("_name") if model else None
+    return name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY
+
+
+def fill_in_old_model(config: Any) -> None:
+    """Write out the defaults of an old model, so that the configuration is complete."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    if is_old(config.model):
+        options = argparse.Namespace(**config.model)
+        ARCH_CONFIG_REGISTRY[options._name](options)
+        config.model = vars(options)
+
+
+def hand_over(config: Any) -> Any:
+    """The configuration in the form fairseq's training takes it: an old model's as a Namespace.
+
+    So fairseq's command line makes it. As a DictConfig, official fairseq's omegaconf answers None
+    for what is missing, never the default, and the model comes out with other sizes.
+    """
+    from fairseq.dataclass.utils import omegaconf_no_object_check
+    from omegaconf import OmegaConf
+
+    if is_old(config.model):
+        options = argparse.Namespace(**OmegaConf.to_container(config.model))
+        with omegaconf_no_object_check():
+            config.model = options
+    OmegaConf.set_struct(config, True)
+    return config
+
+
+def checked_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
+    """The overrides' values by their keys; of one that is given twice, the last.
+
+    Raises:
+        UserError: one is not ``section.key=value``, or its value reads as something else.
+    """
+    found: Dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or "." not in key or not all(key.split(".")):
+            raise UserError(
+                f"'{override}' is no override: write section.key=value, for example "
+                "optimization.max_update=1000, or run=NAME"
+            )
+        if not text.strip():
+            raise UserError(f"'{override}' has no value: write {key}=VALUE, or {key}=null for none")
+        found[key] = parse(text, override)
+    return found
+
+
+def check_names(given: Dict[str, Any], where: str) -> None:
+    """Raises UserError for a section, component or key that fairseq does not know."""
+    from fairseq.dataclass.configs import FairseqConfig
+
+    sections = FairseqConfig.__dataclass_fields__
+    for section, keys in given.items():
+        if section not in sections:
+            raise UserError(
+                f"{where}: there is no section '{section}'{nearest(str(section), list(sections))}"
+            )
+        if keys is not None and not isinstance(keys, dict):
+            raise UserError(f"{where}: section '{section}' should hold 'key: value' lines")
+        known: Optional[Dict[str, Any]] = None
+        if section in COMPONENTS:
+            known = component_keys(section, keys, where)
+        elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
+            known = types_of(sections[section].default)
+        for key in keys or {}:
+            if known is not None and key not in known:
+                offer = nearest(str(key), list(known))
+                raise UserError(f"{where}: {section} has no key '{key}'{offer}")
+        check_types(keys or {}, known or {}, f"{where}: {section}")
+    for section in COMPONENTS:
+        if not given.get(section):
+            raise UserError(f"{where}: section '{section}' is missing")
+
+
+def types_of(section: Any) -> Dict[str, Any]:
+    """The keys of a dataclass and their types; None for a type that is not known."""
+    return {
+        item.name: None if isinstance(item.type, str) else item.type
+        for item in dataclasses.fields(section)
+    }
+
+
+def component_keys(section: str, keys: Any, where: str) -> Optional[Dict[str, Any]]:
+    """Keys and types of the component that ``_name`` chooses; None where fairseq lists none.
+
+    Raises:
+        UserError: ``_name`` is missing or not registered.
+    """
+    from fairseq.models import (
+        ARCH_CONFIG_REGISTRY,
+        ARCH_MODEL_REGISTRY,
+        MODEL_DATACLASS_REGISTRY,
+        MODEL_REGISTRY,
+    )
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+
+    if section == "model":
+        registry = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
+        configs = MODEL_DATACLASS_REGISTRY
+    elif section == "task":
+        registry, configs = TASK_REGISTRY, TASK_DATACLASS_REGISTRY
+    else:
+        registry = REGISTRIES[section]["registry"]
+        configs = REGISTRIES[section]["dataclass_registry"]
+    name = (keys or {}).get("_name")
+    if not isinstance(name, str) or name not in registry:
+        raise UserError(
+            f"{where}: there is no {section} '{name}'{nearest(str(name), list(registry))}"
+        )
+    if configs.get(name) is not None:
+        return {"_name": str, **types_of(configs[name])}
+    if section == "model":
+        # fairseq's older models declare their options on a parser, and a few by a default only
+        parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
+        registry[name].add_args(parser)
+        ARCH_CONFIG_REGISTRY[name](defaults)
+        found = {action.dest: types_of_argument(action) for action in parser._actions}
+        return {"_name": str, **dict.fromkeys(vars(defaults)), **found}
+    return None
+
+
+def types_of_argument(action: argparse.Action) -> Any:
+    """The type of an option that is declared on a parser; None if it is not known."""
+    if isinstance(action.const, bool):
+        return bool
+    return Optional[action.type] if action.type in (int, float, str) else None

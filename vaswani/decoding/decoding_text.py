@@ -1,0 +1,79 @@
+"""The binarised text that ``vaswani generate`` translates: found, and fit to be decoded."""
+
+from pathlib import Path
+from typing import Any, List, Tuple
+
+from vaswani.errors import UserError
+from vaswani.experiment import first_data_bin
+
+
+def data_folder(config: Any) -> Path:
+    """The data-bin, or the folder with the text that ``vaswani prepare`` made it from."""
+    folder = first_data_bin(config.task.data)
+    return folder.parent if (folder.parent / "recipe.yaml").is_file() else folder
+
+
+def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
+    """The files of a subset that are read: dictionaries, source, target; its number of sentences.
+
+    Raises:
+        UserError: no such data or subset, nothing in it, or a batch cannot hold a sentence.
+        DataError: it is damaged.
+    """
+    from transformer_plugin.compat.data import read_index
+    from vaswani import data_bin
+
+    folder = data_bin.check_pair(config.task)
+    pair = (config.task.source_lang, config.task.target_lang)
+    prefix = data_bin.split_prefix(folder, subset, *pair)
+    sides = [Path(f"{prefix}.{language}") for language in pair]
+    there = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
+    lengths = [read_index(str(side)).sizes for side in there]
+    total = len(lengths[0])
+    if not total:
+        raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")
+    if len(lengths[-1]) != total:
+        raise UserError(
+            f"{prefix} has {total:,} {pair[0]} and {len(lengths[-1]):,} {pair[1]} sentences: it "
+            "should have as many of both; prepare it again"
+        )
+    check_dictionary(config.generation.beam, folder / f"dict.{pair[1]}.txt")
+    files = [folder / f"dict.{language}.txt" for language in pair]
+    files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
+    check_lengths(config, lengths)
+    return [path for path in files if path.is_file()], total
+
+
+def check_lengths(config: Any, lengths: List[Any]) -> None:
+    """Raises UserError where a sentence that the model takes is longer than a whole batch.
+
+    Args:
+        config: for decoding
+        lengths: in tokens, of source and target (if there is one), each [N]; fairseq's bound is
+            that of either
+    """
+    import numpy
+
+    from vaswani import data_bin
+
+    limits = data_bin.positions(config)
+    taken = numpy.all([n <= limit for n, limit in zip(lengths, limits, strict=False)], axis=0)
+    either = numpy.max(lengths, axis=0) * taken
+    if either.max() > config.dataset.max_tokens:
+        raise UserError(
+            f"sentence {int(either.argmax()) + 1:,} has {int(either.max()):,} tokens, more than "
+            f"--max-tokens {config.dataset.max_tokens} allows a batch: give --max-tokens "
+            f"{int(either.max())} or more"
+        )
+
+
+def check_dictionary(beam: int, dictionary: Path) -> None:
+    """Raises UserError where a beam has more places than there are words to begin with."""
+    if not dictionary.is_file():
+        raise UserError(f"{dictionary} is missing: prepare the data again")
+    with open(dictionary, "rb") as stream:
+        words = sum(1 for _ in stream)
+    if beam > words:
+        raise UserError(
+            f"--beam {beam} is more than the {words:,} words of {dictionary}: give a lower one"
+        )

@@ -1,0 +1,114 @@
+"""What a hypothesis looks at, and its words: one teacher-forced pass over what beam search found.
+
+The search itself keeps no attention. A second pass, with the words known, gives that of all
+positions at once, as fairseq's ``--print-alignment`` has it: of the decoder's last layer, averaged
+over its heads.
+
+Shape letters: B hypotheses, S source, T target.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from vaswani.corpus.bpe import MARK
+
+Found = List[List[Dict[str, Any]]]
+"""What a search returns: for each sentence its hypotheses, best first."""
+
+
+class Word(NamedTuple):
+    """A word of a sentence of subwords: its text, and the numbers of its subwords."""
+
+    text: str
+    first: int
+    last: int
+
+
+def words_of(subwords: Sequence[str]) -> List[Word]:
+    """The words that subwords make; one that goes on at the end of the sentence ends there."""
+    words, first = [], 0
+    for number, subword in enumerate(subwords):
+        if not subword.endswith(MARK.rstrip()) or number == len(subwords) - 1:
+            joined = "".join(p.removesuffix(MARK.rstrip()) for p in subwords[first : number + 1])
+            words.append(Word(joined, first, number))
+            first = number + 1
+    return words
+
+
+def add_attention(model: Any, sample: Dict[str, Any], found: Found) -> None:
+    """Give each hypothesis ``source``: for each of its tokens, the subword most looked at [T].
+
+    Numbers count the source's subwords from 0, the end of sentence left out.
+
+    Args:
+        model: ours
+        sample: the batch that was searched
+        found: changed
+    """
+    import torch
+    from fairseq.data.data_utils import collate_tokens
+
+    rows = [(row, hypothesis) for row, best in enumerate(found) for hypothesis in best]
+    source = sample["net_input"]["src_tokens"]
+    pad, end = model.decoder.dictionary.pad(), model.decoder.dictionary.eos()
+    tokens = [hypothesis["tokens"].long() for _, hypothesis in rows]
+    previous = collate_tokens(tokens, pad, end, move_eos_to_beginning=True).to(source.device)
+    numbers = torch.tensor([row for row, _ in rows], device=source.device)
+    with torch.no_grad():
+        encoder_out = model.encoder(source)
+        encoder_out = model.encoder.reorder_encoder_out(encoder_out, numbers)
+        _, extra = model.decoder(previous, encoder_out=encoder_out, features_only=True)
+    weights = extra["attn"][0].float()  # [B, T, S]
+    chosen = source.index_select(0, numbers)
+    is_word = chosen.ne(pad) & chosen.ne(end)
+    weights = weights.masked_fill(~is_word[:, None, :], -1.0)
+    skipped = chosen.eq(pad).sum(1)  # on the left
+    looked_at = (weights.argmax(2) - skipped[:, None]).cpu()
+    for (_, hypothesis), row in zip(rows, looked_at, strict=True):
+        hypothesis["source"] = row[: len(hypothesis["tokens"])].to(torch.int32)
+
+
+def aligned_words(
+    source: Sequence[Word], target: Sequence[Word], looked_at: Sequence[int]
+) -> List[Tuple[int, int]]:
+    """Pairs (source word, target word), counted from 0: those of which subwords look at each other.
+
+    Args:
+        source: the source's words
+        target: the hypothesis' words
+        looked_at: for each subword of the hypothesis, a subword of the source
+    """
+    word_of = {p: n for n, word in enumerate(source) for p in range(word.first, word.last + 1)}
+    return [
+        (at, number)
+        for number, word in enumerate(target)
+        for at in sorted({word_of[subword] for subword in looked_at[word.first : word.last + 1]})
+    ]
+
+
+def replace_unknown(
+    subwords: Sequence[str], looked_at: Sequence[int], source: Sequence[Word], unknown: str
+) -> Tuple[List[str], List[int]]:
+    """A hypothesis with copies of source words where it says that a word is unknown.
+
+    Several unknown subwords in a row that look at one word are one copy of it.
+
+    Args:
+        subwords: of the hypothesis
+        looked_at: for each a subword of the source
+        source: the source's words
+        unknown: the dictionary's symbol
+
+    Returns:
+        The subwords, and what they look at.
+    """
+    word_of = {p: word for word in source for p in range(word.first, word.last + 1)}
+    kept: List[str] = []
+    looks: List[int] = []
+    copied = None
+    for subword, at in zip(subwords, looked_at, strict=True):
+        word = word_of.get(at) if subword == unknown else None
+        if word is None or word is not copied:
+            kept.append(word.text if word else subword)
+            looks.append(at)
+        copied = word
+    return kept, looks

@@ -1,0 +1,221 @@
+"""``vaswani translate --output FILE``: written aside, window by window, and continued after a kill.
+
+Meanwhile there are ``.FILE.part``, the lines so far, and ``.FILE.part.json``, which says how many
+are whole, and of which text. In the end the one becomes FILE, and FILE.json reports what was
+translated with what, and what was not. It also tells whose FILE is: one that it does not describe
+is never replaced.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import IO, Any, Dict, Iterator, List, Optional, Sequence
+
+from vaswani.corpus.stage import key_of
+from vaswani.decoding.text_input import Windows
+from vaswani.errors import UserError
+from vaswani.files import atomic_write, locked, read_json, sha256_of
+from vaswani.outputs import output_file, writing
+from vaswani.packed.model_folder import CARD, ModelFolder
+
+#: lines and words that are named
+SHOWN = 20
+
+
+class Tally:
+    """What was not translated, or not known, line by line."""
+
+    def __init__(self, found: Optional[Dict[str, Any]] = None) -> None:
+        found = found or {}
+        self.too_long: List[int] = found.get("not_translated", [])
+        self.unknown_words: int = found.get("unknown_words", 0)
+        self.unknown_lines: int = found.get("unknown_lines", 0)
+        self.examples: List[str] = found.get("unknown_examples", [])
+
+    def add(self, number: int, result: Any) -> None:
+        """Count a line, by its number from 1, and its translation."""
+        if result.too_long:
+            self.too_long.append(number)
+        elif result.unknown:
+            self.unknown_words += len(result.unknown)
+            self.unknown_lines += 1
+            room = SHOWN - len(self.examples)
+            new = dict.fromkeys(word for word in result.unknown if word not in self.examples)
+            self.examples += [word[:40] for word in new][:room]
+
+    def table(self) -> Dict[str, Any]:
+        """For a report."""
+        return {
+            "not_translated": self.too_long,
+            "unknown_words": self.unknown_words,
+            "unknown_lines": self.unknown_lines,
+            "unknown_examples": self.examples,
+        }
+
+    def tell(self, where: str) -> None:
+        """Name, on stderr, what was not translated and what was not known."""
+        if self.too_long:
+            named = ", ".join(f"{number:,}" for number in self.too_long[:SHOWN])
+            more = len(self.too_long) - SHOWN
+            print(
+                f"warning: {plural(len(self.too_long), 'line')} longer than the model's limit, not "
+                f"translated and empty in {where}: {named}"
+                f"{f' and {more:,} more' if more > 0 else ''}",
+                file=sys.stderr,
+            )
+        if self.unknown_words:
+            print(
+                f"warning: {plural(self.unknown_words, 'word')} unknown to the model, wholly or in "
+                f"part, in {plural(self.unknown_lines, 'line')}: {', '.join(self.examples)}"
+                f"{', …' if self.unknown_words > len(self.examples) else ''} "
+                "(--replace-unk copies source words in place of <unk>)",
+                file=sys.stderr,
+            )
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 line``, ``2 lines``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def key_of_output(folder: ModelFolder, options: Any) -> str:
+    """A hash of the model and the options; the text has its own."""
+    return key_of([{n: h for n, h in folder.sums.items() if n != CARD}, options])
+
+
+class TranslatedFile:
+    """A file of translations.
+
+    Args:
+        path: may exist, if an earlier command of this kind made it
+        key: of the model and the options
+        inputs: the files that are read
+
+    Raises:
+        UserError: the path is an input, or a file of somebody else.
+    """
+
+    def __init__(self, path: Path, key: str, inputs: Sequence[Path]) -> None:
+        self.report_file = path.with_name(path.name + ".json")
+        earlier = read_json(self.report_file)
+        known = (earlier.get("sha256"), earlier.get("replaces"))
+        self.path = output_file(
+            path, inputs, lambda p: sha256_of(p) in known, "translation of 'vaswani translate'"
+        )
+        output_file(self.report_file, inputs, self.is_report, "report of 'vaswani translate'")
+        self.key = key
+        self.part = self.path.with_name(f".{self.path.name}.part")
+        self.state_file = self.path.with_name(f".{self.path.name}.part.json")
+        self.tally = Tally()
+        self.stream: Optional[IO[bytes]] = None
+        self.digest = hashlib.sha256()
+
+    @staticmethod
+    def is_report(path: Path) -> bool:
+        """Whether a file is a report of this kind."""
+        return {"key", "input", "sha256", "not_translated"} <= set(read_json(path))
+
+    @contextlib.contextmanager
+    def open(self, windows: Windows) -> Iterator[Optional["TranslatedFile"]]:
+        """Continue or begin; what is done is skipped in ``windows``. None: all of it is there.
+
+        Raises:
+            UserError: what was begun is of another text, or the disk is full.
+        """
+        lock = self.path.with_name(f".{self.path.name}.lock")
+        with writing(self.path), locked(lock, f"{self.path} is being written", leave=False):
+            if self.is_done(windows):
+                yield None
+                return
+            self.windows = windows
+            state = read_json(self.state_file)
+            self.resume(state if state.get("key") == self.key else {})
+            try:
+                yield self
+            finally:
+                if self.stream:
+                    self.stream.close()
+                if not self.state_file.exists():  # nothing is whole yet
+                    self.part.unlink(missing_ok=True)
+
+    def is_done(self, windows: Windows) -> bool:
+        """Whether the file is there, of the same text; reads the text only if it may be."""
+        earlier = read_json(self.report_file)
+        if earlier.get("key") != self.key or not self.path.is_file() or not windows.paths:
+            return False
+        if earlier.get("sha256") != sha256_of(self.path):
+            return False
+        again = Windows(windows.paths, windows.size, windows.first, windows.last)
+        for _ in again:
+            pass
+        return bool(earlier.get("input") == again.digest.hexdigest())
+
+    def resume(self, state: Dict[str, Any]) -> None:
+        """Go on after the windows that are whole."""
+        done = state.get("bytes", 0)
+        if done and self.part.is_file() and self.part.stat().st_size >= done:
+            with open(self.part, "rb") as stream:
+                self.digest.update(stream.read(done))
+        if done and self.digest.hexdigest() == state["sha256"]:
+            self.skip(state)
+            self.stream = open(self.part, "r+b")  # noqa: SIM115  (closed by the caller)
+            self.stream.truncate(done)
+            self.stream.seek(done)
+            self.tally = Tally(state)
+            print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
+        else:
+            self.digest = hashlib.sha256()
+            self.stream = open(self.part, "wb")  # noqa: SIM115
+
+    def skip(self, state: Dict[str, Any]) -> None:
+        """Leave out the lines that are translated; UserError if they are others now."""
+        windows = self.windows
+        while windows.lines < state["lines"] and next(windows.rest, None):
+            pass
+        if windows.lines != state["lines"] or windows.digest.hexdigest() != state["input"]:
+            raise UserError(
+                f"{self.part} holds {state['lines']:,} lines of a translation of another text: "
+                f"remove it and {self.state_file} to begin anew"
+            )
+
+    def add(self, rows: List[str]) -> None:
+        """Write a window's rows, and that they are whole."""
+        assert self.stream is not None
+        data = "".join(row + "\n" for row in rows).encode()
+        self.stream.write(data)
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        self.digest.update(data)
+        state = {
+            "key": self.key,
+            "lines": self.windows.lines,
+            "bytes": self.stream.tell(),
+            "sha256": self.digest.hexdigest(),
+            "input": self.windows.digest.hexdigest(),
+            **self.tally.table(),
+        }
+        with atomic_write(self.state_file) as stream:
+            json.dump(state, stream)
+
+    def finish(self, report: Dict[str, Any]) -> None:
+        """Put the file and its report in place."""
+        assert self.stream is not None
+        self.stream.close()
+        before = sha256_of(self.path) if self.path.is_file() else None
+        table = {
+            "key": self.key,
+            **report,
+            "lines": self.windows.lines,
+            "input": self.windows.digest.hexdigest(),
+            "sha256": self.digest.hexdigest(),
+            "replaces": before,
+            **self.tally.table(),
+        }
+        with atomic_write(self.report_file) as stream:
+            json.dump(table, stream, indent=1)
+        self.part.replace(self.path)
+        self.state_file.unlink(missing_ok=True)
+        print(f"{self.path}: {self.windows.lines:,} lines", file=sys.stderr)

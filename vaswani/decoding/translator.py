@@ -1,0 +1,286 @@
+"""A packed model in Python.
+
+from vaswani import Translator
+
+translator = Translator.from_pretrained("runs/demo_en_de/model")
+for translation in translator.translate(["The house is big.", "It is old."]):
+    print(translation.text, translation.score)
+"""
+
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from vaswani.corpus.bpe import undo
+from vaswani.decoding import hypotheses
+from vaswani.decoding.hypotheses import Found, Word
+from vaswani.decoding.search import SearchOptions, search_options
+from vaswani.errors import UserError
+from vaswani.packed.export_folder import is_export, read_model
+from vaswani.packed.model_folder import CODES, ModelFolder
+from vaswani.packed.text_recipe import SourceText, target_text
+from vaswani.search_options import CPU_BATCH, GPU_BATCH
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of a sentence that beam search found."""
+
+    text: str
+    #: log-probability, divided by the length penalty
+    score: float
+    #: the words before they are joined to text, BPE undone
+    tokens: List[str]
+    #: pairs (number in source_tokens, number in tokens), from 0; empty unless asked for
+    alignment: List[Tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A sentence and what was found for it."""
+
+    source: str
+    #: best first; empty for a blank line, and for one that is too long
+    hypotheses: List[Hypothesis]
+    #: the source's words, as the tokeniser sees them
+    source_tokens: List[str]
+    #: those of them that the model does not know, or not all of
+    unknown: List[str]
+    #: more subwords than the model takes: not translated
+    too_long: bool = False
+
+    @property
+    def text(self) -> str:
+        """The best translation; empty if there is none."""
+        return self.hypotheses[0].text if self.hypotheses else ""
+
+    @property
+    def score(self) -> Optional[float]:
+        """Of the best translation."""
+        return self.hypotheses[0].score if self.hypotheses else None
+
+
+class Source(NamedTuple):
+    """A sentence that is ready to be translated."""
+
+    line: str
+    subwords: List[str]
+    words: List[Word]
+    #: of the subwords and the end of sentence, int64 [S]; None: nothing to translate
+    numbers: Any
+    too_long: bool
+
+
+class Translator:
+    """A model that translates text.
+
+    Safe for threads: calls from several wait for each other. More than one sentence in a call is
+    quicker than one a call.
+
+    Args:
+        folder: read by :func:`vaswani.packed.model_folder.read_folder`
+        precision: ``fp32`` or ``bf16``
+        device: torch's name of one; not given, a GPU if there is one
+
+    Attributes:
+        options: how to search, unless a call says otherwise
+    """
+
+    def __init__(
+        self, folder: ModelFolder, precision: str = "fp32", device: Optional[str] = None
+    ) -> None:
+        from vaswani.packed.packed_model import build
+
+        self.options = search_options(folder.config["generation"], str(folder.path))
+        self.task, self.model = build(folder, precision, device)
+        self.prepare_text(folder)
+
+    def prepare_text(self, folder: ModelFolder) -> None:
+        """What it takes to read and to write text as the folder says."""
+        recipe = folder.recipe
+        self.folder = folder
+        self.source_text = SourceText(recipe, folder.path / CODES if recipe.bpe else None)
+        self.to_text = target_text(recipe)
+        self.lock = threading.Lock()
+
+    @classmethod
+    def from_pretrained(
+        cls, path: Union[str, Path], precision: str = "fp32", device: Optional[str] = None
+    ) -> "Translator":
+        """The model in a folder that ``vaswani pack`` made, or ``vaswani export --to ctranslate2``.
+
+        Raises:
+            vaswani.errors.UserError: it is no such folder, or was altered.
+        """
+        folder = read_model(Path(path))
+        if is_export(folder):
+            from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
+
+            return CTranslate2Translator(folder, precision, device)
+        return cls(folder, precision, device)
+
+    def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
+        """Translate sentences, one translation for each, in their order.
+
+        Args:
+            sentences: raw text; a line feed in one is read as a space
+            options: fields of :class:`vaswani.decoding.search.SearchOptions` that are to differ
+                from ``self.options``, such as ``beam=5``, ``nbest=5``, ``print_alignment=True``
+
+        Raises:
+            TypeError: an option that there is none of, or one string in place of a list.
+            UserError, ConfigError: an option that cannot be.
+        """
+        if isinstance(sentences, str):
+            raise TypeError("translate takes a list of sentences, not a string: translate([text])")
+        chosen = self.options.changed(**options)
+        with self.lock:
+            sources = [self.read(sentence) for sentence in sentences]
+            search = self.searcher(chosen)
+            found: Dict[int, List[Any]] = {}
+            for numbers in batches(sources, chosen.max_tokens or self.batch_tokens):
+                results = search(self.sample(sources, numbers))
+                found.update(zip(numbers, results, strict=True))
+            return [self.result(s, found.get(n, []), chosen) for n, s in enumerate(sources)]
+
+    # ---- the steps, for those who search elsewhere ---------------------------------------------
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens a batch that suit the device."""
+        return CPU_BATCH if self.on_cpu else GPU_BATCH
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the model is on a CPU."""
+        return next(self.model.parameters()).device.type == "cpu"
+
+    def read(self, line: str) -> Source:
+        """Raw text to what the model reads."""
+        subwords = self.source_text.subwords(self.source_text.tokens(line)).split()
+        too_long = len(subwords) + 1 > self.task.cfg.max_source_positions
+        numbers = self.numbered(subwords) if subwords and not too_long else None
+        return Source(line, subwords, hypotheses.words_of(subwords), numbers, too_long)
+
+    def numbered(self, subwords: List[str]) -> Any:
+        """The numbers of subwords and of the end of sentence, int64 [S]."""
+        dictionary = self.task.source_dictionary
+        return dictionary.encode_line(
+            " ".join(subwords), add_if_not_exist=False, append_eos=True
+        ).long()
+
+    def sample(self, sources: Sequence[Source], numbers: Sequence[int]) -> Dict[str, Any]:
+        """A batch as fairseq has it."""
+        import torch
+        from fairseq.data.data_utils import collate_tokens
+
+        device = next(self.model.parameters()).device
+        rows = [sources[number].numbers for number in numbers]
+        pad = self.task.source_dictionary.pad()
+        return {
+            "id": torch.tensor(numbers),
+            "net_input": {
+                "src_tokens": collate_tokens(rows, pad, left_pad=True).to(device),
+                "src_lengths": torch.tensor([len(row) for row in rows], device=device),
+            },
+        }
+
+    def searcher(self, options: SearchOptions) -> Callable[[Dict[str, Any]], Found]:
+        """A function from a batch to the hypotheses of its sentences.
+
+        Raises:
+            UserError, ConfigError: an option that cannot be.
+        """
+        import torch
+
+        generation = options.generation(len(self.task.target_dictionary))
+        self.task.cfg.length_penalty = options.length_penalty
+        generator = self.task.build_generator([self.model], generation)
+        attending = options.print_alignment or options.replace_unk
+
+        def search(sample: Dict[str, Any]) -> Found:
+            with seeded(options, sample), torch.no_grad():
+                try:
+                    found: Found = self.task.inference_step(generator, [self.model], sample)
+                except FloatingPointError as error:  # ours, and written for the user
+                    raise UserError(f"{self.folder.path}: {error}") from None
+                if attending:
+                    hypotheses.add_attention(self.model, sample, found)
+                return found
+
+        return search
+
+    def result(self, source: Source, found: List[Any], options: SearchOptions) -> Translation:
+        """The hypotheses of a sentence as text."""
+        dictionary = self.task.source_dictionary
+        words = source.words
+        unknown = [
+            word.text
+            for word in words
+            if dictionary.unk_index
+            in [
+                dictionary.index(subword) for subword in source.subwords[word.first : word.last + 1]
+            ]
+        ]
+        return Translation(
+            source.line,
+            [self.hypothesis(source, one, options) for one in found[: options.nbest]],
+            [word.text for word in words],
+            unknown,
+            source.too_long,
+        )
+
+    def hypothesis(
+        self, source: Source, found: Dict[str, Any], options: SearchOptions
+    ) -> Hypothesis:
+        """One hypothesis as text."""
+        dictionary = self.task.target_dictionary
+        ends = (dictionary.eos(), dictionary.bos())
+        tokens = found["tokens"].tolist()
+        kept = [place for place, token in enumerate(tokens) if token not in ends]
+        subwords = [dictionary[tokens[place]] for place in kept]
+        pairs: List[Tuple[int, int]] = []
+        if "source" in found:
+            looked_at = [found["source"].tolist()[place] for place in kept]
+            if options.replace_unk:
+                subwords, looked_at = hypotheses.replace_unknown(
+                    subwords, looked_at, source.words, dictionary.unk_word
+                )
+            if options.print_alignment:
+                words = hypotheses.words_of(subwords)
+                pairs = hypotheses.aligned_words(source.words, words, looked_at)
+        line = undo(" ".join(subwords))
+        return Hypothesis(self.to_text(line), float(found["score"]), line.split(), pairs)
+
+
+def batches(sources: Sequence[Source], max_tokens: int) -> List[List[int]]:
+    """The numbers of sentences that are translated together; those of like length are.
+
+    A batch holds at most ``max_tokens``, padding included, or one sentence.
+    """
+    there = [number for number, source in enumerate(sources) if source.numbers is not None]
+    there.sort(key=lambda number: len(sources[number].numbers))
+    made: List[List[int]] = []
+    for number in there:
+        if made and (len(made[-1]) + 1) * len(sources[number].numbers) <= max_tokens:
+            made[-1].append(number)
+        else:
+            made.append([number])
+    return made
+
+
+@contextlib.contextmanager
+def seeded(options: SearchOptions, sample: Dict[str, Any]) -> Iterator[None]:
+    """While a batch is searched, random numbers that depend on the seed and the batch alone."""
+    if not options.sampling:
+        yield
+        return
+    import torch
+
+    source = sample["net_input"]["src_tokens"]
+    devices = [source.device] if source.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(options.seed * 1_000_003 + int(sample["id"].min()))
+        yield

@@ -1,0 +1,1 @@
+"""What ``vaswani export`` makes besides: proofs, their text, cards, fairseq's checkpoint."""

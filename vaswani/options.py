@@ -1,0 +1,163 @@
+"""A verb's options as a dataclass, and the parser of its command line made from it.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options:
+        run: str = argument("RUN")
+        subset: str = option("test", help="which translations of the run (test)")
+        bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
+        dry_run: bool = option(False, help="say all of it, do none of it")
+
+Name, type and default of an option are those of its field, so a verb that another one calls takes
+``Options(run="mine")``, and no command line. (fairseq's and hydra's makers of parsers know no
+positional arguments, and take seconds to import: too long for ``--help``.)
+"""
+
+import argparse
+from dataclasses import MISSING, Field, field, fields
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from vaswani.errors import UserError
+from vaswani.experiment import nearest
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any = None,
+    help: Optional[str] = None,
+    *,
+    metavar: Optional[str] = None,
+    choices: Optional[Sequence[str]] = None,
+    flag: Optional[str] = None,
+    factory: Optional[Callable[[], Any]] = None,
+    required: bool = False,
+) -> Any:
+    """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` has a --no-… too.
+
+    Args:
+        flag: the option's name where it cannot be the field's, such as ``--from``
+        factory: what finds the default, in its place
+        required: there is no default
+    """
+    given = {"help": help, "metavar": metavar, "choices": choices, "flag": flag}
+    if required:
+        return field(metadata=given)
+    if factory:
+        return field(default_factory=factory, metadata=given)
+    return field(default=default, metadata=given)
+
+
+def argument(
+    metavar: Optional[str] = None, help: Optional[str] = None, *, default: Any = MISSING
+) -> Any:
+    """A field that is a positional argument; one with a default may be left out.
+
+    Of a list there is any number, without a default at least one; its default is the empty list.
+    """
+    given = {"help": help, "metavar": metavar, "positional": True}
+    if isinstance(default, list):
+        return field(default_factory=list, metadata=given)
+    return field(default=default, metadata=given)
+
+
+def stage_named(name: str, stages: Sequence[str], also: Optional[Dict[str, str]] = None) -> int:
+    """Which of the stages ``--from`` names; ``also``: other names, each with its stage's.
+
+    Raises:
+        UserError: none is called so.
+    """
+    also = {other: stage for other, stage in (also or {}).items() if stage in stages}
+    if also.get(name, name) not in stages:
+        raise UserError(
+            f"--from: there is no stage '{name}'{nearest(name, [*stages, *also])}; stages are "
+            f"{', '.join(stages)}"
+        )
+    return stages.index(also.get(name, name))
+
+
+def flag_of(item: "Field[Any]") -> str:
+    """An option as it is written: ``--test-set``."""
+    return item.metadata["flag"] or f"--{item.name.replace('_', '-')}"
+
+
+def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
+    """Add the fields of a dataclass to a parser: its own, then those that verbs share."""
+    hints = get_type_hints(kind)
+    for item in sorted(fields(kind), key=lambda item: item.name not in kind.__annotations__):
+        name, how = how_to_add(item, hints[item.name])
+        parser.add_argument(name, **how)
+
+
+def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
+    """What ``ArgumentParser.add_argument`` is to be called with for a field of a type."""
+    names = ("help", "metavar", "choices")
+    how = {name: item.metadata[name] for name in names if item.metadata.get(name) is not None}
+    default = None if item.default is MISSING else item.default
+    if item.default_factory is not MISSING:
+        default = item.default_factory()
+    needed = item.default is MISSING and item.default_factory is MISSING
+    optional = get_origin(hint) is Union
+    if optional:
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if item.metadata.get("positional"):
+        if get_origin(hint) is list:
+            how["nargs"] = "+" if needed else "*"
+        elif not needed:
+            how["nargs"] = "?"
+        return item.name, how
+    how.update(dest=item.name, default=default)
+    if hint is bool:
+        how["action"] = argparse.BooleanOptionalAction if optional else "store_true"
+    else:
+        how["required"] = needed
+        if hint is not str:
+            how["type"] = hint
+    return flag_of(item), how
+
+
+def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) -> T:
+    """The options that a command line gives; as argparse does, what is wrong with it exits with 2.
+
+    Args:
+        parser: with nothing added to it yet
+        kind: the dataclass
+        words: the command line, without program and verb
+    """
+    add_options(parser, kind)
+    # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
+    return kind(**vars(parser.parse_intermixed_args(words)))
+
+
+def words(options: Any) -> List[str]:
+    """The command line that gives options: what is at its default is left out."""
+    positional: List[str] = []
+    named: List[str] = []
+    for item in fields(options):
+        value = getattr(options, item.name)
+        if item.metadata.get("positional"):
+            positional += [] if value is None else value if isinstance(value, list) else [value]
+            continue
+        default = item.default if item.default_factory is MISSING else item.default_factory()
+        if value == default:
+            continue
+        if isinstance(value, bool):
+            flag = flag_of(item)
+            named.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            whole = isinstance(value, float) and value.is_integer()
+            named += [flag_of(item), str(int(value) if whole else value)]
+    return [*positional, *named]

@@ -1,0 +1,1 @@
+"""The model folder that ``vaswani pack`` makes: gathered, written, read, built again."""

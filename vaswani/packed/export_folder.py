@@ -1,0 +1,91 @@
+"""What ``vaswani export`` makes: a folder of the target's files, and what text to text takes.
+
+    vaswani.json    how text is prepared, how to decode, where the model comes from, the proof
+    bpecodes        as in the packed model
+    README.md       how to use it, and the proof
+    SHA256SUMS      a hash of every file
+
+The rest is the target's own: of CTranslate2 model.bin, config.json and vocabularies, of fairseq
+model.pt and dictionaries.
+"""
+
+from pathlib import Path
+
+from vaswani.errors import UserError
+from vaswani.files import read_json, sha256_of
+from vaswani.packed.model_folder import (
+    CARD,
+    CODES,
+    EXPORT,
+    SUMS,
+    Kind,
+    ModelFolder,
+    read_folder,
+    read_sums,
+    refuse_pickles,
+)
+from vaswani.packed.text_recipe import recipe_of
+
+EXPORTED = Kind(EXPORT, "vaswani-transformer-export", "vaswani export")
+EXPORT_VERSION = 1
+TARGETS = ("ctranslate2", "fairseq")
+#: CTranslate2's
+MODEL, TARGETS_CONFIG = "model.bin", "config.json"
+#: sections that every vaswani.json has
+SECTIONS = ("text", "generation", "origin")
+
+
+def read_model(path: Path) -> ModelFolder:
+    """A packed model, or one that was exported to CTranslate2.
+
+    Raises:
+        UserError: as :func:`read_export` and :func:`vaswani.packed.model_folder.read_folder`.
+    """
+    return read_export(path) if (path / EXPORT).is_file() else read_folder(path)
+
+
+def is_export(folder: ModelFolder) -> bool:
+    """Whether a folder is one that was exported."""
+    return bool(folder.config.get("format") == EXPORTED.format)
+
+
+def read_export(path: Path) -> ModelFolder:
+    """A folder that was exported to CTranslate2, every file that is used compared with its hash.
+
+    Raises:
+        UserError: it is for another target, of another format version, incomplete or altered, or
+            holds a pickle.
+    """
+    table = read_json(path / EXPORT)
+    version = table.get("format_version")
+    if table.get("format") != EXPORTED.format or not isinstance(version, int):
+        raise UserError(f"{path / EXPORT} was not written by 'vaswani export', or is damaged")
+    if version != EXPORT_VERSION:
+        advice = "get a newer one" if version > EXPORT_VERSION else "export the model again"
+        raise UserError(
+            f"{path} is of format version {version}, but this vaswani-transformer reads version "
+            f"{EXPORT_VERSION}: {advice}"
+        )
+    if table.get("target") != "ctranslate2":
+        raise UserError(
+            f"{path} was exported to {table.get('target')}, whose own commands translate with it: "
+            f"see {path / CARD}; 'vaswani translate' takes the model folder that it was made of"
+        )
+    missing = [name for name in SECTIONS if not isinstance(table.get(name), dict)]
+    if missing:
+        raise UserError(f"{path / EXPORT} was altered: it has no section '{missing[0]}'")
+    if not (path / SUMS).is_file():
+        raise UserError(f"{path} is incomplete: {SUMS} is missing; copy the folder again")
+    refuse_pickles(path, known=[MODEL])
+    recipe = recipe_of(table["text"], str(path / EXPORT))
+    sums = read_sums(path / SUMS)
+    needed = {EXPORT, MODEL, TARGETS_CONFIG, *sums} - {CARD}
+    for name in sorted(needed | ({CODES} if recipe.bpe else set())):
+        if not (path / name).is_file():
+            raise UserError(f"{path} is incomplete: {name} is missing; copy the folder again")
+        if sums.get(name) != sha256_of(path / name):
+            raise UserError(
+                f"{path / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
+                "the folder again, or export the model again"
+            )
+    return ModelFolder(path, table, sums, recipe)

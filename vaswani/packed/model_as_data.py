@@ -1,0 +1,140 @@
+"""A packed model in the place of a run: its codes and dictionary for other text, and its weights.
+
+``vaswani prepare --like MODEL`` and ``vaswani new --from MODEL`` need no run and none of its data.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+from vaswani.errors import UserError
+from vaswani.experiment import is_run
+from vaswani.files import atomic_write, sha256_of
+from vaswani.outputs import writing
+from vaswani.packed.model_folder import (
+    CODES,
+    CONFIG,
+    WEIGHTS,
+    ModelFolder,
+    read_config,
+    read_folder,
+)
+
+#: in a checkpoint: the hash of the weights of the model folder that it was made of
+OF_MODEL = "model_folder_sha256"
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path is a model folder, whole or not, and no run."""
+    return (path / CONFIG).is_file() and not is_run(path)
+
+
+def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
+    """The files in a model folder with which other text is prepared.
+
+    Raises:
+        UserError: the folder is not whole, words are not split, or the languages' words differ.
+    """
+    folder = read_folder(path)
+    source, target = (folder.dictionary(lang) for lang in folder.langs)
+    if not folder.recipe.bpe:
+        raise UserError(f"{path} does not split words, but --like needs BPE codes")
+    if sha256_of(source) != sha256_of(target):
+        raise UserError(f"{path} has two dictionaries, but --like needs one for both languages")
+    return path / CODES, source
+
+
+def recipe_table(path: Path) -> Dict[str, Any]:
+    """What a model folder says of its text, in the keys of a data recipe."""
+    text = read_config(path)["text"]
+    if text["lowercase"]:
+        print(
+            f"{path} knows small letters only, which 'vaswani prepare' does not make of others: "
+            "give it text in small letters",
+            file=sys.stderr,
+        )
+    return {
+        "source_lang": text["source_lang"],
+        "target_lang": text["target_lang"],
+        "normalise": text["normalise"],
+        "tokenised": text["tokeniser"] == "none",
+        "split_hyphens": text["split_hyphens"],
+        "straight_test_apostrophes": text["straight_apostrophes"],
+    }
+
+
+def as_trained(folder: ModelFolder) -> Dict[str, Any]:
+    """The sections of an experiment that a model folder knows, as a run's config.yaml has them."""
+    source, target = folder.langs
+    origin = folder.config["origin"]
+    return {
+        "task": {"source_lang": source, "target_lang": target},
+        "model": {"_name": "vaswani_transformer", **folder.config["architecture"]},
+        "criterion": {
+            "_name": "vaswani_label_smoothed_cross_entropy",
+            "label_smoothing": origin.get("label_smoothing", 0.1),
+        },
+        "dataset": {},
+        "optimization": {"update_freq": [1]},
+    }
+
+
+def checkpoint_of(folder: ModelFolder) -> Path:
+    """The weights of a model folder as a checkpoint beside it, for fairseq reads no others.
+
+    Raises:
+        UserError: another file has its name, or the model does not say how long it was trained.
+    """
+    path = folder.path.with_name(f"{folder.path.name}.pt")
+    if not folder.config["origin"].get("updates"):
+        raise UserError(
+            f"{folder.path} does not say after how many updates it was packed, on which the "
+            "learning rate of a fine-tuning depends"
+        )
+    if path.exists():
+        from transformer_plugin.checkpoints import outline_of
+
+        if outline_of(path).get(OF_MODEL) != folder.sums[WEIGHTS]:
+            raise UserError(
+                f"{path} is there and is not {folder.path} as a checkpoint, which is to be written "
+                "there: move it away"
+            )
+        return path
+    with writing(path):
+        write_checkpoint(folder, path)
+    return path
+
+
+def write_checkpoint(folder: ModelFolder, path: Path) -> None:
+    """Write a checkpoint that fairseq can begin a training with."""
+    import torch
+
+    from vaswani.configuration.fairseq_config import load_plugin
+
+    load_plugin()
+    from fairseq.data import Dictionary
+
+    from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
+    from vaswani.packed.packed_model import model_config, task_for
+
+    words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
+    model = model_config(folder.config["architecture"], str(folder.path / CONFIG))
+    task = task_for(words[0], words[1], folder.langs, model)
+    sections = as_trained(folder)
+    state = {
+        "cfg": {"model": sections["model"], "task": sections["task"]},
+        "model": folder.parameters(),
+        "task_state": {KEY: dictionary_hashes(task)},
+        "optimizer_history": [
+            {
+                "num_updates": folder.config["origin"]["updates"],
+                "criterion_name": "VaswaniLabelSmoothedCrossEntropy",
+                "optimizer_name": "VaswaniAdam",
+                "lr_scheduler_state": {},
+            }
+        ],
+        "extra_state": {},
+        OF_MODEL: folder.sums[WEIGHTS],
+    }
+    with atomic_write(path, "wb") as stream:
+        torch.save(state, stream)

@@ -1,0 +1,194 @@
+"""An experiment's batch on given hardware: chosen, and counted on its data where it is there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, Tuple
+
+from vaswani.errors import UserError
+from vaswani.experiment import first_data_bin
+from vaswani.planning import arithmetic
+
+#: of the padded tokens of a batch, those that are real on the target side, at WMT's lengths
+REAL_SHARE = 0.87
+#: mean tokens of a WMT14 sentence, supposed 1.1 to 1.2 subwords a word and an EOS, on 116M English
+#: and 110M German words in 4.5M pairs (Luong et al., 2015), and on 304M English and 348M French
+#: words in 12M pairs (Sutskever et al., 2014); the vocabularies are the paper's (5.1)
+LENGTHS = {("en", "de"): (30.0, 30.0), ("en", "fr"): (30.0, 34.0)}
+VOCABULARY = {("en", "de"): 37_000, ("en", "fr"): 32_000}
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is known of the training text: a task with its dictionaries and perhaps its data."""
+
+    task: Any
+    #: where the batches were counted; None: there is no data, the figures are estimates
+    folder: Optional[Path]
+    lengths: Tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one update sees: the options, and real tokens (means)."""
+
+    max_tokens: int
+    update_freq: int
+    source_tokens: float
+    target_tokens: float
+    #: known only with the data
+    updates_an_epoch: Optional[int] = None
+    left_out: Optional[int] = None
+
+
+def training_text(config: Any, data: Optional[str]) -> Text:
+    """The training data if it is there, else a task with dictionaries of the supposed size.
+
+    Raises:
+        UserError: ``data`` was given and is not there, or what is there is damaged.
+    """
+    from fairseq import tasks
+
+    from vaswani import data_bin
+
+    if data:
+        config.task.data = data
+    if not data and not first_data_bin(config.task.get("data", "")).is_dir():
+        return text_to_come(config)
+    folder = data_bin.check_pair(config.task)
+    languages = (config.task.source_lang, config.task.target_lang)
+    data_bin.check_dictionaries(config, folder)
+    data_bin.check_split(folder, config.dataset.train_subset, *languages)
+    task = tasks.setup_task(config.task)
+    task.load_dataset(config.dataset.train_subset)
+    dataset = task.dataset(config.dataset.train_subset)
+    lengths = (float(dataset.src_sizes.mean()), float(dataset.tgt_sizes.mean()))
+    return Text(task, folder, lengths)
+
+
+def text_to_come(config: Any) -> Text:
+    """Dictionaries of the supposed size, for WMT14's pairs.
+
+    Raises:
+        UserError: nothing is known of this pair, or the experiment is of another kind than WMT14's.
+    """
+    from fairseq.data import Dictionary
+    from fairseq.tasks.translation import TranslationTask
+
+    pair = (config.task.source_lang, config.task.target_lang)
+    if pair not in LENGTHS or not getattr(config.task, "batch_tokens", 0):
+        raise UserError(
+            f"there is no data in {config.task.get('data')} to plan with, and only WMT14's can be "
+            "estimated: make it with 'vaswani prepare' first"
+        )
+    words = Dictionary()
+    for number in range(VOCABULARY[pair] - len(words)):
+        words.add_symbol(str(number))
+    return Text(TranslationTask(config.task, words, words), None, LENGTHS[pair])
+
+
+def count_parameters(config: Any, task: Any) -> int:
+    """Of the model as it would be built, but without memory for it."""
+    import torch
+    from fairseq import models
+
+    from vaswani.configuration.fairseq_config import hand_over
+
+    with torch.device("meta"):
+        model = models.build_model(hand_over(config).model, task)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def kept_by(config: Any) -> arithmetic.Kept:
+    """What an update of an experiment keeps in memory on a GPU."""
+    from transformer_plugin.fast.processor import choices_for
+
+    gpu = choices_for("cuda")
+    ours = str(config.model._name).startswith("vaswani_transformer")
+    in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
+    readable = ours and config.model.attention_impl == "readable"
+    our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
+    return arithmetic.Kept(
+        narrow=2 if in_16_bits else 4,
+        weights=not ours or readable,
+        logits=not (ours and our_loss) or readable or bool(config.common.fp16),
+        rows=(gpu.product_rows, gpu.softmax_rows),
+    )
+
+
+def most_tokens(
+    sizes: arithmetic.Sizes, parameters: int, memory: float, kept: arithmetic.Kept
+) -> int:
+    """The padded tokens of a batch that fit into ``memory`` GB, with some headroom.
+
+    Raises:
+        UserError: fewer than a training can do with.
+    """
+    usable = memory * 1e9 * arithmetic.HEADROOM
+    most = arithmetic.tokens_that_fit(sizes, parameters, usable, kept)
+    if most < arithmetic.LEAST_TOKENS:
+        need = arithmetic.memory_bytes(sizes, parameters, arithmetic.LEAST_TOKENS, kept)
+        need /= 1e9 * arithmetic.HEADROOM
+        raise UserError(
+            f"{memory:g} GB are too little: this model's {parameters / 1e6:.1f}M parameters and "
+            f"batches of {arithmetic.LEAST_TOKENS} tokens need about {need:.1f} GB on each GPU"
+        )
+    return most
+
+
+def choose_batch(config: Any, text: Text, gpus: int, most: int) -> Batch:
+    """Options that give the experiment's batch on this hardware, and what they give.
+
+    The share of padding depends a little on ``max_tokens``, so where there is data the first choice
+    is measured, and a better one made from it.
+
+    Raises:
+        UserError: more GPUs than the batch can be shared among.
+    """
+    freq = int(config.optimization.update_freq[0])
+    padded = float(config.dataset.max_tokens * freq)  # on one GPU
+    wanted = getattr(config.task, "batch_tokens", 0)
+    if wanted:
+        padded = wanted / REAL_SHARE
+        if text.folder is not None:
+            first = arithmetic.share_out(padded, gpus, most)
+            padded *= wanted / measured(config, text, gpus, *first).target_tokens
+    max_tokens, freq = arithmetic.share_out(padded, gpus, most)
+    if max_tokens < arithmetic.LEAST_TOKENS:
+        raise UserError(
+            f"{gpus} GPUs are too many for updates of {padded:,.0f} padded tokens: each would take "
+            f"{max_tokens}, and sentences longer than that are left out; use at most "
+            f"{max(1, int(padded // arithmetic.LEAST_TOKENS))}"
+        )
+    if text.folder is not None:
+        return measured(config, text, gpus, max_tokens, freq)
+    target = max_tokens * freq * gpus * REAL_SHARE
+    return Batch(max_tokens, freq, target * text.lengths[0] / text.lengths[1], target)
+
+
+def measured(config: Any, text: Text, gpus: int, max_tokens: int, freq: int) -> Batch:
+    """Count the tokens in the batches that fairseq makes of the training data.
+
+    Raises:
+        UserError: no sentence fits into a batch.
+    """
+    from fairseq import utils
+
+    from transformer_plugin.batch_size import measure
+
+    dataset = text.task.dataset(config.dataset.train_subset)
+    iterator = text.task.get_batch_iterator(
+        dataset=dataset,
+        max_tokens=max_tokens,
+        max_sentences=config.dataset.batch_size,
+        max_positions=utils.resolve_max_positions(text.task.max_positions(), max_tokens),
+        ignore_invalid_inputs=True,
+        required_batch_size_multiple=config.dataset.required_batch_size_multiple,
+        seed=config.common.seed,
+        disable_iterator_cache=True,
+    )
+    if not iterator.frozen_batches:
+        raise UserError(f"no sentence of {text.folder} fits into batches of {max_tokens} tokens")
+    batching = measure(iterator, dataset)
+    tokens = batching.tokens_per_update(freq, gpus)
+    updates = batching.updates(freq, gpus)
+    return Batch(max_tokens, freq, *tokens, updates, len(dataset) - batching.sentences)

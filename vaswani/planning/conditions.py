@@ -1,0 +1,100 @@
+"""The conditions that an experiment is written for: the text, and the machine."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional, Tuple
+
+from vaswani.planning.batching import Text
+from vaswani.planning.recipes import Row, row_for
+
+#: so that even a small text has some: our choice
+LEAST_UPDATES_AN_EPOCH = 10
+#: the fewest target tokens of an update, on each GPU: our choice
+LEAST_BATCH = 400
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What ``vaswani new`` has to know to write an experiment."""
+
+    name: str
+    data: Path
+    languages: Tuple[str, str]
+    pairs: int
+    gpus: int
+    #: GB, of each GPU, or of the machine
+    memory: float
+    preset: str
+    row: Row
+    #: whether the two languages share their dictionary
+    shared: bool
+    #: validation sentences that are left out, of all, and the longest that stays
+    left_out: int
+    validation: int
+    longest: int
+
+
+def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
+    """Those of binarised text in ``data`` and of this machine.
+
+    Raises:
+        UserError: no data, no validation set, or nothing in one.
+        DataError: a file is damaged.
+    """
+    import numpy as np
+    import torch
+    from omegaconf import OmegaConf
+
+    from vaswani import data_bin
+    from vaswani.configuration.fairseq_config import load_plugin
+    from vaswani.files import sha256_of
+
+    load_plugin()
+    task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})
+    folder = data_bin.check_pair(task)
+    languages = (str(task.source_lang), str(task.target_lang))
+    pairs = len(data_bin.check_split(folder, "train", *languages)[0])
+    valid = np.maximum(*data_bin.check_split(folder, "valid", *languages))
+    longest = experiment_positions()
+    row = row_for(pairs)
+    gpus = torch.cuda.device_count()
+    dictionaries = {sha256_of(folder / f"dict.{language}.txt") for language in languages}
+    return Conditions(
+        name=name,
+        data=data,
+        languages=languages,
+        pairs=pairs,
+        gpus=gpus,
+        memory=memory_of_machine(gpus),
+        preset=preset or (row.preset if gpus else "tiny"),
+        row=row,
+        shared=len(dictionaries) == 1,
+        left_out=int((valid > longest).sum()),
+        validation=len(valid),
+        longest=int(valid[valid <= longest].max(initial=0)),
+    )
+
+
+def experiment_positions() -> int:
+    """The longest sentence that task and model take unless told otherwise, in tokens."""
+    from transformer_plugin.config import VaswaniTranslationConfig
+
+    return int(VaswaniTranslationConfig().max_source_positions)
+
+
+def memory_of_machine(gpus: int) -> float:
+    """GB: of the smallest GPU, or of the machine where there is none."""
+    import torch
+
+    if gpus:
+        return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus)) / 1e9
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+
+
+def batch_tokens(conditions: Conditions, text: Text, most: int) -> int:
+    """Target tokens of an update: ``most``, but less of a text that has few."""
+    total = text.lengths[1] * conditions.pairs
+    return max(
+        int(min(most, total / LEAST_UPDATES_AN_EPOCH)), LEAST_BATCH * max(1, conditions.gpus)
+    )

@@ -1,0 +1,92 @@
+"""The disk that a training takes: archives, prepared text and checkpoints, beside what is free."""
+
+import shutil
+from pathlib import Path
+from typing import Any, Dict
+
+from vaswani.corpus.manifest import choose, find_manifest, read_manifest
+from vaswani.corpus.plan import BYTES_A_PAIR, existing
+from vaswani.corpus.recipe import Recipe, find_recipe
+from vaswani.corpus.text import SPLITS
+from vaswani.errors import UserError
+from vaswani.planning import arithmetic
+from vaswani.planning.batching import Batch
+
+GB = 1e9
+
+
+def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[str, Any]:
+    """How many checkpoints lie there at most, and their bytes with an average (weights alone).
+
+    One more is written aside before it replaces another.
+    """
+    kept = int(not checkpoint.no_last_checkpoints) + 1
+    if checkpoint.save_interval_updates > 0:
+        written = updates // checkpoint.save_interval_updates
+        limit = checkpoint.keep_interval_updates
+        kept += min(written, limit) if limit > 0 else written
+    if not checkpoint.no_epoch_checkpoints:
+        epochs = updates // batch.updates_an_epoch if batch.updates_an_epoch else 0
+        limit = checkpoint.keep_last_epochs
+        kept += min(epochs, limit) if limit > 0 else epochs
+    size = parameters * arithmetic.SAVED_A_PARAMETER
+    return {
+        "checkpoint_bytes": size,
+        "checkpoints": kept,
+        "disk_bytes": (kept + 1) * size + 4 * parameters,
+    }
+
+
+def whole_disk(experiment: str, checkpoint_bytes: int, with_data: bool) -> Dict[str, Any]:
+    """What is still to be written besides, all of it together, and what is free here.
+
+    Args:
+        experiment: the name, which its recipe is found by
+        checkpoint_bytes: of all checkpoints together
+        with_data: the text is to be prepared first
+    """
+    archives = data = 0.0
+    if with_data:
+        try:
+            recipe = find_recipe(experiment)[0]
+        except UserError:  # of one's own text nothing is known before it is there
+            recipe = None
+        if recipe is not None:
+            archives = archive_bytes(recipe)
+            data = (recipe.about_pairs or 0) * sum(BYTES_A_PAIR.values())
+    return {
+        "archive_bytes": archives,
+        "data_bytes": data,
+        "all_disk_bytes": archives + data + checkpoint_bytes,
+        "free_bytes": shutil.disk_usage(existing(Path())).free,
+    }
+
+
+def archive_bytes(recipe: Recipe) -> float:
+    """The archives of a recipe that are not in the usual folder yet; of unstated size: nothing."""
+    if not recipe.archives:
+        return 0.0
+    manifest = read_manifest(str(find_manifest(recipe.archives)))
+    sizes = {}
+    for split in SPLITS:
+        named = recipe.parts(split)
+        for part in choose(manifest, named, split) if named else []:
+            names = [source.name for source in part.sources]
+            if not any((Path("data/archives") / name).is_file() for name in names):
+                sizes[names[0]] = max(source.bytes or 0 for source in part.sources)
+    return float(sum(sizes.values()))
+
+
+def disk_text(found: Dict[str, Any]) -> str:
+    """All of it in a line, with a warning where it does not fit."""
+    parts = [
+        f"checkpoints {found['disk_bytes'] / GB:.1f} ({found['checkpoints']} of "
+        f"{found['checkpoint_bytes'] / GB:.2f}, one being written, and an average)"
+    ]
+    for key, name in (("data_bytes", "prepared text"), ("archive_bytes", "archives")):
+        if found[key]:
+            parts.append(f"{name} {found[key] / GB:.1f}")
+    free = found["free_bytes"]
+    little = ", which is too little" if free < found["all_disk_bytes"] else ""
+    whole = f"{found['all_disk_bytes'] / GB:.1f} GB of {free / GB:,.1f} GB free here{little}"
+    return f"{whole}: {', '.join(parts)}"

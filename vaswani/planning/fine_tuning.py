@@ -1,0 +1,193 @@
+"""An experiment that begins with the weights of a trained run: ``vaswani new NAME --from RUN``.
+
+fairseq's ``checkpoint.finetune_from_model`` loads the weights alone, once: a training that was
+stopped goes on from its own last checkpoint, where ``restore_file`` with ``reset_optimizer`` would
+begin anew each time. An average will do as well; it has no optimizer state, and needs none here.
+
+A fine-tuning begins at the learning rate at which the run ended (a higher one would undo what was
+learned), and ends after few epochs, or as soon as validation gains nothing: both are our choice.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from vaswani.checkpoints import Checkpoint, describe, find_checkpoint
+from vaswani.errors import UserError
+from vaswani.experiment import find_run, read_yaml
+from vaswani.packed.model_as_data import as_trained, checkpoint_of, is_model
+from vaswani.packed.model_folder import read_folder
+from vaswani.planning import experiment_text
+from vaswani.planning.batching import Batch, choose_batch, measured, training_text
+from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
+from vaswani.planning.experiment_summary import facts
+from vaswani.planning.experiment_text import Entry, Sections
+from vaswani.planning.first_experiment import (
+    CPU_MAX_TOKENS,
+    configured,
+    sections,
+)
+from vaswani.planning.recipes import Row
+from vaswani.training.run_record import STATISTICS, statistics
+
+EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
+#: updates of warm-up at most: the optimizer's moments begin at zero again
+MOST_WARMUP = 100
+
+
+def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, str]]]:
+    """The experiment's text, and what is to be told of it.
+
+    Raises:
+        UserError: no such run, or the data has other dictionaries than it.
+        CheckpointError: the run's checkpoint cannot be read.
+    """
+    folder, checkpoint, before = beginning(run)
+    languages = (before["task"]["source_lang"], before["task"]["target_lang"])
+    conditions = replace(conditions_of(name, data, "tiny"), row=row(0, 1))
+    if conditions.languages != languages:
+        raise UserError(
+            f"{data} is {'-'.join(conditions.languages)}, but {folder} translates "
+            f"{'-'.join(languages)}: prepare text of these languages"
+        )
+    as_before = {
+        "model": model(before["model"], checkpoint),
+        "criterion": same(before["criterion"], ("_name", "label_smoothing")),
+    }
+    batch, wanted = batch_for(conditions, before, as_before, checkpoint, folder)
+    warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
+    conditions = replace(conditions, row=row(wanted, warmup))
+    found = {**sections(conditions, batch, wanted), **as_before}
+    found["lr_scheduler"] = schedule(before["model"], folder, checkpoint, warmup)
+    found["checkpoint"].insert(
+        1,
+        Entry(
+            "finetune_from_model",
+            str(checkpoint.path),
+            "the weights to begin with; optimizer, schedule and batches begin anew. Once there is "
+            "a checkpoint of this run, the training goes on from that",
+        ),
+    )
+    configured(found)
+    head = [
+        f"{' to '.join(languages)}: fine-tuning of {folder} on {conditions.pairs:,} pairs in "
+        f"{data}. Written by 'vaswani new'; change what you like, and train again under another "
+        "run=NAME.",
+        "",
+        f"   vaswani train {name}",
+        f"   vaswani average {name} --last {AVERAGE}",
+        f"   vaswani generate {name} && vaswani score {name}",
+    ]
+    told = [fact for fact in facts(conditions, batch) if fact[0] != "model"]
+    told.insert(1, ("from", f"{checkpoint.path}, of {checkpoint.updates:,} updates"))
+    return experiment_text.text_of(head, found), told
+
+
+def beginning(name: str) -> Tuple[Path, Checkpoint, Dict[str, Any]]:
+    """The folder of a run or packed model, its weights as a checkpoint, and how it was trained."""
+    path = Path(name)
+    if is_model(path):
+        model = read_folder(path)
+        return path, describe(checkpoint_of(model)), as_trained(model)
+    folder = find_run(name)
+    return (
+        folder,
+        describe(find_checkpoint(str(folder))[0]),
+        read_yaml(folder / "config.yaml"),
+    )
+
+
+def row(batch_tokens: int, warmup: int) -> Row:
+    """What there is to say of a fine-tuning, in the form of the table's rows."""
+    source = "as the run, and our choice where it says nothing"
+    return Row(
+        pairs=0,
+        preset="",
+        dropout=(0.0, 0.0, 0.0),  # the run's
+        batch_tokens=batch_tokens,
+        warmup=(warmup, warmup, warmup),
+        epochs=EPOCHS,
+        patience=PATIENCE,
+        average=(AVERAGE, AVERAGE, AVERAGE),
+        weight_decay=0.0,
+        source=source,
+    )
+
+
+def batch_for(
+    conditions: Conditions,
+    before: Dict[str, Any],
+    as_before: Sections,
+    checkpoint: Checkpoint,
+    folder: Path,
+) -> Tuple[Batch, int]:
+    """The run's batch, on this machine and text, and the target tokens that it should have.
+
+    Raises:
+        UserError: the data has other dictionaries than the run.
+    """
+    max_tokens = before["dataset"].get("max_tokens") or CPU_MAX_TOKENS
+    freq = before["optimization"]["update_freq"][0]
+    draft = Batch(max_tokens, freq, 0.0, 0.0, 1, 0)
+    config = configured({**sections(conditions, draft, 1), **as_before})
+    text = training_text(config, None)
+    refuse_other_dictionaries(text.task, checkpoint.path, folder)
+    gpus = max(1, conditions.gpus)
+    wanted = before["task"].get("batch_tokens") or 0
+    wanted = wanted or measured(config, text, gpus, max_tokens, freq).target_tokens
+    config.task.batch_tokens = batch_tokens(conditions, text, int(wanted))
+    most = max(max_tokens, CPU_MAX_TOKENS)
+    return choose_batch(config, text, gpus, most), config.task.batch_tokens
+
+
+def model(before: Dict[str, Any], checkpoint: Checkpoint) -> List[Entry]:
+    """The model of the run, every option as it was."""
+    found = same(before, tuple(before))
+    reason = f"as it was trained for {checkpoint.updates:,} updates"
+    return [found[0]._replace(reason=reason), *found[1:]]
+
+
+def same(before: Dict[str, Any], keys: Tuple[str, ...]) -> List[Entry]:
+    """Keys of a section with the values that the run had, ``_name`` first."""
+    ordered = sorted((key for key in keys if key in before), key=lambda key: key != "_name")
+    return [Entry(key, before[key]) for key in ordered]
+
+
+def schedule(
+    model: Dict[str, Any], folder: Path, checkpoint: Checkpoint, warmup: int
+) -> List[Entry]:
+    """The paper's formula, scaled so that it peaks at the rate at which the run ended."""
+    width = model["encoder_embed_dim"]
+    rate = last_rate(folder / STATISTICS) or (width * checkpoint.updates) ** -0.5
+    factor = float(f"{rate * (width * warmup) ** 0.5:.3g}")
+    return [
+        Entry("_name", "vaswani_inverse_sqrt", "5.3"),
+        Entry("warmup_updates", warmup, "a short one: Adam's moments begin at zero again"),
+        Entry(
+            "lr_factor",
+            factor,
+            f"so that the rate peaks at {rate:.2g}, where {folder} ended: a higher one would undo "
+            "what it has learned",
+        ),
+    ]
+
+
+def last_rate(log: Path) -> Optional[float]:
+    """The last learning rate in a run's statistics; None if there is none."""
+    found = None
+    for line in statistics(log):
+        found = line.get("lr", line.get("train_lr", found))
+    return float(found) if found else None
+
+
+def refuse_other_dictionaries(task: Any, path: Path, folder: Path) -> None:
+    """Raises UserError where the data has other dictionaries than the checkpoint."""
+    from transformer_plugin.checkpoints import outline_of
+    from transformer_plugin.compat.dictionaries import other_dictionaries
+
+    other = other_dictionaries(task, outline_of(path).get("task_state") or {})
+    if other:
+        raise UserError(
+            f"the data has other dictionaries than {folder}, whose weights are of its own: prepare "
+            f"the text with 'vaswani prepare --like {folder} …'"
+        )

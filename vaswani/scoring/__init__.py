@@ -1,0 +1,1 @@
+"""Scores of translations: what is read, BLEU and chrF, published figures, significance."""

@@ -1,0 +1,201 @@
+"""BLEU as papers measured it, and as it should be quoted: what each figure is computed from.
+
+All tokenised figures are one formula, Moses' multi-bleu.perl: case-sensitive, up to 4-grams, no
+smoothing, one reference. They differ in the tokens. Those of tensor2tensor's script (the authors'
+code, ``utils/get_ende_bleu.sh``) split compounds on top of Moses' tokens, and come in four
+variants, since that script changed and its reference was altered without a word in it.
+docs/scoring.md says which figure is which.
+"""
+
+import re
+from itertools import product
+from typing import Any, Callable, Dict, List, Tuple
+
+from vaswani.corpus.tokenise import tokeniser
+from vaswani.errors import UserError
+
+#: what hyphens become, in Moses' ``-a`` and in the authors' script
+SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")
+# On bytes, as Perl ran it: of "ä-ö-ü" both hyphens are split, since a match takes one byte of "ö"
+# and leaves another for the next match, while of "a-o-u" only the first is.
+_COMPOUND = re.compile(rb"(\S)-(\S)")
+_DOUBLE_QUOTES = re.compile("[„“”‟«»]")
+# What Python takes for a space and Perl, on bytes, does not (U+00A0 and the like). Moved to code
+# points without a meaning, so that a token is the same to sacreBLEU as to multi-bleu.perl.
+_KEPT_IN_TOKENS = {
+    code: 0xF0000 + code
+    for code in range(0x3001)
+    if chr(code).isspace() and chr(code) not in " \t\n\v\f\r"
+}
+
+Row = Dict[str, Any]
+
+
+def row(label: str, score: Any, signature: Any) -> Row:
+    """One line of the table, as it goes to JSON: a score from 0 to 100 and how it was had.
+
+    Of BLEU also its brevity penalty and the translations' length by the references'.
+    """
+    found = {
+        "label": label,
+        "score": round(score.score, 2),
+        "text": str(score),
+        "signature": str(signature),
+    }
+    if hasattr(score, "bp"):
+        found.update(brevity_penalty=round(score.bp, 4), length_ratio=round(score.ratio, 4))
+    return found
+
+
+def tokenised_metric() -> Any:
+    """sacreBLEU's BLEU with multi-bleu.perl's definition: tokens as they are, no smoothing."""
+    from sacrebleu.metrics import BLEU
+
+    return BLEU(tokenize="none", smooth_method="none", force=True)
+
+
+def multi_bleu(label: str, hypotheses: List[str], references: List[str]) -> Row:
+    """What multi-bleu.perl says of tokens separated by spaces, one reference a sentence."""
+    metric = tokenised_metric()
+    hypothesis_lines, reference_lines = (
+        [line.translate(_KEPT_IN_TOKENS) for line in side] for side in (hypotheses, references)
+    )
+    return row(
+        label, metric.corpus_score(hypothesis_lines, [reference_lines]), metric.get_signature()
+    )
+
+
+def split_mark(line: str) -> str:
+    """The mark of a split hyphen that a line holds, or nothing."""
+    return next((mark for mark in SPLIT_HYPHENS if mark in line), "")
+
+
+def refuse_split(lines: List[str], where: str) -> None:
+    """Raises UserError for text whose hyphens are split: once more would inflate BLEU."""
+    for number, line in enumerate(lines, 1):
+        if split_mark(line):
+            raise UserError(
+                f"{where}, line {number:,}, holds '{split_mark(line)}': its hyphens are split "
+                "already, and splitting them again would inflate BLEU; give text as it is written"
+            )
+
+
+def split_compounds(line: str) -> str:
+    """``a-b`` → ``a ##AT##-##AT## b`` wherever a hyphen has no space on either side.
+
+    Matches do not overlap, so ``x-y-z`` becomes ``x ##AT##-##AT## y-z``, as in the script.
+    """
+    return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode("utf-8")).decode("utf-8")
+
+
+def straight_quotes(line: str) -> str:
+    """Every typographic double quote (``„ “ ” ‟ « »``) as ``"``.
+
+    tensor2tensor's copy of newstest2014's reference had this done to it, which its script does not
+    say (its issue 317). Single quotes stay: they are apostrophes as well.
+    """
+    return _DOUBLE_QUOTES.sub('"', line)
+
+
+def replace_punctuation() -> Callable[[str], str]:
+    """Moses' replace-unicode-punctuation: ``“ ”`` → ``"``, ``’`` → ``'``, ``…`` → ``...``, ….
+
+    It leaves ``„``. By sacremoses, which makes the wide digit 1 a ``1``, Moses' script a ``"``.
+    """
+    from sacremoses import MosesPunctNormalizer
+
+    replace: Callable[[str], str] = MosesPunctNormalizer().replace_unicode_punct
+    return replace
+
+
+def compound_split_tokens(hypotheses: List[str], references: List[str]) -> Row:
+    """Compound-split BLEU of Moses tokens (made without ``-a``), nothing else changed.
+
+    Raises:
+        UserError: the tokens are split already.
+    """
+    refuse_split(hypotheses, "the translations")
+    refuse_split(references, "the references")
+    split_hypotheses, split_references = (
+        [*map(split_compounds, side)] for side in (hypotheses, references)
+    )
+    return multi_bleu("compound-split BLEU", split_hypotheses, split_references)
+
+
+#: the four variants: key and label by (2018's replacement, straight quotes)
+VARIANTS: Dict[Tuple[bool, bool], Tuple[str, str]] = {
+    (False, False): ("compound_split", "compound-split BLEU (the script of 2017)"),
+    (False, True): ("compound_split_quotes", "  its references' quotes straight"),
+    (True, False): ("compound_split_2018", "  the script of 2018 (punctuation replaced)"),
+    (True, True): ("compound_split_2018_quotes", "  its references' quotes straight"),
+}
+
+
+def compound_split_rows(hypotheses: List[str], references: List[str], lang: str) -> Dict[str, Row]:
+    """tensor2tensor's compound-split BLEU of text as it is written, in its four variants.
+
+    - ``compound_split``: the script of June 2017. Both sides through Moses' tokeniser without
+      ``-a``, then ``split_compounds``, then multi-bleu.perl.
+    - ``compound_split_2018``: as of April 2018. ``replace_punctuation`` on the hypotheses (not on
+      the references) before they are tokenised.
+    - ``…_quotes``: the same two with ``straight_quotes`` on the references (not on the
+      hypotheses) before they are tokenised, which makes them ``&quot;``.
+
+    The changes are of one side only, as they were there: text with typographic quotes scores below
+    100 against itself in all but the first.
+
+    Raises:
+        UserError: the text is split already.
+    """
+    # before they are tokenised, since Moses' tokeniser takes the marks apart
+    refuse_split(hypotheses, "the translations")
+    refuse_split(references, "the references")
+    moses, replace = tokeniser(lang), replace_punctuation()
+
+    def tokens(lines: List[str]) -> List[str]:
+        return [split_compounds(moses(line)) for line in lines]
+
+    hypothesis_tokens = {False: tokens(hypotheses), True: tokens([*map(replace, hypotheses)])}
+    reference_tokens = {
+        False: tokens(references),
+        True: tokens([*map(straight_quotes, references)]),
+    }
+    rows = {}
+    for replaced, straight in product((False, True), repeat=2):
+        key, label = VARIANTS[replaced, straight]
+        rows[key] = multi_bleu(label, hypothesis_tokens[replaced], reference_tokens[straight])
+    return rows
+
+
+def moses_tokens(lines: List[str], lang: str) -> List[str]:
+    """Moses' tokens of text as it is written (no ``-a``)."""
+    return [*map(tokeniser(lang), lines)]
+
+
+def text_metrics() -> Dict[str, Any]:
+    """sacreBLEU's BLEU (its own tokens, 13a) and chrF, for text as it is written."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    return {"bleu": BLEU(), "chrf": CHRF()}
+
+
+def token_metrics() -> Dict[str, Any]:
+    """The same two for tokens, which sacreBLEU must not tokenise again."""
+    from sacrebleu.metrics import CHRF
+
+    return {"bleu_tokenised": tokenised_metric(), "chrf": CHRF()}
+
+
+def sacrebleu_rows(
+    hypotheses: List[str], references: List[str], metrics: Dict[str, Any], named: Dict[str, str]
+) -> Dict[str, Row]:
+    """Rows by sacreBLEU itself; ``named``: test set and pair, for the signature."""
+    labels = {"bleu": "sacreBLEU", "chrf": "chrF"}
+    rows = {}
+    for key, metric in metrics.items():
+        score = metric.corpus_score(hypotheses, [references])
+        signature = metric.get_signature()
+        for name, value in named.items():
+            signature.update(name, value)
+        rows[key] = row(labels[key], score, signature)
+    return rows

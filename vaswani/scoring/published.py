@@ -1,0 +1,79 @@
+"""What others published for WMT's test sets: shown beside a score of the same set, never another's.
+
+Each figure stands with what it was scored by, since two scorers can differ by more than one BLEU.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+
+
+class Figure(NamedTuple):
+    """A system's BLEU with base and with big (section 6.1, Table 3), as its authors state it."""
+
+    system: str
+    base: Optional[float]
+    big: Optional[float]
+    scorer: str
+    source: str
+
+
+NOT_STATED = "not stated; the authors' script: compound-split"
+T2T = "tensor2tensor issue 317"
+NEURST = "NeurST's translation example"
+SCALING = "Ott et al. 2018, Scaling NMT"
+FIGURES: Dict[Tuple[str, str], List[Figure]] = {
+    (NEWSTEST2014, "en-de"): [
+        Figure("the paper", 27.3, 28.4, NOT_STATED, "Table 2"),
+        Figure("tensor2tensor, 3.8M updates", 29.02, None, "compound-split 2018, quotes", T2T),
+        Figure("tensor2tensor, 3.8M updates", 27.52, None, "sacreBLEU", T2T),
+        Figure("NeurST, post-norm", 27.9, 28.0, "tokenised", NEURST),
+        Figure("NeurST, post-norm", 27.3, 27.4, "sacreBLEU", NEURST),
+        Figure("NeurST, pre-norm", 26.8, 27.7, "tokenised", NEURST),
+        Figure("NeurST, pre-norm", 26.2, 27.1, "sacreBLEU", NEURST),
+        Figure("fairseq, large batches", None, 29.29, "compound-split", SCALING),
+        Figure("fairseq, large batches", None, 28.6, "sacreBLEU", SCALING),
+        Figure("fairseq, base by a user", 26.65, None, "tokenised", "fairseq issue 1352"),
+        Figure("NVIDIA, its best", None, 28.77, "its older scorer", "DeepLearningExamples"),
+        Figure("NVIDIA, its best", None, 28.09, "sacreBLEU", "DeepLearningExamples"),
+        Figure("OpenSeq2Seq", 26.4, 27.5, "sacreBLEU", "OpenSeq2Seq"),
+        Figure("OpenNMT-tf, averaged", 26.9, None, "NIST's script", "OpenNMT-tf"),
+        Figure("OpenNMT-py", 26.89, None, "not stated", "OpenNMT-py"),
+        Figure("tensorflow/models", 27.7, 28.9, "uncased", "tensorflow/models"),
+        Figure("THUMT, pre-norm, 200k updates", 27.03, None, "not stated", "THUMT issue 71"),
+        Figure("JoeyNMT 2", 24.38, None, "sacreBLEU", "JoeyNMT"),
+    ],
+    (NEWSTEST2014, "en-fr"): [
+        Figure("the paper", 38.1, 41.8, "not stated", "Table 2"),
+        Figure("the paper at NeurIPS", 38.1, 41.0, "not stated", "Table 2"),
+        Figure("fairseq, large batches", None, 43.2, "tokens, hyphens split", SCALING),
+        Figure("fairseq, large batches", None, 41.4, "sacreBLEU", SCALING),
+    ],
+    (NEWSTEST2013, "en-de"): [
+        Figure("the paper, not averaged", 25.8, 26.4, NOT_STATED, "Table 3"),
+        Figure("NeurST, post-norm", 26.9, 27.0, "tokenised", NEURST),
+        Figure("NeurST, post-norm", 26.6, 26.8, "sacreBLEU", NEURST),
+    ],
+}
+
+
+def published(test_set: Optional[str], pair: Optional[Tuple[str, str]], lines: int) -> List[Figure]:
+    """The figures for a test set of so many sentences; none for any other text."""
+    if not test_set or not pair or SENTENCES.get(test_set) != lines:
+        return []
+    return FIGURES.get((test_set, "-".join(pair)), [])
+
+
+def as_json(figures: List[Figure]) -> List[Dict[str, Any]]:
+    """The figures for JSON."""
+    return [figure._asdict() for figure in figures]
+
+
+def table(figures: List[Figure], test_set: str, pair: str) -> List[str]:
+    """The figures as lines to print."""
+    head = f"published for {test_set} {pair}"
+    lines = ["", f"{head:<32}{'base':>7}{'big':>7}   scored by"]
+    for figure in figures:
+        numbers = "".join(f"{'' if n is None else n:>7}" for n in (figure.base, figure.big))
+        lines.append(f"{figure.system:<32}{numbers}   {figure.scorer}  ({figure.source})")
+    return lines

@@ -1,0 +1,262 @@
+"""What is scored: hypotheses beside references, as text and as tokens; read, checked, refused.
+
+A line of one file belongs to the same line of the other. What would give a figure that means
+something else (references that are tokens, hypotheses in BPE subwords) is refused.
+"""
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from vaswani.corpus.text import read_lines
+from vaswani.decoding.translations import Translations
+from vaswani.errors import UserError
+from vaswani.experiment import find_run, first_data_bin, read_yaml
+from vaswani.files import sha256_of
+from vaswani.scoring.bleu import refuse_split, split_mark
+from vaswani.test_sets import BY_NAME, check_test_set, files_of
+
+_BPE_MARK = re.compile(r"@@( |$)")
+_SPACED_PUNCTUATION = re.compile(r" [.,]( |$)")
+_PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Hypotheses and references of the same number of lines, and the files they are from."""
+
+    hypotheses: List[str]
+    references: List[str]
+    files: Tuple[Path, Path]
+
+    def fingerprints(self) -> Dict[str, Any]:
+        """The two files and their fingerprints."""
+        return {
+            name: {"file": str(path), "sha256": sha256_of(path)}
+            for name, path in zip(("hypotheses", "references"), self.files, strict=True)
+        }
+
+    def without_output(self) -> List[int]:
+        """Line numbers from 1 of empty hypotheses whose reference says something."""
+        rows = zip(self.hypotheses, self.references, strict=True)
+        return [n for n, (hyp, ref) in enumerate(rows, 1) if ref.strip() and not hyp.strip()]
+
+
+@dataclass(frozen=True)
+class ScoreInput:
+    """All there is to score of one system.
+
+    ``text``: as it is written, detokenised. ``tokens``: as the system made them. One may lack.
+    """
+
+    out: Path
+    text: Optional[Sides] = None
+    tokens: Optional[Sides] = None
+    pair: Optional[Tuple[str, str]] = None
+    #: sacreBLEU's name of the test set, if it is one of WMT's
+    test_set: Optional[str] = None
+    #: for the signature, where sacreBLEU itself gave the references
+    signature: Dict[str, str] = field(default_factory=dict)
+    #: the tokens had Moses' ``-a``
+    split_hyphens: bool = False
+    #: how a run translated
+    translation: Dict[str, Any] = field(default_factory=dict)
+
+    def inputs(self) -> List[Path]:
+        """The files that are read."""
+        return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
+
+    @property
+    def main(self) -> Sides:
+        """What counts and warnings are taken from."""
+        sides = self.text or self.tokens
+        assert sides is not None, "one of them is there"
+        return sides
+
+
+def of_run(name: str, subset: str) -> ScoreInput:
+    """A run's translations beside the references that ``vaswani prepare`` kept.
+
+    Raises:
+        UserError: nothing translated yet, the data's text is gone, or a file cannot be scored.
+    """
+    folder = find_run(name)
+    results = Translations(folder / "eval", subset)
+    results.settle()
+    tokens, made, _ = results.files
+    report = results.report()
+    if not made.is_file() or not tokens.is_file() or "data" not in report:
+        raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
+    for path in results.changed():
+        print(f"warning: {path} was changed since it was translated", file=sys.stderr)
+    data = first_data_bin(report["data"]).parent
+    if not (data / "recipe.yaml").is_file():
+        raise UserError(
+            f"{data} was not made by 'vaswani prepare', so the references are not known: use "
+            f"--hypotheses {made} --references FILE"
+        )
+    recipe = read_yaml(data / "recipe.yaml")
+    for key in ("source_lang", "target_lang", "tokenised"):
+        if key not in recipe:
+            raise UserError(f"{data / 'recipe.yaml'} has no '{key}': run 'vaswani prepare' again")
+    target = f"{subset}.{recipe['target_lang']}"
+    wmt = recipe.get("archives") == "wmt14"
+    return ScoreInput(
+        out=folder / "eval" / f"{subset}.score.json",
+        text=None if recipe["tokenised"] else read_text(made, data / "text" / target),
+        tokens=read_sides(tokens, data / "tok" / target),
+        pair=(recipe["source_lang"], recipe["target_lang"]),
+        test_set=BY_NAME.get(str(recipe.get(subset))) if wmt else None,
+        split_hyphens=bool(recipe.get("split_hyphens")),
+        translation=report,
+    )
+
+
+def of_files(
+    hypotheses: Path,
+    references: Optional[Path],
+    pair: Optional[str],
+    test_set: Optional[str],
+    tokenised: bool,
+) -> ScoreInput:
+    """A file of translations beside its references, which may be a test set of sacreBLEU's.
+
+    Raises:
+        UserError: a file is missing or cannot be scored, or the test set cannot be had.
+    """
+    langs = languages(pair) if pair else None
+    out = hypotheses.with_name(hypotheses.name + ".score.json")
+    if test_set and pair is None:
+        raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
+    if test_set and pair:
+        check_test_set(test_set, pair)
+    if tokenised:
+        if test_set:
+            raise UserError("a test set's references are no tokens: leave out --tokenised")
+        if references is None:
+            raise UserError("--tokenised needs --references FILE, tokens as well")
+        return ScoreInput(out, tokens=read_sides(hypotheses, references), pair=langs)
+    named: Dict[str, str] = {}
+    if references is None:
+        assert test_set and pair, "one of the two is given"
+        references = of_sacrebleu(test_set, pair)
+        named = {"test": test_set, "lang": pair}
+    text = read_text(hypotheses, references)
+    # not of a run, which detokenises: there a mark is a slip of the model in one sentence
+    refuse_split(text.hypotheses, str(hypotheses))
+    return ScoreInput(out, text=text, pair=langs, test_set=test_set, signature=named)
+
+
+def languages(pair: str) -> Tuple[str, str]:
+    """Source and target of ``en-de``.
+
+    Raises:
+        UserError: not written like that.
+    """
+    found = _PAIR.fullmatch(pair)
+    if not found:
+        raise UserError(f"--pair {pair} is no language pair: write source-target, such as en-de")
+    return found[1], found[2]
+
+
+def of_sacrebleu(test_set: str, pair: str) -> Path:
+    """The file of references of one of sacreBLEU's test sets, out of its cache or downloaded.
+
+    Raises:
+        UserError: it cannot be had, or is damaged.
+    """
+    source, references = files_of(
+        test_set,
+        pair,
+        "with the internet it downloads it once into ~/.sacrebleu (or $SACREBLEU); or give "
+        "--references FILE",
+    )
+    counts = [len(sentences(path)) for path in (source, references)]
+    if counts[0] != counts[1]:
+        raise UserError(
+            f"sacreBLEU's {test_set} {pair} is damaged, {counts[0]:,} sources and {counts[1]:,} "
+            f"references: remove {references.parent} and run the same command again"
+        )
+    return references
+
+
+def read_text(hypotheses: Path, references: Path) -> Sides:
+    """Two files as they are written, not tokens.
+
+    Raises:
+        UserError: what cannot be scored, or is not text as it is written.
+    """
+    sides = read_sides(hypotheses, references)
+    refuse_tokens(sides.references, references)
+    return sides
+
+
+def read_sides(hypotheses: Path, references: Path) -> Sides:
+    """Two files, line by line.
+
+    Raises:
+        UserError: a file is missing or empty, the counts differ, or BPE was not undone.
+    """
+    lines, reference_lines = sentences(hypotheses), sentences(references)
+    if len(lines) != len(reference_lines):
+        raise UserError(
+            f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: every "
+            "reference needs its translation in the same line"
+        )
+    refuse_bpe(lines, hypotheses, "translations")
+    refuse_bpe(reference_lines, references, "references")
+    return Sides(lines, reference_lines, (hypotheses, references))
+
+
+def sentences(path: Path) -> List[str]:
+    """The lines of a file.
+
+    Raises:
+        UserError: it is missing, or holds nothing but blank lines.
+    """
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    lines = list(read_lines(path))
+    if not lines:
+        raise UserError(f"{path} is empty: there is nothing to score")
+    if not any(line.strip() for line in lines):
+        raise UserError(f"{path} is empty: all of its {len(lines):,} lines are blank")
+    return lines
+
+
+def first(lines: List[str], test: Callable[[str], Any]) -> int:
+    """The number from 1 of the first line that passes, or 0."""
+    return next((number for number, line in enumerate(lines, 1) if test(line)), 0)
+
+
+def refuse_bpe(lines: List[str], path: Path, what: str) -> None:
+    """Raises UserError where subwords of BPE are not joined again."""
+    number = first(lines, _BPE_MARK.search)
+    if number:
+        raise UserError(
+            f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords of the {what} first "
+            "(fairseq-generate --remove-bpe, or sed -E 's/@@( |$)//g')"
+        )
+
+
+def looks_tokenised(lines: List[str]) -> bool:
+    """Whether most lines that say something have a comma or full stop that stands alone."""
+    full = [line for line in lines if line.strip()]
+    return 2 * sum(bool(_SPACED_PUNCTUATION.search(line)) for line in full) > len(full)
+
+
+def refuse_tokens(references: List[str], path: Path) -> None:
+    """Raises UserError for references that a tokeniser has been over."""
+    number = first(references, split_mark)
+    if number:
+        found = f"line {number:,} holds {split_mark(references[number - 1])}"
+    elif looks_tokenised(references):
+        found = "most of its lines have a comma or full stop between spaces"
+    else:
+        return
+    raise UserError(
+        f"{path} seems to be tokenised ({found}), but scores are of references as they are "
+        "written: give the raw file, or tokens on both sides and --tokenised"
+    )

@@ -1,0 +1,1 @@
+"""What surrounds fairseq's training: the processes, the progress, the run's records."""
