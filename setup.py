@@ -64,6 +64,7 @@ setup(
             "safetensors",
         ],
         "plots": ["matplotlib"],
+        "export": ["ctranslate2>=4.5"],
         "dev": [
             "pytest",
             "pytest-xdist",

@@ -187,7 +187,7 @@ install_stack() {
         pip_install fairseq-fixed --no-build-isolation fairseq-fixed
     fi
     say "3/3 the plugin and its tools"
-    pip_install "the plugin" --no-build-isolation -e ".[$STACK,text,plots,dev]"
+    pip_install "the plugin" --no-build-isolation -e ".[$STACK,text,plots,export,dev]"
 }
 
 # The stack imports, compiled parts included: what a kill in the middle of pip may have broken.

@@ -37,6 +37,8 @@ AVERAGE = "vaswani/average.py"
 CHOICE = "vaswani/checkpoints.py"
 BLEU = "vaswani/scoring/bleu.py"
 SCORE = "vaswani/score.py"
+PROOF = "vaswani/exports/export_proof.py"
+EXPORTED = "vaswani/packed/export_folder.py"
 
 MUTANTS = [
     # ---- attention --------------------------------------------------------------------------
@@ -849,6 +851,31 @@ MUTANTS = [
         "bleu.moses_tokens(side, system.pair[0])",
         "Moses' tokens are those of the target language",
         ("unit/test_score.py::test_tokens_are_those_of_the_target_language",),
+    ),
+    # ---- exports ----------------------------------------------------------------------------
+    Mutant(
+        "export-exponent-of-another-slope",
+        PROOF,
+        "return alpha * length / (5 + length)",
+        "return alpha * length / (6 + length)",
+        "docs/export.md: λ has the slope of the paper's length penalty at the mean length",
+        ("unit/test_export.py::test_the_nearest_exponent_has_the_same_slope",),
+    ),
+    Mutant(
+        "export-worse-by-any-bleu",
+        PROOF,
+        "not abs(self.bleu_difference) <= limit.bleu",
+        "not self.bleu_difference <= limit.bleu",
+        "docs/export.md: beyond a tolerance an export fails",
+        ("unit/test_export.py::test_tolerances",),
+    ),
+    Mutant(
+        "export-read-though-altered",
+        EXPORTED,
+        "if sums.get(name) != sha256_of(path / name):",
+        "if name not in sums:",
+        "docs/export.md: SHA256SUMS; an export that was altered is refused",
+        ("unit/test_export.py::test_what_is_not_whole_is_refused",),
     ),
 ]
 

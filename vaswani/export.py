@@ -118,7 +118,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     table = table_of(folder, options, proof)
     if folder.recipe.bpe:
         shutil.copyfile(folder.path / CODES, part / CODES)
-    theirs = TO[options.to](folder, ours, options, table, part)
+    theirs = TO[options.to](folder, options, table, part)
     proof.compare(theirs, table["generation"])
     proof.tell()
     table["proof"] = proof.table()
@@ -146,26 +146,22 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any
     }
 
 
-def to_ctranslate2(
-    folder: ModelFolder, ours: Any, options: Options, table: Dict[str, Any], part: Path
-) -> Any:
+def to_ctranslate2(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
     """Write CTranslate2's files; returns what translates with them."""
     from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
     from vaswani.packed.ctranslate2_spec import write_model
 
-    write_model(folder, ours.model.state_dict(), part, options.quantization)
+    write_model(folder, folder.parameters(), part, options.quantization)
     sums = {path.name: "" for path in part.iterdir()}
     made = ModelFolder(part, table, sums, folder.recipe)
     return CTranslate2Translator(made, device="cpu", workers=1)
 
 
-def to_fairseq(
-    folder: ModelFolder, ours: Any, options: Options, table: Dict[str, Any], part: Path
-) -> Any:
+def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
     """Write a checkpoint and dictionaries of fairseq; returns what translates with them."""
     from vaswani.exports.fairseq_export import FairseqTranslator, write_checkpoint
 
-    write_checkpoint(folder, ours.model.state_dict(), part)
+    write_checkpoint(folder, folder.parameters(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
     return FairseqTranslator(folder, part)

@@ -208,7 +208,7 @@ def test_modern_and_official_are_installed_differently(machine: Machine) -> None
     calls = machine.calls()
     assert calls[0] == "pip<24.1"
     assert [call for call in calls if "fairseq" in call] == ["fairseq"]
-    assert calls[-1].endswith(".[official,text,plots,dev]")
+    assert calls[-1].endswith(".[official,text,plots,export,dev]")
 
 
 def test_nothing_changed_nothing_done(machine: Machine) -> None:
