@@ -7,7 +7,7 @@
 A bug is an entry of tests/mutants.py, planted in a temporary copy of the sources. There the demo is
 trained, averaged, decoded and scored by the usual verbs, with one thread; its data is made once, in
 data/demo_en_de as by ``make demo``. Kept are OUT/NAME.json and OUT/NAME.log; a bug whose JSON is
-there is not run again. OUT/curves.png is drawn anew each time, and, where OUT is not given, the
+there is not run again. OUT/curves.png is drawn each time, and, where OUT is not given, the
 figures are put into docs/bugs.md.
 """
 

@@ -239,7 +239,7 @@ main() {
     rm -f "$STAMP"
     build
     if ! works; then
-        say "the environment is damaged; making it anew"
+        say "the environment is damaged; making it again"
         discard
         build
         works || die "the installed stack does not import; the reason is at the end of $LOG."

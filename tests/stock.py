@@ -1,4 +1,4 @@
-"""fairseq's commands in the process of the tests (starting one anew costs seconds each time).
+"""fairseq's commands in the process of the tests (starting one costs seconds each time).
 
 fairseq keeps state between commands that a fresh process would not have: logging handlers, meters,
 the best score so far. ``fresh_process`` clears it before a command and restores it after.

@@ -85,7 +85,7 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
         return {**super().state_dict(), **self.settings}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Go on from a checkpoint; as ever in fairseq, options given now win over saved ones."""
+        """Go on from a checkpoint; as in fairseq, options given now win over saved ones."""
         super().load_state_dict(state_dict)
         for name, now in self.settings.items():
             saved = state_dict.get(name, now)

@@ -5,7 +5,7 @@
     vaswani generate CHECKPOINT --length-penalty gnmt --beam 4 --lenpen 0.6 …   the paper's search
     vaswani generate RUN --workers 1         in one process; not given, on a CPU one for each core
 
-Options not given are those of the run's ``generation:`` and ``task:`` sections. Left are, for
+Options not given are those of the run's ``generation:`` and ``task:`` sections. It leaves, for
 each subset: SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised),
 SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts). The number of
 processes changes none of the translations.

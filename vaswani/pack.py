@@ -84,7 +84,7 @@ def write(out: Path, found: Any) -> bool:
 
 
 def changed_since(out: Path, config: Dict[str, Any]) -> bool:
-    """Whether a folder is to be made anew: another model, or none. The card may be edited."""
+    """Whether a folder is to be made again: another model, or none. The card may be edited."""
     from vaswani.files import read_json
 
     if not out.is_dir() or read_json(out / CONFIG) != config:

@@ -271,7 +271,7 @@ def diverged(reason: str, checkpoints: Path) -> str:
     return (
         f"the training diverged at {reason.splitlines()[0]}; {good}: lower the learning rate "
         "(optimization.lr, lr_scheduler.lr_factor) or lengthen the warm-up, and run the command "
-        "again, with another run=NAME to begin anew"
+        "again, with another run=NAME to start over"
     )
 
 

@@ -1,6 +1,6 @@
 """The page of ``vaswani attention`` in a real Chromium: what a user sees, points at and presses.
 
-One window for all; a page is opened anew in each test.
+One window for all; a page is opened in each test.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Two processes through fairseq's trainer, on CPUs over gloo: the same losses as one process.
 
-Each process imports torch and fairseq anew, so the default tests start two of them, twice.
+Each process imports torch and fairseq, so the default tests start two of them, twice.
 """
 
 import json

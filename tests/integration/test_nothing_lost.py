@@ -119,7 +119,7 @@ def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):
 
 
 def test_a_restore_file_that_does_not_exist_is_refused(tiny_data_bin, tmp_path):
-    """fairseq begins anew, in silence."""
+    """fairseq starts over, in silence."""
     missing = ["--restore-file", str(tmp_path / "gone.pt")]
     with pytest.raises(CheckpointError, match="gone.pt does not exist: correct --restore-file"):
         stock.train(tiny_data_bin, tmp_path / "new", *SMALL, *missing, "--max-update", "2")
@@ -341,8 +341,8 @@ def test_a_changed_training_text_is_refused(four, workplace, capsys):  # noqa: F
         assert train("optimization.max_update=6") == 1
         assert "train.en-de.en.bin has changed" in capsys.readouterr().err
         assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 4
-        anew = ("optimization.max_update=6", "checkpoint.reset_dataloader=true")
-        assert train(*anew) == 0
+        again = ("optimization.max_update=6", "checkpoint.reset_dataloader=true")
+        assert train(*again) == 0
     finally:
         path.write_bytes(before)
 

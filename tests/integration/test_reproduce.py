@@ -113,7 +113,7 @@ class Place:
         return (folder / f"{subset}.hyp").read_text(encoding="utf-8"), rows
 
     def times(self) -> Dict[str, int]:
-        """When each file was written, but for the scores, which are shown anew, and locks."""
+        """When each file was written, but for the scores, which are shown again, and locks."""
         files = [path for top in ("data", "runs") for path in (self.folder / top).rglob("*")]
         again = (".lock", "lock", "test.score.json")
         named = {str(path): path for path in files if path.is_file() and path.name not in again}

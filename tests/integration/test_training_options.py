@@ -102,7 +102,7 @@ def test_learned_positions_limit_what_is_decoded(tiny_data_bin, tmp_path):
 
 
 def test_finetuning_starts_from_the_other_models_parameters(tiny_data_bin, trained, tmp_path):
-    """Only parameters are taken over: updates are counted anew."""
+    """Only parameters are taken over: updates are counted from 0."""
     options = ["--finetune-from-model", str(trained), "--lr-factor", "1e-9", "--max-update", "1"]
     lines = stock.train(tiny_data_bin, tmp_path, *options)
     assert any("num_updates 1" in line for line in lines)

@@ -28,7 +28,7 @@ Hypothesis = Tuple[float, List[int]]
 def continuations(
     model: VaswaniTransformerModel, encoder_out: Any, alive: List[Hypothesis]
 ) -> List[Hypothesis]:
-    """Every prefix with every next token, best first; decoded anew, without caches."""
+    """Every prefix with every next token, best first; decoded from the start, without caches."""
     candidates: List[Hypothesis] = []
     for score, tokens in alive:
         logits, _ = model.decoder(torch.tensor([[EOS, *tokens]]), encoder_out)

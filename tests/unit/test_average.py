@@ -462,7 +462,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_done(
 
 
 def test_the_newest_average_is_that_of_the_last_updates(run_folder: Path, capsys) -> None:
-    """Not that of the latest file: copying and restoring make times anew. Of equals, the larger."""
+    """Not that of the latest file: copying and restoring change times. Of equals, the larger."""
     folder = run_folder / "checkpoints"
     (run_folder / "config.yaml").write_text("task: {}", encoding="utf-8")
     early = [folder / f"{name}.pt" for name in ("checkpoint1", "checkpoint_2_200")]

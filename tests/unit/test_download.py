@@ -85,7 +85,7 @@ def test_a_part_left_by_a_killed_run_is_gone_on_with(server, tmp_path):
     assert server.requested == [("primary.tgz", "bytes=1234-")]
 
 
-def test_a_wrong_part_of_an_earlier_day_is_fetched_anew(server, tmp_path):
+def test_a_wrong_part_of_an_earlier_day_is_fetched_again(server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".primary.tgz.part").write_bytes(b"x" * 1234)
     assert fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA

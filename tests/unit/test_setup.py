@@ -257,13 +257,13 @@ def test_a_moved_checkout_gets_a_new_environment(machine: Machine) -> None:
     assert (moved / ".venv/bin/pip").read_text() == f"#!{moved}/.venv/bin/python\n"
 
 
-def test_a_damaged_environment_is_made_anew(machine: Machine) -> None:
+def test_a_damaged_environment_is_made_again(machine: Machine) -> None:
     machine.python("3.11")
     machine.run()
     damaged = machine.checkout / ".venv/bin/damaged"
     damaged.touch()
     (machine.checkout / ".venv/setup.stamp").unlink()  # as an interrupted run leaves it
-    assert "making it anew" in machine.run().stderr
+    assert "making it again" in machine.run().stderr
     assert not damaged.exists()
 
 

@@ -124,7 +124,7 @@ def _look_ahead() -> None:
                 if subset in self.task.datasets:
                     first_batches(self, subset)
         refuse_no_updates(self)
-        # last, so that fairseq's dummy batch is of the training text, as ever
+        # last, so that fairseq's dummy batch is of the training text, as without this
         return first_batches(self, dataset.train_subset, *args, **kwargs)
 
     Trainer.get_train_iterator = get_train_iterator

@@ -43,7 +43,7 @@ def _choose_where_to_go_on() -> None:
     """A training goes on from its newest checkpoint, and no further than asked.
 
     All versions: without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, they
-    begin anew in the same folder, over what is there. A training that has all its updates, or more
+    start over in the same folder, over what is there. A training that has all its updates, or more
     than it should have by now, gets one more, which replaces its last and best checkpoint.
     """
     original = checkpoint_utils.load_checkpoint
@@ -90,7 +90,7 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
         wanted = cfg.restore_file.replace(".pt", f"{suffix}.pt")  # perhaps an address
         if not checkpoint_utils.PathManager.exists(wanted):
             raise CheckpointError(
-                f"{wanted} does not exist: correct --restore-file, or leave it out to begin anew "
+                f"{wanted} does not exist: correct --restore-file, or leave it out to start over "
                 "(or to go on from checkpoint_last.pt)."
             )
     elif cfg.save_dir and not (Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt").exists():
@@ -159,7 +159,7 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
     if problems:
         raise CheckpointError(
             f"{folder} has checkpoints, but none from which to go on ({problems[0]}); move them "
-            "elsewhere to begin anew."
+            "elsewhere to start over."
         )
     return None
 

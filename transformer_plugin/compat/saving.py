@@ -29,12 +29,12 @@ LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 
 def apply() -> None:
     """Set this file's workarounds."""
-    _write_each_try_anew()
+    _write_each_try_to_a_new_file()
     _copy_atomically()
     _save_plain_meters()
 
 
-def _write_each_try_anew() -> None:
+def _write_each_try_to_a_new_file() -> None:
     """A checkpoint replaces the one before only after it was read back.
 
     All versions write a second time into the same stream where the first failed, behind what is

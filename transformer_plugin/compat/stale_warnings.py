@@ -1,8 +1,8 @@
-"""Warnings of newer libraries that fairseq sets off and no user can mend."""
+"""Warnings of newer libraries that fairseq sets off and no user can fix."""
 
 import warnings
 
-# What fairseq sets off in newer libraries, and no user of this plugin can mend: a regular
+# What fairseq sets off in newer libraries, and no user of this plugin can fix: a regular
 # expression that the message begins with, and its kind. All were seen with the pinned stacks.
 _STALE = [
     (r"hydra\.experimental\.\w+\(\) is no longer experimental", UserWarning),

@@ -116,7 +116,7 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
     def to_bf16(self) -> None:
-        """For inference only: the weights in bf16, as autocast would make them anew each batch."""
+        """For inference only: the weights in bf16, as autocast would convert them in each batch."""
         self.requires_grad_(False)
         for name, parameter in list(self.named_parameters()):
             setattr(self, name, nn.Parameter(parameter.to(torch.bfloat16), requires_grad=False))

@@ -1,6 +1,6 @@
 """Freed memory stays with the process, which no result shows: equal to the allocator as it is.
 
-The system then need not clear its pages anew.
+The system then need not clear its pages again.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ def keep_freed_memory() -> bool:
     """Tell glibc not to give large freed blocks back to the system; returns whether it will.
 
     By default each tensor above 32 MB is mapped and unmapped every time, and the system clears its
-    pages anew. Nothing is done where a GPU computes, outside glibc, or where the user has set
+    pages again. Nothing is done where a GPU computes, outside glibc, or where the user has set
     MALLOC_… variables of his own.
     """
     tuned = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)

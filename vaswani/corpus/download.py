@@ -202,7 +202,7 @@ def receive_all(source: Source, aside: Path) -> None:
 
 
 def receive(source: Source, aside: Path) -> None:
-    """One connection: the rest of the file where the server can, else all of it anew.
+    """One connection: the rest of the file where the server can, else all of it again.
 
     Raises:
         Unavailable: the server has no such file, or one of another size.

@@ -95,7 +95,7 @@ class TranslatedFile:
         inputs: the files that are read
 
     Raises:
-        UserError: the path is an input, or a file of somebody else.
+        UserError: the path is an input, or somebody else's file.
     """
 
     def __init__(self, path: Path, key: str, inputs: Sequence[Path]) -> None:
@@ -178,7 +178,7 @@ class TranslatedFile:
         if windows.lines != state["lines"] or windows.digest.hexdigest() != state["input"]:
             raise UserError(
                 f"{self.part} holds {state['lines']:,} lines of a translation of another text: "
-                f"remove it and {self.state_file} to begin anew"
+                f"remove it and {self.state_file} to start over"
             )
 
     def add(self, rows: List[str]) -> None:

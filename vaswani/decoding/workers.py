@@ -1,6 +1,6 @@
 """Beam search on several cores: batches are dealt out to processes, their results put in order.
 
-fairseq's loop over the batches stays in this process, and prints and scores as ever. What it asks
+fairseq's loop over the batches stays in this process, and prints and scores. What it asks
 the task for, batch by batch, comes from processes that were forked when the model was ready to
 decode: they start in milliseconds, and share its weights. Every batch is computed by one thread,
 whichever process takes it, so the results are those of one process, to the last digit.

@@ -1,7 +1,7 @@
 """Numbers, dates and times as English, German and French write and say them.
 
 Words come from num2words, checked in tests/unit/test_phrases.py. What it gets wrong, or what
-depends on the sentence, is mended here, each mend beside its reason.
+depends on the sentence, is corrected here, each correction beside its reason.
 """
 
 from functools import lru_cache

@@ -20,7 +20,7 @@ from vaswani.files import PathLike, atomic_write
 LANGUAGE_PAIRS = ("en-de", "en-fr")
 SIZES = {"train": 20000, "valid": 500, "test": 500}  # sentence pairs
 SEED = 2017  # the paper's year; both pairs share it, and so their English
-#: raised with every change to the text, so that prepared data are made anew
+#: raised with every change to the text, so that prepared data are made again
 VERSION = 1
 
 _SLOT = re.compile(r"\{([a-z]+)(\d?)(?::([a-z]+))?\}")

@@ -2,7 +2,7 @@
 
 fairseq's ``checkpoint.finetune_from_model`` loads the weights alone, once: a training that was
 stopped goes on from its own last checkpoint, where ``restore_file`` with ``reset_optimizer`` would
-begin anew each time. An average will do as well; it has no optimizer state, and needs none here.
+start over each time. An average will do as well; it has no optimizer state, and needs none here.
 
 A fine-tuning begins at the learning rate at which the run ended (a higher one would undo what was
 learned), and ends after few epochs, or as soon as validation gains nothing: both are our choice.
@@ -64,7 +64,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
         Entry(
             "finetune_from_model",
             str(checkpoint.path),
-            "the weights to begin with; optimizer, schedule and batches begin anew. Once there is "
+            "the weights to begin with; optimizer, schedule and batches start over. Once there is "
             "a checkpoint of this run, the training goes on from that",
         ),
     )
