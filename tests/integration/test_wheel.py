@@ -78,7 +78,7 @@ def test_what_an_index_shows_of_it(wheel):
     assert about["Description-Content-Type"] == "text/markdown"
     assert about.get_payload().lstrip().startswith("# vaswani-transformer")
     extras = set(about.get_all("Provides-Extra"))
-    assert extras == {"modern", "official", "text", "plots", "dev"}
+    assert extras == {"modern", "official", "text", "export", "plots", "dev"}
     assert not [one for one in about.get_all("Requires-Dist") if "extra ==" not in one]
 
 
