@@ -38,7 +38,7 @@ CHOICE = "vaswani/checkpoints.py"
 BLEU = "vaswani/scoring/bleu.py"
 SCORE = "vaswani/score.py"
 PROOF = "vaswani/exports/export_proof.py"
-EXPORTED = "vaswani/packed/export_folder.py"
+FOLDER = "vaswani/packed/model_folder.py"
 
 MUTANTS = [
     # ---- attention --------------------------------------------------------------------------
@@ -871,11 +871,14 @@ MUTANTS = [
     ),
     Mutant(
         "export-read-though-altered",
-        EXPORTED,
+        FOLDER,
         "if sums.get(name) != sha256_of(path / name):",
         "if name not in sums:",
-        "docs/export.md: SHA256SUMS; an export that was altered is refused",
-        ("unit/test_export.py::test_what_is_not_whole_is_refused",),
+        "docs/export.md: SHA256SUMS; an export or a model folder that was altered is refused",
+        (
+            "unit/test_export.py::test_what_is_not_whole_is_refused",
+            "unit/test_model_folder.py::test_what_is_not_whole_is_refused",
+        ),
     ),
 ]
 

@@ -96,8 +96,8 @@ class MultiHeadAttention(nn.Module):
         key_dim: K, d_k; default D / H
         value_dim: V, d_v; default D / H
         dropout: on the attention weights (0 in the paper)
-        implementation: ``readable``, ``fast``, or ``auto`` (the quicker of the two); needed
-            weights come from ``readable`` always
+        implementation: ``readable``, ``fast``, or ``auto`` (the quicker of the two); the
+            weights themselves, where they are asked for, always come from ``readable``
 
     Raises:
         ValueError: D is not divisible by H and d_k or d_v is not given.
@@ -118,6 +118,8 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.key_dim = key_dim or embed_dim // num_heads
         self.value_dim = value_dim or embed_dim // num_heads
+        #: columns of the keys and of the values, all heads together: [H·K, H·V]
+        self.sections = [num_heads * self.key_dim, num_heads * self.value_dim]
         self.dropout = Dropout(dropout)  # of the weights: the kernels apply its rate
         self.implementation = implementation
         self.out_proj = Linear(num_heads * self.value_dim, embed_dim)  # W^O
@@ -177,7 +179,6 @@ class SelfAttention(MultiHeadAttention):
         implementation: str = "auto",
     ) -> None:
         super().__init__(embed_dim, num_heads, key_dim, value_dim, dropout, implementation)
-        self.sections = [num_heads * d for d in (self.key_dim, self.value_dim)]
         self.qkv_proj = Linear(embed_dim, self.sections[0] + sum(self.sections))
 
     def forward(
@@ -219,7 +220,6 @@ class CrossAttention(MultiHeadAttention):
         implementation: str = "auto",
     ) -> None:
         super().__init__(embed_dim, num_heads, key_dim, value_dim, dropout, implementation)
-        self.sections = [num_heads * d for d in (self.key_dim, self.value_dim)]
         self.q_proj = Linear(embed_dim, num_heads * self.key_dim)
         self.kv_proj = Linear(embed_dim, sum(self.sections))
 

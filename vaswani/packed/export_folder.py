@@ -12,7 +12,7 @@ model.pt and dictionaries.
 from pathlib import Path
 
 from vaswani.errors import UserError
-from vaswani.files import read_json, sha256_of
+from vaswani.files import read_json
 from vaswani.packed.model_folder import (
     CARD,
     CODES,
@@ -20,6 +20,7 @@ from vaswani.packed.model_folder import (
     SUMS,
     Kind,
     ModelFolder,
+    check_files,
     read_folder,
     read_sums,
     refuse_pickles,
@@ -80,12 +81,6 @@ def read_export(path: Path) -> ModelFolder:
     recipe = recipe_of(table["text"], str(path / EXPORT))
     sums = read_sums(path / SUMS)
     needed = {EXPORT, MODEL, TARGETS_CONFIG, *sums} - {CARD}
-    for name in sorted(needed | ({CODES} if recipe.bpe else set())):
-        if not (path / name).is_file():
-            raise UserError(f"{path} is incomplete: {name} is missing; copy the folder again")
-        if sums.get(name) != sha256_of(path / name):
-            raise UserError(
-                f"{path / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
-                "the folder again, or export the model again"
-            )
+    names = sorted(needed | ({CODES} if recipe.bpe else set()))
+    check_files(path, names, sums, "export the model again")
     return ModelFolder(path, table, sums, recipe)

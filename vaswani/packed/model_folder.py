@@ -14,7 +14,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, NamedTuple, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Tuple
 
 from vaswani.errors import UserError
 from vaswani.experiment import is_run, run_folders
@@ -111,15 +111,20 @@ def read_folder(path: Path) -> ModelFolder:
     refuse_pickles(path)
     recipe = recipe_of(config["text"], str(path / CONFIG))
     needed = [CONFIG, WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
-    for name in needed + ([CODES] if recipe.bpe else []):
+    check_files(path, needed + ([CODES] if recipe.bpe else []), sums, "pack the model again")
+    return ModelFolder(path, config, sums, recipe)
+
+
+def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: str) -> None:
+    """Raises UserError for a file of a folder that is missing, or has not its hash in ``sums``."""
+    for name in names:
         if not (path / name).is_file():
             raise UserError(f"{path} is incomplete: {name} is missing; copy the folder again")
         if sums.get(name) != sha256_of(path / name):
             raise UserError(
                 f"{path / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
-                "the folder again, or pack the model again"
+                f"the folder again, or {remedy}"
             )
-    return ModelFolder(path, config, sums, recipe)
 
 
 def read_config(path: Path) -> Dict[str, Any]:
