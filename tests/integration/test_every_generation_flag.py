@@ -421,15 +421,15 @@ NOTHING = {
 
 @pytest.mark.parametrize("flags", NOTHING)
 def test_what_changes_nothing_is_said(flags: str, build) -> None:
-    with stock.logged() as message:
+    with stock.logged() as logged:
         build(flags)
-    assert [line for line in message if line.startswith(NOTHING[flags])]
+    assert [line for line in logged if line.startswith(NOTHING[flags])]
 
 
 def test_usual_options_are_not_warned_of(build) -> None:
-    with stock.logged() as message:
+    with stock.logged() as logged:
         build("--lenpen 0.6 --quiet --nbest 4 --retain-dropout --sampling --sampling-topk 3")
-    assert message == []
+    assert logged == []
 
 
 def test_interactive_names_what_it_ignores(tiny_data_bin, trained, monkeypatch) -> None:
@@ -438,9 +438,9 @@ def test_interactive_names_what_it_ignores(tiny_data_bin, trained, monkeypatch) 
     monkeypatch.setattr(interactive, "main", interactive.main)  # as it was, afterwards
     generation_options.say_what_interactive_ignores(interactive)
     flags = ["--prefix-size", "1", "--sacrebleu", "--quiet", "--results-path", "x"]
-    with stock.logged() as message:
+    with stock.logged() as logged:
         stock.interactive(tiny_data_bin, trained, "1 2 3\n", *SHORT, *flags, "--num-shards", "2")
-    names = [line.split()[0] for line in message if "has no effect in fairseq-interactive" in line]
+    names = [line.split()[0] for line in logged if "has no effect in fairseq-interactive" in line]
     assert names == ["--prefix-size", "--sacrebleu", "--quiet", "--results-path", "--num-shards"]
     for flag in ("--score-reference", "--replace-unk"):
         with pytest.raises(ConfigError, match=f"{flag} .* fairseq-interactive .* fairseq-generate"):

@@ -131,12 +131,12 @@ def test_decoding_stops_at_a_sentence_over_the_limits_unless_told_to_skip_it(odd
     limits = ["--max-source-positions", "20", "--max-target-positions", "20", "--max-len-b", "5"]
     with pytest.raises(Exception, match="#3.*skip-invalid-size-inputs-valid-test"):
         stock.generate(odd_run, checkpoint, *limits)
-    with stock.logged() as message:
+    with stock.logged() as logged:
         lines = stock.generate(
             odd_run, checkpoint, *limits, "--skip-invalid-size-inputs-valid-test"
         )
     assert sorted(stock.results(lines, "H")) == [n for n in range(44) if n != 3]
-    assert any(line.startswith("1 samples have invalid sizes") for line in message)
+    assert any(line.startswith("1 samples have invalid sizes") for line in logged)
 
 
 def test_sinusoids_reach_beyond_the_limits_of_training(tiny_data_bin, trained):
