@@ -95,9 +95,9 @@ def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
 
 
 def record_name(facts: Dict[str, Any], names: Sequence[str]) -> str:
-    """``amd-epyc-2cpu_2026-11-21_train``: hardware, date, and what was measured unless all was."""
+    """``nvidia-h200_2026-11-21_train``: hardware, date, and what was measured unless all was."""
     hardware = (facts["gpus"] or [""])[0] if facts["device"] == "cuda" else facts["cpu"]
-    words = re.sub(r"\(.*?\)|processor|@.*", " ", hardware.lower())
+    words = re.sub(r"\(.*?\)|processor|@[^,]*", " ", hardware.lower())
     plain = "-".join(re.findall(r"[a-z0-9]+", words)) or platform.machine()
     if facts["device"] == "cpu":
         plain += f"-{facts['cores']}cpu"

@@ -782,8 +782,8 @@ MUTANTS = [
     Mutant(
         "onednn-on-every-amd-processor",
         PROCESSOR,
-        'if "AuthenticAMD" in facts and avx512 and has_onednn else',
-        'if "AuthenticAMD" in facts and has_onednn else',
+        'if not ("AuthenticAMD" in facts and avx512 and has_onednn):',
+        'if not ("AuthenticAMD" in facts and has_onednn):',
         "processor.py: oneDNN for float32 where an AMD processor has AVX-512",
         ("unit/test_processor.py",),
     ),

@@ -61,14 +61,19 @@ def commit() -> Optional[str]:
 
 
 def cpu_name() -> str:
-    """The processor's model name where the system tells it."""
+    """The processor's model name where the system tells it, with what tells generations apart.
+
+    A virtual machine's may be no more than ``AMD EPYC``: hence ``AMD EPYC, family 25 model 17``.
+    """
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        lines = []
+    facts = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in facts:
+        name += f", family {facts['cpu family']} model {facts.get('model', '?')}"
+    return name
 
 
 def plugin_dir() -> Path:

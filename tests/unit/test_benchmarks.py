@@ -117,6 +117,9 @@ def test_name_of_a_record():
     facts = {"device": "cpu", "cpu": "Intel(R) Xeon(R) CPU @ 2.70GHz", "gpus": [], "cores": 2}
     facts["time"] = "2026-11-21T10:00:00Z"
     assert record_name(facts, ["train"]) == "intel-xeon-cpu-2cpu_2026-11-21_train"
+    facts["cpu"] = "Intel(R) Xeon(R) CPU @ 2.70GHz, family 6 model 143"
+    name = "intel-xeon-cpu-family-6-model-143-2cpu_2026-11-21_train"
+    assert record_name(facts, ["train"]) == name
     facts.update(device="cuda", gpus=["NVIDIA H200"])
     assert record_name(facts, ["train", "decode", "scaling", "loss"]) == "nvidia-h200_2026-11-21"
 

@@ -7,18 +7,25 @@ import torch
 import torch.nn.functional as F
 
 from transformer_plugin.fast import linear as module
-from transformer_plugin.fast.linear import MIN_MULTIPLICATIONS, Linear, by_onednn, linear
-from transformer_plugin.fast.processor import AMD_AVX512, OTHER_CPU
+from transformer_plugin.fast.linear import (
+    MIN_MULTIPLICATIONS,
+    Linear,
+    by_onednn,
+    linear,
+    onednn,
+    weight_gradient,
+)
+from transformer_plugin.fast.processor import AMD_AVX512, AMD_FAMILY_25, OTHER_CPU
 
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"
 )
 
 
-@pytest.fixture
-def always(monkeypatch):
+@pytest.fixture(params=[AMD_AVX512, AMD_FAMILY_25], ids=["all", "all but gradients of weights"])
+def always(request, monkeypatch):
     """oneDNN is taken on every processor, for products of every size."""
-    monkeypatch.setattr(module, "choices_for", lambda device: AMD_AVX512)
+    monkeypatch.setattr(module, "choices_for", lambda device: request.param)
     monkeypatch.setattr(module, "MIN_MULTIPLICATIONS", 1)
 
 
@@ -66,6 +73,19 @@ def test_when_it_is_chosen(monkeypatch):
         assert linear(large, large).dtype == torch.bfloat16
     monkeypatch.setattr(module, "choices_for", lambda device: OTHER_CPU)
     assert not by_onednn(large, large)
+
+
+@needs_onednn
+@pytest.mark.parametrize("choices, times", [(AMD_AVX512, 1), (AMD_FAMILY_25, 0), (OTHER_CPU, 0)])
+def test_library_of_a_weights_gradient(choices, times, monkeypatch):
+    """oneDNN where the processor's line says so; the result is the same."""
+    calls = []
+    monkeypatch.setattr(module, "onednn", lambda *args: calls.append(args) or onednn(*args))
+    monkeypatch.setattr(module, "choices_for", lambda device: choices)
+    monkeypatch.setattr(module, "MIN_MULTIPLICATIONS", 1)
+    grad, x = torch.randn(7, 6), torch.randn(7, 5)
+    torch.testing.assert_close(weight_gradient(grad, x), grad.t() @ x, rtol=1e-5, atol=1e-5)
+    assert len(calls) == times
 
 
 def test_module_is_torchs():

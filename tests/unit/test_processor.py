@@ -6,7 +6,17 @@ from typing import Any, Iterator
 import pytest
 import torch
 
-from transformer_plugin.fast.processor import AMD_AVX512, AMX, GPU, OTHER_CPU, Choices, choices_for
+from transformer_plugin.fast.processor import (
+    AMD_AVX512,
+    AMD_FAMILY_25,
+    AMX,
+    GPU,
+    OTHER_CPU,
+    Choices,
+    choices_for,
+)
+
+AMD = "vendor_id : AuthenticAMD\ncpu family\t: %d\nmodel\t\t: 25\nflags : avx2 avx512f avx512_bf16"
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +30,8 @@ def _asked_anew() -> Iterator[None]:
 @pytest.mark.parametrize(
     "facts, capability, expected",
     [
-        ("vendor_id : AuthenticAMD\nflags : avx2 avx512f avx512_bf16", "AVX512", AMD_AVX512),
+        (AMD % 26, "AVX512", AMD_AVX512),
+        (AMD % 25, "AVX512", AMD_FAMILY_25),
         ("vendor_id : AuthenticAMD\nflags : avx2", "AVX2", OTHER_CPU),
         ("vendor_id : GenuineIntel\nflags : avx512f avx512_bf16 amx_bf16 amx_tile", "AVX512", AMX),
         ("vendor_id : GenuineIntel\nflags : avx512f avx512_bf16", "AVX512", OTHER_CPU),
@@ -33,7 +44,7 @@ def test_this_machines_line(
     """By vendor and units, as /proc/cpuinfo and torch report them."""
     monkeypatch.setattr(Path, "read_text", lambda *args, **kwargs: facts)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    if expected is AMD_AVX512 and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if expected.fp32_by_onednn and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         expected = OTHER_CPU
     assert choices_for("cpu") is expected
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..loss import LossSums, accumulation_dtype, share_of_wrong_class
 from ..precision import without_autocast
-from .linear import linear
+from .linear import linear, weight_gradient
 from .processor import choices_for
 
 
@@ -92,7 +92,7 @@ class ProjectedLoss(torch.autograd.Function):
             if with_gradient:
                 gradient = logits  # which it has taken the place of
                 grad_features[rows] = linear(gradient, matrix.t())
-                grad_matrix += linear(gradient.t(), f.t())
+                grad_matrix += weight_gradient(gradient, f)
         if with_gradient:
             share = share_of_wrong_class(epsilon, weight.size(0))
             grad_features -= share * column_sums.to(features.dtype)

@@ -4,19 +4,25 @@ Nothing is computed here: each choice is between forms that are equal to one rea
 Nothing is timed at run time: sums in another order have other last digits, and a resumed run would
 no longer be exactly the unbroken one. The same machine always computes in the same way.
 
-=======================  =========  ============  ============  =================================
-where                    fp32       product rows  softmax rows  because
-=======================  =========  ============  ============  =================================
-AMD CPU with AVX-512     oneDNN     512           64            MKL uses half of its vector width:
-                                                                100 GFLOP/s a core, oneDNN 230
-CPU with AMX             torch's    2,048         64            bf16 products are so quick that
-                                                                adding up one [V, D] gradient for
-                                                                each 512 rows would cost as much;
-                                                                by arithmetic, not measured
-any other CPU            torch's    512           64            not measured
-GPU                      torch's    8,192         1,024         each launch costs, and memory is
-                                                                large; not measured
-=======================  =========  ============  ============  =================================
+==============================  =======  =======  ============  ============
+where                           fp32     fp32 dW  product rows  softmax rows
+==============================  =======  =======  ============  ============
+AMD CPU with AVX-512            oneDNN   oneDNN   512           64
+the same, family 25 (Zen 4)     oneDNN   torch's  512           64
+CPU with AMX                    torch's  torch's  2,048         64
+any other CPU (not measured)    torch's  torch's  512           64
+GPU (not measured)              torch's  torch's  8,192         1,024
+==============================  =======  =======  ============  ============
+
+fp32 is the library of float32 products; dW = gᵀ x, a weight's gradient, is one of another form.
+
+- AMD: MKL, which torch takes, uses half the width of the units: 100 GFLOP/s a core, oneDNN 230.
+- Family 25: the units themselves are half as wide. x Wᵀ and g W: oneDNN 96 to 110, MKL 82 to 99;
+  gᵀ x: 68 to 100 and 90 to 98. An update takes 0.96 (small model) and 0.92 (tiny) of the time that
+  it takes with oneDNN for all (one thread, in turn, medians of 16 and 20 updates).
+- AMX: products in bf16 are so quick that adding up one [V, D] gradient for each 512 rows would
+  cost as much; by arithmetic, not measured.
+- GPU: each launch costs, and memory is large.
 
 Product rows are the tokens of the loss whose logits are computed at a time, softmax rows those of
 them that go through the softmax at a time and stay in the cache. Measured by hand on an AMD CPU in
@@ -27,6 +33,7 @@ and 4.4 ms with 16, 32, 64 and 128 at a time. `make bench BENCH="loss --full"` m
 V = 37,000 and D = 512.
 """
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -39,14 +46,17 @@ class Choices(NamedTuple):
 
     fp32_by_onednn: bool
     """float32 products by oneDNN, which is in torch too, and not by the library torch takes"""
+    weight_gradients_by_onednn: bool
+    """the products among them that give the gradients of weights"""
     product_rows: int
     softmax_rows: int
 
 
-AMD_AVX512 = Choices(fp32_by_onednn=True, product_rows=512, softmax_rows=64)
-AMX = Choices(fp32_by_onednn=False, product_rows=2048, softmax_rows=64)
-OTHER_CPU = Choices(fp32_by_onednn=False, product_rows=512, softmax_rows=64)
-GPU = Choices(fp32_by_onednn=False, product_rows=8192, softmax_rows=1024)
+AMD_AVX512 = Choices(True, True, product_rows=512, softmax_rows=64)
+AMD_FAMILY_25 = Choices(True, False, product_rows=512, softmax_rows=64)
+AMX = Choices(False, False, product_rows=2048, softmax_rows=64)
+OTHER_CPU = Choices(False, False, product_rows=512, softmax_rows=64)
+GPU = Choices(False, False, product_rows=8192, softmax_rows=1024)
 
 
 @lru_cache(maxsize=None)
@@ -62,4 +72,6 @@ def choices_for(device_type: str) -> Choices:
         return AMX
     avx512 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
     has_onednn = hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return AMD_AVX512 if "AuthenticAMD" in facts and avx512 and has_onednn else OTHER_CPU
+    if not ("AuthenticAMD" in facts and avx512 and has_onednn):
+        return OTHER_CPU
+    return AMD_FAMILY_25 if re.search(r"cpu family\s*: 25\b", facts) else AMD_AVX512
