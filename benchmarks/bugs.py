@@ -191,7 +191,10 @@ def picture(out: Path) -> None:
                     label=f"{label}, {'training' if kind == 'train' else 'validation'}",
                 )  # fmt: skip
         axis.set_title(f"{letter}: {outcome(result) if result else 'not run'}")
-        axis.set_ylim(0, 12)
+        axis.set_yscale("log")
+        axis.set_ylim(0.05, 14)
+        axis.set_yticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
+        axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0, 0].legend(fontsize=7)
     for axis in axes[1]:
