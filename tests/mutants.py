@@ -787,6 +787,22 @@ MUTANTS = [
         "processor.py: oneDNN for float32 where an AMD processor has AVX-512",
         ("unit/test_processor.py",),
     ),
+    Mutant(
+        "every-amd-processor-is-the-widest",
+        PROCESSOR,
+        "return AMD_FAMILY_25 if",
+        "return AMD_AVX512 if",
+        "processor.py: AMD's family 25 has its own line of the table",
+        ("unit/test_processor.py",),
+    ),
+    Mutant(
+        "weight-gradients-by-onednn-everywhere",
+        LINEAR,
+        "if choices_for(grad.device.type).weight_gradients_by_onednn and by_onednn(",
+        "if by_onednn(",
+        "processor.py: which library computes the gradients of weights",
+        ("unit/test_linear.py::test_library_of_a_weights_gradient",),
+    ),
     # ---- averaging and scoring --------------------------------------------------------------
     Mutant(
         "average-of-the-last-two",
