@@ -14,6 +14,7 @@ from benchmarks.decoding import Translated
 from benchmarks.run import main, record_name
 from benchmarks.table import compare, markdown, middle
 from benchmarks.worker import Worker, WorkerError
+from vaswani.environment import cpu_name
 
 
 def test_ratio_is_taken_round_by_round():
@@ -122,6 +123,21 @@ def test_name_of_a_record():
     assert record_name(facts, ["train"]) == name
     facts.update(device="cuda", gpus=["NVIDIA H200"])
     assert record_name(facts, ["train", "decode", "scaling", "loss"]) == "nvidia-h200_2026-11-21"
+
+
+@pytest.mark.parametrize(
+    "facts, expected",
+    [
+        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC", "AMD EPYC, family 25 model 17"),
+        ("model name\t: Cortex", "Cortex"),
+        ("CPU implementer\t: 0x41", "a machine"),
+    ],
+)
+def test_name_of_a_processor(facts, expected, monkeypatch):
+    """Its model name, and what tells generations of one name apart, as far as the system tells."""
+    monkeypatch.setattr(Path, "read_text", lambda *args, **kwargs: facts)
+    monkeypatch.setattr("platform.processor", lambda: "a machine")
+    assert cpu_name() == expected
 
 
 def test_unknown_benchmark(capsys):

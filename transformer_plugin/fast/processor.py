@@ -46,17 +46,17 @@ class Choices(NamedTuple):
 
     fp32_by_onednn: bool
     """float32 products by oneDNN, which is in torch too, and not by the library torch takes"""
-    weight_gradients_by_onednn: bool
-    """the products among them that give the gradients of weights"""
     product_rows: int
     softmax_rows: int
+    weight_gradients_by_onednn: bool = False
+    """of the float32 products also those that give the gradients of weights"""
 
 
-AMD_AVX512 = Choices(True, True, product_rows=512, softmax_rows=64)
-AMD_FAMILY_25 = Choices(True, False, product_rows=512, softmax_rows=64)
-AMX = Choices(False, False, product_rows=2048, softmax_rows=64)
-OTHER_CPU = Choices(False, False, product_rows=512, softmax_rows=64)
-GPU = Choices(False, False, product_rows=8192, softmax_rows=1024)
+AMD_FAMILY_25 = Choices(fp32_by_onednn=True, product_rows=512, softmax_rows=64)
+AMD_AVX512 = AMD_FAMILY_25._replace(weight_gradients_by_onednn=True)
+AMX = Choices(fp32_by_onednn=False, product_rows=2048, softmax_rows=64)
+OTHER_CPU = Choices(fp32_by_onednn=False, product_rows=512, softmax_rows=64)
+GPU = Choices(fp32_by_onednn=False, product_rows=8192, softmax_rows=1024)
 
 
 @lru_cache(maxsize=None)
