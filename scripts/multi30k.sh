@@ -5,36 +5,47 @@
 #
 #   scripts/multi30k.sh FOLDER     FOLDER holds {train,val,test_2016_flickr}.lc.norm.tok.{en,de},
 #                                  plain or .gz
-#   scripts/multi30k.sh            downloads those files (.gz) from the corpus's repository
-#   URL=…                          where to download from; that repository's data/task1/tok
+#   scripts/multi30k.sh            downloads those files from the corpus's repository
+#   URL=…                          where to download from instead; the texts must be the same
+#                                  (multi30k.sha256), plain or .gz
 #   SYSTEMS="multi30k_en_de …"     which experiments (both)
 set -euo pipefail
 
 folder=${1:-}
-url=${URL:-https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/tok}
+sums=$(dirname "${BASH_SOURCE[0]}")/multi30k.sha256
+# of the texts that this project's records were made with; a later commit changed train's English
+commit=7bee46bc74186b4b6254603143610f730d40bf66
+url=${URL:-https://raw.githubusercontent.com/multi30k/dataset/$commit/data/task1/tok}
 read -r -a systems <<<"${SYSTEMS:-multi30k_en_de multi30k_en_de_fairseq}"
 
 command -v vaswani >/dev/null || {
     echo "multi30k.sh: the command 'vaswani' is not installed; run 'make setup'" >&2
     exit 1
 }
+is_the_text() { # FILE SHA256: whether the file, unpacked, is the text that was published
+    [[ $(gzip -cdf "$1" | sha256sum) == "$2  -" ]]
+}
+fail() {
+    echo "multi30k.sh: $1" >&2
+    exit 1
+}
 if [[ -z $folder ]]; then
     folder=data/multi30k_text
+    part=$folder/.part.$$
+    trap 'rm -f "$part" "$part.text"' EXIT
     mkdir -p "$folder"
-    for part in train val test_2016_flickr; do
-        for lang in en de; do
-            file=$part.lc.norm.tok.$lang
-            [[ -f $folder/$file || -f $folder/$file.gz ]] && continue
-            # some of the corpus's files are packed and some are not
-            curl -fsSL -o "$folder/.part" "$url/$file.gz" && mv "$folder/.part" "$folder/$file.gz" ||
-                { curl -fsSL -o "$folder/.part" "$url/$file" && mv "$folder/.part" "$folder/$file"; } ||
-                {
-                    echo "multi30k.sh: $file could not be downloaded from $url; fetch the" \
-                        "corpus by hand and name its folder: scripts/multi30k.sh FOLDER" >&2
-                    exit 1
-                }
+    while read -r sum file; do
+        for there in "$folder/$file" "$folder/$file.gz"; do
+            [[ -f $there ]] || continue
+            is_the_text "$there" "$sum" && continue 2
+            fail "$there is not the corpus's $file; move it away to download that, or name the folder to train on it all the same: scripts/multi30k.sh $folder"
         done
-    done
+        curl -fsSL -o "$part" "$url/$file" || curl -fsSL -o "$part" "$url/$file.gz" ||
+            fail "$file could not be downloaded from $url; fetch the corpus by hand and name its folder: scripts/multi30k.sh FOLDER"
+        is_the_text "$part" "$sum" ||
+            fail "what $url has as $file is not the corpus's text (its SHA-256 is not the one in $sums); nothing was kept. Give another URL, or fetch the corpus by hand and name its folder: scripts/multi30k.sh FOLDER"
+        gzip -cdf "$part" >"$part.text" && mv "$part.text" "$folder/$file"
+    done <"$sums"
 fi
 
 vaswani prepare multi30k_en_de --text "$folder"

@@ -1,0 +1,78 @@
+"""scripts/multi30k.sh: what it downloads is the corpus, or it is not kept."""
+
+import gzip
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/multi30k.sh"
+TEXTS = {"train.en": b"a dog\n", "train.de": b"ein hund\n"}
+PAGE = b"<html>Try again later</html>\n"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The script with a corpus of two files, a server (a folder), and a vaswani that only says."""
+    scripts, tools = tmp_path / "scripts", tmp_path / "tools"
+    for folder in (scripts, tools, tmp_path / "server"):
+        folder.mkdir()
+    shutil.copy(SCRIPT, scripts)
+    sums = [f"{hashlib.sha256(text).hexdigest()}  {name}\n" for name, text in TEXTS.items()]
+    (scripts / "multi30k.sha256").write_text("".join(sums))
+    (tools / "vaswani").write_text('#!/bin/sh\necho "vaswani $*"\n')
+    (tools / "vaswani").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("URL", f"file://{tmp_path}/server")
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = ["bash", "scripts/multi30k.sh", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    return run
+
+
+def test_the_corpus_is_downloaded_once_packed_or_not(run, tmp_path):
+    (tmp_path / "server/train.en").write_bytes(TEXTS["train.en"])
+    (tmp_path / "server/train.de.gz").write_bytes(gzip.compress(TEXTS["train.de"]))
+    assert "vaswani prepare multi30k_en_de --text data/multi30k_text\n" in run().stdout
+    shutil.rmtree(tmp_path / "server")
+    assert run().returncode == 0
+    folder = tmp_path / "data/multi30k_text"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == TEXTS
+
+
+@pytest.mark.parametrize("wrong", ["train.en", "train.de.gz"])
+def test_a_page_in_place_of_the_text_is_not_kept(run, tmp_path, wrong):
+    for name, text in TEXTS.items():
+        (tmp_path / "server" / name).write_bytes(text)
+    (tmp_path / "server" / wrong.replace(".gz", "")).unlink()
+    (tmp_path / "server" / wrong).write_bytes(PAGE)
+    found = run()
+    assert found.returncode == 1 and "vaswani" not in found.stdout
+    assert f"{wrong.replace('.gz', '')} is not the corpus's text" in found.stderr
+    kept = [path.read_bytes() for path in (tmp_path / "data/multi30k_text").iterdir()]
+    assert all(text in TEXTS.values() for text in kept)
+
+
+def test_another_text_that_is_there_is_named_and_left_alone(run, tmp_path):
+    folder = tmp_path / "data/multi30k_text"
+    folder.mkdir(parents=True)
+    (folder / "train.en").write_bytes(b"my own\n")
+    found = run()
+    assert found.returncode == 1
+    assert "data/multi30k_text/train.en is not the corpus's train.en; move it away" in found.stderr
+    assert (folder / "train.en").read_bytes() == b"my own\n"
+
+
+def test_no_server_is_said(run):
+    found = run()
+    assert found.returncode == 1
+    assert "train.en could not be downloaded from file://" in found.stderr
+
+
+def test_a_folder_of_ones_own_is_taken_as_it_is(run):
+    assert "vaswani prepare multi30k_en_de --text mine\n" in run("mine").stdout
