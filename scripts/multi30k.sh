@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Multi30k English-German: our tiny preset beside fairseq's own transformer at the same sizes.
-# Stages only; each one continues or skips where its result is there already. On 2 CPU cores about an
-# hour and a half for ours and five hours for fairseq's; minutes on a GPU.
+# Stages only; each one continues or skips where its result is there already. On 2 CPU cores
+# 1.5 to 3 hours for ours and 4 to 5 for fairseq's, by the processor; minutes on a GPU.
 #
 #   scripts/multi30k.sh FOLDER     FOLDER holds {train,val,test_2016_flickr}.lc.norm.tok.{en,de},
 #                                  plain or .gz

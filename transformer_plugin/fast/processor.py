@@ -16,7 +16,7 @@ GPU (not measured)              torch's  torch's  8,192         1,024
 
 fp32 is the library of float32 products; dW = gᵀ x, a weight's gradient, is one of another form.
 
-- AMD: MKL, which torch takes, uses half the width of the units: 100 GFLOP/s a core, oneDNN 230.
+- AMD: MKL, which torch takes, uses half the width of the units: 100 GFLOP/s a core, oneDNN 220.
 - Family 25: the units themselves are half as wide. x Wᵀ and g W: oneDNN 96 to 110, MKL 82 to 99;
   gᵀ x: 68 to 100 and 90 to 98. An update takes 0.96 (small model) and 0.92 (tiny) of the time that
   it takes with oneDNN for all (one thread, in turn, medians of 16 and 20 updates).
