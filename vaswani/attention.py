@@ -9,12 +9,13 @@ attention.html, which needs no network, lets you choose layer and head and point
 pictures are one a layer. The same command with another sentence replaces what it made.
 """
 
+import contextlib
 import os
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from vaswani.bar import bar
 from vaswani.errors import UserError
@@ -50,7 +51,8 @@ def run(options: Options) -> int:
     check_sentence(options.source, "source")
     if options.target is not None:
         check_sentence(options.target, "target")
-    attention = attend(open_model(options.model), options.source, options.target, MOST_WEIGHTS)
+    with opened(options.model) as model:
+        attention = attend(model, options.source, options.target, MOST_WEIGHTS)
     if attention.unknown:
         words = ", ".join(f"'{word}'" for word in attention.unknown)
         print(f"warning: the model does not know all of {words}: it reads <unk>", file=sys.stderr)
@@ -72,8 +74,11 @@ def default_folder(model: str) -> Path:
     return Path(f"{name or 'model'}_attention")
 
 
-def open_model(name: str) -> Any:
+@contextlib.contextmanager
+def opened(name: str) -> Iterator[Any]:
     """The model of a folder; that of a run or a checkpoint is packed into a temporary one.
+
+    Text is read and written by what lies in the folder, so it is there until the end.
 
     Raises:
         UserError: there is none of the kind, or what packing it takes is not there.
@@ -81,7 +86,8 @@ def open_model(name: str) -> Any:
     from vaswani.decoding.translator import Translator
 
     if not is_trained(name):
-        return Translator(read_folder(Path(name)))
+        yield Translator(read_folder(Path(name)))
+        return
     from vaswani import pack
     from vaswani.checkpoints import find_checkpoint
     from vaswani.packed.packing import DataOptions, gather
@@ -96,7 +102,7 @@ def open_model(name: str) -> Any:
                 f"{error} ('vaswani pack' has this option: pack the model, and give its folder)"
             ) from None
         pack.write(packed, found)
-        return Translator(read_folder(packed))
+        yield Translator(read_folder(packed))
 
 
 def is_trained(name: str) -> bool:

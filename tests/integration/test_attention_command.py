@@ -10,7 +10,7 @@ import pytest
 
 from tests import packed, stock
 from vaswani import Translator
-from vaswani.attention import default_folder
+from vaswani.attention import default_folder, opened
 from vaswani.attention_page import page as attention_page
 from vaswani.attention_page.maps import attend
 
@@ -142,11 +142,27 @@ def test_a_run_and_a_checkpoint_are_packed_on_the_way(trained, tmp_path, capsys)
     (place.parent / "config.yaml").write_text("generation:\n  beam: 2\n")
     shutil.copy(trained, place / "checkpoint_best.pt")
     for name in ("digits", place / "checkpoint_best.pt"):
-        assert run(name, "1 2 3 4", "--no-pictures") == 0
+        assert run(name, "1 2 3 4", "4 3 2 1", "--no-pictures") == 0
         record = json.loads((tmp_path / "digits_attention" / "attention.json").read_text())
         assert record["model"] == str(name) and record["source"] == "1 2 3 4"
         (tmp_path / "digits_attention").rename(tmp_path / f"seen_{len(names(tmp_path))}")
+    with opened("digits") as model:  # BPE codes are read from there when they are needed
+        folder = model.folder.path
+        assert folder.is_dir()
+    assert not folder.exists()
     assert names(place.parent) == ["checkpoints", "config.yaml"]
+
+
+def test_a_translation_that_was_cut_is_shown_whole(tmp_path):
+    """By the paper's length penalty it has no end; the last word is not taken for one."""
+    packed.pack(tmp_path / "model", words=WORDS, seed=1, encoder_layers=1)
+    translator = Translator.from_pretrained(tmp_path / "model")
+    translator.options = translator.options.changed(length_penalty="gnmt", max_len_a=0, max_len_b=3)
+    (cut,) = translator.translate([SOURCE])
+    assert len(cut.hypotheses[0].tokens) == 3  # the limit, with no room for the end
+    attention = attend(translator, SOURCE, None, 10**6)
+    assert attention.target == cut.text
+    assert attention.weights["decoder"].shape[-2] == len(cut.hypotheses[0].tokens) + 1
 
 
 def test_what_is_no_model_is_one_sentence(model, tmp_path, capsys):

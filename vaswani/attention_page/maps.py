@@ -15,6 +15,7 @@ from vaswani.corpus.bpe import undo
 from vaswani.corpus.tokenise import unescape
 from vaswani.decoding.hypotheses import words_of
 from vaswani.errors import UserError
+from vaswani.packed.model_folder import CODES
 from vaswani.packed.text_recipe import SourceText
 
 START, END = "(start)", "(end)"
@@ -148,7 +149,7 @@ def subwords_of(translator: Any, text: str, name: str) -> List[str]:
     limit = translator.task.cfg.max_source_positions
     if name == "target":
         recipe = replace(reader.recipe, source_lang=reader.recipe.target_lang)
-        codes = translator.folder.path / "bpecodes" if recipe.bpe else None
+        codes = translator.folder.path / CODES if recipe.bpe else None
         reader = SourceText(recipe, codes)
         limit = translator.task.cfg.max_target_positions
     subwords: List[str] = reader.subwords(reader.tokens(text)).split()
@@ -169,10 +170,14 @@ def numbers(dictionary: Any, subwords: Sequence[str]) -> Any:
 
 
 def best(translator: Any, source: str) -> Any:
-    """The numbers of the model's own translation, its end included."""
+    """The numbers of the model's own translation, and the end, which a cut one lacks."""
+    import torch
+
     search = translator.searcher(translator.options.changed(nbest=1, sampling=False))
     found = search(translator.sample([translator.read(source)], [0]))
-    return found[0][0]["tokens"].cpu().long()
+    tokens = found[0][0]["tokens"].cpu().long()
+    end = tokens.new_tensor([translator.task.target_dictionary.eos()])
+    return tokens if tokens[-1] == end else torch.cat([tokens, end])
 
 
 def side(lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = False) -> Side:
