@@ -16,7 +16,7 @@ import sys
 from typing import Dict, List, Optional, Tuple
 
 from vaswani import signals
-from vaswani.errors import UserError
+from vaswani.errors import NO_MEMORY, UserError
 from vaswani.experiment import nearest
 from vaswani.files import NO_SPACE
 from vaswani.options import parse
@@ -40,9 +40,6 @@ VERBS: Dict[str, Tuple[str, str]] = {
         "what the demo's model learned",
     ),
 }
-
-#: what torch says of a CPU and of a GPU
-NO_MEMORY = ("can't allocate memory", "out of memory")
 
 
 def version() -> str:

@@ -1,4 +1,7 @@
-"""The one error a user is meant to read."""
+"""The one error a user is meant to read, and how others say that memory is full."""
+
+#: torch's words, of a CPU and of a GPU; it raises a RuntimeError
+NO_MEMORY = ("can't allocate memory", "out of memory")
 
 
 class UserError(Exception):

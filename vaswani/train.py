@@ -22,7 +22,7 @@ from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
 from vaswani.files import locked, read_json
 from vaswani.options import argument
-from vaswani.training.distributed import BY_HAND, TORCHRUN, Launch, find_launch, heard, own_error
+from vaswani.training.distributed import BY_HAND, TORCHRUN, Launch, find_launch, own_error, said_by_all
 from vaswani.training.progress import TrainingProgress
 from vaswani.training.run_record import (
     FINISHED,
@@ -180,13 +180,14 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
     """One process of the training, with the others if there are any; rank 0 keeps the logs.
 
     Raises:
-        UserError: the training diverged, or a machine has other data or another folder.
+        UserError: the training diverged.
+        ConfigError: a machine has other data or another folder.
     """
     from vaswani.configuration.fairseq_config import load_plugin
 
     load_plugin()
     rank = config.distributed_training.distributed_rank or 0
-    order = heard(order)[0]
+    order = said_by_all(order)[0]
     assert order is not None
     if not order.go:
         return
@@ -204,20 +205,22 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
 
 
 def check_agreement(rank: int, data: Dict[str, Any], folder: Path, resumes: bool) -> None:
-    """Raises UserError, in every process, unless all see the same data and the same run."""
+    """Raises ConfigError, in every process, unless all see the same data and the same run."""
+    from transformer_plugin.config import ConfigError
+
     sees = resumes == has_checkpoints(folder)
     # all learn of it, so that none waits for one that is gone
-    reports = heard((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
+    reports = said_by_all((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
     for who, sees, files in reports:
         if not sees:
-            raise UserError(
+            raise ConfigError(
                 f"process {who} does not see the {folder} of process 0: the machines of a "
                 "training need one folder that all of them share"
             )
         first = reports[0][2]
         differ = [name for name in sorted({*files, *first}) if files.get(name) != first.get(name)]
         if differ:
-            raise UserError(
+            raise ConfigError(
                 f"process {who} has another {differ[0]} than process 0: all of them need the same "
                 "data; prepare it once, in a folder that they share, or copy it"
             )

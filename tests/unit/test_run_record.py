@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from transformer_plugin.config import ConfigError
 from vaswani import train
 from vaswani.errors import UserError
 from vaswani.training import run_record
+from vaswani.training.progress import TrainingProgress
 
 CONFIG = OmegaConf.create(
     {
@@ -147,10 +149,22 @@ def test_a_training_that_had_nothing_left_to_do_keeps_its_seconds(tmp_path):
     assert message == {"num_updates": 60, "seconds": 123.4, "stop": "b"}
 
 
+def test_half_a_line_hides_no_other(tmp_path):
+    """A full disk ends a training's log in the middle of a line; the next start appends to it."""
+    log = tmp_path / "train.jsonl"
+    log.write_bytes(b'{"num_updates": 1}\n{"num_upd')
+    assert [line["num_updates"] for line in run_record.statistics(log)] == [1]
+    progress = TrainingProgress(log, max_update=3)
+    progress.start_at(2)
+    progress.close()
+    assert [line["num_updates"] for line in run_record.statistics(log)] == [1, 2]
+    assert list(run_record.statistics(tmp_path / "none")) == []
+
+
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
     message = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
-    monkeypatch.setattr(train, "heard", lambda word: message)
-    with pytest.raises(UserError, match=rf"process 1, on b, has another {VALID} than process 0"):
+    monkeypatch.setattr(train, "said_by_all", lambda word: message)
+    with pytest.raises(ConfigError, match=rf"process 1, on b, has another {VALID} than process 0"):
         train.check_agreement(0, {"sha256": message[0][2]}, tmp_path, resumes=False)
     message[1] = ("1, on b,", True, message[0][2])
     train.check_agreement(0, {"sha256": message[0][2]}, tmp_path, resumes=False)

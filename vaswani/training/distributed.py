@@ -13,7 +13,7 @@ import re
 import socket
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
-from vaswani.errors import UserError
+from vaswani.errors import NO_MEMORY, UserError
 
 #: what torchrun sets in every process it starts
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -23,7 +23,8 @@ ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchru
 ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
 #: the last line of a traceback that ends in one of our own sentences
 _OURS = re.compile(
-    r"^(?:vaswani\.errors\.UserError|transformer_plugin\.\w+\.(ConfigError|CheckpointError)): (.+)",
+    r"^(?:vaswani\.errors\.UserError"
+    r"|transformer_plugin[\w.]*\.(ConfigError|DataError|CheckpointError)): (.+)",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -148,7 +149,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def heard(word: Any) -> List[Any]:
+def said_by_all(word: Any) -> List[Any]:
     """What each process says, in order of rank, on every one; waits until all have said it.
 
     Needs fairseq's process group where there are several processes.
@@ -167,11 +168,12 @@ def own_error(failure: Exception) -> Exception:
 
     ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or
     ProcessExitedException, where it was killed. A traceback that ends in a sentence of ours becomes
-    that sentence; any other stays as it is. torch has stopped the other processes by then.
+    that sentence, one for want of memory its last line; any other stays as it is. torch has stopped the other processes by then.
     """
     from torch.multiprocessing import ProcessExitedException
 
     from transformer_plugin.checkpoints import CheckpointError
+    from transformer_plugin.compat.data import DataError
     from transformer_plugin.config import ConfigError
 
     if isinstance(failure, ProcessExitedException):
@@ -181,6 +183,7 @@ def own_error(failure: Exception) -> Exception:
         )
     found = _OURS.search(str(failure))
     if not found:
-        return failure
-    kinds = {"ConfigError": ConfigError, "CheckpointError": CheckpointError}
+        last = str(failure).strip().splitlines()[-1]
+        return RuntimeError(last) if any(words in last for words in NO_MEMORY) else failure
+    kinds = {"ConfigError": ConfigError, "DataError": DataError, "CheckpointError": CheckpointError}
     return kinds.get(found.group(1), UserError)(found.group(2).strip())

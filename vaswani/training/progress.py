@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from vaswani.bar import bar, clock
+from vaswani.training.run_record import statistics
 
 #: seconds between lines where there is no terminal for a bar
 LINE_EVERY = 30.0
@@ -37,12 +38,20 @@ def numbers(message: str) -> Dict[str, Any]:
     return plain
 
 
+def ends_in_half_a_line(path: Path) -> bool:
+    """Whether the last line has no end, as when the disk was full."""
+    return path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+
+
 class TrainingProgress(logging.Handler):
     """Writes ``jsonl`` and shows how far the training is; attach to the root logger."""
 
     def __init__(self, jsonl: Path, max_update: int) -> None:
         super().__init__(logging.INFO)
+        self.earlier = max((line.get("seconds", 0.0) for line in statistics(jsonl)), default=0.0)
+        half = ends_in_half_a_line(jsonl)
         self.stream = open(jsonl, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
+        self.stream.write("\n" if half else "")
         self.total = max_update
         self.shown: Dict[str, str] = {}
         self.begun = time.monotonic()
@@ -66,8 +75,9 @@ class TrainingProgress(logging.Handler):
                 self.show(record.name, stats)
 
     def write(self, line: Dict[str, Any]) -> None:
-        """Append one line to train.jsonl, with the time of day in seconds."""
-        self.stream.write(json.dumps({"time": round(time.time(), 3), **line}) + "\n")
+        """Append one line to train.jsonl, with the time of day and the seconds of training."""
+        times = {"time": round(time.time(), 3), "seconds": round(self.seconds(), 1)}
+        self.stream.write(json.dumps({**times, **line}) + "\n")
         self.stream.flush()
 
     def start_at(self, updates: int) -> None:
@@ -82,12 +92,13 @@ class TrainingProgress(logging.Handler):
 
     def show(self, tag: str, stats: Dict[str, Any]) -> None:
         """Move the bar, or print a line if it is time, or if something was validated."""
-        validated = "valid_ppl" in stats or "valid_loss" in stats
-        for key in ("loss", "ppl", "wps", "valid_ppl", "valid_bleu"):
+        validated = f"{tag}_loss" in stats and tag != "train"  # the tag is the set's name
+        keys = [f"{tag}_ppl", f"{tag}_bleu"] if validated else []
+        for key in ["loss", "ppl", "wps"] if tag == "train_inner" else keys:
             value = stats.get(key)
-            if isinstance(value, float) and (tag == "train_inner" or key.startswith("valid")):
+            if isinstance(value, float):
                 self.shown[key] = f"{value:,.0f}" if key == "wps" else f"{value:.2f}"
-        update = stats.get("num_updates", stats.get("valid_num_updates"))
+        update = next((stats[key] for key in stats if key.endswith("num_updates")), None)
         if isinstance(update, int) and update >= self.last_update:
             if self.first_update is None:
                 self.first_update = 0
@@ -110,8 +121,8 @@ class TrainingProgress(logging.Handler):
         return " | ".join(parts)
 
     def seconds(self) -> float:
-        """Since this start of the training (earlier starts of the same run not counted)."""
-        return time.monotonic() - self.begun
+        """Of this start of the training and of the earlier ones of the same run."""
+        return self.earlier + time.monotonic() - self.begun
 
     def close(self) -> None:
         """End the bar and the file."""

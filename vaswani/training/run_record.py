@@ -1,5 +1,6 @@
 """What a run's folder says of its training: config.yaml, env.json, finished.json, checkpoints."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
@@ -30,12 +31,19 @@ def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
 
 
 def statistics(log: Path) -> Iterator[Dict[str, Any]]:
-    """The lines of a run's train.jsonl; none of a file that is not there, or is another's."""
+    """The lines of a run's train.jsonl that can be read: a full disk leaves half of one.
+
+    None of a file that is not there.
+    """
     try:
-        with open(log, encoding="utf-8") as stream:
-            yield from map(json.loads, stream)
-    except (OSError, ValueError):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
         return
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                yield found
 
 
 def last_checkpoint(folder: Path) -> Path:
