@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 def has_bf16_units(device_type: str) -> bool:
     """Whether the device is known to multiply bfloat16 in hardware; a warning if not, once."""
     if device_type == "cuda":
-        present = torch.cuda.is_bf16_supported()
+        # torch itself says yes where it would only emulate them
+        on_amd = torch.version.hip is not None
+        present = on_amd or torch.cuda.get_device_capability() >= (8, 0)
     elif device_type == "cpu":
         # Emulated bf16 is slower than fp32: the switch would cost time instead of saving it.
         ask = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
@@ -41,8 +43,8 @@ def has_bf16_units(device_type: str) -> bool:
 def autocast(precision: str, device: torch.device) -> ContextManager[object]:
     """The context in which encoder and decoder run.
 
-    Softmax, norm statistics and the loss stay in fp32: autocast keeps them there, and the
-    criterion widens the logits itself.
+    Softmax, norm statistics and the loss stay in fp32: what a norm reads is the fp32 sum of its
+    residual and a product, the softmax asks for fp32, and the criterion widens the logits itself.
     """
     if precision == "bf16" and has_bf16_units(device.type):
         return torch.autocast(device.type, dtype=torch.bfloat16)

@@ -245,6 +245,24 @@ def test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer(name):
         Trainer(trainer_options(**{name: True}), None, models.small_model(), None)
 
 
+def test_16_bits_that_lose_small_gradients_are_refused_by_the_trainer(demo, monkeypatch):
+    """fairseq's AMP unscales them twice; with bf16's products float16 gets them unscaled."""
+    from fairseq.trainer import Trainer
+
+    with pytest.raises(ConfigError, match="--amp .* by the loss scale twice"):
+        Trainer(trainer_options(amp=True), None, models.small_model(), None)
+    with pytest.raises(ConfigError, match="--fp16 and --precision bf16 exclude each other"):
+        Trainer(trainer_options(fp16=True), None, models.small_model(precision="bf16"), None)
+    monkeypatch.setitem(demo.common, "amp", True)
+    with pytest.raises(UserError, match="common.amp is true, but must be false"):
+        check_config(demo)
+    monkeypatch.setitem(demo.common, "amp", False)
+    monkeypatch.setitem(demo.common, "fp16", True)
+    monkeypatch.setitem(demo.model, "precision", "bf16")
+    with pytest.raises(UserError, match="common.fp16 and model.precision: bf16 exclude"):
+        check_config(demo)
+
+
 def test_fp16_without_a_gpu_is_refused_by_the_trainer():
     from fairseq.trainer import Trainer
 

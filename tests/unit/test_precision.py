@@ -80,6 +80,18 @@ def test_a_torch_that_cannot_tell_is_not_said_to_lack_the_units(monkeypatch, cap
     assert "cannot tell whether this cpu has bf16 units; using fp32" in caplog.text
 
 
+@pytest.mark.parametrize("capability, present", [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_a_gpu_that_would_emulate_them_lacks_the_units(monkeypatch, capability, present):
+    """A T4 has none, but torch answers that bfloat16 is supported."""
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *_: True)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda *_: capability)
+    module.has_bf16_units.cache_clear()
+    try:
+        assert module.has_bf16_units("cuda") == present
+    finally:
+        module.has_bf16_units.cache_clear()
+
+
 def test_matrices_stay_without_the_units(monkeypatch):
     """A device without bf16 keeps float32."""
     monkeypatch.setattr(module, "has_bf16_units", lambda device: False)

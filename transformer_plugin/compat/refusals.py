@@ -99,7 +99,10 @@ def _refuse_precisions() -> None:
 
     All versions: ``common.bf16`` (fairseq-hydra-train) trains the weights themselves in bfloat16,
     worse than ``--precision bf16`` and unlike what the paper's model needs; fairseq's own models
-    keep it. ``--fp16`` without a GPU fails for want of CUDA.
+    keep it. ``--amp`` divides gradients by the loss scale when they are clipped and again when the
+    optimizer steps: Adam hides it until they are as small as its ε. ``--fp16`` with ``--precision
+    bf16`` loses small gradients of the loss, which are rounded to float16 before they are scaled.
+    ``--fp16`` without a GPU fails for want of CUDA.
     """
     original = Trainer.__init__
 
@@ -114,6 +117,14 @@ def _refuse_precisions() -> None:
                     f"common.{name} trains the weights themselves in bfloat16: leave it out, and "
                     "give --precision bf16 (in YAML: model.precision), which keeps them in float32"
                 )
+        if ours and getattr(common, "amp", False):
+            raise ConfigError(
+                "--amp lets fairseq divide the gradients by the loss scale twice: leave it out, and "
+                "give --precision bf16 (in YAML: model.precision) or --fp16"
+            )
+        precision = getattr(getattr(model, "cfg", None), "precision", None)
+        if ours and common.fp16 and precision == "bf16":
+            raise ConfigError("--fp16 and --precision bf16 exclude each other: give one of them")
         flat = not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
         if common.fp16 and flat and (common.cpu or not torch.cuda.is_available()):
             raise ConfigError(

@@ -5,7 +5,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any, List, Optional
 
-from vaswani.configuration.option_rules import BF16, RULES, Rule
+from vaswani.configuration.option_rules import AMP, BF16, RULES, Rule
 from vaswani.errors import UserError
 
 
@@ -74,6 +74,12 @@ def check_precision(config: Any) -> None:
         for name in ("bf16", "memory_efficient_bf16"):  # fairseq's own models may be trained so
             if common.get(name):
                 raise UserError(f"common.{name} is true, but must be false: {BF16}")
+        if common.get("amp"):
+            raise UserError(f"common.amp is true, but must be false: {AMP}")
+        if common.fp16 and config.model.get("precision") == "bf16":
+            raise UserError(
+                "common.fp16 and model.precision: bf16 exclude each other: give one of them"
+            )
     if common.memory_efficient_fp16 and not common.fp16:
         raise UserError("common.memory_efficient_fp16 does nothing without common.fp16: true")
     if common.fp16 and common.amp:
@@ -82,7 +88,7 @@ def check_precision(config: Any) -> None:
 
 def check_devices(config: Any) -> None:
     """Raises UserError for what needs a GPU, where none is used."""
-    for name, instead in (("fp16", "give model.precision: bf16 instead"), ("profile", "leave it")):
+    for name, instead in (("fp16", "give model.precision: bf16 instead"), ("profile", "leave it out")):
         if config.common.get(name) and config.common.cpu:
             raise UserError(f"common.{name} needs a GPU, and none is used here: {instead}")
 
@@ -144,4 +150,4 @@ def check_packages(config: Any) -> None:
     }
     for option, (requested, package) in needs.items():
         if requested and importlib.util.find_spec(package) is None:
-            raise UserError(f"{option} needs the package '{package}': pip install it, or leave it")
+            raise UserError(f"{option} needs the package '{package}': pip install it, or leave it out")

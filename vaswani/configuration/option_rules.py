@@ -63,6 +63,10 @@ COUNT, NATURAL, LIMIT = at_least(0), at_least(1), at_least(-1)
 #: numpy takes 32 bits, and fairseq adds the epoch and the number of updates
 SEED = between(0, 4_000_000_000)
 BF16 = "it would train the weights themselves in bfloat16; give model.precision: bf16 instead"
+AMP = (
+    "fairseq would divide the gradients by the loss scale twice; give model.precision: bf16 or "
+    "common.fp16: true instead"
+)
 ONE_MACHINE = "the plugin's models are not split over devices"
 
 RULES: Dict[str, Dict[str, Rule]] = {
