@@ -189,7 +189,7 @@ class VaswaniTranslationConfig(TranslationConfig):
     length_penalty: ChoiceEnum(LENGTH_PENALTIES) = option(  # type: ignore[valid-type]
         "fairseq",
         "what --lenpen means in beam search: a power of the length, or gnmt: the paper's alpha in "
-        "((5 + length) / 6)^alpha, with tensor2tensor's stopping and limits (6.1)",
+        "((5 + length) / 6)^alpha, with tensor2tensor's stopping (6.1)",
     )
     update_freq: List[int] = II("optimization.update_freq")
 

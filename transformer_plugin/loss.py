@@ -53,4 +53,4 @@ def label_smoothed_loss(
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type in which values of ``dtype`` are summed over V: float32, or float64 for float64."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+    return torch.promote_types(dtype, torch.float32)

@@ -172,7 +172,7 @@ def compile_layers(model: nn.Module) -> None:
     try:
         torch.compile(lambda x: x + 1, dynamic=True)(torch.ones(2, device=device))
     except Exception as error:  # whatever a compiler that is missing or broken leads to
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         logger.warning("--compile: torch.compile fails here (%s); going on without it", reason)
         return
     for module in model.modules():

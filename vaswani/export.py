@@ -119,7 +119,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     if folder.recipe.bpe:
         shutil.copyfile(folder.path / CODES, part / CODES)
     theirs = TO[options.to](folder, options, table, part)
-    proof.compare(theirs, table["generation"])
+    proof.compare(theirs)
     proof.tell()
     table["proof"] = proof.table()
     write_json(part / EXPORT, table)

@@ -168,11 +168,12 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     except OmegaConfBaseException as error:
         problem = str(error).splitlines()[0]
         raise UserError(f"{folder}/config.yaml, generation: {problem}") from None
-    check_search(generation)
+    task = decoding_task(trained["task"], options.length_penalty)
+    check_search(generation, task.get("length_penalty", "fairseq"))
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {
-            "task": decoding_task(trained["task"], options.length_penalty),
+            "task": task,
             "generation": search,
             "scoring": {"_name": "bleu"},
             "model": {},

@@ -56,7 +56,7 @@ def run(options: Options) -> int:
         text, facts = first_experiment(name, data, options.preset)
     with writing(path), atomic_write(path) as stream:
         stream.write(text)
-    tell(path, facts, next_commands(name, path, data, facts))
+    tell(path, facts, next_commands(name, data, facts))
     return 0
 
 
@@ -84,7 +84,7 @@ def data_bin_in(folder: Path) -> Path:
     return inside if inside.is_dir() else folder
 
 
-def next_commands(name: str, path: Path, data: Path, facts: "List[Tuple[str, str]]") -> List[str]:
+def next_commands(name: str, data: Path, facts: List[Tuple[str, str]]) -> List[str]:
     """The way from the experiment to its score."""
     average = dict(facts)["average"].split()[1]
     subset = "" if any(data.glob("test.*.idx")) else " --subset valid"

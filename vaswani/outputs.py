@@ -1,6 +1,7 @@
 """Where a command may write: never onto what it reads, nor onto what it did not write itself."""
 
 import contextlib
+import glob
 import os
 import shutil
 import tempfile
@@ -98,8 +99,15 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def aside(folder: Path) -> Iterator[Path]:
-    """An empty folder beside ``folder``, removed at the end if it is still there."""
+    """An empty folder beside ``folder``, removed at the end if it is still there.
+
+    If a command that was replacing ``folder`` was killed between the two renamings of
+    :func:`put_in_place`, its content is brought back first.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
+    replaced = sorted(folder.parent.glob(f".{glob.escape(folder.name)}.*.old"))
+    if replaced and not folder.exists():
+        replaced[-1].rename(folder)
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
     try:
         umask = os.umask(0)
@@ -116,10 +124,11 @@ def put_in_place(part: Path, folder: Path) -> None:
         part.rename(folder)
         return
     old = part.with_suffix(".old")
-    folder.rename(old)
     try:
+        folder.rename(old)
         part.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old)
+    finally:
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:  # interrupted between the two
+            old.rename(folder)

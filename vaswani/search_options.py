@@ -34,7 +34,7 @@ def given(options: BeamOptions) -> Dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def check_search(generation: Any) -> None:
+def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
     """Raises UserError or ConfigError, naming the option, for what no search can be done with.
 
     More is refused than for fairseq-generate, which takes what cannot be for something near it: the
@@ -43,6 +43,11 @@ def check_search(generation: Any) -> None:
     from transformer_plugin.compat import generation_options
 
     generation_options.check(generation)
+    if length_penalty == "gnmt" and generation.no_repeat_ngram_size > 0:
+        raise UserError(
+            "--no-repeat-ngram-size is left to fairseq's search, which does not know "
+            "--length-penalty gnmt: give --length-penalty fairseq, or --no-repeat-ngram-size 0"
+        )
     for name in NOT_NEGATIVE:
         if generation[name] < 0:
             flag = "--" + name.replace("_", "-")

@@ -22,7 +22,7 @@ from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
 from vaswani.files import locked, read_json
 from vaswani.options import argument
-from vaswani.training.distributed import BY_HAND, TORCHRUN, Launch, find_launch, own_error, said_by_all
+from vaswani.training.distributed import BY_HAND, TORCHRUN, Launch, find_launch, gathered, own_error
 from vaswani.training.progress import TrainingProgress
 from vaswani.training.run_record import (
     FINISHED,
@@ -187,7 +187,7 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
 
     load_plugin()
     rank = config.distributed_training.distributed_rank or 0
-    order = said_by_all(order)[0]
+    order = gathered(order)[0]
     assert order is not None
     if not order.go:
         return
@@ -210,7 +210,7 @@ def check_agreement(rank: int, data: Dict[str, Any], folder: Path, resumes: bool
 
     sees = resumes == has_checkpoints(folder)
     # all learn of it, so that none waits for one that is gone
-    reports = said_by_all((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
+    reports = gathered((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
     for who, sees, files in reports:
         if not sees:
             raise ConfigError(

@@ -121,9 +121,15 @@ def test_a_proof_that_fails_leaves_nothing(model, text, tmp_path, capsys, monkey
 @pytest.mark.parametrize("name", ["torch.save", "shutil.copyfile"])
 def test_a_full_disk_leaves_what_was_there(name, model, text, tmp_path, capsys, monkeypatch):
     def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            if name == "torch.save":  # whose writer makes another error of it
+                raise RuntimeError("unexpected pos 704 vs 598") from error
+            raise
 
     monkeypatch.setattr(name, full)
+    monkeypatch.setattr("transformer_plugin.compat.saving.PAUSE", 0)
     out = tmp_path / "out"
     assert run("export", model, "--to", "fairseq", "--text", text, "--out", out) == 1
     error = capsys.readouterr().err

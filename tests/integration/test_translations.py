@@ -260,6 +260,10 @@ def test_several_translations_of_a_sentence(place):
         (["--beam", "400"], "--beam 400 is more than the 12 words"),
         (["--nbest", "0"], "--nbest must be above 0"),
         (["--nbest", "3"], "--nbest 3 asks for more translations than --beam 2 finds"),
+        (
+            ["--length-penalty", "gnmt", "--no-repeat-ngram-size", "2"],
+            "--no-repeat-ngram-size is left to fairseq's search, which does not know",
+        ),
         (["--max-tokens", "0"], "--max-tokens is 0"),
         (["--max-tokens", "-1"], "--max-tokens is -1"),
         (["--max-tokens", "8"], "has 9 tokens, more than --max-tokens 8 allows"),

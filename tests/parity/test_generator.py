@@ -141,6 +141,16 @@ def test_neighbours_change_nothing(penalty: str) -> None:
         assert [h["tokens"].tolist() for h in alone[0]] == [h["tokens"].tolist() for h in expected]
 
 
+def test_the_limit_of_the_paper_is_not_rounded_down() -> None:
+    """1.05 times 180 words and 50 are 239; in float32 a little less."""
+    limits = {"max_len_a": 1.05, "max_len_b": 50}
+    generator = VaswaniSequenceGenerator(
+        [lively_model(5)], dictionary(), length_penalty="gnmt", max_len=1000, **limits
+    )
+    rule, _ = generator.rule_and_limit(torch.full((1, 180), 5))
+    assert rule.limits.tolist() == [239]
+
+
 def test_results_of_a_device_are_read_in_one_piece() -> None:
     """A history that is not on the CPU goes there as one tensor of float64: nothing is lost."""
 

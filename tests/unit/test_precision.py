@@ -13,6 +13,7 @@ from tests.models import batch, small_model
 from transformer_plugin import inference as module
 from transformer_plugin.fast.linear import Linear
 from transformer_plugin.fast.processor import AMD_AVX512
+from transformer_plugin.model import compile_layers
 from transformer_plugin.precision import autocast
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,6 +119,15 @@ print("equal")
 
 
 @pytest.mark.slow
+def test_a_compiler_that_fails_without_a_word_is_named_by_its_error(monkeypatch, caplog):
+    def fail(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "compile", fail)
+    compile_layers(small_model())
+    assert "torch.compile fails here (AssertionError); going on without it" in caplog.text
+
+
 @pytest.mark.parametrize("compiler", ["as it is", "missing"])
 def test_compiled_layers(compiler, tmp_path):
     """The same logits and gradients for several shapes; without a C++ compiler, uncompiled."""

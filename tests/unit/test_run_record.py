@@ -149,6 +149,17 @@ def test_a_training_that_had_nothing_left_to_do_keeps_its_seconds(tmp_path):
     assert message == {"num_updates": 60, "seconds": 123.4, "stop": "b"}
 
 
+def test_what_was_half_written_is_removed_but_for_an_average(tmp_path):
+    """Which 'vaswani average' may just be writing."""
+    (tmp_path / "checkpoints").mkdir()
+    names = (".checkpoint_last.pt.part", "checkpoint3.pt.tmp", ".checkpoint_average_last5.pt.part")
+    for name in (*names, "checkpoint_best.pt"):
+        (tmp_path / "checkpoints" / name).touch()
+    run_record.remove_half_written(tmp_path)
+    left = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert left == {".checkpoint_average_last5.pt.part", "checkpoint_best.pt"}
+
+
 def test_half_a_line_hides_no_other(tmp_path):
     """A full disk ends a training's log in the middle of a line; the next start appends to it."""
     log = tmp_path / "train.jsonl"
@@ -163,7 +174,7 @@ def test_half_a_line_hides_no_other(tmp_path):
 
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
     message = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
-    monkeypatch.setattr(train, "said_by_all", lambda word: message)
+    monkeypatch.setattr(train, "gathered", lambda word: message)
     with pytest.raises(ConfigError, match=rf"process 1, on b, has another {VALID} than process 0"):
         train.check_agreement(0, {"sha256": message[0][2]}, tmp_path, resumes=False)
     message[1] = ("1, on b,", True, message[0][2])

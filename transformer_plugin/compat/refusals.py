@@ -119,8 +119,8 @@ def _refuse_precisions() -> None:
                 )
         if ours and getattr(common, "amp", False):
             raise ConfigError(
-                "--amp lets fairseq divide the gradients by the loss scale twice: leave it out, and "
-                "give --precision bf16 (in YAML: model.precision) or --fp16"
+                "--amp lets fairseq divide the gradients by the loss scale twice: leave it out, "
+                "and give --precision bf16 (in YAML: model.precision) or --fp16"
             )
         precision = getattr(getattr(model, "cfg", None), "precision", None)
         if ours and common.fp16 and precision == "bf16":

@@ -58,10 +58,10 @@ class VaswaniSequenceGenerator(SequenceGenerator):
                 f"--lenpen {self.len_penalty} is negative, which --length-penalty gnmt cannot be: "
                 "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
             )
-        self._reason = self.reason_for_fairseqs_search(options)
+        self._reason = self.reason_for_fairseqs_search()
         self._logged: Set[str] = set()
 
-    def reason_for_fairseqs_search(self, options: Dict[str, Any]) -> Optional[str]:
+    def reason_for_fairseqs_search(self) -> Optional[str]:
         """The first of the generator's options that our search does not know, or None."""
         if self.model.models_size > 1:
             return "an ensemble"
@@ -152,7 +152,8 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         """The rule for this batch, and its greatest length in tokens."""
         power = self.len_penalty if self.normalize_scores else 0.0
         longest = int(self.max_len_a * source.size(1) + self.max_len_b)
-        # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's does not
+        # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's includes
+        # the end, and pads are left out below, so that neighbours do not matter
         limit = min(longest + (self.length_penalty == "fairseq"), self.max_len)
         if limit <= self.min_len:
             raise ConfigError(
@@ -162,7 +163,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         if self.length_penalty == "fairseq":
             return FairseqRule(power, len(source), self.beam_size, source.device), limit
         lengths = source.ne(self.pad).sum(1)
-        limits = (lengths * self.max_len_a + self.max_len_b).floor()
+        limits = (lengths.double() * self.max_len_a + self.max_len_b).floor()
         limits = limits.clamp(min=self.min_len + 1, max=limit)
         return GnmtRule(power, limits, self.nbest), limit
 

@@ -88,7 +88,8 @@ def check_precision(config: Any) -> None:
 
 def check_devices(config: Any) -> None:
     """Raises UserError for what needs a GPU, where none is used."""
-    for name, instead in (("fp16", "give model.precision: bf16 instead"), ("profile", "leave it out")):
+    advice = {"fp16": "give model.precision: bf16 instead", "profile": "leave it out"}
+    for name, instead in advice.items():
         if config.common.get(name) and config.common.cpu:
             raise UserError(f"common.{name} needs a GPU, and none is used here: {instead}")
 
@@ -150,4 +151,6 @@ def check_packages(config: Any) -> None:
     }
     for option, (requested, package) in needs.items():
         if requested and importlib.util.find_spec(package) is None:
-            raise UserError(f"{option} needs the package '{package}': pip install it, or leave it out")
+            raise UserError(
+                f"{option} needs the package '{package}': pip install it, or leave the option out"
+            )

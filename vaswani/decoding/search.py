@@ -65,7 +65,7 @@ class SearchOptions:
             raise UserError(f"--max-tokens is {self.max_tokens}, but must be at least 1")
         given = {name: getattr(self, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
         generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
-        check_search(generation)
+        check_search(generation, self.length_penalty)
         if self.beam > types:
             raise UserError(
                 f"--beam {self.beam} is more than the {types:,} types of the target dictionary: "

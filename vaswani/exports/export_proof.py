@@ -181,13 +181,8 @@ class Proof:
             "lenpen": self.plain.lenpen,
         }
 
-    def compare(self, theirs: Any, generation: Dict[str, Any]) -> None:
-        """Compare with the export.
-
-        Args:
-            theirs: translates with it
-            generation: how it decodes
-        """
+    def compare(self, theirs: Any) -> None:
+        """Compare with the export, with which ``theirs`` translates."""
         usual = SAME if self.target == "ctranslate2" or self.same_norms() else NEARLY
         usual = STORED[self.quantization] if self.quantization else usual
         greedy = self.plain.changed(beam=1)

@@ -27,7 +27,7 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Pa
         parameters: its state dict
         out: a folder
     """
-    import torch
+    from transformer_plugin.compat import saving
 
     state = {
         "args": None,
@@ -45,8 +45,7 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Pa
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
         "last_optimizer_state": None,
     }
-    with open(out / CHECKPOINT, "wb") as stream:
-        torch.save(state, stream)
+    saving.write_checkpoint(state, str(out / CHECKPOINT))
 
 
 def configuration(folder: ModelFolder) -> Dict[str, Any]:

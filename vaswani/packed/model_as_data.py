@@ -9,7 +9,7 @@ from typing import Any, Dict, Tuple
 
 from vaswani.errors import UserError
 from vaswani.experiment import is_run
-from vaswani.files import atomic_write, sha256_of
+from vaswani.files import sha256_of
 from vaswani.outputs import writing
 from vaswani.packed.model_folder import (
     CODES,
@@ -107,8 +107,7 @@ def checkpoint_of(folder: ModelFolder) -> Path:
 
 def write_checkpoint(folder: ModelFolder, path: Path) -> None:
     """Write a checkpoint that fairseq can begin a training with."""
-    import torch
-
+    from transformer_plugin.compat import saving
     from vaswani.configuration.fairseq_config import load_plugin
 
     load_plugin()
@@ -136,5 +135,5 @@ def write_checkpoint(folder: ModelFolder, path: Path) -> None:
         "extra_state": {},
         OF_MODEL: folder.sums[WEIGHTS],
     }
-    with atomic_write(path, "wb") as stream:
-        torch.save(state, stream)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    saving.write_checkpoint(state, str(path))

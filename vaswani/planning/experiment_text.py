@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 #: of lines, as in the shipped experiments
 WIDTH = 100
 #: so that fairseq-hydra-train leaves no folders of its own
-HYDRA = {"run": {"dir": "."}, "output_subdir": None}
+HYDRA = ["hydra:", "  run:", "    dir: .", "  output_subdir: null"]
 
 
 class Entry(NamedTuple):
@@ -31,8 +31,7 @@ def text_of(head: Sequence[str], sections: Sections) -> str:
         for entry in entries:
             lines += comment(entry.reason, "  ") if entry.reason else []
             lines.append(f"  {entry.key}: {plain(entry.value)}")
-    lines += ["hydra:", "  run:", "    dir: .", "  output_subdir: null"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + HYDRA) + "\n"
 
 
 def comment(text: str, indent: str = "") -> List[str]:
@@ -53,11 +52,10 @@ def plain(value: Any) -> str:
     return dumped.splitlines()[0]
 
 
-def always(name: str, data: str, languages: Sequence[str], task: List[Entry]) -> Sections:
+def always(data: str, languages: Sequence[str], task: List[Entry]) -> Sections:
     """The sections that every experiment begins with: what it is, and on which data.
 
     Args:
-        name: of the experiment
         data: the data-bin
         languages: source and target
         task: what else is to be said of the task

@@ -76,9 +76,7 @@ def sections(conditions: Conditions, batch: Batch, wanted: int) -> Sections:
     """All sections, in the order of the shipped experiments."""
     row, preset = conditions.row, conditions.preset
     task = [Entry("batch_tokens", wanted, batch_reason(conditions, wanted))]
-    found = experiment_text.always(
-        conditions.name, str(conditions.data), conditions.languages, task
-    )
+    found = experiment_text.always(str(conditions.data), conditions.languages, task)
     found["model"] = model(conditions)
     found["criterion"] = list(experiment_text.CRITERION)
     found["optimizer"] = list(experiment_text.OPTIMIZER)

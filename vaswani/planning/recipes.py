@@ -24,7 +24,7 @@ from typing import Dict, Tuple, TypeVar
 
 Number = TypeVar("Number", int, float)
 PRESETS = ("tiny", "base", "big")
-#: the paper's (5.2)
+#: of base and big the paper's (5.2), of tiny our choice
 MOST_UPDATES: Dict[str, int] = {"tiny": 100_000, "base": 100_000, "big": 300_000}
 #: a training lasts as many warm-ups at least, however small the text is: our choice
 LEAST_WARMUPS = 3

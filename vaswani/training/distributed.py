@@ -149,7 +149,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def said_by_all(word: Any) -> List[Any]:
+def gathered(word: Any) -> List[Any]:
     """What each process says, in order of rank, on every one; waits until all have said it.
 
     Needs fairseq's process group where there are several processes.
@@ -168,7 +168,8 @@ def own_error(failure: Exception) -> Exception:
 
     ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or
     ProcessExitedException, where it was killed. A traceback that ends in a sentence of ours becomes
-    that sentence, one for want of memory its last line; any other stays as it is. torch has stopped the other processes by then.
+    that sentence, one for want of memory its last line; any other stays as it is. torch has stopped
+    the other processes by then.
     """
     from torch.multiprocessing import ProcessExitedException
 

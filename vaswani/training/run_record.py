@@ -59,10 +59,14 @@ def has_checkpoints(folder: Path) -> bool:
 
 
 def remove_half_written(folder: Path) -> None:
-    """Remove what a killed training of this run left of checkpoints that it was just writing."""
+    """Remove what a killed training of this run left of checkpoints that it was just writing.
+
+    Not what 'vaswani average' may be writing there.
+    """
     for pattern in (".checkpoint*.pt.part", "checkpoint*.pt.tmp"):  # ours; fairseq's, and before
         for path in (folder / "checkpoints").glob(pattern):
-            path.unlink(missing_ok=True)
+            if not path.name.startswith(".checkpoint_average"):
+                path.unlink(missing_ok=True)
 
 
 def stop_key(config: Any) -> str:
