@@ -47,8 +47,8 @@ def copies(tmp_path_factory) -> Path:
 
 
 def test_copying_is_learned(copies, tmp_path):
-    options = ["--warmup-updates", "200", "--lr-factor", "0.7", "--max-update", "1200"]
-    options += ["--max-tokens", "1000", "--no-epoch-checkpoints", "--disable-validation"]
+    options = ["--warmup-updates", "150", "--lr-factor", "0.8", "--max-update", "600"]
+    options += ["--max-tokens", "2000", "--no-epoch-checkpoints", "--disable-validation"]
     stock.train(copies, tmp_path, *options, model=SMALL)
     lines = stock.generate(copies, tmp_path / "checkpoint_last.pt", *SEARCH)
     expected = {n: columns[0] for n, columns in stock.results(lines, "T").items()}
