@@ -139,7 +139,7 @@ def test_threads_of_this_process_are_no_matter(data, tmp_path):
 
 
 def test_a_warning_of_the_search_is_logged_once(data, tmp_path, caplog):
-    more = ["--length-penalty", "gnmt", "--no-repeat-ngram-size", "2", "--workers", "3"]
+    more = ["--length-penalty", "gnmt", "--beam", "8", "--workers", "3"]  # most of the types
     assert generate(data, tmp_path / "out", *more) == 0
     message = [
         r.getMessage() for r in caplog.records if "not --length-penalty gnmt" in r.getMessage()
