@@ -10,7 +10,6 @@ the machine are used; several machines, or several processes on a CPU: docs/trai
 
 import logging
 import os
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,15 @@ from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
 from vaswani.files import locked, read_json
 from vaswani.options import argument
-from vaswani.training.distributed import BY_HAND, TORCHRUN, Launch, find_launch, gathered, own_error
+from vaswani.training.distributed import (
+    BY_HAND,
+    TORCHRUN,
+    Launch,
+    check_agreement,
+    find_launch,
+    gathered,
+    own_error,
+)
 from vaswani.training.progress import TrainingProgress
 from vaswani.training.run_record import (
     FINISHED,
@@ -191,7 +198,8 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
     assert order is not None
     if not order.go:
         return
-    check_agreement(rank, data, Path(folder), order.resumes)
+    sees = order.resumes == has_checkpoints(Path(folder))
+    check_agreement(rank, sees, data["sha256"], Path(folder))
     config.checkpoint.restore_file = order.restore_file
     if rank:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -202,28 +210,6 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
     progress = TrainingProgress(Path(folder) / STATISTICS, config.optimization.max_update)
     run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
     finish(Path(folder), progress.last_update, progress.seconds(), stop)
-
-
-def check_agreement(rank: int, data: Dict[str, Any], folder: Path, resumes: bool) -> None:
-    """Raises ConfigError, in every process, unless all see the same data and the same run."""
-    from transformer_plugin.config import ConfigError
-
-    sees = resumes == has_checkpoints(folder)
-    # all learn of it, so that none waits for one that is gone
-    reports = gathered((f"{rank}, on {socket.gethostname()},", sees, data["sha256"]))
-    for who, sees, files in reports:
-        if not sees:
-            raise ConfigError(
-                f"process {who} does not see the {folder} of process 0: the machines of a "
-                "training need one folder that all of them share"
-            )
-        first = reports[0][2]
-        differ = [name for name in sorted({*files, *first}) if files.get(name) != first.get(name)]
-        if differ:
-            raise ConfigError(
-                f"process {who} has another {differ[0]} than process 0: all of them need the same "
-                "data; prepare it once, in a folder that they share, or copy it"
-            )
 
 
 def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:

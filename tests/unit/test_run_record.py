@@ -7,9 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from transformer_plugin.config import ConfigError
-from vaswani import train
 from vaswani.errors import UserError
-from vaswani.training import run_record
+from vaswani.training import distributed, run_record
 from vaswani.training.progress import TrainingProgress
 
 CONFIG = OmegaConf.create(
@@ -174,8 +173,8 @@ def test_half_a_line_hides_no_other(tmp_path):
 
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
     message = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
-    monkeypatch.setattr(train, "gathered", lambda word: message)
+    monkeypatch.setattr(distributed, "gathered", lambda word: message)
     with pytest.raises(ConfigError, match=rf"process 1, on b, has another {VALID} than process 0"):
-        train.check_agreement(0, {"sha256": message[0][2]}, tmp_path, resumes=False)
+        distributed.check_agreement(0, True, message[0][2], tmp_path)
     message[1] = ("1, on b,", True, message[0][2])
-    train.check_agreement(0, {"sha256": message[0][2]}, tmp_path, resumes=False)
+    distributed.check_agreement(0, True, message[0][2], tmp_path)

@@ -11,6 +11,7 @@ torchrun, which gives every process its five variables; fairseq's own settings b
 
 import re
 import socket
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from vaswani.errors import NO_MEMORY, UserError
@@ -161,6 +162,49 @@ def gathered(word: Any) -> List[Any]:
     words = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(words, word)
     return words
+
+
+def check_agreement(rank: int, sees: bool, files: Dict[str, str], folder: Path) -> None:
+    """Raises ConfigError, in every process, unless all see the same run and the same data.
+
+    Args:
+        rank: of this process
+        sees: whether the run's folder looks here as it does to process 0
+        files: the hashes of the data, by name, as this process sees them
+        folder: of the run
+    """
+    # all learn of it, so that none waits for one that is gone
+    reports = gathered((f"{rank}, on {socket.gethostname()},", sees, files))
+    first = reports[0][2]
+    problem = None
+    for who, sees_it, found in reports:
+        differ = [name for name in sorted({*found, *first}) if found.get(name) != first.get(name)]
+        if not sees_it:
+            problem = (
+                f"process {who} does not see the {folder} of process 0: the machines of a "
+                "training need one folder that all of them share"
+            )
+        elif differ:
+            problem = (
+                f"process {who} has another {differ[0]} than process 0: all of them need the same "
+                "data; prepare it once, in a folder that they share, or copy it"
+            )
+        if problem:
+            from transformer_plugin.config import ConfigError
+
+            leave_the_others()
+            raise ConfigError(problem)
+
+
+def leave_the_others() -> None:
+    """End fairseq's process group, if there is one, before a process gives up.
+
+    Otherwise its threads may outlive the interpreter, which then aborts: exit code -6.
+    """
+    import torch
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def own_error(failure: Exception) -> Exception:
