@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Each sets up first whatever is missing.
 #   PYTHON=python3.12   the Python to use (default: the first supported one that runs)
 #   VENV=.venv          where the environment lies
-#   PAIR=en-fr          the demo's languages (default en-de)
+#   PAIR=en-fr          the languages of the demo and of Multi30k (default en-de)
 #   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
 #   JOBS=auto            processes that run the tests, 4 at most (default: one a core)
 #   BENCH="train --full" what `make bench` measures (default: everything, in about 10 minutes)
@@ -48,7 +48,7 @@ mutants: setup
 	@$(RUN) python -m tests.mutants --jobs $(JOBS) $(MUTANTS)
 
 multi30k: setup
-	@$(RUN) scripts/multi30k.sh $(MULTI30K)
+	@$(RUN) PAIR=$(PAIR) scripts/multi30k.sh $(MULTI30K)
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .nox

@@ -1,22 +1,30 @@
 #!/usr/bin/env bash
-# Multi30k English-German: our tiny preset beside fairseq's own transformer at the same sizes.
-# Stages only; each one continues or skips where its result is there already. On 2 CPU cores
-# 1.5 to 3 hours for ours and 4 to 5 for fairseq's, by the processor; minutes on a GPU.
+# Multi30k English-German: our tiny preset beside fairseq's own transformer at the same sizes; or
+# English-French, our preset alone. Stages only; each one continues or skips where its result is
+# there already. On 2 CPU cores 1.5 to 3 hours for ours and 4 to 5 for fairseq's, by the processor;
+# minutes on a GPU.
 #
 #   scripts/multi30k.sh FOLDER     FOLDER holds {train,val,test_2016_flickr}.lc.norm.tok.{en,de},
 #                                  plain or .gz
 #   scripts/multi30k.sh            downloads those files from the corpus's repository
+#   PAIR=en-fr                     English-French
 #   URL=…                          where to download from instead; the texts must be the same
 #                                  (multi30k.sha256), plain or .gz
-#   SYSTEMS="multi30k_en_de …"     which experiments (both)
+#   SYSTEMS="multi30k_en_de …"     which experiments (all of the pair's)
 set -euo pipefail
 
 folder=${1:-}
+pair=${PAIR:-en-de}
 sums=$(dirname "${BASH_SOURCE[0]}")/multi30k.sha256
 # of the texts that this project's records were made with; a later commit changed train's English
 commit=7bee46bc74186b4b6254603143610f730d40bf66
 url=${URL:-https://raw.githubusercontent.com/multi30k/dataset/$commit/data/task1/tok}
-read -r -a systems <<<"${SYSTEMS:-multi30k_en_de multi30k_en_de_fairseq}"
+case $pair in
+    en-de) systems="multi30k_en_de multi30k_en_de_fairseq" ;;
+    en-fr) systems="multi30k_en_fr" ;;
+    *) echo "multi30k.sh: there is no pair '$pair'; choose en-de or en-fr" >&2; exit 1 ;;
+esac
+read -r -a systems <<<"${SYSTEMS:-$systems}"
 
 command -v vaswani >/dev/null || {
     echo "multi30k.sh: the command 'vaswani' is not installed; run 'make setup'" >&2
@@ -35,6 +43,7 @@ if [[ -z $folder ]]; then
     trap 'rm -f "$part" "$part.text"' EXIT
     mkdir -p "$folder"
     while read -r sum file; do
+        [[ $pair == *"${file##*.}"* ]] || continue
         for there in "$folder/$file" "$folder/$file.gz"; do
             [[ -f $there ]] || continue
             is_the_text "$there" "$sum" && continue 2
@@ -48,7 +57,7 @@ if [[ -z $folder ]]; then
     done <"$sums"
 fi
 
-vaswani prepare multi30k_en_de --text "$folder"
+vaswani prepare "multi30k_${pair/-/_}" --text "$folder"
 for system in "${systems[@]}"; do
     vaswani train "$system"
     vaswani average "$system" --last 10

@@ -11,17 +11,19 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts/multi30k.sh"
 TEXTS = {"train.en": b"a dog\n", "train.de": b"ein hund\n"}
+FRENCH = b"un chien\n"
 PAGE = b"<html>Try again later</html>\n"
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """The script with a corpus of two files, a server (a folder), and a vaswani that only says."""
+    """The script with a corpus of three files, a server (a folder), and a vaswani that only says."""
     scripts, tools = tmp_path / "scripts", tmp_path / "tools"
     for folder in (scripts, tools, tmp_path / "server"):
         folder.mkdir()
     shutil.copy(SCRIPT, scripts)
-    sums = [f"{hashlib.sha256(text).hexdigest()}  {name}\n" for name, text in TEXTS.items()]
+    corpus = {**TEXTS, "train.fr": FRENCH}
+    sums = [f"{hashlib.sha256(text).hexdigest()}  {name}\n" for name, text in corpus.items()]
     (scripts / "multi30k.sha256").write_text("".join(sums))
     (tools / "vaswani").write_text('#!/bin/sh\necho "vaswani $*"\n')
     (tools / "vaswani").chmod(0o755)
@@ -76,3 +78,23 @@ def test_no_server_is_said(run):
 
 def test_a_folder_of_ones_own_is_taken_as_it_is(run):
     assert "vaswani prepare multi30k_en_de --text mine\n" in run("mine").stdout
+
+
+def test_the_french_text_is_taken_for_english_french_alone(run, tmp_path, monkeypatch):
+    for name, text in [("train.en", TEXTS["train.en"]), ("train.fr", FRENCH)]:
+        (tmp_path / "server" / name).write_bytes(text)
+    monkeypatch.setenv("PAIR", "en-fr")
+    said = run().stdout
+    assert "vaswani prepare multi30k_en_fr --text data/multi30k_text\n" in said
+    assert [line for line in said.splitlines() if "train" in line.split()] == [
+        "vaswani train multi30k_en_fr"
+    ]
+    assert (tmp_path / "data/multi30k_text/train.fr").read_bytes() == FRENCH
+
+
+def test_another_pair_is_refused(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PAIR", "en-cs")
+    found = run()
+    assert found.returncode == 1
+    assert found.stderr == "multi30k.sh: there is no pair 'en-cs'; choose en-de or en-fr\n"
+    assert not (tmp_path / "data").exists()
