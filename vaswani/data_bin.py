@@ -97,10 +97,10 @@ def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]
         )
     for language in (source, target):
         path = folder / f"dict.{language}.txt"
-        words = check_text(f"{prefix}.{language}", len(Dictionary.load(str(path))), str(path))
-        if words.unknown == 1:
+        tokens = check_text(f"{prefix}.{language}", len(Dictionary.load(str(path))), str(path))
+        if tokens.unknown == 1:
             raise UserError(
-                f"{prefix}.{language} has no word that {path} knows (all are <unk>): there is "
+                f"{prefix}.{language} has no token that {path} knows (all are <unk>): there is "
                 "nothing to learn; prepare the data again"
             )
     return sizes

@@ -52,8 +52,13 @@ def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
         if generation[name] < 0:
             flag = "--" + name.replace("_", "-")
             raise UserError(f"{flag} must not be negative, but is {generation[name]}")
-    if generation.nbest > generation.beam:
+    check_nbest(generation.nbest, generation.beam)
+
+
+def check_nbest(nbest: int, beam: int) -> None:
+    """Raises UserError where more translations are asked for than a beam finds."""
+    if nbest > beam:
         raise UserError(
-            f"--nbest {generation.nbest} asks for more translations than --beam "
-            f"{generation.beam} finds: give --beam {generation.nbest}, or a lower --nbest"
+            f"--nbest {nbest} asks for more translations than --beam {beam} finds: "
+            f"give --beam {nbest}, or a lower --nbest"
         )

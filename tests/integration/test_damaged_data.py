@@ -169,9 +169,9 @@ def test_text_of_unknown_words_is_refused(tiny_text, tmp_path, small, capsys):
     words.write_text("one 1\ntwo 1\n", encoding="utf-8")
     other = preprocess(tiny_text, tmp_path / "unk", "--srcdict", str(words), "--joined-dictionary")
     sentence = refused(capsys, str(small), f"task.data={other}")
-    assert "no word that" in sentence and "<unk>" in sentence
+    assert "no token that" in sentence and "<unk>" in sentence
     lines = stock.train(other, tmp_path / "run", "--max-update", "1", "--no-save")
-    assert any("100% of the words of" in line for line in lines)
+    assert any("100% of the tokens of" in line for line in lines)
 
 
 # ---- sentences that are too long ----------------------------------------------------------------

@@ -17,7 +17,7 @@ PAGE = b"<html>Try again later</html>\n"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """The script with a corpus of three files, a server (a folder), and a vaswani that only says."""
+    """The script with a corpus of three files, a folder as server, a vaswani that only says."""
     scripts, tools = tmp_path / "scripts", tmp_path / "tools"
     for folder in (scripts, tools, tmp_path / "server"):
         folder.mkdir()

@@ -26,7 +26,7 @@ _TYPES: Dict[int, Any] = {
     **{8: np.uint16, 9: np.uint32, 10: np.uint64},
 }
 _BLOCK = 1 << 24  # tokens looked at at a time
-#: more unknown words than that, and something is wrong with the dictionary
+#: a larger share of unknown tokens, and something is wrong with the dictionary
 MANY_UNKNOWN = 0.1
 
 
@@ -43,8 +43,8 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Words:
-    """What a binary holds: its highest token number, and the share of words that are unknown."""
+class TokenSummary:
+    """What a binary holds: its highest token number, and the share of tokens that are unknown."""
 
     highest: int
     unknown: float
@@ -96,39 +96,39 @@ def read_index(prefix: str) -> Index:
     return Index(sizes, _TYPES[kind])
 
 
-def read_words(prefix: str, dtype: Any) -> Words:
+def read_tokens(prefix: str, dtype: Any) -> TokenSummary:
     """Look at every token of binarised text, once as long as the file stays as it is."""
     state = os.stat(f"{prefix}.bin")
-    return _read_words(prefix, dtype, state.st_mtime_ns, state.st_size)
+    return _read_tokens(prefix, dtype, state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=64)
-def _read_words(prefix: str, dtype: Any, changed: int, size: int) -> Words:
+def _read_tokens(prefix: str, dtype: Any, changed: int, size: int) -> TokenSummary:
     if size == 0:
-        return Words(-1, 0.0)
+        return TokenSummary(-1, 0.0)
     tokens = np.memmap(f"{prefix}.bin", dtype=dtype, mode="r")
-    highest, unknown, words = -1, 0, 0
+    highest, unknown, counted = -1, 0, 0
     for start in range(0, len(tokens), _BLOCK):
         block = tokens[start : start + _BLOCK]
         if block.min() < 0:
             raise DataError(f"{prefix}.bin holds a token below 0: prepare the data again")
         highest = max(highest, int(block.max()))
         unknown += int((block == 3).sum())  # fairseq's numbers of <unk> and the end of a sentence
-        words += int((block != 2).sum())
-    return Words(highest, unknown / max(words, 1))
+        counted += int((block != 2).sum())
+    return TokenSummary(highest, unknown / max(counted, 1))
 
 
-def check_text(prefix: str, words: int, dictionary: str = "the dictionary") -> Words:
+def check_text(prefix: str, entries: int, dictionary: str = "the dictionary") -> TokenSummary:
     """Check binarised text against a dictionary of so many entries.
 
     Raises:
         DataError: damaged, or a token beyond the dictionary.
     """
-    found = read_words(prefix, read_index(prefix).dtype)
-    if found.highest >= words:
+    found = read_tokens(prefix, read_index(prefix).dtype)
+    if found.highest >= entries:
         raise DataError(
             f"{prefix}.bin has token number {found.highest:,}, but {dictionary} ends at "
-            f"{words - 1:,}: it is not the one that this text was binarised with; prepare again"
+            f"{entries - 1:,}: it is not the one that this text was binarised with; prepare again"
         )
     return found
 
@@ -150,7 +150,7 @@ def _check_before_reading() -> None:
                 found = check_text(path, len(dictionary))
                 if found.unknown > MANY_UNKNOWN:
                     logger.warning(
-                        "%.0f%% of the words of %s are unknown to its dictionary",
+                        "%.0f%% of the tokens of %s are unknown to its dictionary",
                         100 * found.unknown,
                         path,
                     )
@@ -181,7 +181,7 @@ def _join_large_parts() -> None:
 def _name_bad_dictionaries() -> None:
     """A dictionary that cannot be read is named, with the line.
 
-    All versions: no file and no line, and an empty one makes a model of four words.
+    All versions: no file and no line, and an empty one makes a model of four symbols.
     """
     original = Dictionary.load.__func__
 

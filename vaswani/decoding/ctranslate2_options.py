@@ -7,6 +7,7 @@ from typing import Optional
 from vaswani.corpus.parallel import affordable, cores
 from vaswani.decoding.search import SearchOptions
 from vaswani.errors import UserError
+from vaswani.search_options import check_nbest
 
 
 def check(options: SearchOptions, types: int) -> None:
@@ -37,11 +38,7 @@ def check(options: SearchOptions, types: int) -> None:
             f"--max-len-b {options.max_len_b} allows fewer words than --min-len "
             f"{options.min_len} asks for"
         )
-    if options.nbest > options.beam:
-        raise UserError(
-            f"--nbest {options.nbest} asks for more translations than --beam {options.beam} finds: "
-            f"give --beam {options.nbest}, or a lower --nbest"
-        )
+    check_nbest(options.nbest, options.beam)
     if options.beam > types:
         raise UserError(
             f"--beam {options.beam} is more than the {types:,} types of the target dictionary: "

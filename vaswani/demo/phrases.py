@@ -48,7 +48,8 @@ class Example(NamedTuple):
     """A sentence pair with its numbers.
 
     ``values`` are the keys of its numbers, dates, times and amounts (see split.py);
-    ``surfaces``, parallel to them, are the words or digits that stand for them in ``target``.
+    ``surfaces``, parallel to them, are the words or digits that stand for them in ``target``,
+    which a right translation must contain.
     """
 
     source: str
@@ -202,11 +203,6 @@ def generate(pair: str) -> Dict[str, List[Example]]:
     Raises UserError for an unknown pair, or when num2words is not installed.
     """
     return {part: list(examples) for part, examples in _generate(_checked(pair)).items()}
-
-
-def expected_numbers(example: Example) -> List[str]:
-    """What a right translation must contain: the target's numbers, dates, times and amounts."""
-    return list(example.surfaces)
 
 
 def has_number(surface: str, text: str) -> bool:
