@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The demo: text → training → averaging → translation → scores → report → a packed model. Stages
-# only; each one continues or skips where its result is there already.
+# The demo: text → training → averaging → translation → scores → report → a packed model. This script
+# only calls the stages; each one continues, or is skipped if its result is there already.
 #
-#   scripts/demo.sh [en-de|en-fr]        data/, runs/ are made in the current folder
+#   scripts/demo.sh [en-de|en-fr]        makes data/ and runs/ in the current folder
 set -euo pipefail
 
 pair=${1:-en-de}

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Averages, translates and scores a trained run: with the search of the run's own 'generation:'
-# section, which in the WMT experiments is the paper's. Stages only; further arguments are options
-# of 'vaswani generate' (--subset valid, --beam 4 …).
+# Averages the checkpoints of a trained run, translates with the search of the run's own
+# 'generation:' section (in the WMT experiments, the paper's) and scores. This script only calls the
+# stages; further arguments are options of 'vaswani generate' (--subset valid, --beam 4 …).
 #
 #   scripts/evaluate.sh RUN [options of vaswani generate]
-#   LAST=N               how many checkpoints are averaged; else the paper's: 20 where the run keeps
-#                        so many (keep_interval_updates; big), 5 otherwise
-#   AVERAGE=no           the last checkpoint alone, as the development set of Table 3 was scored:
-#                        AVERAGE=no scripts/evaluate.sh RUN --subset valid
+#   LAST=N               how many checkpoints to average; by default as in the paper: 20 if the run
+#                        keeps that many (keep_interval_updates; big), otherwise 5
+#   AVERAGE=no           use the last checkpoint alone, as the paper did for Table 3's development
+#                        set: AVERAGE=no scripts/evaluate.sh RUN --subset valid
 set -euo pipefail
 
 run=${1:?usage: scripts/evaluate.sh RUN [--subset valid] [--beam 4 …]}
@@ -24,7 +24,7 @@ for argument in "$@"; do
     [[ $argument == --subset=* ]] && subset=${argument#--subset=}
     previous=$argument
 done
-# the run's folder, and how many checkpoints are averaged; what is no run, vaswani refuses
+# the run's folder, and how many checkpoints to average; vaswani itself refuses what is not a run
 { read -r folder && read -r last; } < <(python - "$run" <<'END'
 import sys
 from vaswani.checkpoints import last_of_the_paper

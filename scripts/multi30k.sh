@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Multi30k English-German: our tiny preset beside fairseq's own transformer at the same sizes; or
-# English-French, our preset alone. Stages only; each one continues or skips where its result is
-# there already. On 2 CPU cores 1.5 to 3 hours for ours and 4 to 5 for fairseq's, by the processor;
-# minutes on a GPU.
+# English-French, our preset alone. This script only calls the stages; each one continues, or is
+# skipped if its result is there already. On 2 CPU cores ours takes 1.5 to 3 hours and fairseq's 4
+# to 5, depending on the processor; on a GPU, minutes.
 #
 #   scripts/multi30k.sh FOLDER     FOLDER holds {train,val,test_2016_flickr}.lc.norm.tok.{en,de},
 #                                  plain or .gz
@@ -10,13 +10,13 @@
 #   PAIR=en-fr                     English-French
 #   URL=…                          where to download from instead; the texts must be the same
 #                                  (multi30k.sha256), plain or .gz
-#   SYSTEMS="multi30k_en_de …"     which experiments (all of the pair's)
+#   SYSTEMS="multi30k_en_de …"     which experiments to run (default: all of the pair's)
 set -euo pipefail
 
 folder=${1:-}
 pair=${PAIR:-en-de}
 sums=$(dirname "${BASH_SOURCE[0]}")/multi30k.sha256
-# of the texts that this project's records were made with; a later commit changed train's English
+# holds the texts that this project's records were made with; a later one changed train's English
 commit=7bee46bc74186b4b6254603143610f730d40bf66
 url=${URL:-https://raw.githubusercontent.com/multi30k/dataset/$commit/data/task1/tok}
 case $pair in
@@ -30,7 +30,7 @@ command -v vaswani >/dev/null || {
     echo "multi30k.sh: the command 'vaswani' is not installed; run 'make setup'" >&2
     exit 1
 }
-is_the_text() { # FILE SHA256: whether the file, unpacked, is the text that was published
+is_the_text() { # FILE SHA256: whether the file, uncompressed, is the published text
     [[ $(gzip -cdf "$1" | sha256sum) == "$2  -" ]]
 }
 fail() {

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# WMT14 from nothing to binary: download → verify → extract → normalise → clean → tokenise → learn
-# BPE → apply → binarise. Killed anywhere, the same command goes on; run twice, it does nothing.
+# Makes the WMT14 data: download → verify → extract → normalise → clean → tokenise → learn BPE →
+# apply → binarise. After a kill the same command continues; when all is done, it does nothing.
 #
 #   scripts/prepare_wmt14.sh en-de|en-fr [--recipe paper|t2t|fairseq] [--out DIR] [--archives DIR]
 #                            [--workers N] [--limit PAIRS] [--from STAGE] [any option of
 #                            'vaswani prepare']
 #
-#   --recipe    docs/wmt14-data.md shows the three side by side (paper)
-#   --out       data/wmt14_en_de and the like
-#   --archives  where downloaded archives lie or are put (data/archives)
-#   --limit     a trial with so many training pairs
-#   --from      redo from a stage on: download, extract, clean, tokenise, learn-bpe, …
+#   --recipe    docs/wmt14-data.md compares the three (default: paper)
+#   --out       where to put the result (default: data/wmt14_en_de, …)
+#   --archives  where archives are looked for and downloaded to (default: data/archives)
+#   --limit     a trial with this many training pairs
+#   --from      redo this stage and those after it: download, extract, clean, tokenise, learn-bpe, …
 set -euo pipefail
 
 die() {

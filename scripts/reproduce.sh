@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One of the paper's results from nothing: plan → prepare → train → average → generate → score. The
-# same command continues; run twice, it does nothing. What one sees when: docs/reproduce.md.
+# Reproduces one of the paper's results: plan → prepare → train → average → generate → score → pack.
+# The same command continues; when all is done, it only shows the scores. More: docs/reproduce.md.
 #
 #   scripts/reproduce.sh wmt14-en-de-base --dry-run       what it would do, and what that takes
 #   scripts/reproduce.sh wmt14-en-de-base|wmt14-en-de-big|wmt14-en-fr-base|wmt14-en-fr-big

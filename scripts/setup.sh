@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Makes the environment everything else runs in: a supported Python that really runs, the pinned
-# stack of that Python, the plugin in editable mode. Does nothing when nothing has changed; completes
-# or re-makes an environment that was interrupted, moved or damaged.
+# stack for that Python, the plugin in editable mode. Does nothing if nothing has changed; completes
+# or rebuilds an environment that was interrupted, moved or damaged.
 #
 #   scripts/setup.sh                    the first supported Python found, environment in .venv
 #   PYTHON=3.12 VENV=DIR scripts/setup.sh     that Python (a version or a path), environment in DIR
-#   scripts/setup.sh --find [VERSION]   prints the Python it would take; exit 1 if there is none
+#   scripts/setup.sh --find [VERSION]   prints the Python it would use; exit 1 if there is none
 #
 # pip's own settings (pip.conf, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, ...) apply.
 set -euo pipefail
@@ -15,7 +15,7 @@ cd "$ROOT" # constraints are named relative to it: pip splits PIP_CONSTRAINT at 
 VENV=${VENV:-.venv}
 case $VENV in /*) ;; *) VENV=$ROOT/$VENV ;; esac
 STAMP=$VENV/setup.stamp
-LOG=$VENV/setup.log # the errors of the last step; also the mark of an environment made here
+LOG=$VENV/setup.log # the errors of the last step; also marks an environment made by this script
 NETWORK_ERRORS='NewConnectionError|ConnectionError|[Tt]imeout|name resolution|Connection refused|ProxyError|SSLError|No matching distribution'
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -26,9 +26,9 @@ die() {
 
 # ---- which Python -------------------------------------------------------------------------------
 
-# Prints "VERSION HEADERS EXECUTABLE" of a Python that runs and can make environments. A version
-# manager's shim may exist and fail, so it is run; and _base_executable keeps an activated .venv
-# from becoming the parent of itself.
+# Prints "VERSION HEADERS EXECUTABLE" for a Python that runs and can make environments. A version
+# manager's shim may exist but fail, so it is run; and _base_executable keeps an activated .venv
+# from becoming its own parent.
 probe() {
     "$1" -c '
 import ensurepip, os, sys, sysconfig, venv
@@ -54,8 +54,8 @@ candidates() {
 
 has_compiler() { command -v "${CC:-cc}" >/dev/null && command -v "${CXX:-c++}" >/dev/null; }
 
-# Sets VERSION, HEADERS and BASE to the first Python of the versions $@ that will do; one that can
-# install fairseq without a hitch goes before one that lacks a compiler or headers.
+# Sets VERSION, HEADERS and BASE to the first suitable Python of the versions $@; one that can
+# install fairseq as it is takes precedence over one that lacks a compiler or headers.
 pick_python() {
     local version candidate found first=""
     for version in "$@"; do
@@ -68,7 +68,7 @@ pick_python() {
         done < <(candidates "$version")
     done
     if [ -z "$first" ]; then
-        # a newer one alone is what a new system has
+        # a recent system may have only a newer one
         found=$(probe python3) && found=${found%% *} && [ "${found#3.}" -gt 12 ] &&
             die "python3 is Python $found, but fairseq runs on 3.10, 3.11 and 3.12 only: install one" \
                 "of them beside it (uv python install 3.11, pyenv install 3.11, conda create python=3.11)," \
@@ -119,8 +119,8 @@ stack_of() { if [ "$1" = 3.10 ]; then echo official; else echo modern; fi; }
 
 # ---- is there anything to do? -------------------------------------------------------------------
 
-# What an environment was made from: its Python, its place, this checkout, and the files that say
-# what goes in. $1 is the Python's version.
+# What an environment was made from: its Python, its path, this checkout, and the files that
+# determine its contents. $1 is the Python's version.
 fingerprint() {
     printf '%s\n' "python $1" "environment $VENV" "checkout $ROOT"
     cksum "constraints/$(stack_of "$1").txt" setup.py scripts/setup.sh
@@ -131,14 +131,14 @@ up_to_date() {
     [ -f "$STAMP" ] && [ -x "$VENV/bin/fairseq-train" ] && [ -x "$VENV/bin/vaswani" ] || return 1
     version=$("$VENV/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 1
     [ "$(cat "$STAMP")" = "$(fingerprint "$version")" ] || return 1
-    # A PYTHON that was named must be the one the environment has.
+    # If PYTHON is given, the environment must have that one.
     case ${PYTHON:-} in
     "" | "$version") ;;
     *) [ "$(probe "$PYTHON" | cut -d' ' -f1)" = "$version" ] ;;
     esac
 }
 
-# Whether the environment is a sound one of this Python at this place, so that it can be completed.
+# Whether the environment is intact, with this Python and at this path, so that it can be completed.
 usable() {
     [ "$("$VENV/bin/python" -c 'import pip, sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$VERSION" ] &&
         grep -qF "$VENV/bin/python" "$VENV/bin/pip" # else it was moved here: its commands point elsewhere
@@ -147,7 +147,7 @@ usable() {
 # ---- installing ---------------------------------------------------------------------------------
 
 # pip_install WHAT ARGUMENTS...: pip with our pins, also inside the isolated builds it starts. Its
-# progress is shown, its errors go to the log: what the user reads is one sentence.
+# progress is shown, its errors go to the log: the user sees a single sentence.
 pip_install() {
     local what=$1 reason
     shift
@@ -160,7 +160,7 @@ pip_install() {
             "(PIP_INDEX_URL=...), and run it again: it goes on where it stopped (log: $LOG)."
     fi
     reason=$(sed -n '/ERROR: Exception/d; s/^ *ERROR: //p' "$LOG" | sed -n 1p)
-    reason=${reason:-$(sed -n '$p' "$LOG")} # of an exception, the last line says what it was
+    reason=${reason:-$(sed -n '$p' "$LOG")} # the last line of a traceback names the error
     die "pip could not install $what ($reason); mend that and run it again (log: $LOG)."
 }
 
@@ -177,12 +177,12 @@ install_stack() {
     say "1/3 torch and numpy (where pip finds no CPU build, torch is a download of about 2.5 GB)"
     pip_install torch torch torchaudio numpy wheel setuptools
     if [ "$STACK" = official ]; then
-        # With torch in sight its setup wants sources that were never published: build it apart.
+        # If it sees torch, its setup needs sources that were never published: build it in isolation.
         compiling "about a minute"
         pip_install fairseq fairseq
     else
         compiling "about three minutes"
-        # Apart, it would download a second torch to build against.
+        # In isolation, it would download a second torch to build against.
         pip_install cython cython ninja
         pip_install fairseq-fixed --no-build-isolation fairseq-fixed
     fi
@@ -190,7 +190,7 @@ install_stack() {
     pip_install "the plugin" --no-build-isolation -e ".[$STACK,text,plots,export,dev]"
 }
 
-# The stack imports, compiled parts included: what a kill in the middle of pip may have broken.
+# Whether the stack imports, compiled parts included: a kill in the middle of pip may have broken it.
 works() {
     "$VENV/bin/python" -W ignore -c '
 import matplotlib, num2words, pytest, requests, sacrebleu, sacremoses, subword_nmt, torch
@@ -228,7 +228,7 @@ main() {
         return
     fi
     if up_to_date; then return; fi
-    if command -v flock >/dev/null; then # two at once: the second waits, then finds all done
+    if command -v flock >/dev/null; then # of two at once, the second waits, then finds all done
         mkdir -p "$(dirname "$VENV")" || die "cannot write beside $VENV; name another place: make setup VENV=..."
         exec 9<"$(dirname "$VENV")"
         flock -n 9 || { say "another set-up is at work here; waiting for it" && flock 9; }

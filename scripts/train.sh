@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Prepares the data of one experiment and trains it, or continues. Stages only; further arguments
-# change the experiment (section.key=value, run=NAME). More: docs/training.md.
+# Prepares the data of one experiment and trains it, or continues. This script only calls the stages;
+# further arguments change the experiment (section.key=value, run=NAME). More: docs/training.md.
 #
 #   scripts/train.sh CONFIG [key=value …]                     all GPUs of this machine, or its CPU
 #   CUDA_VISIBLE_DEVICES=0 scripts/train.sh CONFIG            one GPU
 #   PROCESSES=2 scripts/train.sh CONFIG common.cpu=true       a trial of several processes on a CPU
 #   NODES=2 NODE_RANK=0 MASTER=HOST:PORT scripts/train.sh CONFIG
-#                        several machines: the same on each, with its own NODE_RANK (0, 1, …).
-#                        HOST is the one of NODE_RANK 0, PORT any free one of it.
+#                        several machines: run the same command on each, with its own NODE_RANK
+#                        (0, 1, …). HOST is the machine with NODE_RANK 0, PORT any free port on it.
 #
-#   PROCESSES=N          processes on a machine, where several are started (one for each GPU)
-#   TEXT=FOLDER          where the recipe's text files lie, if it does not make or fetch them
+#   PROCESSES=N          processes per machine, when several are started (default: one per GPU)
+#   TEXT=FOLDER          where the recipe's text files are, if it does not make or fetch them
 #
-# The machines share this folder (data/ and runs/). NODE_RANK 0 prepares; the others wait for it,
-# but only 15 minutes: prepare what takes longer beforehand.
+# The machines share this folder (data/ and runs/). NODE_RANK 0 prepares the data; the others wait
+# for it, but only 15 minutes: if preparing takes longer, do it beforehand.
 set -euo pipefail
 
 config=${1:?usage: scripts/train.sh CONFIG [key=value …]}
