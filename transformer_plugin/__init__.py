@@ -1,6 +1,6 @@
 """The Transformer of "Attention Is All You Need" for fairseq: load with ``--user-dir``.
 
-Importing this package registers its parts with fairseq and makes fairseq's loading safe.
+Importing this package registers its parts with fairseq and makes fairseq load checkpoints safely.
 
 The paper, in the order in which to read it:
 
@@ -8,30 +8,30 @@ The paper, in the order in which to read it:
     attention.py        scaled dot-product and multi-head attention (3.2)
     embedding.py        embeddings and positions (3.4, 3.5)
     layers.py           feed-forward, residual and norm, the two layers (3.1, 3.3)
-    encoder.py          the stacks (3.1); model.py registers what they make up, with the presets
-    decoder.py
-    model.py
-    initialisation.py   where the weights start
-    loss.py             label smoothing (5.4); criterion.py is the same as fairseq calls it
-    criterion.py
+    encoder.py          the encoder stack (3.1)
+    decoder.py          the decoder stack (3.1)
+    model.py            the whole model and its presets, registered with fairseq
+    initialisation.py   the initial weights
+    loss.py             label smoothing (5.4), the formula
+    criterion.py        the same loss as fairseq calls it
     lr_schedule.py      equation 3
     optimizer.py        Adam (5.3)
     search/             beam search (6.1)
 
 fairseq's side:
 
-    task.py             the task; batch_size.py measures how many tokens an update sees (5.1)
-    batch_size.py
+    task.py             the task
+    batch_size.py       measures how many tokens an update sees (5.1)
     cache.py            what the decoder keeps between the steps of a search
     precision.py        --precision bf16
-    inference.py        what is done to a model once, before it decodes
+    inference.py        prepares a trained model for decoding, once
     checkpoints/        reading checkpoints without trusting them
-    compat/             every workaround for a version of fairseq, torch or numpy
+    compat/             every workaround for a particular version of fairseq, torch or numpy
 
-What only speed needs, each file equal to a readable form: fast/
+For speed alone, each file equivalent to a readable form: fast/
 """
 
-# each registers its part
+# importing each of these registers its part
 from . import compat, criterion, lr_schedule, model, optimizer, task  # noqa: F401
 
 compat.apply()

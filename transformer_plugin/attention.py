@@ -5,8 +5,8 @@ K per-head width of queries and keys (d_k), V per-head width of values (d_v).
 
 Masks are **additive**: 0 where a query may look, -inf where it may not, of any shape that
 broadcasts to [B, H, T, S]. They are made once per forward pass and shared by all layers. The
-causal mask over a whole sequence (3.2.3) is ``is_causal``, as in torch: the fused kernels then need
-no mask, and skip what it hides.
+causal mask over a whole sequence (3.2.3) is the flag ``is_causal``, as in torch: the fused kernels
+then need no mask tensor, and skip what it would hide.
 """
 
 from typing import Optional, Tuple
@@ -23,7 +23,7 @@ from .fast.linear import Linear
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable", "fast"]
 
 Mask = Optional[Tensor]
-"""Additive, broadcastable to [B, H, T, S]; None where all may look at all."""
+"""Additive, broadcastable to [B, H, T, S]; None where every query may look at every key."""
 
 
 def readable_attention(
@@ -42,7 +42,7 @@ def readable_attention(
         value: [B, H, S, V]
         mask: see :data:`Mask`
         dropout: probability with which a weight is set to zero
-        is_causal: the mask is that of :func:`causal_mask`, for as many queries as keys
+        is_causal: use :func:`causal_mask` as the mask; only for as many queries as keys
 
     Returns:
         The attended values [B, H, T, V] and the weights before dropout [B, H, T, S].
@@ -85,7 +85,7 @@ class MultiHeadAttention(nn.Module):
     """What self-attention and cross-attention share (section 3.2.2).
 
     MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O. Each head has its own slice of every
-    projection, so h small products are one large one. d_k and d_v are free (Table 3 row B).
+    projection, so h small products become one large one. d_k and d_v can be set (Table 3 row B).
 
     The projections have biases, as in tensor2tensor at the paper's release; the paper's equations
     show none.
@@ -97,7 +97,7 @@ class MultiHeadAttention(nn.Module):
         value_dim: V, d_v; default D / H
         dropout: on the attention weights (0 in the paper)
         implementation: ``readable``, ``fast``, or ``auto`` (the quicker of the two); the
-            weights themselves, where they are asked for, always come from ``readable``
+            weights, if requested, always come from ``readable``
 
     Raises:
         ValueError: D is not divisible by H and d_k or d_v is not given.
@@ -120,7 +120,7 @@ class MultiHeadAttention(nn.Module):
         self.value_dim = value_dim or embed_dim // num_heads
         #: columns of the keys and of the values, all heads together: [H·K, H·V]
         self.sections = [num_heads * self.key_dim, num_heads * self.value_dim]
-        self.dropout = Dropout(dropout)  # of the weights: the kernels apply its rate
+        self.dropout = Dropout(dropout)  # on the weights; only its rate is used
         self.implementation = implementation
         self.out_proj = Linear(num_heads * self.value_dim, embed_dim)  # W^O
 
@@ -139,7 +139,7 @@ class MultiHeadAttention(nn.Module):
         need_weights: bool,
         is_causal: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """Attention per head, heads joined, then W^O.
+        """Attend in each head, concatenate the heads, then apply W^O.
 
         Args:
             query: [B, H, T, K]
@@ -165,7 +165,7 @@ class MultiHeadAttention(nn.Module):
 class SelfAttention(MultiHeadAttention):
     """Queries, keys and values from one sequence; W^Q, W^K and W^V are one matrix.
 
-    One matrix is one product instead of three, and its Glorot initialisation is that of
+    One matrix means one product instead of three, and its Glorot initialisation is then that of
     tensor2tensor at the paper's release, which fused them too.
     """
 
@@ -193,9 +193,9 @@ class SelfAttention(MultiHeadAttention):
             x: [B, T, D]
             mask: see :data:`Mask`
             cache: in incremental decoding, keys and values of the earlier steps; those of ``x``
-                are put in too
+                are added
             need_weights: also return the weights
-            is_causal: no position looks at later ones; for a whole sequence, without ``mask``
+            is_causal: no position looks at later ones; only for a whole sequence, without ``mask``
 
         Returns:
             [B, T, D], and the weights [B, H, T, S] or None.
@@ -237,7 +237,7 @@ class CrossAttention(MultiHeadAttention):
             mask: see :data:`Mask`
             cache: in incremental decoding, filled at the first step and used at all others, so
                 that keys and values are computed once per sentence. ``x`` may then be
-                [B·k, T, D], k hypotheses of each sentence: they look at the same keys
+                [B·k, T, D], with k hypotheses per sentence that share its keys and values
             need_weights: also return the weights
 
         Returns:
@@ -248,7 +248,7 @@ class CrossAttention(MultiHeadAttention):
             key, value = self.kv_proj(memory).split(self.sections, dim=-1)
             known.update(key=self.split_heads(key), value=self.split_heads(value))
         query = self.q_proj(x)
-        # k hypotheses of one token each are to this sub-layer as one hypothesis of k tokens
+        # to this sub-layer, k hypotheses of one token each are like one hypothesis of k tokens
         shared = query.view(len(known["key"]), -1, query.size(-1))
         attended, weights = self.attend(
             self.split_heads(shared), known["key"], known["value"], mask, need_weights

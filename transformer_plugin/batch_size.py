@@ -1,7 +1,7 @@
-"""How many tokens an update sees, and what to change for the number that is wanted (section 5.1).
+"""How many tokens an update sees, and which settings give the number wanted (section 5.1).
 
-fairseq's ``--max-tokens`` bounds sentences × the longer side, padding included, on one GPU; the
-paper counts real tokens, on all GPUs.
+fairseq's ``--max-tokens`` limits sentences × the longer side, padding included, on each GPU; the
+paper counts real tokens across all GPUs.
 """
 
 import math
@@ -17,7 +17,7 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Batching:
-    """One epoch: batches, sentences in them, and their real tokens (no pads, but the EOS)."""
+    """One epoch: batches, sentences in them, and their real tokens (EOS included, pads not)."""
 
     batches: int
     sentences: int
@@ -25,11 +25,11 @@ class Batching:
     target_tokens: int
 
     def updates(self, accumulated: int, gpus: int) -> int:
-        """Updates in the epoch; each takes ``accumulated`` batches on each GPU, the last fewer."""
+        """Updates in the epoch, of ``accumulated`` batches on each GPU; the last may have fewer."""
         return math.ceil(math.ceil(self.batches / gpus) / accumulated)
 
     def tokens_per_update(self, accumulated: int, gpus: int) -> Tuple[float, float]:
-        """Mean real (source, target) tokens of an update."""
+        """Mean real (source, target) tokens per update."""
         updates = self.updates(accumulated, gpus)
         return self.source_tokens / updates, self.target_tokens / updates
 
@@ -43,10 +43,10 @@ def measure(iterator: EpochBatchIterator, dataset: Any) -> Batching:
 
 
 def rebatch(bounds: Dict[str, int], accumulated: int, ratio: float) -> Tuple[Dict[str, int], int]:
-    """Bounds on one batch, and how many to accumulate, for ``ratio`` times the tokens an update.
+    """Limits for a batch, and how many to accumulate, for ``ratio`` times the tokens per update.
 
     ``bounds`` are ``max_tokens``, ``batch_size`` or both. They grow by 5 % at most, since memory
-    may allow no more; ``max_tokens`` comes out as a multiple of 8.
+    may allow no more; ``max_tokens`` is rounded to a multiple of 8.
     """
     freq = max(1, math.ceil(accumulated * ratio / 1.05))
     steps = {"max_tokens": 8}
@@ -60,12 +60,12 @@ def rebatch(bounds: Dict[str, int], accumulated: int, ratio: float) -> Tuple[Dic
 def batch_warning(
     wanted: int, have: float, bounds: Dict[str, int], accumulated: int
 ) -> Optional[str]:
-    """The sentence to warn with, or None: target tokens wanted in an update, and their mean."""
+    """The warning if an update has on average ``have`` target tokens, not ``wanted``; or None."""
     if not wanted or abs(have - wanted) <= TOLERANCE * wanted:
         return None
     new, freq = rebatch(bounds, accumulated, wanted / have)
     changes = [f"dataset.{name}={value}" for name, value in new.items()]
     return (
         f"an update sees {have:,.0f} target tokens on average, not {wanted:,} (task.batch_tokens): "
-        f"give {' '.join(changes)} optimization.update_freq=[{freq}] for that on this hardware"
+        f"give {' '.join(changes)} optimization.update_freq=[{freq}] to get that many here"
     )

@@ -1,4 +1,4 @@
-"""What the decoder keeps between the steps of beam search, so that no word is computed twice.
+"""What the decoder keeps between the steps of beam search, so that no token is computed twice.
 
 Shape letters: L layers, R rows (hypotheses), B sentences, T steps, H heads, S source,
 W = H·(K + V), the keys and values of all heads of one position.
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 FIRST_ROOM = 32
-"""Steps that fit in at first; the room doubles when they are used up."""
+"""Steps for which there is room at first; the room doubles when they are used up."""
 
 
 class DecoderCache:
-    """Keys and values of every layer: of self-attention per hypothesis, of cross-attention once.
+    """Every layer's keys and values, per hypothesis (self-attention) or sentence (cross-attention).
 
-    Those of self-attention lie in one tensor [room, L, R, W]. Its first dimension is time, so that
-    the filled part is one block of memory, and putting the hypotheses of all layers in a new order
-    is one copy into a second tensor of the same kind.
+    Self-attention's are in one tensor [room, L, R, W]. Its first dimension is time, so that the
+    filled part is one block of memory, and reordering the hypotheses of all layers takes one copy
+    into a second tensor of the same kind.
 
-    Nothing in here has a gradient.
+    Nothing in the cache has a gradient.
 
     Args:
         layers: L
@@ -30,17 +30,17 @@ class DecoderCache:
         self.length = 0  # steps kept
         self.cross: List[Dict[str, Tensor]] = [{} for _ in range(layers)]  # see LayerCache
         self.steps: Optional[Tensor] = None  # [room, L, R, W]
-        self.spare: Optional[Tensor] = None  # memory for the next order, flat
+        self.spare: Optional[Tensor] = None  # memory for the next reordering, flat
 
     def extend(self, layer: int, fresh: Tensor) -> Tensor:
-        """Put the newest positions of one layer in; :meth:`advance` follows after the last layer.
+        """Add the newest positions of one layer; call :meth:`advance` after the last layer.
 
         Args:
             layer: 0 to L - 1
             fresh: [R, T, W], usually T = 1
 
         Returns:
-            [R, length + T, W], all positions so far, a view.
+            [R, length + T, W], a view of all positions so far.
         """
         end = self.length + fresh.size(1)
         if self.steps is None or end > self.steps.size(0):
@@ -50,7 +50,7 @@ class DecoderCache:
         return self.steps[:end, layer].transpose(0, 1)
 
     def make_room(self, end: int, like: Tensor) -> None:
-        """A tensor for at least ``end`` positions; what is kept moves into it."""
+        """Allocate a tensor for at least ``end`` positions, and copy what is cached into it."""
         shape = (max(FIRST_ROOM, 2 * end), len(self.cross), like.size(0), like.size(2))
         steps = like.new_empty(shape)
         if self.steps is not None:
@@ -58,7 +58,7 @@ class DecoderCache:
         self.steps, self.spare = steps, None
 
     def advance(self, positions: int) -> None:
-        """Every layer has put in this many positions."""
+        """Record that every layer has added this many positions."""
         self.length += positions
 
     def reorder(self, order: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Every option of the plugin and its default, once.
+"""Every option of the plugin with its default, in one place.
 
 The paper's symbols ("Attention Is All You Need", arXiv:1706.03762) and the options that hold them:
 
@@ -18,7 +18,7 @@ P_drop           ``dropout``                                 5.4, Table 3 row D
 warmup_steps     ``warmup_updates``                          5.3
 ===============  ==========================================  =========================
 
-Field types are written ``Optional[int]``: fairseq's argument maker does not know ``int | None``.
+Field types are written ``Optional[int]``: fairseq makes the flags, and cannot read ``int | None``.
 Boolean options default to False: fairseq turns a True default into a flag that switches it off.
 """
 
@@ -39,7 +39,7 @@ LENGTH_PENALTIES = ["fairseq", "gnmt"]
 
 
 class ConfigError(ValueError):
-    """An option, or a combination of options, that cannot work; one sentence naming the option."""
+    """An option or combination of options that cannot work; one sentence that names the option."""
 
 
 def option(default: Any, help: str) -> Any:
@@ -79,7 +79,7 @@ class VaswaniTransformerConfig(FairseqDataclass):
         0.0, "dropout after the feed-forward ReLU (not in the paper)"
     )
     share_all_embeddings: bool = option(
-        False, "accepted for --arch transformer's sake; already the default here (3.4)"
+        False, "accepted for compatibility with --arch transformer; the default here anyway (3.4)"
     )
     untie_embeddings: bool = option(
         False, "three separate matrices for source, target and output instead of one (3.4)"
@@ -92,19 +92,19 @@ class VaswaniTransformerConfig(FairseqDataclass):
         1e-6, "epsilon of LayerNorm (tensor2tensor's; the paper gives none, fairseq has 1e-5)"
     )
     init: ChoiceEnum(list(INITIALISATIONS)) = option(  # type: ignore[valid-type]
-        "fairseq", "where the weights start: as in fairseq, or tensor2tensor (the paper is silent)"
+        "fairseq", "initial weights: as in fairseq or as in tensor2tensor (the paper does not say)"
     )
     attention_impl: ChoiceEnum(ATTENTION_IMPLEMENTATIONS) = option(  # type: ignore[valid-type]
         "auto",
-        "readable: the whole model as the formulas read (attention, matrix products, dropout, "
-        "loss); fast: by faster forms, equal within rounding; auto: fast, but attention by "
-        "whichever is quicker",
+        "readable: compute the whole model as the formulas read (attention, matrix products, "
+        "dropout, loss); fast: use faster forms, equal within rounding; auto: fast, but attention "
+        "in whichever form is quicker",
     )
     precision: ChoiceEnum(PRECISIONS) = option(  # type: ignore[valid-type]
-        "fp32", "bf16: products under autocast, with fp32 weights, softmax, norms and loss"
+        "fp32", "bf16: matrix products under autocast; weights, softmax, norms and loss stay fp32"
     )
     compile: bool = option(
-        False, "torch.compile of each layer, for batches of any shape (slower on a CPU)"
+        False, "apply torch.compile to each layer, for batches of any shape (slower on a CPU)"
     )
     max_source_positions: int = II("task.max_source_positions")
     max_target_positions: int = II("task.max_target_positions")
@@ -157,7 +157,7 @@ class VaswaniLabelSmoothedCrossEntropyConfig(FairseqDataclass):
 
 @dataclass
 class VaswaniAdamConfig(FairseqDataclass):
-    """Adam (section 5.3), with fairseq's names of the options."""
+    """Adam (section 5.3), with fairseq's option names."""
 
     adam_betas: Any = option("(0.9, 0.98)", "beta_1 and beta_2 (5.3)")
     adam_eps: float = option(1e-9, "epsilon (5.3)")
@@ -169,7 +169,7 @@ class VaswaniAdamConfig(FairseqDataclass):
 class VaswaniInverseSqrtConfig(FairseqDataclass):
     """The learning-rate schedule (section 5.3, equation 3)."""
 
-    warmup_updates: int = option(4000, "warmup_steps, updates of linear increase (5.3)")
+    warmup_updates: int = option(4000, "warmup_steps, updates of linear growth of the rate (5.3)")
     lr_factor: float = option(1.0, "multiplies the whole schedule (1.0 in the paper)")
     d_model: Optional[int] = option(
         None, "d_model of equation 3; taken from the model if not given"
@@ -184,18 +184,18 @@ class VaswaniTranslationConfig(TranslationConfig):
     batch_tokens: int = option(
         0,
         "target tokens that one update should see, about 25000 in the paper (5.1); training warns "
-        "when they are more than a tenth off; 0: no check",
+        "if their mean is off by more than a tenth; 0: no check",
     )
     length_penalty: ChoiceEnum(LENGTH_PENALTIES) = option(  # type: ignore[valid-type]
         "fairseq",
-        "what --lenpen means in beam search: a power of the length, or gnmt: the paper's alpha in "
-        "((5 + length) / 6)^alpha, with tensor2tensor's stopping (6.1)",
+        "what --lenpen means in beam search: a power of the length (fairseq), or alpha in the "
+        "paper's ((5 + length) / 6)^alpha, with tensor2tensor's stopping rule (gnmt) (6.1)",
     )
     update_freq: List[int] = II("optimization.update_freq")
 
 
 def check_model_config(cfg: VaswaniTransformerConfig) -> None:
-    """Raises ConfigError, naming the option, where the model's options cannot work together."""
+    """Raise ConfigError, naming the option, if the model's options cannot work together."""
     for side in ("encoder", "decoder"):
         for size in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
             name = f"{side}_{size}"
@@ -222,7 +222,7 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
 
 
 def check_side(cfg: VaswaniTransformerConfig, side: str) -> None:
-    """Raises ConfigError where ``encoder`` or ``decoder`` has a width that cannot be split."""
+    """Raise ConfigError if the width of ``side`` cannot be split into heads, or sinusoid pairs."""
     width, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
     given = cfg.head_key_dim is not None and cfg.head_value_dim is not None
     if width % heads and not given:

@@ -1,7 +1,7 @@
 """Label-smoothed cross entropy (section 5.4) as fairseq calls it; the formula is in loss.py.
 
-Shapes: B sentences, T target tokens, N of them real, D model width, V vocabulary. All values are in
-nats inside, in bits in logs.
+Shapes: B sentences, T target tokens, N of them real, D model width, V vocabulary. Values are in
+nats inside and in bits in the logs.
 """
 
 import math
@@ -56,7 +56,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
             sums = self.loss_of_log_probs(model, sample, count)
         sentences = sample["target"].size(0)
         sample_size = sentences if self.sentence_avg else sample["ntokens"]
-        # Numbers and one-element tensors only: fairseq adds these up over processes by itself.
+        # Numbers and one-element tensors only: fairseq itself adds these up over processes.
         log: LoggingOutput = {
             "loss": sums.loss.detach(),
             "nll_loss": sums.nll.detach(),
@@ -72,10 +72,10 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def loss_inside(
         self, model: torch.nn.Module, sample: Dict[str, Any], count_correct: bool
     ) -> LossSums:
-        """The loss where the model itself hands its features and output matrix over.
+        """The loss of a model that hands its features and output matrix to a function.
 
         The function runs inside the model's forward: a wrapper such as DistributedDataParallel
-        then sees that the matrix is used, and no [B, T, V] leaves the model.
+        then sees that the matrix is used, and no [B, T, V] tensor leaves the model.
         """
         target = sample["target"].reshape(-1)
         # Looked up before the model runs: on a GPU, the host waits for the answer.
@@ -93,10 +93,10 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def loss_of_log_probs(
         self, model: torch.nn.Module, sample: Dict[str, Any], count_correct: bool
     ) -> LossSums:
-        """The formula's loss, of any other model and of ours by ``--attention-impl readable``.
+        """The formula's loss, for any other model and for ours with ``--attention-impl readable``.
 
-        Not every model's output is a vector of logits. fairseq's log-softmax gives float32
-        whatever the type of the logits.
+        The model itself gives the log-probabilities, since its output need not be logits.
+        fairseq's log-softmax gives float32 whatever the type of the logits.
         """
         net_output = model(**sample["net_input"])
         log_probs = model.get_normalized_probs(net_output, log_probs=True)  # [B, T, V]
@@ -111,7 +111,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
         """Log the averages over batches and processes.
 
-        Everything is a Python number before it is logged: what the meters hold is saved in
+        Everything is made a Python number before it is logged: what the meters hold is saved in
         checkpoints, where foreign types make loading unsafe.
         """
 

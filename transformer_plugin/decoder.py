@@ -20,13 +20,13 @@ from .loss import accumulation_dtype
 from .precision import autocast
 
 CACHE = "vaswani_cache"
-"""Where in fairseq's incremental state the :class:`DecoderCache` is."""
+"""The key of the :class:`DecoderCache` in fairseq's incremental state."""
 
 
 class VaswaniDecoder(FairseqIncrementalDecoder):
     """A stack of N layers without a final norm, and the pre-softmax matrix without a bias.
 
-    The target has to be padded on the right: then the causal mask alone hides every pad from
+    The target must be padded on the right: then the causal mask alone hides every pad from
     every real token.
 
     Args:
@@ -36,8 +36,8 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         output_projection: D → V
 
     Attributes:
-        computes_losses: tells our criterion to hand ``forward`` its ``loss``, the chunked one,
-            instead of taking the formula's of the logits
+        computes_losses: tells our criterion to pass ``forward`` its chunked ``loss``, instead of
+            applying the formula to the logits
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         """Args:
             prev_output_tokens: [B, T], the target shifted right, padded on the right
             encoder_out: what the encoder returned
-            incremental_state: in incremental decoding, where the caches are kept; then only
-                the positions not seen before are computed
+            incremental_state: in incremental decoding, holds the caches; then only the
+                positions not seen before are computed
             features_only: leave out the output projection
             need_head_weights: also return every layer's attention weights per head
-            loss: makes the result of the features [B, T, D] and the output matrix [V, D], which
-                takes the place of the logits
+            loss: computes, from the features [B, T, D] and the output matrix [V, D], what is
+                returned in place of the logits
 
         Returns:
             Logits [B, T', V] (or features [B, T', D]), where T' is T, or the number of new
@@ -113,7 +113,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         need_head_weights: bool = False,
         **unused: object,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """As :meth:`forward`, without the output projection."""
+        """Like :meth:`forward`, without the output projection."""
         cache = self.cache_in(incremental_state)
         seen = cache.length if cache else 0
         x = self.embedding(prev_output_tokens, skip=seen)
@@ -131,10 +131,10 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         )
 
     def step(self, tokens: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:
-        """One step of beam search, which computes no more than that needs.
+        """One step of beam search; computes only what the search needs.
 
         Args:
-            tokens: [B·k], the newest token of k hypotheses of each sentence
+            tokens: [B·k], the newest token of each of k hypotheses per sentence
             encoder_out: of the B sentences
             cache: of the earlier steps
 
@@ -156,7 +156,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         need_head_weights: bool = False,
         need_alignment: bool = False,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """[B, T', D] through the stack; and weights on request, as in :meth:`forward`.
+        """Pass [B, T', D] through the stack; returns weights on request, as :meth:`forward` does.
 
         ``mask`` and ``is_causal``: see :class:`DecoderLayer`.
         """
@@ -197,7 +197,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         return function(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
 
     def cache_in(self, incremental_state: Optional[Dict[str, Any]]) -> Optional[DecoderCache]:
-        """This decoder's cache in fairseq's ``incremental_state``, new at the first step."""
+        """This decoder's cache in fairseq's ``incremental_state``, created at the first step."""
         if incremental_state is None:
             return None
         return incremental_state.setdefault(CACHE, DecoderCache(len(self.layers)))
@@ -205,9 +205,9 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
     def reorder_incremental_state(
         self, incremental_state: Dict[str, Any], new_order: Tensor
     ) -> None:
-        """Put the cache's rows in ``new_order`` [B'], as fairseq's beam search asks each step.
+        """Put the cache's rows in ``new_order`` [B'], as fairseq's beam search asks at each step.
 
-        For it every hypothesis is a sentence of its own, whose encoder output it reorders too.
+        It treats every hypothesis as a separate sentence, and reorders the encoder output too.
         """
         cache = incremental_state.get(CACHE)
         if cache is not None:

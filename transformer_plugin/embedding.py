@@ -3,7 +3,7 @@
 Shape letters: B batch, L length, D model width.
 
 Positions count **real tokens**: fairseq pads the source on the left, so a token's column is not
-its position. The first token of a sentence is at position 0 whatever stands beside it.
+its position. The first token of a sentence is at position 0, however much padding precedes it.
 """
 
 import math
@@ -20,8 +20,8 @@ def sinusoids(length: int, dim: int, layout: str = "paper") -> Tensor:
     """The table of sinusoidal positions (section 3.5), in float64.
 
     ``paper``: PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1) = cos(same), interleaved.
-    ``t2t``: tensor2tensor's: all sines, then all cosines, wavelengths geometric from 2π to
-    10000·2π over D/2 - 1 intervals.
+    ``t2t``: tensor2tensor's, all sines, then all cosines, with wavelengths from 2π to 10000·2π in
+    a geometric progression of D/2 - 1 intervals.
     ``fairseq``: as ``t2t``, but the first token is at position 2 (its padding index + 1).
 
     Args:
@@ -38,7 +38,7 @@ def sinusoids(length: int, dim: int, layout: str = "paper") -> Tensor:
     if dim % 2:
         raise ValueError(f"sinusoidal positions need an even width, not {dim}")
     if layout not in SINUSOID_LAYOUTS:
-        raise ValueError(f"sinusoid layout {layout!r} is none of {', '.join(SINUSOID_LAYOUTS)}")
+        raise ValueError(f"sinusoid layout {layout!r} is not one of {', '.join(SINUSOID_LAYOUTS)}")
     half = dim // 2
     intervals = half if layout == "paper" else max(half - 1, 1)
     exponents = torch.arange(half, dtype=torch.float64) / intervals
@@ -52,7 +52,7 @@ def sinusoids(length: int, dim: int, layout: str = "paper") -> Tensor:
 
 
 def token_positions(tokens: Tensor, padding_idx: int) -> Tensor:
-    """For each token the number of real tokens before it; 0 at padding.
+    """For each token, the number of real tokens before it; 0 at padding.
 
     Args:
         tokens: [B, L], padded on either side with ``padding_idx``
@@ -65,7 +65,7 @@ def token_positions(tokens: Tensor, padding_idx: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoidal positions of any length; the table grows when a longer sentence comes.
+    """Sinusoidal positions of any length; the table grows when a longer sentence arrives.
 
     The table is computed in float64 and kept outside the state dict: it is a formula, not a
     parameter.
@@ -80,7 +80,7 @@ class SinusoidalPositions(nn.Module):
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
         """Args:
             positions: [B, L], int64
-            length: an upper bound of ``positions`` + 1, known without asking the device
+            length: an upper bound on ``positions`` + 1, known without asking the device
             like: gives dtype and device
 
         Returns:
@@ -101,7 +101,7 @@ class LearnedPositions(nn.Embedding):
     """
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:  # type: ignore[override]
-        """Arguments and result as :meth:`SinusoidalPositions.forward`."""
+        """As :meth:`SinusoidalPositions.forward`."""
         if length > self.num_embeddings:
             raise ValueError(
                 f"a sentence of {length} tokens is longer than the {self.num_embeddings} learned "
@@ -129,7 +129,7 @@ class InputEmbedding(nn.Module):
     def forward(self, tokens: Tensor, skip: int = 0) -> Tensor:
         """Args:
             tokens: [B, L]
-            skip: in incremental decoding, how many leading tokens were embedded before
+            skip: in incremental decoding, how many leading tokens are embedded already
 
         Returns:
             [B, L - skip, D]
@@ -139,9 +139,9 @@ class InputEmbedding(nn.Module):
 
     def at(self, positions: Tensor, tokens: Tensor, length: int) -> Tensor:
         """Args:
-            positions: what :func:`token_positions` says, broadcastable to [B, L]
+            positions: as :func:`token_positions` gives them, broadcastable to [B, L]
             tokens: [B, L]
-            length: an upper bound of ``positions`` + 1
+            length: an upper bound on ``positions`` + 1
 
         Returns:
             [B, L, D]

@@ -15,8 +15,8 @@ from .layers import AddAndNorm, EncoderLayer, FeedForward
 from .precision import autocast
 
 EncoderOut = Dict[str, List[Tensor]]
-"""fairseq's form of an encoder's output: lists, empty where there is nothing. Here every tensor
-has the batch as its first dimension:
+"""An encoder's output in fairseq's form: lists, empty if there is nothing to return. Here every
+tensor has the batch as its first dimension:
 
 ``encoder_out`` [B, S, D]; ``encoder_padding_mask`` bool [B, S], True at padding;
 ``encoder_mask`` the same for attention, additive [B, 1, 1, S], left out when nothing is padded;
@@ -24,7 +24,7 @@ has the batch as its first dimension:
 """
 
 UNLIMITED = 10**6
-"""The limit that a part without one reports; the task's own then decides."""
+"""What a part without a limit of its own reports; the task's limit then decides."""
 
 
 class VaswaniEncoder(FairseqEncoder):
@@ -69,7 +69,7 @@ class VaswaniEncoder(FairseqEncoder):
     ) -> EncoderOut:
         """Args:
             src_tokens: [B, S], padded on either side
-            src_lengths: not needed: padding is read off the tokens
+            src_lengths: unused; padding is recognised from the tokens
             need_head_weights: also return each layer's attention weights per head
 
         Returns:
@@ -92,16 +92,16 @@ class VaswaniEncoder(FairseqEncoder):
 
     @staticmethod
     def attention_mask(is_padding: Tensor, like: Tensor) -> Optional[Tensor]:
-        """[B, S] → additive [B, 1, 1, S], or None where it is cheap to see that none is needed.
+        """[B, S] → additive [B, 1, 1, S], or None if a cheap check shows that none is needed.
 
-        On a GPU, looking would make the host wait for the device in every forward pass.
+        On a GPU the check is left out: the host would wait for the device in every forward pass.
         """
         if is_padding.device.type == "cpu" and not is_padding.any():
             return None
         return padding_mask(is_padding, like)
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
-        """The same with its batch in ``new_order`` [B'], as beam search asks."""
+        """``encoder_out`` with its batch in ``new_order`` [B'], as beam search asks."""
         return {
             name: [tensor.index_select(0, new_order) for tensor in tensors]
             for name, tensors in encoder_out.items()

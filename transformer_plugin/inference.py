@@ -1,4 +1,4 @@
-"""What is done to a trained model once, before it decodes."""
+"""Prepares a trained model for decoding, once."""
 
 import re
 from typing import Any
@@ -12,13 +12,13 @@ from .precision import has_bf16_units
 
 
 def quicken(model: nn.Module, in_bf16: bool, pack: bool) -> None:
-    """Put the matrices into the form that is quick to multiply by.
+    """Put the weight matrices into a form that is quick to multiply by.
 
     Args:
         model: of this plugin, on the device on which it will decode
-        in_bf16: they become bfloat16, where the device multiplies that
-        pack: on a CPU, keep them in a second order, too (not for ``torch.compile``, which sees no
-            further than torch's own products)
+        in_bf16: convert them to bfloat16, if the device has units for it
+        pack: on a CPU, also keep them in oneDNN's layout (not for ``torch.compile``, which sees
+            only torch's own products)
     """
     device = next(model.parameters()).device
     in_bf16 = in_bf16 and has_bf16_units(device.type)
@@ -31,13 +31,13 @@ def quicken(model: nn.Module, in_bf16: bool, pack: bool) -> None:
 
 
 def retain_dropout(model: nn.Module, generation: Any) -> None:
-    """``--retain-dropout``: dropout stays on in decoding, so that each seed decodes otherwise.
+    """``--retain-dropout``: dropout stays on in decoding, so that each seed decodes differently.
 
     ``--retain-dropout-modules`` names the classes in which it stays on, such as ``EncoderLayer`` or
-    ``FeedForward``; not given, all.
+    ``FeedForward``; without it, all.
 
     Raises:
-        ConfigError: no dropout is in a module of that name, or none at all, or none is retained.
+        ConfigError: no module of that name, or none at all, has dropout; or none is retained.
     """
     given = getattr(generation, "retain_dropout_modules", None)
     names = re.findall(r"\w+", given) if isinstance(given, str) else given
@@ -57,6 +57,6 @@ def retain_dropout(model: nn.Module, generation: Any) -> None:
     wrong = [name for name in names or [] if name not in known]
     if wrong:
         raise ConfigError(
-            f"--retain-dropout-modules: no dropout is in a module named {', '.join(wrong)}; "
-            f"this model has {', '.join(sorted(known))}"
+            f"--retain-dropout-modules: no module named {', '.join(wrong)} has dropout; "
+            f"this model has it in {', '.join(sorted(known))}"
         )

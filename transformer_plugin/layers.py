@@ -1,7 +1,7 @@
 """The sub-layers and layers of encoder and decoder (sections 3.1 and 3.3).
 
 Shape letters: B batch, S source, T target, L either of them, D model width, H heads.
-Every layer maps [B, L, D] to [B, L, D]. Widths come as numbers, never as a configuration.
+Every layer maps [B, L, D] to [B, L, D]. Widths are passed as numbers, never as a configuration.
 """
 
 from typing import Callable, Optional, Tuple
@@ -129,13 +129,13 @@ class DecoderLayer(nn.Module):
     ) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
         """Args:
             x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
-            mask: hides positions of the target; None for ``is_causal``, and for one position
-            memory: the encoder's output [B, S, D]; in beam search B may be the number of sentences
-                and that of ``x`` a multiple of it, see :class:`CrossAttention`
+            mask: hides positions of the target; None with ``is_causal`` or for one position
+            memory: the encoder's output [B, S, D]; in beam search its B may be the number of
+                sentences and that of ``x`` a multiple of it, see :class:`CrossAttention`
             memory_mask: additive, hides padding: [B, 1, 1, S]
             cache: in incremental decoding, this layer's keys and values; extended in place
             need_weights: whether to return the weights of self- and of cross-attention
-            is_causal: no position looks at later ones (3.2.3); for a whole sequence
+            is_causal: no position looks at later ones (3.2.3); only for a whole sequence
 
         Returns:
             [B, T, D], the self-attention weights [B, H, T, T] or None, and the cross-attention

@@ -1,4 +1,4 @@
-"""The learning-rate schedule (5.3, equation 3): a pure function, and its registered shell."""
+"""The learning-rate schedule (5.3, equation 3): a pure function and the scheduler that calls it."""
 
 import logging
 import math
@@ -24,15 +24,15 @@ def learning_rate(step: int, d_model: int, warmup_updates: int, factor: float = 
 
 
 def model_width(cfg: DictConfig) -> int:
-    """d_model of the model that stands beside the schedule in fairseq's configuration.
+    """d_model of the model in the same fairseq configuration as the schedule.
 
-    ``cfg`` is the schedule's section. An interpolation, ``II("model.encoder_embed_dim")``, would
-    be the usual way up to the root, but fairseq resolves it where ``--arch transformer`` has no
-    model section yet, and stops. When the schedule is built, the model exists, and its section has
-    its sizes, as a DictConfig or (fairseq's own architectures by ``--arch``) as a Namespace.
+    ``cfg`` is the schedule's section. The usual way to another section is an interpolation,
+    ``II("model.encoder_embed_dim")``, but fairseq resolves it before ``--arch transformer`` has a
+    model section, and stops. When the schedule is built, the model exists, and its section has its
+    sizes, as a DictConfig or (fairseq's own architectures by ``--arch``) as a Namespace.
 
     Raises:
-        ConfigError: no width there, or two different ones.
+        ConfigError: the model's section has no width, or two different ones.
     """
     root = cfg._get_root() if isinstance(cfg, DictConfig) else None
     model = getattr(root, "model", None)
@@ -50,7 +50,7 @@ def model_width(cfg: DictConfig) -> int:
 
 @register_lr_scheduler("vaswani_inverse_sqrt", dataclass=VaswaniInverseSqrtConfig)
 class VaswaniInverseSqrt(FairseqLRScheduler):
-    """Equation 3, with n = 1 at the first update (fairseq's ``inverse_sqrt`` is one behind).
+    """Equation 3, with step 1 at the first update (fairseq's ``inverse_sqrt`` is one behind).
 
     Raises:
         ConfigError: no d_model, a value out of range, or a ``--lr`` that would be ignored.
@@ -85,7 +85,7 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
         return {**super().state_dict(), **self.settings}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Go on from a checkpoint; as in fairseq, options given now win over saved ones."""
+        """Resume from a checkpoint; as in fairseq, options given now override saved ones."""
         super().load_state_dict(state_dict)
         for name, now in self.settings.items():
             saved = state_dict.get(name, now)
@@ -100,7 +100,7 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
 def refuse_ignored_lr(lr: List[float], d_model: int, warmup_updates: int) -> None:
     """Raise ConfigError if ``--lr`` was given: equation 3 has no such term.
 
-    fairseq's default cannot be told from the same value given by hand, which therefore passes.
+    fairseq's default passes, since it looks the same whether given by hand or not.
     """
     if lr != OptimizationConfig().lr:
         usable = bool(lr) and all(0 < rate < math.inf for rate in lr)

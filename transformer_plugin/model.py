@@ -37,7 +37,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
 
     encoder_class = VaswaniEncoder
     decoder_class = VaswaniDecoder
-    """A subclass may name its own (examples/relative_positions)."""
+    """A subclass may set its own (examples/relative_positions)."""
 
     def __init__(
         self, cfg: VaswaniTransformerConfig, encoder: VaswaniEncoder, decoder: VaswaniDecoder
@@ -77,10 +77,10 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         return model
 
     def prepare_for_inference_(self, cfg: Any) -> None:
-        """As fairseq's; then the weights are made quick to multiply by, and dropout off or kept.
+        """As fairseq's; then turn dropout off or retain it, and make the weights quick to use.
 
         Raises:
-            ConfigError: ``--retain-dropout-modules`` cannot be followed.
+            ConfigError: ``--retain-dropout`` or ``--retain-dropout-modules`` cannot be followed.
         """
         super().prepare_for_inference_(cfg)
         retain_dropout(self, cfg.generation)
@@ -89,7 +89,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, **kwargs: Any
     ) -> Any:
-        """As torch's, but a misfit is explained by the option that differs.
+        """As torch's, but a mismatch is explained by the option that differs.
 
         Raises:
             CheckpointError: ``strict``, and the parameters are not those of this model.
@@ -116,7 +116,7 @@ class VaswaniTransformerTinyModel(VaswaniTransformerModel):
 
 
 def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
-    """Raises ConfigError where the task's data cannot feed this model."""
+    """Raise ConfigError if the task's data do not suit this model."""
     if not cfg.untie_embeddings and task.source_dictionary != task.target_dictionary:
         raise ConfigError(
             f"the source dictionary ({len(task.source_dictionary)} types) and the target "
@@ -133,8 +133,8 @@ def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
 def embedding_table(rows: int, dim: int, padding_idx: int) -> nn.Embedding:
     """A table [rows, dim] whose padding row gets no gradient from being looked up.
 
-    Where the output matrix is the same table (3.4), the row is trained all the same, as a class
-    that is never right, and leaves zero; it reaches no real token, since pads are masked.
+    If the output matrix is the same table (3.4), the row is still trained, as a class that is
+    never right, and does not stay zero; it reaches no real token, since pads are masked.
     """
     return nn.Embedding(rows, dim, padding_idx=padding_idx)
 
@@ -153,9 +153,9 @@ def input_embedding(
 
 
 def make_readable(model: nn.Module) -> None:
-    """Let products and dropout be computed by torch's plain functions, not those of fast/.
+    """Compute products and dropout with torch's plain functions, not those of fast/.
 
-    Attention and loss see to it themselves: ``implementation`` and ``computes_losses``.
+    Attention and loss have switches of their own: ``implementation`` and ``computes_losses``.
     """
     for module in model.modules():
         if isinstance(module, (Dropout, Linear)):
@@ -163,15 +163,15 @@ def make_readable(model: nn.Module) -> None:
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Let ``torch.compile`` make one program of each layer, for batches of any shape.
+    """Compile each layer with ``torch.compile``, for batches of any shape.
 
-    The first updates then take minutes. Where compiling fails, a warning says so, and nothing is
+    The first updates then take minutes. If compiling fails, a warning says so, and nothing is
     compiled.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.compile(lambda x: x + 1, dynamic=True)(torch.ones(2, device=device))
-    except Exception as error:  # whatever a compiler that is missing or broken leads to
+    except Exception as error:  # a missing or broken compiler may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         logger.warning("--compile: torch.compile fails here (%s); going on without it", reason)
         return

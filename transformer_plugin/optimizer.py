@@ -1,6 +1,6 @@
-"""Adam (section 5.3) with torch's own kernels: the same numbers as fairseq's ``adam``, sooner.
+"""Adam (section 5.3) with torch's own kernels: the same numbers as fairseq's ``adam``, faster.
 
-fairseq's Adam visits one parameter after the other, with seven passes over each; torch's fused
+fairseq's Adam updates one parameter after another, in seven passes over each; torch's fused
 kernel reads and writes each number once.
 """
 
@@ -19,21 +19,21 @@ logger = logging.getLogger(__name__)
 
 
 def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
-    """The ε to give to torch at update ``step`` (from 1), so that it acts as fairseq's.
+    """The ε to give to torch at update ``step`` (from 1), so that it acts like fairseq's.
 
-    fairseq adds ε to √v, torch to √v / √(1 - β₂ᵗ), the corrected one (as in Kingma and Ba's
-    algorithm 1; fairseq's is the form at the end of their section 2). The two are the same where
-    torch's ε is fairseq's / √(1 - β₂ᵗ).
+    fairseq adds ε to √v, as at the end of Kingma and Ba's section 2; torch adds it to the
+    corrected √v / √(1 - β₂ᵗ), as in their algorithm 1. The two are the same if torch's ε is
+    fairseq's / √(1 - β₂ᵗ).
     """
     return epsilon / math.sqrt(1.0 - beta2**step)
 
 
 class CorrectedAdam(torch.optim.AdamW):
-    """torch's Adam with decoupled weight decay and fairseq's place of ε.
+    """torch's Adam with decoupled weight decay, and ε where fairseq adds it.
 
-    Its state is torch's own; what is saved has the plain ε. fairseq's ``adam`` has the same state
-    under the same names, so that either can be loaded. A parameter without a gradient is left
-    alone; should it get one later, only ε takes no notice of its own smaller number of updates.
+    Its state is torch's own, and is saved with the plain ε. fairseq's ``adam`` has the same state
+    under the same names, so either can be loaded. A parameter without a gradient is left alone; if
+    it gets one later, only ε is corrected for all updates, not for its own smaller number.
 
     Args:
         params: the parameters
@@ -47,10 +47,10 @@ class CorrectedAdam(torch.optim.AdamW):
         except RuntimeError:  # this torch has no fused kernel for this device or type
             super().__init__(params, foreach=True, **options)
         self.implementation = {n: self.param_groups[0][n] for n in ("fused", "foreach")}
-        self.updates = 0  # t; kept here because torch's own counts may lie on the GPU
+        self.updates = 0  # t; kept here because torch's own counts may be on the GPU
 
     def step(self, closure: Optional[Callable[[], float]] = None) -> Any:
-        """One update with the gradients that are there."""
+        """One update with the current gradients."""
         self.updates += 1
         plain = [group["eps"] for group in self.param_groups]
         for group in self.param_groups:
@@ -62,9 +62,9 @@ class CorrectedAdam(torch.optim.AdamW):
                 group["eps"] = epsilon
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Go on from a state that this class or fairseq's ``adam`` saved, on any device.
+        """Resume from a state that this class or fairseq's ``adam`` saved, on any device.
 
-        Rate, β and ε come from there, as with every optimizer of fairseq; which kernels compute
+        The rate, β and ε come from it, as with every optimizer of fairseq; the choice of kernels
         does not.
         """
         groups = [
@@ -111,20 +111,20 @@ class VaswaniAdam(FairseqOptimizer):
 
     @property
     def supports_memory_efficient_fp16(self) -> bool:
-        """Never: fairseq asks only where weights, and with them our kernels' moments, are fp16.
+        """Never: fairseq asks only if the weights, and so our kernels' moments, are fp16.
 
         Raises:
             ConfigError: always; fairseq would say "Unsupported optimizer".
         """
         raise ConfigError(
-            "--memory-efficient-fp16 does not go with vaswani_adam, which would keep its moments "
+            "--memory-efficient-fp16 does not work with vaswani_adam, which would keep its moments "
             "in fp16: give --fp16, --precision bf16, or --optimizer adam"
         )
 
     def clip_grad_norm(
         self, max_norm: float, aggregate_norm_fn: Optional[Callable[[Tensor], Tensor]] = None
     ) -> Tensor:
-        """The 2-norm of all gradients as one vector; above ``max_norm`` > 0 they are shrunk to it.
+        """The 2-norm of all gradients as one vector; above ``max_norm`` > 0 they are scaled to it.
 
         Args:
             max_norm: 0 to leave the gradients alone
@@ -175,5 +175,5 @@ def read_betas(given: Any) -> Tuple[float, float]:
 def not_negative(option: str, value: float) -> float:
     """``value``; raises ConfigError, naming the option, if it is below 0 or infinite."""
     if not 0 <= value < math.inf:
-        raise ConfigError(f"{option} must be 0 or a number above it, not {value}")
+        raise ConfigError(f"{option} must be 0 or a positive number, not {value}")
     return value

@@ -1,7 +1,7 @@
 """The task ``vaswani_translation``: fairseq's translation with the paper's batch and beam search.
 
-The tokens that an update sees are measured where they are decided: when the training's batches are
-made (batch_size.py). The search is that of search/.
+The tokens that an update sees are measured when fairseq makes the batches of the training set
+(batch_size.py). The beam search is in search/.
 """
 
 import logging
@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 
 @register_task("vaswani_translation", dataclass=VaswaniTranslationConfig)
 class VaswaniTranslationTask(TranslationTask):
-    """fairseq's translation task; logs how large updates are, and decodes by our beam search."""
+    """fairseq's translation task; also logs how large updates are, and uses our beam search."""
 
     cfg: VaswaniTranslationConfig
     _logged = False
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
-        """As fairseq's. The first one for training is measured, on the first process."""
+        """As fairseq's; the first one for training is measured, by the first process."""
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
-        # only the Trainer gives this, and only for training
+        # only the Trainer passes this, and only for training
         if "update_epoch_batch_itr" in kwargs and not self._logged and iterator.frozen_batches:
             self._logged = True
             if not kwargs["shard_id"]:
@@ -36,13 +36,13 @@ class VaswaniTranslationTask(TranslationTask):
         return iterator
 
     def log_batch(self, iterator: EpochBatchIterator, dataset: Any, options: Any) -> None:
-        """Log the mean tokens of an update, and warn if they are not ``batch_tokens``."""
-        frequencies: Sequence[int] = self.cfg.update_freq  # of the first epochs; the last stays
+        """Log the mean tokens per update, and warn if they are far from ``batch_tokens``."""
+        frequencies: Sequence[int] = self.cfg.update_freq  # one per epoch; the last stays
         accumulated = frequencies[min(options["epoch"], len(frequencies)) - 1]
         batching = measure(iterator, dataset)
         source, target = batching.tokens_per_update(accumulated, options["num_shards"])
         logger.info(
-            "an update sees %s source and %s target tokens on average; updates an epoch: %s",
+            "an update sees %s source and %s target tokens on average; updates per epoch: %s",
             f"{source:,.0f}",
             f"{target:,.0f}",
             f"{batching.updates(accumulated, options['num_shards']):,}",
@@ -61,14 +61,14 @@ class VaswaniTranslationTask(TranslationTask):
         extra_gen_cls_kwargs: Optional[Dict[str, Any]] = None,
         **options: Any,
     ) -> Any:
-        """Our beam search, or fairseq's where another is named or attention is needed.
+        """Our beam search, or fairseq's if another is named or attention is needed.
 
         Args:
-            models: to decode with
-            args: fairseq's options of generation
+            models: the models to decode with
+            args: fairseq's generation options
             seq_gen_cls: another generator, or None
             extra_gen_cls_kwargs: its options
-            options: fairseq's others
+            options: fairseq's other arguments
         """
         extra = dict(extra_gen_cls_kwargs or {})
         gnmt = str(self.cfg.length_penalty) == "gnmt"
@@ -76,7 +76,7 @@ class VaswaniTranslationTask(TranslationTask):
         if attending:
             logger.log(
                 logging.WARNING if gnmt else logging.INFO,
-                "--%s: decoding by fairseq's own search%s",
+                "--%s: decoding with fairseq's own search%s",
                 attending[0].replace("_", "-"),
                 ", with its length penalty, not --length-penalty gnmt" if gnmt else "",
             )

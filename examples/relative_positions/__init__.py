@@ -3,9 +3,9 @@
     fairseq-train DATA --user-dir examples/relative_positions --arch relative_transformer \
         --max-distance 16 …
 
-Self-attention learns a vector a_r for each distance r from query to key, and adds q · a_r to their
-product before the softmax (their equation 4); longer distances than ``--max-distance`` count as it.
-The paper's sinusoids stay. All else is the paper's model, subclassed where it varies.
+Self-attention learns a vector a_r for each distance r from query to key, and adds q · a_r to q · k
+before the softmax (equation 4 of Shaw et al.); distances above ``--max-distance`` count as equal to
+it. The paper's sinusoids stay. All else is the paper's model, subclassed where it differs.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class RelativeConfig(VaswaniTransformerConfig):
     """The paper's options, and one more."""
 
     max_distance: int = field(
-        default=16, metadata={"help": "distances from here on are treated alike (k in their 3.2)"}
+        default=16, metadata={"help": "distances from this on are treated alike (Shaw's k, 3.2)"}
     )
 
 
@@ -53,7 +53,7 @@ class RelativeSelfAttention(SelfAttention):
         need_weights: bool,
         is_causal: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """As of the class above; in incremental decoding the queries are the last positions."""
+        """As in the base class; in incremental decoding the queries are the last positions."""
         queries, keys = query.size(2), key.size(2)
         position = torch.arange(keys, device=query.device)
         distance = position[None, :] - position[keys - queries :, None]  # [T, S]
@@ -99,7 +99,7 @@ class RelativeDecoder(VaswaniDecoder):
 
 @register_model("relative_transformer", dataclass=RelativeConfig)
 class RelativeTransformerModel(VaswaniTransformerModel):
-    """The paper's model of other parts."""
+    """The paper's model with relative self-attention."""
 
     encoder_class = RelativeEncoder
     decoder_class = RelativeDecoder

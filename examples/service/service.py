@@ -15,7 +15,7 @@ translator = Translator.from_pretrained(os.environ["MODEL"])
 
 
 class Request(BaseModel):
-    """What is to be translated."""
+    """The sentences to translate."""
 
     sentences: list[str] = Field(max_length=100)
 

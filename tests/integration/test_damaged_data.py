@@ -142,8 +142,8 @@ def add(text: str) -> Callable[[Path], None]:
 DICTIONARY_DAMAGE = {
     "shorter than the data": (drop_entries, "token number"),
     "empty": (lambda path: path.write_bytes(b""), "no entries"),
-    "an entry twice": (add("7 3\n"), "line 13 has '7', as has line"),
-    "an entry of fairseq's": (add("<pad> 3\n"), "line 13 has '<pad>', as has fairseq of itself"),
+    "an entry twice": (add("7 3\n"), "line 13 has '7', which is already in line"),
+    "an entry of fairseq's": (add("<pad> 3\n"), "line 13 has '<pad>', which is fairseq's own"),
     "a line without a count": (add("word\n"), "line 13 is not 'WORD COUNT'"),
     "a count that is none": (add("word many\n"), "line 13 is not 'WORD COUNT'"),
     "not UTF-8": (lambda path: path.write_bytes(b"\xff\xfe 3\n"), "not text in UTF-8"),
@@ -224,9 +224,9 @@ def test_every_shipped_experiment_leaves_them_out(name):
         (["dataset.max_tokens=0"], "dataset.max_tokens is 0"),
         (["dataset.max_tokens=-1"], "dataset.max_tokens is -1"),
         (["dataset.max_tokens=3"], "200 of 200 training sentences"),
-        (["dataset.max_tokens=5"], "which fits into no batch of dataset.max_tokens_valid=5"),
+        (["dataset.max_tokens=5"], "too long for a batch of dataset.max_tokens_valid=5"),
         (["dataset.max_tokens=50", "dataset.max_tokens_valid=8"], "has a sentence of 9 tokens"),
-        (["task.max_source_positions=2"], "none is left"),
+        (["task.max_source_positions=2"], "none are left"),
         (["dataset.max_tokens=null"], "how large a batch is"),
     ],
 )

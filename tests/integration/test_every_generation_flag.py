@@ -366,9 +366,9 @@ REFUSED_BY_THE_COMMAND = {
     "--print-step": "--print-step is for models of iterative refinement",
     "--retain-iter-history": "--retain-iter-history is for models of iterative refinement",
     "--constraints": "--constraints works in fairseq-interactive",
-    "--num-shards 2 --shard-id 2": "--shard-id 2 must be from 0 to --num-shards 2 less 1",
+    "--num-shards 2 --shard-id 2": "--shard-id 2 must be at least 0 and below --num-shards 2",
     "--retain-dropout-modules FeedForward": "has no effect without --retain-dropout",
-    "--retain-dropout --retain-dropout-modules Nothing": "no dropout is in a module named Nothing",
+    "--retain-dropout --retain-dropout-modules Nothing": "no module named Nothing has dropout",
     "--left-pad-target": "--left-pad-target is not supported",
 }
 
@@ -414,7 +414,7 @@ NOTHING = {
     "--lm-weight 0.5": "--lm-weight has no effect without --lm-path",
     "--diverse-beam-strength 2": "--diverse-beam-strength has no effect without",
     "--unnormalized --lenpen 2": "--lenpen has no effect with --unnormalized",
-    "--beam 400": "--beam 400 is taken as 15: the dictionary has no more words",
+    "--beam 400": "--beam 400 is reduced to 15: the dictionary has no more words",
     "--nbest 9": "--nbest 9 gives no more than the 4 hypotheses of --beam 4",
 }
 

@@ -72,7 +72,7 @@ def test_hard_alignment_points_at_words_of_the_source(tiny_data_bin, trained, ca
         lines = stock.generate(
             tiny_data_bin, trained, "--print-alignment", "--task", "vaswani_translation"
         )
-    assert "--print-alignment: decoding by fairseq's own search" in caplog.messages
+    assert "--print-alignment: decoding with fairseq's own search" in caplog.messages
     words, sources = hypotheses(lines), stock.results(lines, "S")
     for number, (column,) in stock.results(lines, "A").items():
         pairs = [tuple(map(int, pair.split("-"))) for pair in column.split()]

@@ -86,7 +86,7 @@ def test_without_the_last_checkpoint_it_goes_on_from_the_newest(begun, tiny_data
     (begun / "checkpoint_last.pt").unlink()
     (begun / "checkpoint_best.pt").unlink()
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
-    assert any("going on from checkpoint_2_6.pt, of 6 updates" in line for line in lines)
+    assert any("going on from checkpoint_2_6.pt (6 updates)" in line for line in lines)
     assert updates(begun / "checkpoint_last.pt") == 8
 
 
@@ -95,7 +95,7 @@ def test_a_newer_one_that_is_damaged_is_passed_over(begun, tiny_data_bin):
     for name in ("checkpoint_best.pt", "checkpoint_2_6.pt"):
         (begun / name).write_bytes((begun / name).read_bytes()[:-100])
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "4")
-    assert any("going on from checkpoint_1_3.pt, of 3 updates" in line for line in lines)
+    assert any("going on from checkpoint_1_3.pt (3 updates)" in line for line in lines)
 
 
 def test_a_last_checkpoint_that_is_damaged_is_refused_naming_the_way_round(begun, tiny_data_bin):
@@ -103,7 +103,7 @@ def test_a_last_checkpoint_that_is_damaged_is_refused_naming_the_way_round(begun
     last = begun / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:-100])
     before = contents(begun)
-    with pytest.raises(CheckpointError, match=r"damaged.* goes on from checkpoint_2_6.pt, of 6"):
+    with pytest.raises(CheckpointError, match=r"damaged.* goes on from checkpoint_2_6.pt \(6"):
         stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
     assert contents(begun) == before
 
@@ -317,7 +317,7 @@ def test_a_restore_file_begins_a_run_once(four, done, workplace, capsys):  # noq
     begin = f"checkpoint.restore_file={done}/checkpoints/checkpoint_last.pt"
     assert train(begin, "optimization.max_update=5") == 0
     assert train(begin, "optimization.max_update=6") == 0
-    assert "goes on from there" in capsys.readouterr().err
+    assert "continues from its last checkpoint" in capsys.readouterr().err
     lines = (folder / "train.jsonl").read_text().splitlines()
     resumed = [json.loads(line)["num_updates"] for line in lines if '"resumed"' in line]
     assert resumed == [4, 5]
@@ -361,7 +361,7 @@ def test_a_users_config_yaml_is_not_replaced(workplace, monkeypatch, capsys):  #
     shutil.copy(workplace / "configs" / "small.yaml", mine / "config.yaml")
     before = (mine / "config.yaml").read_bytes()
     assert run(workplace, monkeypatch, "train", "mine/config.yaml", "run=./mine", FOUR) == 1
-    assert "mine/config.yaml is there already" in capsys.readouterr().err
+    assert "mine/config.yaml already exists" in capsys.readouterr().err
     assert (mine / "config.yaml").read_bytes() == before
     assert [path.name for path in mine.iterdir()] == ["config.yaml"]
 

@@ -33,7 +33,7 @@ def test_the_tokens_of_an_update_are_logged_once(tiny_data_bin, tmp_path, tokens
     lines = stock.train(tiny_data_bin, tmp_path, *SHORT, *WHOLE, "--max-update", "2")
     assert message(lines) == [
         f"an update sees {tokens:,} source and {tokens:,} target tokens on average; "
-        "updates an epoch: 1"
+        "updates per epoch: 1"
     ]
 
 
@@ -136,7 +136,7 @@ def test_the_plan_is_what_training_then_sees(wish, experiment, capsys):
     assert "warning" not in errors
     log = Path("runs/one/train.log").read_text(encoding="utf-8")
     message = f"sees {plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target"
-    assert f"{message} tokens on average; updates an epoch: {plan['updates_an_epoch']}" in log
+    assert f"{message} tokens on average; updates per epoch: {plan['updates_an_epoch']}" in log
     written = Path("runs/one/checkpoints/checkpoint_last.pt").stat().st_size
     assert plan["checkpoint_bytes"] <= written <= plan["checkpoint_bytes"] + 300_000
 

@@ -231,7 +231,7 @@ def test_what_is_left_to_fairseqs_search_is_said_once(
     assert_same(expected, generator.generate([model], sample, **call))
     generator.generate([model], sample, **call)
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"{named}: decoding by fairseq's own search")
+    assert record.getMessage().startswith(f"{named}: decoding with fairseq's own search")
     assert (record.levelno == logging.WARNING) == (penalty == "gnmt")
     assert ("not --length-penalty gnmt" in record.getMessage()) == (penalty == "gnmt")
 
@@ -243,7 +243,7 @@ def test_an_ensemble_is_left_to_fairseqs_search(caplog: Any) -> None:
     expected = SequenceGenerator(models, dictionary(), **options).generate(models, sample)
     generator = VaswaniSequenceGenerator(models, dictionary(), **options)
     assert_same(expected, generator.generate(models, sample))
-    assert caplog.messages == ["an ensemble: decoding by fairseq's own search"]
+    assert caplog.messages == ["an ensemble: decoding with fairseq's own search"]
 
 
 def test_a_model_of_fairseqs_is_left_to_its_search(caplog: Any) -> None:
@@ -251,7 +251,7 @@ def test_a_model_of_fairseqs_is_left_to_its_search(caplog: Any) -> None:
     model, sample = reference(small_model(), keep_positions=True).eval(), ragged(1)
     expected, results = both(model, sample, beam_size=2, max_len_b=9)
     assert_same(expected, results)
-    message = "a model that is not of this plugin: decoding by fairseq's own search"
+    message = "a model that is not of this plugin: decoding with fairseq's own search"
     assert caplog.messages == [message]
 
 

@@ -281,5 +281,5 @@ def test_a_pipe_is_not_waited_for(kind: str, tmp_path: Path) -> None:
         path = tmp_path / "checkpoint.pt"
         os.mkfifo(path)
     for read in (load_checkpoint, lambda p: checkpoint_utils.load_checkpoint_to_cpu(str(p))):
-        with pytest.raises(CheckpointError, match="is no ordinary file"):
+        with pytest.raises(CheckpointError, match="is not a regular file"):
             read(path)

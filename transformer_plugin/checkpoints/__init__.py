@@ -1,11 +1,11 @@
 """Reading checkpoints without trusting them: unpickling runs whatever a file names.
 
-    reading.py        reads one: data alone, whole, unaltered and of the right kind
-    outline.py        what one holds, without its tensors, in bounds of memory and time
+    reading.py        reads one: data only, whole, unaltered and of the right kind
+    outline.py        what one holds, without its tensors, within bounds on memory and time
     pickle_bounds.py  what its pickle may ask for
     parameters.py     whether its parameters fit a model
 
-Writing them is fairseq's, see ../compat/saving.py.
+fairseq writes them; see ../compat/saving.py.
 """
 
 from .reading import (

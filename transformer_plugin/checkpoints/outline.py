@@ -1,9 +1,9 @@
-"""What is in a checkpoint, without its tensors; and that reading it takes no more than it may.
+"""What is in a checkpoint, without its tensors, read within bounds on memory and time.
 
 A file of a few kilobytes can ask for all memory, or for hours: an archive that expands, a pickle
-that allocates or is nested without end, a tensor larger than its storage. torch finds out when it
-is too late, if at all. So the pickle is first looked through (``pickle_bounds.py``), then read with
-an outline in place of each tensor; nothing that it names is called.
+that allocates or is nested without end, a tensor larger than its storage. torch notices too late,
+if at all. So the pickle is first checked (``pickle_bounds.py``), then read with an outline in place
+of each tensor; nothing that it names is called.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from .pickle_bounds import (
 MOST_MEMBERS = 100_000
 """Files in the archive; there is one for each tensor."""
 MOST_SHARED = 30
-"""Times that the tensors of a file may be larger than the file, since several may share memory."""
+"""How many times as large as the file its tensors may be, since several may share memory."""
 
 _ITEM_SIZES = {
     **{"DoubleStorage": 8, "FloatStorage": 4, "HalfStorage": 2, "BFloat16Storage": 2},
@@ -39,7 +39,7 @@ _ITEM_SIZES = {
 
 @dataclass(frozen=True)
 class TensorOutline:
-    """A tensor's shape, and the bytes that it takes."""
+    """A tensor's shape, and its size in bytes."""
 
     shape: Tuple[int, ...]
     bytes: int
@@ -52,7 +52,7 @@ class _Storage:
 
 
 class _Opaque:
-    """Anything that a checkpoint names and an outline does not need; does nothing whatever."""
+    """Stands for anything that a checkpoint names and an outline does not need; does nothing."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "_Opaque":
         return super().__new__(cls)
@@ -70,7 +70,7 @@ class _Opaque:
 
 
 def encoded(text: str, codec: str) -> _Opaque:
-    """Bytes, which pickle writes as text in one codec. Others may take hours (punycode)."""
+    """Stands for bytes, which pickle writes as latin1. Other codecs may take hours (punycode)."""
     if codec != "latin1":
         raise Refused(f"holds bytes as {codec}, as no checkpoint does")
     return _Opaque()
@@ -83,7 +83,7 @@ def open_archive(stream: IO[bytes]) -> zipfile.ZipFile:
     """The zip archive in an open file, if it is of a reasonable size. Checksums are not compared.
 
     Raises:
-        Refused: too many files in it, two of one name, or more in it than the file is long.
+        Refused: too many files in it, two with the same name, or more bytes than in the file.
     """
     size = os.fstat(stream.fileno()).st_size if hasattr(stream, "fileno") else 0
     archive = zipfile.ZipFile(BoundedFile(stream))  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def open_archive(stream: IO[bytes]) -> zipfile.ZipFile:
 
 
 def of_archive(archive: zipfile.ZipFile, size: int) -> Any:
-    """What the pickle of an archive holds, with outlines for tensors; ``size`` of the file.
+    """What the pickle of an archive holds, with outlines for tensors; ``size`` is the file's.
 
     Raises:
         Refused: it holds or asks for too much. Also what zipfile raises for damaged bytes.
@@ -123,13 +123,13 @@ def of_archive(archive: zipfile.ZipFile, size: int) -> Any:
 
 
 def of_old_format(stream: IO[bytes], size: int) -> Any:
-    """As ``of_archive``, of a file in torch's format before zip: pickles, then the tensors' bytes.
+    """As ``of_archive``, for a file in torch's format before zip: pickles, then the tensors' bytes.
 
     Raises:
         Refused: it holds or asks for too much, or is cut short. Also what pickle raises.
     """
     if read_pickle(stream)[0] != OLD_MAGIC:
-        raise Refused("is no checkpoint")
+        raise Refused("is not a checkpoint")
     read_pickle(stream)  # the format's version
     read_pickle(stream)  # the machine that wrote it
     found, reader = read_pickle(stream)
@@ -171,7 +171,7 @@ class OutlineReader(pickle.Unpickler):
         self.total = 0
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """What stands here for a name in the file. Which names are allowed is decided elsewhere."""
+        """What replaces a name in the file. Which names are allowed is decided elsewhere."""
         if module_name.startswith("torch") and global_name.endswith("Storage"):
             return global_name
         known = {
@@ -212,6 +212,6 @@ class OutlineReader(pickle.Unpickler):
         return TensorOutline(tuple(size), count * storage.item_size)
 
     def check_total(self, size: int) -> None:
-        """Raises Refused where tensors are far larger than a file of ``size`` bytes."""
+        """Raise Refused if the tensors are far larger than a file of ``size`` bytes."""
         if self.total > MOST_SHARED * size + MOST_BYTES:
             raise Refused(f"holds {size:,} bytes, but its tensors would take {self.total:,}")

@@ -1,4 +1,4 @@
-"""Whether parameters fit a model, or the configuration beside them, and are numbers at all."""
+"""Whether parameters fit a model, or the configuration saved with them, and are finite."""
 
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import torch
 from torch import Tensor
 
-# A parameter that both sides have, by the end of its name → the option that sets its first
-# (0) or second (1) size; looked through in this order, since a width changes everything else.
+# The end of the name of a parameter that both sides have → the option that sets its first (0)
+# or second (1) size; checked in this order, since a width changes everything else.
 _SIZES: List[Tuple[str, int, str]] = [
     ("tokens.weight", 1, "--encoder-embed-dim and --decoder-embed-dim"),
     ("tokens.weight", 0, "the dictionary (its number of entries)"),
@@ -44,7 +44,7 @@ def _differing_option(saved: Mapping[str, Any], model: Mapping[str, Any]) -> Opt
 
 
 def _both(saved: object, model: object) -> str:
-    """Two values of one thing, as a message has them."""
+    """The two values of one thing, worded for a message."""
     return f"{saved} in the checkpoint, {model} in this model"
 
 
@@ -88,8 +88,8 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
     return ""
 
 
-# An option → the axis of a parameter whose size it is; the parameter as ours and as fairseq's
-# transformer call it. Only learned positions are parameters.
+# An option → the axis of a parameter whose size it is; the parameter's name in our model and in
+# fairseq's transformer. Only learned positions are parameters.
 _DECLARED: List[Tuple[str, int, Tuple[str, str]]] = []
 for _side, _positions in ("encoder", "max_source_positions"), ("decoder", "max_target_positions"):
     _tables = f"{_side}.embedding.tokens.weight", f"{_side}.embed_tokens.weight"
@@ -99,14 +99,14 @@ for _side, _positions in ("encoder", "max_source_positions"), ("decoder", "max_t
     _DECLARED.append((f"{_side}_ffn_embed_dim", 0, _inner))
     _DECLARED.append((_positions, 0, _learned))
 MOST_POSITIONS = 1_000_000
-"""fairseq's transformer makes a table of all of them at once; recipes have 1,024."""
+"""fairseq's transformer makes a table of all of them at once; recipes use 1,024."""
 
 
 def misdeclared(state: Mapping[str, Any]) -> str:
     """How a checkpoint's configuration contradicts its parameters; "" if it does not.
 
-    A model is built as the configuration says, before the parameters are looked at. Of other models
-    than ours, only what cannot be a matter of their ways to count.
+    A model is built as the configuration says, before the parameters are looked at. For models
+    other than ours, only what a different way of counting cannot explain.
     """
     cfg = state["cfg"].get("model") if isinstance(state.get("cfg"), dict) else state.get("args")
     options = cfg if isinstance(cfg, dict) else vars(cfg) if hasattr(cfg, "__dict__") else {}
@@ -135,7 +135,7 @@ def misdeclared(state: Mapping[str, Any]) -> str:
 def not_finite(model: Mapping[str, Any]) -> str:
     """The first parameter (a weight or bias) with a NaN or an infinity in it; "" if there is none.
 
-    What else a state holds may be infinite: masks are.
+    Other tensors in a state may be infinite, as masks are.
     """
     for name, tensor in model.items():
         is_parameter = isinstance(tensor, Tensor) and name.endswith(("weight", "bias"))

@@ -1,8 +1,8 @@
-"""What a pickle may ask for: looked through step by step, so that none takes all memory or time.
+"""What a pickle may ask for, checked step by step, so that none takes all memory or time.
 
-Python's reader makes room for whatever a pickle says, a thousand million places for one number;
-and what walks through its tables afterwards follows them however deep they are. Nothing that a
-pickle names is called here.
+Python's unpickler makes room for whatever a pickle says, a thousand million places for one number,
+and code that walks through its tables afterwards follows them however deep they are. Nothing that
+a pickle names is called here.
 """
 
 import argparse
@@ -10,13 +10,13 @@ import pickletools
 from typing import IO, Any, Dict, List, Optional, Set, Tuple
 
 MOST_BYTES = 16 << 20
-"""Of a pickle, or of the archive's list of files; a model of 5,000 tensors has 2 MB."""
+"""Limit for a pickle, or for the archive's list of files; a model of 5,000 tensors has 2 MB."""
 MOST_STEPS = 1_000_000
-"""Instructions of a pickle; a tensor has about 40."""
+"""Instructions in a pickle; a tensor has about 40."""
 DEEPEST = 100
-"""Tables and lists inside one another."""
+"""How deep tables and lists may be nested."""
 OLD_MAGIC = 0x1950A86A20F9469CFC6C  # torch's number for its format before zip
-# what fills a container that is there already, unlike what makes one out of its parts
+# these fill a container that exists already; others make one out of its parts
 _IN_PLACE = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"}
 
 
@@ -34,7 +34,7 @@ class BoundedFile:
         self.stream = stream
 
     def read(self, size: int = -1) -> bytes:
-        """As a file's; Refused for too much at once."""
+        """As a file's; raises Refused for too much at once."""
         if size > MOST_BYTES:
             raise Refused(f"asks for {size:,} bytes at once, which no checkpoint does")
         return self.stream.read(size)
@@ -48,10 +48,10 @@ class BoundedFile:
 
 
 def check_steps(stream: Any) -> None:
-    """Look through the instructions of the next pickle of a stream, following none.
+    """Check the instructions of the next pickle in a stream, without following any.
 
     Raises:
-        Refused: too many, nested too deeply, or such as take memory or time out of all proportion.
+        Refused: too many, nested too deeply, or taking memory or time out of all proportion.
     """
     depths: List[Optional[int]] = []  # of what lies on the pickle's stack; None is a mark
     memo: Dict[Any, int] = {}
@@ -62,7 +62,7 @@ def check_steps(stream: Any) -> None:
         if isinstance(argument, int):
             if opcode.name.endswith("PUT") and argument > step:  # Python makes room up to there
                 raise Refused(f"{DAMAGED} (it counts to {argument:,} without need)")
-            if argument.bit_length() > 64 and argument != OLD_MAGIC:  # such hash alike
+            if argument.bit_length() > 64 and argument != OLD_MAGIC:  # many may share a hash
                 raise Refused("holds a number of more than 64 bits, as no checkpoint does")
         if opcode.name.startswith("EXT"):
             raise Refused(f"{DAMAGED} (instruction {opcode.name})")
@@ -77,7 +77,7 @@ def check_steps(stream: Any) -> None:
 
 
 def follow(opcode: Any, depths: List[Optional[int]]) -> None:
-    """What an instruction does to the depths on the stack."""
+    """Apply an instruction's effect to the depths on the stack."""
     before, after = opcode.stack_before, opcode.stack_after
     if opcode.name == "MARK":
         depths.append(None)
@@ -98,11 +98,11 @@ def follow(opcode: Any, depths: List[Optional[int]]) -> None:
 
 
 def check_tree(top: Any) -> None:
-    """Raises Refused where tables hold themselves, or unfold to too much by holding others often.
+    """Raise Refused if tables hold themselves, or unfold to too much by holding others repeatedly.
 
-    Everything that walks through them would go on for ever, or nearly.
+    Any code that walks through them would go on for ever, or nearly.
     """
-    found: Dict[int, Tuple[int, int]] = {}  # the items in a table all told, and its depth
+    found: Dict[int, Tuple[int, int]] = {}  # all items in a table, and its depth
     within: Set[int] = set()
     ahead: List[Tuple[Any, bool]] = [(top, False)]
     while ahead:

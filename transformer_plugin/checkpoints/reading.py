@@ -1,16 +1,16 @@
 """Reading checkpoints without trusting them: whole, unaltered, data only, and of the right kind.
 
 A checkpoint is a pickle, and unpickling runs whatever the file names. Here only the functions and
-classes that fairseq's own checkpoints need are named; any other name is refused before anything is
-called:
+classes that fairseq's own checkpoints need are allowed; any other name is refused before anything
+is called:
 
-* torch 2.6 and later restrict ``torch.load`` themselves (``weights_only``) and get our list as an
-  addition to theirs;
+* torch 2.6 and later restrict ``torch.load`` themselves (``weights_only``), and our list is added
+  to theirs;
 * older torch gets a restricted unpickler in place of ``pickle``.
 
-``torch.load`` accepts flipped bits in silence, so the checksums inside the file are compared first;
-and before that, that the file is one that can be read at all (``outline.py``).
-Files written under numpy 2 name ``numpy._core``, under numpy 1 ``numpy.core``: both are understood.
+``torch.load`` silently accepts flipped bits, so the checksums inside the file are compared first;
+before that, ``outline.py`` checks that the file can be read at all. Files written under numpy 2
+name ``numpy._core``, those under numpy 1 ``numpy.core``: both are understood.
 """
 
 import argparse
@@ -40,11 +40,11 @@ ZIP_MAGIC = b"PK\x03\x04"  # torch itself tells its two formats apart by these f
 TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 6)
 
 
-NO_CHECKPOINT = "is no checkpoint that fairseq-train wrote, or a damaged one"
+NO_CHECKPOINT = "is not a checkpoint that fairseq-train wrote, or is damaged"
 
 
 class CheckpointError(ValueError):
-    """A file that is no usable checkpoint; one sentence: which file, what is wrong, what to do."""
+    """Not a usable checkpoint; one sentence: which file, what is wrong, what to do."""
 
 
 def _numpy_names() -> Dict[str, Any]:
@@ -69,7 +69,7 @@ def _allowed_names() -> Dict[str, Any]:
 
 
 ALLOWED = _allowed_names()
-ALLOWED_BY_TORCH = {  # what torch from 2.6 on allows of itself, as far as checkpoints need it
+ALLOWED_BY_TORCH = {  # what torch 2.6 and later allow by default, as far as checkpoints need it
     "collections.OrderedDict": collections.OrderedDict,
     "builtins.set": set,
     "__builtin__.set": set,
@@ -79,7 +79,7 @@ ALLOWED_BY_TORCH = {  # what torch from 2.6 on allows of itself, as far as check
     "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
 }
 # (torch resolves the storages of tensors itself, whatever module a file names for them.)
-# numpy has a class for each kind of number; torch asks for leave to fill instances of it
+# numpy has a class for each kind of number; torch needs permission to fill its instances
 NUMBER_TYPES = [type(np.dtype(kind)) for kind in "?bBhHiIlLqQefd"]
 
 
@@ -124,7 +124,7 @@ ADVICE = "copy it again, or use another checkpoint"
 def _outline(stream: IO[bytes], name: str) -> Dict[str, Any]:
     """The checkpoint in an open file with outlines for its tensors; the stream is at its start.
 
-    Raises CheckpointError for what is no checkpoint, or would take too much to read.
+    Raises CheckpointError for what is not a checkpoint, or would take too much to read.
     """
     start = stream.read(len(ZIP_MAGIC))
     if not start:
@@ -160,11 +160,12 @@ def _outline(stream: IO[bytes], name: str) -> Dict[str, Any]:
 
 
 def _check_kind(archive: zipfile.ZipFile, name: str) -> None:
-    """Raise CheckpointError unless a zip archive is one of torch's, and no TorchScript program."""
+    """Raise CheckpointError unless a zip archive is torch's, and not a TorchScript program."""
     members = [member.rpartition("/")[2] for member in archive.namelist()]
     if members.count("data.pkl") != 1 or "constants.pkl" in members:
         raise CheckpointError(
-            f"{name} is a zip archive but no checkpoint; name a .pt file that fairseq-train wrote."
+            f"{name} is a zip archive but not a checkpoint; "
+            "name a .pt file that fairseq-train wrote."
         )
 
 
@@ -182,7 +183,7 @@ def _check_sums(stream: IO[bytes], name: str) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _warn_of_old_format(name: str) -> None:
-    """Once for each file: what cannot be promised of it."""
+    """Warn, once for each file, of what cannot be promised for it."""
     logger.warning(
         "%s is in the format of torch before 1.6, which has no checksums: damage in its numbers "
         "would not be noticed",
@@ -206,7 +207,7 @@ def _check_content(state: Any, name: str) -> Dict[str, Any]:
     if not isinstance(state, dict) or missing:
         lacks = f"no {missing[0]!r} inside" if missing else f"it holds a {type(state).__name__}"
         raise CheckpointError(
-            f"{name} is no checkpoint of a fairseq model ({lacks}); "
+            f"{name} is not a checkpoint of a fairseq model ({lacks}); "
             "name a .pt file that fairseq-train wrote."
         )
     return state
@@ -215,8 +216,8 @@ def _check_content(state: Any, name: str) -> Dict[str, Any]:
 def read_checkpoint(stream: IO[bytes], name: str, mapped: bool = False) -> Dict[str, Any]:
     """The checkpoint in an open file, its tensors on the CPU; ``name`` is for messages.
 
-    ``mapped``: tensors are read from the file when they are used, so that those which are not
-    (the optimizer's) take no memory; the file must not be written to meanwhile.
+    ``mapped``: tensors are read from the file when they are used, so that unused ones (the
+    optimizer's) take no memory; the file must not be written to meanwhile.
 
     Raises CheckpointError for anything but a whole, unaltered checkpoint that holds data only;
     nothing that a file names is called unless it is on the list.
@@ -226,14 +227,14 @@ def read_checkpoint(stream: IO[bytes], name: str, mapped: bool = False) -> Dict[
     _outline(stream, name)
     if is_zip:
         _check_sums(stream, name)
-    mapped = mapped and is_zip  # the old format cannot be
+    mapped = mapped and is_zip  # the old format cannot be mapped
     try:
         state = _unpickle(stream.name if mapped else stream, mapped)
     except MemoryError:
         raise CheckpointError(
             f"{name} needs more memory than there is; use a machine with more."
         ) from None
-    except Exception as error:  # bytes that are no pickle raise almost anything
+    except Exception as error:  # bytes that are not a pickle raise almost anything
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and refused:
             raise CheckpointError(
@@ -254,11 +255,11 @@ def load_checkpoint(path: Union[str, Path], mapped: bool = False) -> Dict[str, A
 
 
 def outline_of(path: Union[str, Path]) -> Dict[str, Any]:
-    """What a checkpoint says of itself, with a ``TensorOutline`` in place of every tensor.
+    """What a checkpoint holds, with a ``TensorOutline`` in place of every tensor.
 
-    It takes no time and hardly memory; damage inside the tensors does not show.
+    It takes hardly any time or memory; damage inside the tensors is not noticed.
 
-    Raises CheckpointError if there is no such file, or it is no checkpoint.
+    Raises CheckpointError if there is no such file, or it is not a checkpoint.
     """
     with _opened(Path(path)) as stream:
         return _outline(stream, str(path))
@@ -277,8 +278,8 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_is_file(path: Path) -> None:
-    """Raise CheckpointError for a folder, or a pipe or device, which one might wait for."""
+    """Raise CheckpointError for a folder, or a pipe or device, which might block."""
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder; name a checkpoint in it.")
     if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path} is no ordinary file; copy the checkpoint into one.")
+        raise CheckpointError(f"{path} is not a regular file; copy the checkpoint into one.")

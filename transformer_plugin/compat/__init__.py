@@ -1,16 +1,16 @@
-"""Every workaround for a version of fairseq, torch or numpy: what breaks, since when, until when.
+"""Every workaround for a version of fairseq, torch or numpy: what breaks, from when until when.
 
 "Official" is fairseq 0.12.2 (torch 2.2, numpy 1.23), "modern" is fairseq-fixed 0.12.3.1 (torch 2.6
-and later, numpy 2). ``apply`` sets all of them once; nothing here imports a model. One file a
-subject, each with its own ``apply``:
+and later, numpy 2). ``apply`` installs all of them once; nothing here imports a model. There is one
+file per subject, each with its own ``apply``:
 
-    loading.py         reading checkpoints        saving.py        writing them
-    resuming.py        going on with a training   dictionaries.py  that they are the same
+    loading.py         reading checkpoints        saving.py        writing checkpoints
+    resuming.py        resuming training          dictionaries.py  refusing wrong ones
     data.py            damaged text               batches.py       what goes into a batch
     divergence.py      NaN and infinity           decoding.py      options of beam search
-    generation_options.py  options of decoding that cannot work, or are forgotten
+    generation_options.py  decoding options that cannot work, or are ignored
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
-    stale_warnings.py  what newer libraries say of fairseq
+    stale_warnings.py  warnings about fairseq from newer libraries
 """
 
 import sys
@@ -35,7 +35,7 @@ _applied = False
 
 
 def apply() -> None:
-    """Set every workaround, once per process; a second call changes nothing.
+    """Install every workaround, once per process; a second call changes nothing.
 
     Raises:
         SystemExit: the command line has a flag that cannot work (status 1, one sentence).

@@ -1,4 +1,4 @@
-"""Batches: no sentence is lost on the way into them, and one that is too long is named early."""
+"""Batches: no sentence is lost on the way into them, and one that is too long is reported early."""
 
 import functools
 from typing import Any, Optional
@@ -16,7 +16,7 @@ _SKIP = (
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _make_batches_whole()
     _count_overlong()
     _look_ahead()
@@ -24,12 +24,12 @@ def apply() -> None:
 
 
 def _make_batches_whole() -> None:
-    """No sentence is lost because the data do not divide by 8, and none too long is an assertion.
+    """No sentence is lost because the data do not divide by 8; one too long gets a clear message.
 
-    Modern fairseq drops the last batch (the longest sentences of a training epoch, and up to seven
-    of a test set, in silence) unless its size is a multiple of ``--required-batch-size-multiple``;
-    the official one keeps it, as the option's own description says. All versions assert that a
-    sentence is no longer than ``--max-tokens``.
+    Modern fairseq silently drops the last batch (the longest sentences of a training epoch, and up
+    to seven of a test set) unless its size is a multiple of ``--required-batch-size-multiple``; the
+    official one keeps it, as the option's own description says. All versions end in an
+    AssertionError for a sentence longer than ``--max-tokens``.
     """
     original = data_utils.batch_by_size
 
@@ -44,7 +44,7 @@ def _make_batches_whole() -> None:
     ) -> Any:
         if not isinstance(indices, np.ndarray):  # an iterator can be read only once
             indices = np.fromiter(indices, dtype=np.int64, count=-1)
-        if len(indices) == 0:  # modern fairseq looks at the last batch
+        if len(indices) == 0:  # modern fairseq would look at the last batch
             return []
         try:
             batches = original(indices, num_tokens_fn, num_tokens_vec, max_tokens, *args, **kwargs)
@@ -66,9 +66,9 @@ def _make_batches_whole() -> None:
 
 
 def _count_overlong() -> None:
-    """Where sentences are too long, the message says how many, and the switch that leaves them out.
+    """If sentences are too long, the message says how many, and which switch leaves them out.
 
-    All versions name the first one alone.
+    All versions name only the first one.
     """
     original = FairseqTask.filter_indices_by_size
 
@@ -93,10 +93,10 @@ def _count_overlong() -> None:
 
 
 def _look_ahead() -> None:
-    """What a training or its first validation would fail on, it fails on before the first update.
+    """Data on which training or its first validation would fail are refused before any update.
 
-    Official fairseq makes the batches of the validation when it comes to it, hours later. All
-    versions say of an empty text, and of one whose every sentence is too long, the same.
+    Official fairseq makes the validation batches only when it first validates, hours later. All
+    versions say the same of an empty text and of one in which every sentence is too long.
     """
     original = Trainer.get_train_iterator
 
@@ -124,16 +124,16 @@ def _look_ahead() -> None:
                 if subset in self.task.datasets:
                     first_batches(self, subset)
         refuse_no_updates(self)
-        # last, so that fairseq's dummy batch is of the training text, as without this
+        # last, so that fairseq's dummy batch comes from the training text, as without this
         return first_batches(self, dataset.train_subset, *args, **kwargs)
 
     Trainer.get_train_iterator = get_train_iterator
 
 
 def refuse_no_updates(trainer: Any) -> None:
-    """Raises ConfigError where a training would end, as if it were done, before its first update.
+    """Raise ConfigError if training would end, as if complete, before its first update.
 
-    A warm-up begins with a small rate, which fairseq takes for one that has become small.
+    Warm-up begins with a small rate, which fairseq takes for one that has become small.
     """
     lowest = trainer.cfg.optimization.stop_min_lr
     if lowest > 0 and trainer.get_num_updates() == 0 and trainer.get_lr() <= lowest:
@@ -144,10 +144,10 @@ def refuse_no_updates(trainer: Any) -> None:
 
 
 def _read_all_parts() -> None:
-    """Data in several parts (``train``, ``train1``, …) are read without ``--upsample-primary`` too.
+    """Data in several parts (``train``, ``train1``, …) can be read without ``--upsample-primary``.
 
-    All versions read the first part as often as that option says, whose default is -1: "negative
-    dimensions are not allowed". ``--combine-valid-subsets`` ends the same way.
+    All versions repeat the first part as often as that option says, and its default is -1:
+    "negative dimensions are not allowed". ``--combine-valid-subsets`` fails the same way.
     """
     original = translation.load_langpair_dataset
 

@@ -1,7 +1,7 @@
-"""Binarised text and dictionaries: what is damaged is refused in one sentence, before it is read.
+"""Binarised text and dictionaries: damaged files are refused in one sentence before they are read.
 
-All versions believe an index: a negative size is copied without an end, an offset leads out of the
-file, and a token beyond the dictionary fails in the middle of a training, on a GPU without a word.
+All versions trust an index: a negative size is copied without end, an offset leads out of the file,
+and a token beyond the dictionary fails in the middle of training, on a GPU without a message.
 """
 
 import functools
@@ -20,13 +20,13 @@ from ..config import ConfigError
 logger = logging.getLogger(__name__)
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
-#: an index's number for the type of tokens; fairseq also knows two floats, which no token is
+#: an index's code for the type of tokens; fairseq also has two for floats, which tokens are not
 _TYPES: Dict[int, Any] = {
     **{1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64},
     **{8: np.uint16, 9: np.uint32, 10: np.uint64},
 }
-_BLOCK = 1 << 24  # tokens looked at at a time
-#: a larger share of unknown tokens, and something is wrong with the dictionary
+_BLOCK = 1 << 24  # tokens checked at a time
+#: with a larger share of unknown tokens, something is wrong with the dictionary
 MANY_UNKNOWN = 0.1
 
 
@@ -44,26 +44,26 @@ class Index:
 
 @dataclass(frozen=True)
 class TokenSummary:
-    """What a binary holds: its highest token number, and the share of tokens that are unknown."""
+    """What a .bin file holds: its highest token number, and the share of unknown tokens."""
 
     highest: int
     unknown: float
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _check_before_reading()
     _name_bad_dictionaries()
     _join_large_parts()
 
 
 def read_index(prefix: str) -> Index:
-    """The index of binarised text (named without .idx), after its binary was held against it.
+    """The index of binarised text (named without .idx), checked against its .bin file.
 
-    The format: a magic word, version (8 bytes), type (1), N (8), N sizes of 4 bytes, N places of 8.
+    Format: a magic word, version (8 bytes), type (1), N (8), N sizes (4 each), N offsets (8 each).
 
     Raises:
-        DataError: a file is missing, or says what cannot be.
+        DataError: a file is missing, or says something impossible.
     """
     index, binary = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
 
@@ -75,11 +75,11 @@ def read_index(prefix: str) -> Index:
         with open(index, "rb") as stream:
             magic, version, kind, count = _HEADER.unpack(stream.read(_HEADER.size))
             if magic != _MAGIC or version != 1:
-                raise damaged("this is no index of the format mmap, fairseq-preprocess's default")
+                raise damaged("this is not an index in fairseq-preprocess's default format, mmap")
             if kind not in _TYPES:
-                raise damaged(f"{kind} is no type of tokens")
+                raise damaged(f"{kind} is not a type of tokens")
             if length != _HEADER.size + 12 * count:
-                raise damaged(f"an index of {count:,} sentences has another length")
+                raise damaged(f"the index has the wrong length for {count:,} sentences")
             sizes = np.fromfile(stream, dtype="<i4", count=count)
             offsets = np.fromfile(stream, dtype="<i8", count=count)
     except FileNotFoundError as error:
@@ -90,14 +90,14 @@ def read_index(prefix: str) -> Index:
         raise damaged(f"sentence {int(sizes.argmin())} has {sizes.min()} tokens")
     ends = np.cumsum(sizes, dtype=np.int64) * np.dtype(_TYPES[kind]).itemsize
     if count and (offsets[0] != 0 or not np.array_equal(offsets[1:], ends[:-1])):
-        raise damaged("sizes and places of sentences do not go together")
+        raise damaged("the sizes and offsets of sentences do not match")
     if held != (ends[-1] if count else 0):
         raise damaged(f"{held:,} bytes of text, where the index has {ends[-1] if count else 0:,}")
     return Index(sizes, _TYPES[kind])
 
 
 def read_tokens(prefix: str, dtype: Any) -> TokenSummary:
-    """Look at every token of binarised text, once as long as the file stays as it is."""
+    """Look at every token of binarised text, only once unless the file changes."""
     state = os.stat(f"{prefix}.bin")
     return _read_tokens(prefix, dtype, state.st_mtime_ns, state.st_size)
 
@@ -119,10 +119,10 @@ def _read_tokens(prefix: str, dtype: Any, changed: int, size: int) -> TokenSumma
 
 
 def check_text(prefix: str, entries: int, dictionary: str = "the dictionary") -> TokenSummary:
-    """Check binarised text against a dictionary of so many entries.
+    """Check binarised text against a dictionary of ``entries`` entries.
 
     Raises:
-        DataError: damaged, or a token beyond the dictionary.
+        DataError: the text is damaged, or has a token beyond the dictionary.
     """
     found = read_tokens(prefix, read_index(prefix).dtype)
     if found.highest >= entries:
@@ -134,7 +134,7 @@ def check_text(prefix: str, entries: int, dictionary: str = "the dictionary") ->
 
 
 def _check_before_reading() -> None:
-    """An index is checked before it is believed, and tokens against their dictionary."""
+    """An index is checked before it is trusted, and tokens against their dictionary."""
     original = indexed_dataset.make_dataset
 
     @functools.wraps(original)
@@ -160,10 +160,10 @@ def _check_before_reading() -> None:
 
 
 def _join_large_parts() -> None:
-    """``fairseq-preprocess --workers`` writes more than 2 GB of one side of a corpus.
+    """``fairseq-preprocess --workers`` can write more than 2 GB for one side of a corpus.
 
-    Modern (numpy 2): the sizes of the parts that workers made are 32-bit numbers, and so are sums
-    of them: places beyond 2 GB come out negative, with no more than a RuntimeWarning.
+    Modern (numpy 2): the sizes in the parts that workers made are 32-bit numbers, and so are their
+    sums: offsets beyond 2 GB come out negative, with only a RuntimeWarning.
     """
     builder = indexed_dataset.MMapIndexedDatasetBuilder
     original = builder.merge_file_
@@ -179,9 +179,9 @@ def _join_large_parts() -> None:
 
 
 def _name_bad_dictionaries() -> None:
-    """A dictionary that cannot be read is named, with the line.
+    """The error for an unreadable dictionary names the file and the line.
 
-    All versions: no file and no line, and an empty one makes a model of four symbols.
+    All versions name neither, and an empty dictionary makes a model with four symbols.
     """
     original = Dictionary.load.__func__
 
@@ -211,11 +211,11 @@ def _trouble(path: Path) -> str:
                 if not count.lstrip("-").isdecimal() or not _:
                     return f"line {number} is not 'WORD COUNT': prepare the data again"
                 if word in seen and "#fairseq:overwrite" not in line:
-                    where = f"line {seen[word]} already" if seen[word] else "fairseq of itself"
-                    return f"line {number} has '{word}', as has {where}: prepare the data again"
+                    where = f"already in line {seen[word]}" if seen[word] else "fairseq's own"
+                    return f"line {number} has '{word}', which is {where}: prepare the data again"
                 seen[word] = number
     except UnicodeError:
         return "not text in UTF-8: prepare the data again"
-    except OSError:  # not a file of this machine
+    except OSError:  # not a local file
         pass
     return ""

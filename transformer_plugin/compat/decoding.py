@@ -1,4 +1,4 @@
-"""Decoding: options of fairseq's generators and models that fail, or do nothing."""
+"""Decoding: options of fairseq's generators and models that fail, or have no effect."""
 
 import copy
 import functools
@@ -16,10 +16,10 @@ from torch import Tensor
 
 
 def apply() -> None:
-    """Set this file's workarounds.
+    """Install this file's workarounds.
 
     fairseq's models and its generator can be compiled by ``torch.jit.script``, which reads the
-    source of their methods: what is put in the place of one has to be TorchScript too.
+    source of their methods: a replacement for one has to be TorchScript too.
     """
     _keep_off_fast_path()
     _replace_unknown_words()
@@ -29,7 +29,7 @@ def apply() -> None:
 
 
 def _keep_off_fast_path() -> None:
-    """fairseq's own ``transformer`` can decode, to be compared with.
+    """fairseq's own ``transformer`` can decode, for comparison.
 
     Official fairseq with torch 2: "Mask Type should be defined", from a fused encoder layer that
     it calls with the arguments of torch 1.13. Modern fairseq has no such path.
@@ -49,8 +49,8 @@ def _replace_unknown_words() -> None:
     """``--replace-unk`` copies the source word that an unknown word attends to most.
 
     All versions stop at the first unknown word: the generator aligns only for
-    ``--print-alignment``, its pairs are read as single numbers, and the flag without a file opens
-    one called "@@ ".
+    ``--print-alignment``, its pairs are read as single numbers, and the flag without a file tries
+    to open one called "@@ ".
     """
     read_table, build_generator = utils.load_align_dict, FairseqTask.build_generator
     replace_by_numbers = utils.replace_unk
@@ -73,7 +73,7 @@ def _replace_unknown_words() -> None:
     def aligning(task: Any, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         replacing = getattr(args, "replace_unk", None) is not None
         if replacing and not getattr(args, "print_alignment", None):
-            args = copy.deepcopy(args)  # the command itself goes on without printing it
+            args = copy.deepcopy(args)  # the command itself still does not print it
             args.print_alignment = "hard"
         return build_generator(task, models, args, *rest, **kwargs)
 
@@ -84,8 +84,8 @@ def _replace_unknown_words() -> None:
 def _origins(alignment: Any) -> Dict[int, int]:
     """Number of a target word → that of its source word, both from 0.
 
-    ``alignment`` is fairseq's: hard, pairs (source, target); or soft, for each target word its
-    weights as text, the last one for the end of the sentence.
+    ``alignment`` is fairseq's: if hard, pairs (source, target); if soft, the weights of each target
+    word as text, the last one for the end of the sentence.
     """
     if len(alignment) and isinstance(alignment[0][0], str):
         rows = [[float(weight) for weight in row[:-1]] for row in alignment]
@@ -96,12 +96,12 @@ def _origins(alignment: Any) -> Dict[int, int]:
 def _no_repeat_ngram(
     self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
 ) -> Tensor:
-    """In the place of ``NGramRepeatBlock._no_repeat_ngram``: ``--no-repeat-ngram-size`` works.
+    """Replaces ``NGramRepeatBlock._no_repeat_ngram``, so that ``--no-repeat-ngram-size`` works.
 
-    All versions compare the end of the whole buffer, which is padding, so nothing is repeated; and
-    a size of 1 compares nothing. Arguments as fairseq's: ``tokens`` [bsz·beam_size, longest], the
-    first of which begins the sentence and is none of its words; ``lprobs`` [bsz·beam_size, V], of
-    the word after number ``step``, changed in place.
+    All versions compare with the end of the whole buffer, which is padding, so nothing counts as
+    repeated; and a size of 1 compares nothing. Arguments as fairseq's: ``tokens`` [bsz·beam_size,
+    longest], the first of which begins the sentence and is not one of its words; ``lprobs``
+    [bsz·beam_size, V], of the word after number ``step``, changed in place.
     """
     size: int = self.no_repeat_ngram_size
     if step >= size:
@@ -115,11 +115,12 @@ def _no_repeat_ngram(
 
 
 def _number_sentences_by_batch(generator: Any) -> None:
-    """``--diverse-beam-groups`` works where sentences are numbered in their data set.
+    """``--diverse-beam-groups`` works although sentences are numbered in their data set.
 
-    Modern fairseq keeps the overlap of the groups by the sentence's number in its batch and looks
-    it up by that in the data set: an IndexError, or another sentence's. Without the latter its
-    generator counts within the batch. Only ``generate`` may be wrapped: it is not compiled.
+    Modern fairseq stores the overlap of the groups under the sentence's number in its batch, but
+    looks it up under that in the data set: an IndexError, or another sentence's overlap. Without
+    the latter number, its generator counts within the batch. Only ``generate`` may be wrapped: it
+    is not compiled.
     """
     original = generator.generate
 

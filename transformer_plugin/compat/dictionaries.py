@@ -1,10 +1,10 @@
 """A checkpoint knows its dictionaries: another one of the same size does not slip in.
 
-All versions compare sizes alone (through the shapes of the parameters). Text that is prepared again
-with other BPE codes may have as many types, in another order: the model then reads and writes
-nonsense, and nothing says so. A hash of the symbols goes into ``task_state``, which fairseq saves
-with every checkpoint and gives back to the task for decoding. Checkpoints without it are compared
-by size, as before.
+All versions compare only sizes (through the shapes of the parameters). Text prepared again with
+other BPE codes may have as many types in another order: the model then reads and writes nonsense,
+without any warning. A hash of the symbols goes into ``task_state``, which fairseq saves with every
+checkpoint and gives back to the task for decoding. Checkpoints without it are compared by size, as
+before.
 """
 
 import functools
@@ -20,13 +20,13 @@ KEY = "dictionaries_sha256"
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _save_and_compare()
     _refuse_to_use()
 
 
 def _save_and_compare() -> None:
-    """The hashes go into ``task_state``, and are compared where it is given back."""
+    """The hashes go into ``task_state``, and are compared when it is given back."""
     save, load = FairseqTask.state_dict, FairseqTask.load_state_dict
 
     @functools.wraps(save)
@@ -44,9 +44,9 @@ def _save_and_compare() -> None:
 
 
 def _refuse_to_use() -> None:
-    """A task whose model has other dictionaries does not decode, and does not validate.
+    """A task whose model has other dictionaries neither decodes nor validates.
 
-    To load such models is no mistake yet: fairseq's own tests do.
+    Merely loading such a model is no error: fairseq's own tests do so.
     """
     for name in ("build_generator", "valid_step"):
         setattr(FairseqTask, name, _refusing(getattr(FairseqTask, name)))
@@ -63,23 +63,23 @@ def _refusing(original: Callable) -> Callable:
 
 
 def dictionary_hashes(task: Any) -> Dict[str, str]:
-    """SHA-256 of the symbols, in their order, of a task's dictionaries; empty where it has none."""
+    """SHA-256 of the symbols, in order, of each of a task's dictionaries; empty if it has none."""
     found = {}
     for side in ("source", "target"):
         try:
             symbols = getattr(task, f"{side}_dictionary").symbols
-        except Exception:  # of a task that has none, or not yet; fairseq's raise what they like
+        except Exception:  # the task has none, or not yet; fairseq's tasks may raise anything
             continue
         found[side] = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
     return found
 
 
 def other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> str:
-    """The sentence about a dictionary that is not the one of a checkpoint; empty if all are.
+    """One sentence if a dictionary is not the checkpoint's; empty if none differs.
 
     Args:
-        task: with the dictionaries of now
-        task_state: of the checkpoint
+        task: with the current dictionaries
+        task_state: the checkpoint's
     """
     now = dictionary_hashes(task)
     for side, trained_with in (task_state.get(KEY) or {}).items():

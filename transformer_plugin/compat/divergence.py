@@ -1,4 +1,4 @@
-"""Divergence: fairseq says when and where it began, and ends with the error that it means to."""
+"""Divergence: fairseq says when and where it began, and ends with the intended error."""
 
 import functools
 from typing import Any, Iterator
@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _watch_gradients_of_tensors()
     _say_at_which_update()
 
 
 def _say_at_which_update() -> None:
-    """The FloatingPointError of an update names it. All versions leave that to the log."""
+    """A FloatingPointError names its update. All versions leave that to the log."""
     original = Trainer.train_step
 
     @functools.wraps(original)
@@ -34,8 +34,8 @@ def _watch_gradients_of_tensors() -> None:
     """A training whose gradients are not finite ends in fairseq's FloatingPointError.
 
     All versions run the batch once more with a backward hook on every module. torch looks for a
-    tensor in the module's output, and finds none in the dictionary of lists that an encoder
-    returns, fairseq's own too: StopIteration, which says nothing. A hook on each tensor of the
+    tensor in the module's output, but finds none in the dictionary of lists that encoders return
+    (fairseq's own too), and raises an uninformative StopIteration. A hook on each tensor of the
     output sees the same gradients.
     """
 

@@ -1,4 +1,4 @@
-"""Options of decoding that cannot work, or that fairseq takes and then forgets."""
+"""Decoding options that cannot work, or that fairseq accepts and then ignores."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ from ..config import ConfigError, flag
 logger = logging.getLogger(__name__)
 
 _DEFAULTS: Dict[str, Any] = {f.name: f.default for f in dataclasses.fields(GenerationConfig)}
-_ABOVE_ZERO = ["beam", "nbest", "temperature"]  # elsewhere 0 and less mean "off"
+_ABOVE_ZERO = ["beam", "nbest", "temperature"]  # for others, 0 and less mean "off"
 _FINITE = ["lenpen", "unkpen", "temperature", "max_len_a", "lm_weight", "sampling_topp"]
 _FINITE += ["diverse_beam_strength", "diversity_rate"]
 _ITERATIVE = ["print_step", "retain_iter_history"]
@@ -28,7 +28,7 @@ _UNUSED += [name for name in _DEFAULTS if name.startswith("iter_decode_")]
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _check_before_decoding()
     _shards_and_sacrebleu()
     interactive = sys.modules.get("fairseq_cli.interactive")
@@ -39,9 +39,9 @@ def apply() -> None:
 def _check_before_decoding() -> None:
     """Options that cannot work are refused, and one that changes nothing is named in a warning.
 
-    All versions: a stack trace from the midst of the search, or an output without sense
-    (``--lenpen nan``), or the one that there would be without the option. Tasks with a generator of
-    another kind (``translation_lev``, speech) do not come by here.
+    All versions give a stack trace from the middle of the search, or nonsense (``--lenpen nan``),
+    or the same output as without the option. Tasks with a generator of another kind
+    (``translation_lev``, speech) are not checked here.
     """
     original = FairseqTask.build_generator
 
@@ -56,7 +56,7 @@ def _check_before_decoding() -> None:
 
 
 def check(args: Any) -> None:
-    """Raises ConfigError where one of fairseq's options of generation cannot work."""
+    """Raise ConfigError if one of fairseq's generation options cannot work."""
 
     def value(name: str) -> Any:
         return getattr(args, name, _DEFAULTS.get(name))
@@ -81,7 +81,7 @@ def check(args: Any) -> None:
 
 
 def without_effect(args: Any, types: int) -> Iterator[str]:
-    """A sentence on each option of generation that is given and changes nothing, or not all.
+    """A sentence for each generation option that is given and has no effect, or only part of it.
 
     Args:
         args: fairseq's options
@@ -106,17 +106,17 @@ def without_effect(args: Any, types: int) -> Iterator[str]:
         yield "--lenpen has no effect with --unnormalized"
     beam, nbest = (getattr(args, name, _DEFAULTS[name]) for name in ("beam", "nbest"))
     if beam > types - 1:
-        yield f"--beam {beam} is taken as {types - 1}: the dictionary has no more words"
+        yield f"--beam {beam} is reduced to {types - 1}: the dictionary has no more words"
     if nbest > beam:
         yield f"--nbest {nbest} gives no more than the {beam} hypotheses of --beam {beam}"
 
 
 def _shards_and_sacrebleu() -> None:
-    """``fairseq-generate`` heeds ``--num-shards``, ``--shard-id`` and ``--sacrebleu``.
+    """``fairseq-generate`` honours ``--num-shards``, ``--shard-id`` and ``--sacrebleu``.
 
-    All versions decode the whole of the data, and score with fairseq's own BLEU. They stop in the
-    midst of the search at ``--constraints``, for which only fairseq-interactive has an input, and
-    after it at what only iterative refinement has (``--print-step``: "KeyError: 'steps'").
+    All versions decode all of the data, and score with fairseq's own BLEU. They fail during the
+    search with ``--constraints``, which only fairseq-interactive can read, and after it with
+    options for iterative refinement alone (``--print-step``: "KeyError: 'steps'").
     """
     original = generate._main
 
@@ -124,11 +124,13 @@ def _shards_and_sacrebleu() -> None:
     def main(cfg: Any, output_file: Any) -> Any:
         shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
         if not 0 <= shard < shards:
-            raise ConfigError(f"--shard-id {shard} must be from 0 to --num-shards {shards} less 1")
+            raise ConfigError(
+                f"--shard-id {shard} must be at least 0 and below --num-shards {shards}"
+            )
         if cfg.generation.constraints and cfg.task._name in ("translation", "vaswani_translation"):
             raise ConfigError(
-                "--constraints works in fairseq-interactive, whose lines bring their constraints "
-                "after a tab; fairseq-generate has none"
+                "--constraints works in fairseq-interactive, where each line brings its "
+                "constraints after a tab; fairseq-generate has no way to read them"
             )
         refines = issubclass(TASK_REGISTRY[cfg.task._name], TranslationLevenshteinTask)
         for name in [] if refines else _ITERATIVE:
@@ -150,7 +152,7 @@ def _shards_and_sacrebleu() -> None:
 
 
 def say_what_interactive_ignores(interactive: Any) -> None:
-    """``fairseq-interactive`` names the options that it takes and does not know.
+    """``fairseq-interactive`` names the options that it accepts and ignores.
 
     All versions ignore options of fairseq-generate that need a reference or a whole data set;
     ``--score-reference`` ends in "KeyError: 'target'", and ``--replace-unk`` copies the "<unk>"
@@ -173,7 +175,7 @@ def say_what_interactive_ignores(interactive: Any) -> None:
         }
         if cfg.generation.score_reference:
             raise ConfigError(
-                "--score-reference needs references, which fairseq-interactive has not: "
+                "--score-reference needs references, and fairseq-interactive has none: "
                 "give the data to fairseq-generate"
             )
         if cfg.generation.replace_unk is not None:

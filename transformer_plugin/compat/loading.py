@@ -15,14 +15,14 @@ from ..checkpoints.parameters import not_finite
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _load_safely()
     _build_no_more_than_was_saved()
     _share_state_between_ranks()
 
 
 class _TorchWithOtherLoad(types.ModuleType):
-    """``torch`` as one module of fairseq sees it: the real one, but for ``load``."""
+    """``torch`` as one module of fairseq sees it: the real one, except for ``load``."""
 
     def __init__(self, load: Callable) -> None:
         super().__init__("torch")
@@ -33,7 +33,7 @@ class _TorchWithOtherLoad(types.ModuleType):
 
 
 def _load(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
-    """Stands for ``torch.load(stream, map_location)`` in fairseq.checkpoint_utils (always CPU)."""
+    """Replaces ``torch.load(stream, map_location)`` in fairseq.checkpoint_utils (always CPU)."""
     name = getattr(stream, "name", "the checkpoint")
     state = read_checkpoint(stream, name)
     parameter = not_finite(state["model"])
@@ -52,8 +52,8 @@ def _load_safely() -> None:
 
     Official: ``torch.load`` runs whatever a pickle names. Modern: ``torch.load`` refuses what
     fairseq itself saves (argparse.Namespace, numpy arrays). Both: a damaged file is accepted, or
-    fails without its name; a pipe is waited for; NaN is decoded into something. Until fairseq does
-    it (it is no longer developed).
+    fails without its name; a pipe blocks; parameters that are NaN still decode to something. Until
+    fairseq does this itself (it is no longer developed).
     """
     checkpoint_utils.torch = _TorchWithOtherLoad(_load)
     original = checkpoint_utils.load_checkpoint_to_cpu
@@ -67,10 +67,10 @@ def _load_safely() -> None:
 
 
 class Limit:
-    """How large a model may become that is built from a checkpoint: a few times what is in it.
+    """How large a model built from a checkpoint may become: a few times what is in the file.
 
     (Some parameters are made and then replaced by shared ones; and the data's dictionary may be
-    larger than the checkpoint's, which is explained better once the model is there.)
+    larger than the checkpoint's, which is explained better once the model is built.)
     """
 
     now: Optional["Limit"] = None
@@ -80,14 +80,14 @@ class Limit:
         self.tensors, self.numbers = 1_000, 100_000_000
 
     def give(self, name: str, model: Dict[str, Any]) -> None:
-        """Allow for one more checkpoint: of an ensemble, or one that a model is begun from."""
+        """Allow for one more checkpoint: of an ensemble, or one to start a model from."""
         tensors = [tensor for tensor in model.values() if isinstance(tensor, torch.Tensor)]
         self.name = name
         self.tensors += 4 * len(tensors)
         self.numbers += 4 * sum(tensor.numel() for tensor in tensors)
 
     def take(self, module: Any, name: str, parameter: Any) -> None:
-        """Count a parameter that is made; raises CheckpointError if it is one too many."""
+        """Count a new parameter; raises CheckpointError if it is one too many."""
         if self.name and parameter is not None:
             self.tensors -= 1
             self.numbers -= parameter.numel()
@@ -95,7 +95,7 @@ class Limit:
                 raise self.refusal()
 
     def refusal(self) -> CheckpointError:
-        """What is said of a checkpoint that asks for too much."""
+        """The error for a checkpoint that asks for too much."""
         return CheckpointError(
             f"{self.name} describes a model far larger than the parameters in it: it was altered, "
             "or the data's dictionary is not the one that it was trained with; use another one."
@@ -133,7 +133,7 @@ def _share_state_between_ranks() -> None:
 
     Since torch 2.6 they fail in ``broadcast_object``, which sends a class of its own and the
     configuration as pickled bytes. Those bytes come from rank 0 of the same run, which has read
-    the file with all restrictions, so they are loaded without. Until fairseq says so itself.
+    the file with all restrictions, so they are loaded without any. Until fairseq does so itself.
     """
     if TORCH_RESTRICTS_ITSELF:
         load = functools.partial(torch.load, weights_only=False)

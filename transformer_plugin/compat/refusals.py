@@ -1,4 +1,4 @@
-"""What fairseq accepts or words badly, refused in one sentence."""
+"""What fairseq should not accept, or refuses unclearly, refused in one sentence."""
 
 import functools
 import os
@@ -16,14 +16,14 @@ from hydra._internal import utils as hydra_utils
 from ..checkpoints import CheckpointError
 from ..config import ConfigError
 
-#: of one side; the deepest that was published has 500
+#: on each side; the deepest one published has 500
 MOST_LAYERS = 1000
 #: the task that has our beam search
 TASK = "vaswani_translation"
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _name_unknown_models()
     _refuse_precisions()
     _let_hydra_say_why()
@@ -32,7 +32,7 @@ def apply() -> None:
 def _name_unknown_models() -> None:
     """A model that is not registered is named in one sentence.
 
-    All versions: "Replacement index 1 out of range", from the formatting of the message.
+    All versions: "Replacement index 1 out of range", from formatting the message.
     """
     original = models.build_model
 
@@ -42,7 +42,7 @@ def _name_unknown_models() -> None:
         if name and name not in models.ARCH_MODEL_REGISTRY and name not in models.MODEL_REGISTRY:
             raise CheckpointError(
                 f"No model {name!r} is registered; correct model._name (--arch), or, for a "
-                "checkpoint of another plug-in, add the --user-dir that it was trained with."
+                "checkpoint of another plugin, add the --user-dir that it was trained with."
             )
         refuse_huge(cfg)
         return original(cfg, task, *args, **kwargs)
@@ -51,10 +51,10 @@ def _name_unknown_models() -> None:
 
 
 def refuse_huge(cfg: Any) -> None:
-    """Raises ConfigError, before memory is taken, for a model that this machine cannot hold.
+    """Raise ConfigError, before memory is taken, for a model that this machine cannot hold.
 
-    All versions build it layer by layer until the system ends the process. ``cfg`` is a model's
-    section, ours or fairseq's, of a command or of a checkpoint.
+    All versions build it layer by layer until the system kills the process. ``cfg`` is the section
+    of a model, ours or fairseq's, in the configuration of a command or of a checkpoint.
     """
 
     def size(name: str) -> int:
@@ -66,7 +66,7 @@ def refuse_huge(cfg: Any) -> None:
         layers, d, inner = (size(f"{side}_{n}") for n in ("layers", "embed_dim", "ffn_embed_dim"))
         if layers > MOST_LAYERS:
             raise ConfigError(
-                f"--{side}-layers is {layers:,}, and at most {MOST_LAYERS:,} are built: lower it"
+                f"--{side}-layers is {layers:,}, and at most {MOST_LAYERS:,} are allowed: lower it"
             )
         heads = size(f"{side}_attention_heads")
         widths = sum(heads * size(n) or d for n in ("head_key_dim", "head_value_dim"))
@@ -74,7 +74,7 @@ def refuse_huge(cfg: Any) -> None:
         if getattr(cfg, f"{side}_learned_pos", False):
             weights += d * size(f"max_{'source' if side == 'encoder' else 'target'}_positions")
     there = machine_memory()
-    on_paper = torch.empty(0).device.type == "meta"  # 'vaswani plan' takes no memory for it
+    on_paper = torch.empty(0).device.type == "meta"  # 'vaswani plan' takes no memory
     wrap = sys.modules.get("fairscale.nn.wrap.auto_wrap")
     sharded = wrap is not None and wrap.ConfigAutoWrap.in_autowrap_context
     if 4 * weights > there and not on_paper and not sharded:
@@ -86,7 +86,7 @@ def refuse_huge(cfg: Any) -> None:
 
 
 def machine_memory() -> int:
-    """The memory that this process may have at most, in bytes: the machine's or its container's."""
+    """The most memory this process may have, in bytes: the machine's or its container's."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
@@ -95,14 +95,14 @@ def machine_memory() -> int:
 
 
 def _refuse_precisions() -> None:
-    """16-bit trainings that are not what they are taken for, or fail, are refused.
+    """16-bit training that fails, or is not what it seems to be, is refused.
 
     All versions: ``common.bf16`` (fairseq-hydra-train) trains the weights themselves in bfloat16,
     worse than ``--precision bf16`` and unlike what the paper's model needs; fairseq's own models
     keep it. ``--amp`` divides gradients by the loss scale when they are clipped and again when the
     optimizer steps: Adam hides it until they are as small as its ε. ``--fp16`` with ``--precision
     bf16`` loses small gradients of the loss, which are rounded to float16 before they are scaled.
-    ``--fp16`` without a GPU fails for want of CUDA.
+    ``--fp16`` without a GPU fails for lack of CUDA.
     """
     original = Trainer.__init__
 
@@ -137,7 +137,7 @@ def _refuse_precisions() -> None:
 
 
 def _let_hydra_say_why() -> None:
-    """What stops fairseq-hydra-train is its last line.
+    """The error that stops fairseq-hydra-train is its last line.
 
     hydra 1.0 (official) prints it with an argument that Python 3.10 no longer has, and ends in a
     TypeError of its own.
@@ -161,7 +161,7 @@ def refuse_length_penalty(argv: Sequence[str]) -> None:
     """Stop a command of fairseq that is given our task's option with fairseq's translation task.
 
     All versions: "unrecognized arguments", as if the plugin did not have it. A task of the user's
-    own may have the option. As ``refuse_bf16``.
+    own may have the option. Argument and exception as for ``refuse_bf16``.
     """
     option = "--length-penalty"
     words = [part for word in argv[1:] for part in word.split("=", 1)]
@@ -173,9 +173,9 @@ def refuse_length_penalty(argv: Sequence[str]) -> None:
 def refuse_bf16(argv: Sequence[str]) -> None:
     """Stop a command of fairseq that is given ``--bf16``, naming the switch that works.
 
-    All versions turn the flag into TPU mode before any model is built, and fail for want of
-    torch_xla. (``common.bf16`` in YAML does not: fairseq-hydra-train then keeps the weights
-    themselves in bfloat16.) ``argv`` is a command with its arguments; those of other programs are
+    All versions turn the flag into TPU mode before any model is built, and fail because torch_xla
+    is missing. (``common.bf16`` in YAML does not: fairseq-hydra-train then keeps the weights
+    themselves in bfloat16.) ``argv`` is a command with its arguments; other programs' commands are
     left alone. Raises SystemExit (status 1) with one sentence.
     """
     if not is_fairseqs(argv):

@@ -1,4 +1,4 @@
-"""Going on with a training: from where, with what, and whether there is anything left to do."""
+"""Resuming training: from where, with which options, and whether anything is left to do."""
 
 import argparse
 import contextlib
@@ -30,21 +30,21 @@ ANNOUNCED = {
     "model": None,
     "optimizer": None,
 }
-"""What is told when a resumed training changes it: keys by section, None for all of them."""
+"""What is reported if a resumed training changes it: keys by section, None for all of them."""
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _choose_where_to_go_on()
     _compare_with_checkpoint()
 
 
 def _choose_where_to_go_on() -> None:
-    """A training goes on from its newest checkpoint, and no further than asked.
+    """Training resumes from its newest checkpoint, and goes no further than asked.
 
-    All versions: without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, they
-    start over in the same folder, over what is there. A training that has all its updates, or more
-    than it should have by now, gets one more, which replaces its last and best checkpoint.
+    Without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, all versions start
+    over in the same folder, over what is there. A training that has all its updates, or more than
+    it should have by now, gets one more, which replaces its last and best checkpoint.
     """
     original = checkpoint_utils.load_checkpoint
 
@@ -68,7 +68,7 @@ def _choose_where_to_go_on() -> None:
         reason = _why_over(trainer) if begun else None
         if reason:
             logger.warning("nothing is left to train: %s", reason)
-            trainer.cfg.optimization.max_epoch = -1  # what fairseq asks before each epoch
+            trainer.cfg.optimization.max_epoch = -1  # what fairseq checks before each epoch
         return extra_state, iterator
 
     checkpoint_utils.load_checkpoint = load
@@ -76,18 +76,18 @@ def _choose_where_to_go_on() -> None:
 
 @contextlib.contextmanager
 def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
-    """``cfg`` names the checkpoint to go on from, for as long as fairseq loads it.
+    """``cfg`` names the checkpoint to resume from, while fairseq loads it.
 
     Args:
         cfg: fairseq's section ``checkpoint``
-        suffix: of this process's files, where each saves its own
+        suffix: of this process's files, if each process saves its own
 
     Raises:
         CheckpointError: ``restore_file`` does not exist, or none of the checkpoints can be read.
     """
     before = {name: getattr(cfg, name) for name in ("restore_file", "finetune_from_model")}
     if cfg.restore_file != DEFAULT:
-        wanted = cfg.restore_file.replace(".pt", f"{suffix}.pt")  # perhaps an address
+        wanted = cfg.restore_file.replace(".pt", f"{suffix}.pt")  # may be a URL
         if not checkpoint_utils.PathManager.exists(wanted):
             raise CheckpointError(
                 f"{wanted} does not exist: correct --restore-file, or leave it out to start over "
@@ -97,7 +97,7 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
         newest = newest_checkpoint(Path(cfg.save_dir), suffix)
         if newest is not None:
             logger.warning(
-                "checkpoint_last%s.pt is missing in %s: going on from %s, of %s updates",
+                "checkpoint_last%s.pt is missing in %s: going on from %s (%s updates)",
                 suffix,
                 cfg.save_dir,
                 newest[1].name,
@@ -114,7 +114,7 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
 
 
 def _way_round_damage(cfg: Any, suffix: str) -> str:
-    """What to do about a last checkpoint that cannot be read; empty where that is not the case."""
+    """What to do about a last checkpoint that cannot be read; empty if that is not the case."""
     last = Path(cfg.save_dir or "") / f"checkpoint_last{suffix}.pt"
     if cfg.restore_file != DEFAULT or not last.exists():
         return ""
@@ -126,7 +126,7 @@ def _way_round_damage(cfg: Any, suffix: str) -> str:
             if newest:
                 return (
                     f" With {last.name} moved elsewhere, the same command goes on from "
-                    f"{newest[1].name}, of {newest[0]:,} updates."
+                    f"{newest[1].name} ({newest[0]:,} updates)."
                 )
     return ""
 
@@ -138,7 +138,7 @@ def trained_checkpoints(folder: Path, suffix: str = "") -> List[Path]:
 
 
 def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Path]]:
-    """The checkpoint of the most updates that can be read, and its updates; None: none is there.
+    """The readable checkpoint with the most updates, after their number; None if there is none.
 
     Raises:
         CheckpointError: there are checkpoints, but none can be read.
@@ -165,7 +165,7 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
 
 
 def _why_over(trainer: Any) -> Optional[str]:
-    """Why a training that was just loaded has nothing left to do; None: it has."""
+    """Why a training that was just loaded has nothing left to do; None if it has."""
     updates, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if updates >= (limits.max_update or math.inf):
         return f"the checkpoint has {updates:,} updates, and --max-update is {limits.max_update:,}"
@@ -176,9 +176,9 @@ def _why_over(trainer: Any) -> Optional[str]:
 
 
 def _compare_with_checkpoint() -> None:
-    """On resuming, other dictionaries are refused and other options are told.
+    """On resuming, other dictionaries are refused and other options are reported.
 
-    All versions compare no more than the shapes of the parameters.
+    All versions compare only the shapes of the parameters.
     """
     original = Trainer.load_checkpoint
 
@@ -204,7 +204,7 @@ def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:
     """``criterion.label_smoothing was 0.1, is 0.0`` for each option in ``ANNOUNCED`` that differs.
 
     fairseq's own architectures keep every option of the command line as the model's: those of
-    other sections are left to them. Where weights start (``model.init``) is no matter any more.
+    other sections are left to them. The initial weights (``model.init``) no longer matter.
 
     Args:
         saved: the configuration inside a checkpoint

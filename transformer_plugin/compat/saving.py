@@ -21,43 +21,43 @@ from fairseq.logging import metrics
 logger = logging.getLogger(__name__)
 
 TRIES, PAUSE = 3, 2.5
-"""How often a checkpoint is tried to be written, and the seconds between; fairseq's numbers."""
+"""How often writing a checkpoint is tried, and the seconds in between; fairseq's numbers."""
 
 LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
-"""What does not pass by waiting."""
+"""Errors that do not pass by waiting."""
 
 
 def apply() -> None:
-    """Set this file's workarounds."""
+    """Install this file's workarounds."""
     _write_each_try_to_a_new_file()
     _copy_atomically()
     _save_plain_meters()
 
 
 def _write_each_try_to_a_new_file() -> None:
-    """A checkpoint replaces the one before only after it was read back.
+    """A checkpoint replaces the one before only after it has been read back.
 
-    All versions write a second time into the same stream where the first failed, behind what is
-    there already; and since torch's writer answers a Ctrl-C in the middle with ``RuntimeError``,
-    that is taken for such a failure. The unreadable file then replaces the good ones.
+    If writing fails, all versions write again into the same stream, after what is there already;
+    and since torch's writer answers a Ctrl-C in the middle with ``RuntimeError``, that is taken for
+    such a failure. The unreadable file then replaces the good ones.
     """
     original = checkpoint_utils.torch_persistent_save
 
     @functools.wraps(original)
     def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> Any:
         if async_write or not PathManager.supports_rename(filename):
-            return original(obj, filename, async_write)  # not a file of this machine
+            return original(obj, filename, async_write)  # not a local file
         return write_checkpoint(obj, filename)
 
     checkpoint_utils.torch_persistent_save = torch_persistent_save
 
 
 def write_checkpoint(state: Any, path: str) -> None:
-    """Save ``state`` as ``path``: aside, synced, read back, renamed; tried ``TRIES`` times.
+    """Save ``state`` as ``path``: write aside, sync, read back, rename; at most ``TRIES`` times.
 
     Raises:
-        KeyboardInterrupt: there was one; ``path`` is as it was.
-        OSError: writing failed each time; names ``path``, which is as it was.
+        KeyboardInterrupt: there was one; ``path`` is unchanged.
+        OSError: writing failed each time; names ``path``, which is unchanged.
     """
     for tries_left in reversed(range(TRIES)):
         try:
@@ -72,7 +72,7 @@ def write_checkpoint(state: Any, path: str) -> None:
 
 
 def _aside(path: str) -> str:
-    """Where a file is written before it is renamed: a name of our own beside it, and hidden."""
+    """Where a file is written before it is renamed: a hidden file beside it."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.part")
 
@@ -95,7 +95,7 @@ def _write_once(state: Any, path: str) -> None:
 
 
 def _reason(error: Optional[BaseException]) -> Optional[BaseException]:
-    """The interrupt or failed write that torch's writer made another error of; None: neither."""
+    """The interrupt or failed write behind an error of torch's writer; None if neither."""
     while error is not None and not isinstance(error, (KeyboardInterrupt, OSError)):
         error = error.__cause__ or error.__context__
     return error
@@ -113,7 +113,7 @@ def _read_back(path: str) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    """Make a renaming last through a power failure, where the file system can."""
+    """Make a rename survive a power failure, if the file system can."""
     with contextlib.suppress(OSError):
         folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
         try:
@@ -125,14 +125,14 @@ def _sync_folder(path: str) -> None:
 def _copy_atomically() -> None:
     """checkpoint_best.pt and checkpoint_last.pt are replaced in one step, by an equal copy.
 
-    All versions copy onto the old file, so that a kill or a full disk in that moment leaves
+    All versions copy onto the old file, so that a kill or a full disk at that moment leaves
     neither the old nor the new one.
     """
     original = PathManager.copy
 
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if PathManager.path_requires_pathmanager(dst_path):
-            return original(src_path, dst_path, overwrite)  # not a file of this machine
+            return original(src_path, dst_path, overwrite)  # not a local file
         aside = _aside(dst_path)
         try:
             shutil.copyfile(src_path, aside)
@@ -141,7 +141,7 @@ def _copy_atomically() -> None:
             if not filecmp.cmp(src_path, aside, shallow=False):
                 raise OSError(errno.EIO, f"the copy of {src_path} reads back damaged", dst_path)
             os.replace(aside, dst_path)
-        except OSError as error:  # whose file may be the one that is read
+        except OSError as error:  # which may name the file that is read
             raise OSError(error.errno, error.strerror, dst_path) from None
         finally:
             Path(aside).unlink(missing_ok=True)
@@ -165,7 +165,7 @@ def _plain(value: Any) -> Any:
 
 
 def _save_plain_meters() -> None:
-    """Checkpoints hold no numpy object, so that any numpy and plain ``torch.load`` can read them.
+    """Checkpoints hold no numpy objects, so that any numpy and plain ``torch.load`` can read them.
 
     All versions keep the arrays of ``--eval-bleu`` in their meters; numpy 2 writes them as
     ``numpy._core``, which numpy 1 cannot read, and torch from 2.6 on refuses them.

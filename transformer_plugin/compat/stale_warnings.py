@@ -1,9 +1,9 @@
-"""Warnings of newer libraries that fairseq sets off and no user can fix."""
+"""Warnings of newer libraries that fairseq triggers and no user of this plugin can fix."""
 
 import warnings
 
-# What fairseq sets off in newer libraries, and no user of this plugin can fix: a regular
-# expression that the message begins with, and its kind. All were seen with the pinned stacks.
+# A regular expression for the beginning of the message, and its category. All were seen with the
+# pinned stacks.
 _STALE = [
     (r"hydra\.experimental\.\w+\(\) is no longer experimental", UserWarning),
     (r"\s*The version_base parameter is not specified", UserWarning),
@@ -18,6 +18,6 @@ _STALE = [
 
 
 def quiet() -> None:
-    """Leave out known stale warnings, and only those, from the output of our own commands."""
+    """Hide these known warnings, and only these, in the output of our own commands."""
     for message, category in _STALE:
         warnings.filterwarnings("ignore", message=message, category=category)

@@ -1,11 +1,11 @@
-"""What only speed needs. Each file says which readable form it equals:
+"""Code for speed alone. Each file says which readable form it is equivalent to:
 
     linear.py        torch.nn.Linear
     dropout.py       torch's dropout, in distribution
     attention.py     ``readable_attention`` of ../attention.py
     chunked_loss.py  ``label_smoothed_loss`` of ../loss.py
-    malloc.py        the allocator as it is; no result shows it
-    processor.py     nothing is computed: which of them is quick on which processor
+    malloc.py        the allocator's defaults; no result changes
+    processor.py     computes nothing; says which form is quick on which processor
 
-``--attention-impl readable`` computes with none of the first four.
+``--attention-impl readable`` uses none of the first four.
 """

@@ -26,13 +26,13 @@ def fast_attention(
         value: [B, H, S, V]
         mask: additive, broadcastable to [B, H, T, S]
         dropout: probability with which a weight is set to zero
-        is_causal: no query looks at later keys; for as many queries as keys, without ``mask``
+        is_causal: no query looks at later keys; only for as many queries as keys, without ``mask``
 
     Returns:
         The attended values [B, H, T, V].
     """
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        # a CPU's kernel is quicker in fp32 (one query: half the time), the conversion included
+        # a CPU's kernel is quicker in fp32 (one query: half the time), conversion included
         with torch.autocast("cpu", enabled=False):
             in_fp32 = (query.float(), key.float(), value.float())
             return fast_attention(*in_fp32, mask, dropout, is_causal).to(query.dtype)
@@ -44,10 +44,10 @@ def fast_attention(
 
 
 def takes_kernel(implementation: str, query: Tensor) -> bool:
-    """Whether a kernel computes attention, as ``implementation`` says, or the quicker by ``auto``.
+    """Whether a kernel computes attention: as ``implementation`` says; with ``auto``, if quicker.
 
     A CPU's kernel makes fp32 attention faster, but its backward pass in bf16 takes five times as
-    long as plain products on sentences of 16 words, and twice on 1,024.
+    long as plain products for sentences of 16 words, and twice as long for 1,024.
     """
     if implementation != "auto":
         return implementation == "fast"
@@ -59,7 +59,7 @@ def keep_off_cudnn() -> None:
     """Leave cuDNN's attention out of torch's choice.
 
     It makes a plan for every new shape, which takes about a second; fairseq's batches have
-    thousands of shapes. The other fused kernels need none. Not measured on a GPU by us.
+    thousands of shapes. The other fused kernels need none. We have not measured this on a GPU.
     """
     if torch.cuda.is_available() and hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
         torch.backends.cuda.enable_cudnn_sdp(False)

@@ -1,18 +1,18 @@
-"""The label-smoothed loss (section 5.4) from features: equal to the formula of loss.py.
+"""The label-smoothed loss (section 5.4), computed from features.
 
-That is, to ``label_smoothed_loss`` of the log-softmax of the logits, in value and gradients.
+It equals ``label_smoothed_loss`` (loss.py) of the logits' log-softmax, in value and gradients.
 Shapes: N tokens, n of them at a time, D model width, V vocabulary. Values are in nats.
 
 For V = 37,000 the formula's log-probabilities and their gradient take more memory than all the rest
-of a small training. Here the logits of some tokens are made at a time. With
+of training a small model. Here the logits are computed for some of the tokens at a time. With
 
     x = W f      the logits [V] of a token with features f
     z = log Σ_v exp x_v
 
 the two sums of the formula are -log p(y) = z - x_y and Σ_v -log p(v) = V z - Σ_v x_v. The gradient
-on the logits is p - q, the model's distribution less the smoothed target, and needs no second pass.
+on the logits is p - q, the model's distribution minus the smoothed target; it needs no second pass.
 
-Over the vocabulary every operation counts, so what is the same for all classes is left out of it:
+Every operation over the vocabulary costs time, so what is the same for all classes is kept out:
 Σ_v x_v is f · Σ_v W_v, and the uniform part of q, ε_i everywhere, is subtracted from the products
 of the gradient, where it is ε_i Σ_v W_v for features and ε_i Σ f for each row of W.
 """
@@ -35,14 +35,14 @@ def projected_loss(
     """The label-smoothed loss of logits ``features`` · ``weight``ᵀ, without keeping the logits.
 
     Products are computed in the type that autocast, if it is on, would give them; everything else
-    in float32 at least.
+    in at least float32.
 
     Args:
         features: [N, D], of real tokens only
         weight: [V, D], the pre-softmax matrix
         target: [N], class numbers
         epsilon: ε_ls, in [0, 1)
-        count_correct: also count the likeliest classes that are right
+        count_correct: also count the tokens whose likeliest class is right
     """
     with torch.no_grad():
         dtype = (features[:1] @ weight[:1].t()).dtype  # what autocast makes of a product
@@ -59,9 +59,9 @@ def projected_loss(
 
 
 class ProjectedLoss(torch.autograd.Function):
-    """The loss of some rows at a time, and, while their logits are there, its gradients.
+    """The loss of some rows at a time, and, while their logits are in memory, its gradients.
 
-    The backward pass has only to multiply these by the gradient of the loss.
+    The backward pass then only multiplies these by the gradient of the loss.
     """
 
     @staticmethod
@@ -90,7 +90,7 @@ class ProjectedLoss(torch.autograd.Function):
             for own, more in zip(total, sums, strict=True):
                 own += more
             if with_gradient:
-                gradient = logits  # which it has taken the place of
+                gradient = logits  # which it has overwritten
                 grad_features[rows] = linear(gradient, matrix.t())
                 grad_matrix += weight_gradient(gradient, f)
         if with_gradient:
@@ -111,8 +111,8 @@ class ProjectedLoss(torch.autograd.Function):
 class LossOfLogits(torch.autograd.Function):
     """The loss of logits [N, V] that are kept; the gradient overwrites them in the backward pass.
 
-    For float16: probabilities of rare classes vanish in it unless they are multiplied by fairseq's
-    loss scale first, which is known in the backward pass only.
+    For float16: in it, the probabilities of rare classes vanish unless they are first multiplied by
+    fairseq's loss scale, which is known only in the backward pass.
     """
 
     @staticmethod
@@ -157,8 +157,8 @@ def sums_of(
 
     Args:
         logit_sums: [n], the sum of each row
-        with_gradient: put the gradient of the loss in the logits' place, but for the uniform
-            part -ε_i
+        with_gradient: overwrite the logits with the gradient of the loss, except for its
+            uniform part -ε_i
     """
     dtype, classes = accumulation_dtype(logits.dtype), logits.size(1)
     nll = torch.zeros((), dtype=dtype, device=logits.device)
@@ -181,9 +181,9 @@ def sums_of(
 def log_sum_exp(x: Tensor, p: Tensor, target: Tensor) -> Tuple[Tensor, Tensor]:
     """z = log Σ_v exp x_v and -log p(y), each [n], from logits x and p = softmax(x), both [n, V].
 
-    Any class says what z is, x_v - log p(v), as long as p(v) is not too small to have a logarithm.
-    The target is looked up anyway; on a GPU, which would have to wait for the answer whether it
-    is, the likeliest class is taken.
+    Any class v gives z = x_v - log p(v), as long as p(v) is not too small to have a logarithm. The
+    target's values are looked up anyway; on a GPU, where the host would have to wait to learn
+    whether its p is too small, the likeliest class is used.
     """
     y = target.unsqueeze(1)
     x_y, p_y = x.gather(1, y).squeeze(1), p.gather(1, y).squeeze(1)

@@ -1,7 +1,7 @@
 """Dropout (section 5.4) with masks that a CPU draws quickly: equal to torch's in distribution.
 
-On a GPU it is torch's dropout. On a CPU torch draws one random number after the other; here one
-64-bit number makes four elements of the mask, which takes a fifth of the time.
+On a GPU it is torch's dropout. On a CPU torch draws one random number after another; here one
+64-bit number gives four elements of the mask, which takes a fifth of the time.
 """
 
 import torch
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LEVELS = 2**16
-"""Each element of a mask is decided by 16 random bits, so P_drop is rounded to 1 / LEVELS."""
+"""16 random bits decide each element of a mask: P_drop is rounded to a multiple of 1 / LEVELS."""
 
 
 def keep_mask(like: Tensor, p: float) -> Tensor:
@@ -27,7 +27,7 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Each element becomes 0 with probability p, the others grow by 1 / (1 - p).
+    """Each element becomes 0 with probability p; the others are multiplied by 1 / (1 - p).
 
     Only in training, unless ``in_inference`` is set (fairseq's ``--retain-dropout``).
 
@@ -59,7 +59,7 @@ class Dropout(nn.Module):
         return x * keep_mask(x, self.p)
 
     def added(self, residual: Tensor, x: Tensor) -> Tensor:
-        """residual + Dropout(x), in one pass over memory where that can be had."""
+        """residual + Dropout(x), in one pass over memory where possible."""
         if self.readable or not self.rate or x.device.type != "cpu":
             return residual + self(x)
         return torch.addcmul(residual, x, keep_mask(residual, self.p))

@@ -1,7 +1,8 @@
 """Matrix products by the library that is quicker on this processor: equal to torch.nn.Linear.
 
-On some CPUs oneDNN, which is in torch too, multiplies float32 matrices faster than the library that
-torch takes for them (processor.py). Elsewhere, and for every other type, a product is torch's own.
+On some CPUs oneDNN, which torch includes, multiplies float32 matrices faster than the library that
+torch uses for them (processor.py). Elsewhere, and for every other type, a product is torch's own,
+unless the weights were packed for decoding (:meth:`Linear.pack`).
 """
 
 from typing import Any, Dict, Optional, Tuple
@@ -13,14 +14,14 @@ from torch import Tensor, nn
 from .processor import choices_for
 
 MIN_MULTIPLICATIONS = 2**21
-"""Of a product that oneDNN computes: in a smaller one its start takes longer than the work."""
+"""The fewest for which oneDNN is used: in a smaller product, starting it outlasts the work."""
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether oneDNN multiplies by this weight, in an order of its own."""
+    """Whether oneDNN can multiply by this weight, kept in a layout of its own."""
     if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         return False
-    if weight.is_inference():  # torch does not count what is written into it
+    if weight.is_inference():  # torch does not count writes to it
         return False
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -59,7 +60,7 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
 
 
 class OneDNNLinear(torch.autograd.Function):
-    """y = x Wᵀ + b and its gradients; which library computes dW, processor.py says."""
+    """y = x Wᵀ + b and its gradients; processor.py says which library computes dW."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
@@ -102,7 +103,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """``torch.nn.Linear`` with the quicker library's product.
+    """``torch.nn.Linear``, with products by the quicker library.
 
     Attributes:
         readable: compute as ``torch.nn.Linear`` does
@@ -111,7 +112,7 @@ class Linear(nn.Linear):
 
     readable = False
     packed: Optional[Tensor] = None
-    packed_version = 0  # of the weight, which counts what is written into it
+    packed_version = 0  # of the weight; torch counts writes to it
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] → [..., O]."""
@@ -123,17 +124,17 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
     def to_bf16(self) -> None:
-        """For inference only: the weights in bf16, as autocast would convert them in each batch."""
+        """For inference only: convert the weights to bf16, as autocast would in each batch."""
         self.requires_grad_(False)
         for name, parameter in list(self.named_parameters()):
             setattr(self, name, nn.Parameter(parameter.to(torch.bfloat16), requires_grad=False))
 
     def pack(self) -> None:
-        """For inference only: keep the weights also in the order in which oneDNN reads them.
+        """For inference only: also keep the weights in the layout in which oneDNN reads them.
 
-        Otherwise it puts them in order for each product, which for the few rows of a step of beam
-        search takes longer than the product. Nothing is done where another library multiplies.
-        They are forgotten when the weights change.
+        Otherwise oneDNN converts them for each product, which takes longer than the product for the
+        few rows of a step of beam search. Nothing is done where another library multiplies. The
+        packed weights are not used once the weights have changed.
         """
         if not self.readable and can_pack(self.weight):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
@@ -145,5 +146,5 @@ class Linear(nn.Linear):
         return super()._apply(*args, **kwargs)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """What is copied: packed weights cannot be."""
+        """The state to copy, without the packed weights, which cannot be copied."""
         return {**self.__dict__, "packed": None}

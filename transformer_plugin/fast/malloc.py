@@ -1,6 +1,6 @@
-"""Freed memory stays with the process, which no result shows: equal to the allocator as it is.
+"""Keeps freed memory in the process; results are the same as with the allocator's defaults.
 
-The system then need not clear its pages again.
+The system then need not clear the memory's pages again.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ def keep_freed_memory() -> bool:
 
     By default each tensor above 32 MB is mapped and unmapped every time, and the system clears its
     pages again. Nothing is done where a GPU computes, outside glibc, or where the user has set
-    MALLOC_… variables of his own.
+    MALLOC_… variables or GLIBC_TUNABLES.
     """
     tuned = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)
     if torch.cuda.is_available() or tuned or platform.libc_ver()[0] != "glibc":

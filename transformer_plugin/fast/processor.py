@@ -1,8 +1,8 @@
-"""What the processor has, and what follows from it for speed, in one table.
+"""Which forms of the computations are quick on which processor, in one table.
 
 Nothing is computed here: each choice is between forms that are equal to one readable form.
-Nothing is timed at run time: sums in another order have other last digits, and a resumed run would
-no longer be exactly the unbroken one. The same machine always computes in the same way.
+Nothing is timed at run time: sums in another order have other last digits, so a resumed run would
+no longer equal the uninterrupted one exactly. The same machine always computes in the same way.
 
 ==============================  =======  =======  ============  ============
 where                           fp32     fp32 dW  product rows  softmax rows
@@ -14,23 +14,23 @@ any other CPU (not measured)    torch's  torch's  512           64
 GPU (not measured)              torch's  torch's  8,192         1,024
 ==============================  =======  =======  ============  ============
 
-fp32 is the library of float32 products; dW = gᵀ x, a weight's gradient, is one of another form.
+fp32 is the library for float32 products; dW = gᵀ x, a weight's gradient, is one of another form.
 
-- AMD: MKL, which torch takes, uses half the width of the units: 100 GFLOP/s a core, oneDNN 220.
-- Family 25: the units themselves are half as wide. x Wᵀ and g W: oneDNN 96 to 110, MKL 82 to 99;
-  gᵀ x: 68 to 100 and 90 to 98. An update takes 0.96 (small model) and 0.92 (tiny) of the time that
-  it takes with oneDNN for all (one thread, in turn, medians of 16 and 20 updates).
+- AMD: MKL, torch's choice, uses half the width of the units: 100 GFLOP/s per core, oneDNN 220.
+- Family 25: the units themselves are half as wide. x Wᵀ and g W: oneDNN 96 to 110 GFLOP/s, MKL 82
+  to 99; gᵀ x: 68 to 100 and 90 to 98. An update takes 0.96 (small model) and 0.92 (tiny) of the
+  time that it takes with oneDNN for all (one thread, alternating, medians of 16 and 20 updates).
 - AMX: products in bf16 are so quick that adding up one [V, D] gradient for each 512 rows would
-  cost as much; by arithmetic, not measured.
-- GPU: each launch costs, and memory is large.
+  cost as much; calculated, not measured.
+- GPU: each kernel launch takes time, and memory is large.
 
-Product rows are the tokens of the loss whose logits are computed at a time, softmax rows those of
-them that go through the softmax at a time and stay in the cache. Measured by hand on an AMD CPU in
-bf16, one thread while another process kept the second core busy: the loss of 1,900 tokens with
-V = 9,712 and D = 256 takes 188, 179, 177 and 178 ms with 256, 512, 1,024 and 2,048 product rows, of
-which 512 need the least memory without being slower; the softmax of 512 rows takes 5.1, 4.6, 4.4
-and 4.4 ms with 16, 32, 64 and 128 at a time. `make bench BENCH="loss --full"` measures the same for
-V = 37,000 and D = 512.
+Product rows are how many of the loss's tokens have their logits computed at a time, softmax rows
+how many of those go through the softmax at a time and stay in the cache. Measured by hand on an AMD
+CPU in bf16, one thread while another process kept the second core busy: the loss of 1,900 tokens
+with V = 9,712 and D = 256 takes 188, 179, 177 and 178 ms with 256, 512, 1,024 and 2,048 product
+rows, of which 512 need the least memory without being slower; the softmax of 512 rows takes 5.1,
+4.6, 4.4 and 4.4 ms with 16, 32, 64 and 128 at a time. `make bench BENCH="loss --full"` measures the
+same for V = 37,000 and D = 512.
 """
 
 import re
@@ -45,11 +45,11 @@ class Choices(NamedTuple):
     """One line of the table."""
 
     fp32_by_onednn: bool
-    """float32 products by oneDNN, which is in torch too, and not by the library torch takes"""
+    """float32 products by oneDNN, which torch includes, and not by the library torch uses"""
     product_rows: int
     softmax_rows: int
     weight_gradients_by_onednn: bool = False
-    """of the float32 products also those that give the gradients of weights"""
+    """also the float32 products that give the gradients of weights"""
 
 
 AMD_FAMILY_25 = Choices(fp32_by_onednn=True, product_rows=512, softmax_rows=64)

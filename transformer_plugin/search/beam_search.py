@@ -1,10 +1,10 @@
-"""Beam search (section 6.1): the k best hypotheses of each sentence grow by one token a step.
+"""Beam search (section 6.1): the k best hypotheses of each sentence grow by one token per step.
 
 :mod:`.scoring_rules` says what is finished and when to stop; :mod:`.history` reads the results.
 
 Shape letters: N sentences still searched, k beam (1 in the first step, in which all hypotheses are
 the same), C = 2k candidates, R = N·k rows, one for each hypothesis, V vocabulary.
-The host waits for the device once a step.
+The host waits for the device once per step.
 """
 
 from typing import Protocol, Tuple
@@ -20,23 +20,23 @@ BLOCK = 64
 
 
 class NextTokenModel(Protocol):
-    """What the search needs of a model, which remembers the hypotheses so far."""
+    """What the search needs from a model, which remembers the hypotheses so far."""
 
     def log_probs(self, tokens: Tensor, length: int) -> Tensor:
-        """Log-probabilities [R, V] of token number ``length``; ``tokens`` [R] are those before."""
+        """Log-probabilities [R, V] of token number ``length``, after the ``tokens`` [R]."""
 
     def reorder(self, rows: Tensor) -> None:
         """Row i continues what was row ``rows[i]``."""
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop all sentences but these, int64 [N']; :meth:`reorder` follows for their rows."""
+        """Drop all sentences except these, int64 [N']; :meth:`reorder` follows for their rows."""
 
 
 def top_candidates(scores: Tensor, count: int) -> Tuple[Tensor, Tensor]:
     """``scores.topk(count)`` for long rows, most of which it does not have to sort.
 
     An element among the best ``count`` lies in one of the ``count`` blocks with the greatest
-    maxima: each block before it holds a better one.
+    maxima: each block ranked above it holds a better one.
 
     Args:
         scores: [N, M]
@@ -75,7 +75,7 @@ def beam_search(
         rule: says what is finished
         sentences: in the batch
         beam: k
-        end: the end of sentence, with which the decoder also begins
+        end: the end-of-sentence token, with which the decoder also begins
         limit: the greatest length in tokens
         device: where the model is
 

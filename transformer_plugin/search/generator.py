@@ -1,7 +1,6 @@
 """fairseq's generator with our beam search: quick, and with the paper's scoring.
 
-What fairseq's generator does for other searches (sampling, constraints, prefixes, alignments, …) is
-left to it.
+Other searches (sampling, constraints, prefixes, alignments, …) are left to fairseq's generator.
 """
 
 import logging
@@ -23,7 +22,7 @@ from .scoring_rules import FairseqRule, GnmtRule, Rule
 logger = logging.getLogger(__name__)
 
 Result = Dict[str, Tensor]
-"""A hypothesis as fairseq has it: ``tokens``, ``score``, ``positional_scores``, and ``attention``
+"""A hypothesis in fairseq's form: ``tokens``, ``score``, ``positional_scores``, and ``attention``
 and ``alignment``, which are empty here. All on the CPU."""
 
 
@@ -31,11 +30,11 @@ class VaswaniSequenceGenerator(SequenceGenerator):
     """fairseq's generator with a search of our own.
 
     Args:
-        models: as in fairseq; the search is ours for one model of ours
+        models: as in fairseq; our search is used for a single model of this plugin
         tgt_dict: the target dictionary
         length_penalty: ``fairseq`` (``--lenpen`` is a power of the length, results equal those of
             fairseq's search) or ``gnmt`` (``--lenpen`` is α of section 6.1, tensor2tensor's search)
-        nbest: how many results of a sentence; ``gnmt`` stops when it has so many
+        nbest: results per sentence; ``gnmt`` stops when it has that many
         options: fairseq's, see its SequenceGenerator
 
     Raises:
@@ -62,7 +61,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         self._logged: Set[str] = set()
 
     def reason_for_fairseqs_search(self) -> Optional[str]:
-        """The first of the generator's options that our search does not know, or None."""
+        """The first reason why our search cannot be used, or None."""
         if self.model.models_size > 1:
             return "an ensemble"
         if not isinstance(getattr(self.model.single_model, "decoder", None), VaswaniDecoder):
@@ -87,7 +86,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         constraints: Optional[Tensor] = None,
         bos_token: Optional[int] = None,
     ) -> List[List[Result]]:
-        """The results of each sentence of a batch, best first; what every public method calls."""
+        """The results of each sentence of a batch, best first; every public method calls this."""
         given = {"a prefix": prefix_tokens, "constraints": constraints, "a first token": bos_token}
         reason = self._reason
         for name, value in given.items():
@@ -106,18 +105,18 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         self._logged.add(reason)
         if self.length_penalty == "gnmt":
             logger.warning(
-                "%s: decoding by fairseq's own search, with its length penalty, not "
+                "%s: decoding with fairseq's own search, with its length penalty, not "
                 "--length-penalty gnmt",
                 reason,
             )
         else:  # it gives the same results, only more slowly
-            logger.info("%s: decoding by fairseq's own search", reason)
+            logger.info("%s: decoding with fairseq's own search", reason)
 
     def search_batch(self, net_input: Dict[str, Tensor]) -> List[List[Result]]:
         """Our search.
 
         Raises:
-            ConfigError: the outputs may not be as long as they must be.
+            ConfigError: the greatest length allowed is below the least length required.
             FloatingPointError: the model's output is not a number.
         """
         source = net_input["src_tokens"]
@@ -153,7 +152,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         power = self.len_penalty if self.normalize_scores else 0.0
         longest = int(self.max_len_a * source.size(1) + self.max_len_b)
         # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's includes
-        # the end, and pads are left out below, so that neighbours do not matter
+        # the end, and pads are left out below, so that a sentence's neighbours do not matter
         limit = min(longest + (self.length_penalty == "fairseq"), self.max_len)
         if limit <= self.min_len:
             raise ConfigError(
@@ -169,9 +168,9 @@ class VaswaniSequenceGenerator(SequenceGenerator):
 
 
 class IncrementalModel:
-    """A model in the midst of a search: its caches, and the options on its probabilities.
+    """A model during a search: its caches, and the options that change its probabilities.
 
-    The :class:`transformer_plugin.search.beam_search.NextTokenModel` of that search.
+    It is the :class:`transformer_plugin.search.beam_search.NextTokenModel` of that search.
 
     Args:
         options: the generator
@@ -200,7 +199,7 @@ class IncrementalModel:
         log_probs[:, options.unk] -= options.unk_penalty
         if length <= options.min_len:
             log_probs[:, options.eos] = float("-inf")
-        if length == self.limit and options.length_penalty == "fairseq":  # nothing but an end
+        if length == self.limit and options.length_penalty == "fairseq":  # only an end
             ends = log_probs[:, options.eos].clone()
             log_probs.fill_(float("-inf"))[:, options.eos] = ends
         return log_probs
@@ -210,6 +209,6 @@ class IncrementalModel:
         self.cache.reorder(rows)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
+        """Drop all sentences except these."""
         self.cache.select_sentences(sentences)
         self.encoder_out = self.model.encoder.reorder_encoder_out(self.encoder_out, sentences)

@@ -1,6 +1,6 @@
-"""What each step of beam search chose, and how all hypotheses are read off that at once.
+"""What each step of beam search chose, and how all hypotheses are read from that at once.
 
-A hypothesis is never written down while it grows: each step keeps which candidates it looked at and
+A hypothesis is never stored while it grows: each step keeps which candidates it considered and
 which row each continues, its parent. Following the parents from an end back to the first step gives
 the tokens.
 
@@ -19,13 +19,13 @@ class Hypotheses(NamedTuple):
     """All results of a batch, n of them, sorted by sentence and score."""
 
     sentences: List[int]
-    tokens: Tuple[Tensor, ...]  # n times [length]
-    token_scores: Tuple[Tensor, ...]  # n times [length], log-probabilities
+    tokens: Tuple[Tensor, ...]  # n of [length]
+    token_scores: Tuple[Tensor, ...]  # n of [length], log-probabilities
     scores: Tensor  # [n]
 
 
 class History:
-    """What each step looked at and chose; hypotheses are read off it, backwards, at the end."""
+    """What each step considered and chose; hypotheses are read from it, backwards, at the end."""
 
     def __init__(self) -> None:
         self.steps: List[Dict[str, Tensor]] = []
@@ -33,14 +33,14 @@ class History:
     def add(self, **step: Tensor) -> None:
         """Keep a step's tensors where they are.
 
-        ``sentences`` [N], of the batch; of the candidates [N, C] ``scores``, ``tokens``,
-        ``parents`` (the row of the step before that they continue) and ``finished``; ``chosen``
-        [R], the candidates that go on, as positions in the N·C.
+        ``sentences`` [N], their numbers in the batch; for the candidates [N, C], ``scores``,
+        ``tokens``, ``parents`` (the row of the step before that each continues) and ``finished``;
+        ``chosen`` [R], the candidates that go on, as positions in the N·C.
         """
         self.steps.append(step)
 
     def on_host(self) -> List[Dict[str, np.ndarray]]:
-        """The same as arrays: one transfer for all, not one for each."""
+        """The steps as arrays: one transfer for all, not one for each."""
         tensors = [tensor for step in self.steps for tensor in step.values()]
         if tensors[0].is_cpu:
             arrays = iter([tensor.numpy() for tensor in tensors])
@@ -62,12 +62,12 @@ class History:
         scores = ends["scores"] / penalty(last + 1.0).astype(sums.dtype)
         order = np.lexsort((-scores, ends["sentences"]))
         sentences = ends["sentences"][order]
-        # the place of each among those of its sentence, which begin where the sentence is first
+        # the rank of each among those of its sentence, which begin where the sentence is first
         rank = np.arange(len(order)) - np.searchsorted(sentences, sentences)
         order, sentences = order[rank < beam], sentences[rank < beam]
         lengths = (last[order] + 1).tolist()
         inside = np.arange(len(steps)) <= last[order, None]  # [n, T]
-        # sums run over the tokens so far: a token's own score is the difference to the one before
+        # sums run over the tokens so far: a token's own score is the difference from the one before
         token_scores = np.diff(sums[order], axis=1, prepend=sums.dtype.type(0))
         return Hypotheses(
             sentences.tolist(),

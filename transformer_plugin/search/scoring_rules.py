@@ -1,6 +1,6 @@
-"""What beam search scores a hypothesis, when one is finished, and when to stop (section 6.1).
+"""How beam search scores a hypothesis, when one is finished, and when to stop (section 6.1).
 
-The paper's rule, as its authors' code has it (:class:`GnmtRule`), and fairseq's
+The paper's rule, as in its authors' code (:class:`GnmtRule`), and fairseq's
 (:class:`FairseqRule`).
 
 Shape letters: N sentences still searched, k beam, C = 2k candidates, sorted, best first.
@@ -17,26 +17,26 @@ class Rule(Protocol):
     """A rule remembers what it needs of each sentence."""
 
     def penalty(self, lengths: np.ndarray) -> np.ndarray:
-        """What the log-probability of a hypothesis of so many tokens is divided by."""
+        """What the log-probabilities of hypotheses of these lengths in tokens are divided by."""
 
     def finished(
         self, scores: Tensor, is_end: Tensor, alive: Tensor, length: int
     ) -> Tuple[Tensor, Tensor]:
-        """Called once a step.
+        """Called once per step.
 
         Args:
             scores: log-probabilities of the candidates [N, C]
             is_end: which candidates are an end of sentence, bool [N, C]
             alive: positions of the k best other candidates [N, k]
-            length: tokens of a candidate, this step's included
+            length: tokens of a candidate, including this step's
 
         Returns:
-            Which candidates are results, bool [N, C]: those finished, or, if the rule has it so,
+            Which candidates are results, bool [N, C]: those finished or, with some rules,
             cut off; and which sentences are done, bool [N].
         """
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop all sentences but these, int64 [N']."""
+        """Drop all sentences except these, int64 [N']."""
 
 
 class FairseqRule:
@@ -68,7 +68,7 @@ class FairseqRule:
         among_best = is_end.clone()
         among_best[:, self.beam :] = False  # candidates are sorted
         # [N, C], how many of the sentence are finished up to this candidate, best first: of the
-        # ends of one step only as many count as make up k
+        # ends of one step, only as many count as bring the total to k
         number = self.count + among_best.cumsum(1)
         self.count = number[:, -1:]
         return among_best & (number <= self.beam), self.count[:, 0] >= self.beam
@@ -81,10 +81,10 @@ class FairseqRule:
 class GnmtRule:
     """The paper's rule (6.1): score log P / ((5 + length) / 6)^alpha, "early termination".
 
-    As tensor2tensor has it: every end of sentence among the 2k candidates counts; the search stops
-    when what is found beats what could still come, the best live hypothesis' log P divided by the
-    penalty of the greatest length. Hypotheses without an end are results only where nothing ended
-    within that length.
+    As in tensor2tensor, every end of sentence among the 2k candidates counts; the search stops when
+    what is found beats what could still come, the best live hypothesis' log P divided by the
+    penalty of the greatest length. Hypotheses without an end are results only if none ended within
+    that length.
 
     Args:
         alpha: at least 0; 0.6 in the paper
