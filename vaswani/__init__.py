@@ -1,8 +1,8 @@
 """The command ``vaswani``: prepares text, trains, averages, decodes and scores the plugin's models.
 
-One file per verb; ``cli.py`` is the way in, and what several verbs share is beside them. What is of
-one subject is in a sub-package: ``corpus`` (text, down to binarised data), ``demo`` (the text that
-it generates), ``planning`` (of trainings and of new experiments), ``configuration`` (experiments,
+One file per verb; ``cli.py`` is the entry point, and code that several verbs share is beside them.
+Each larger subject has a sub-package: ``corpus`` (text, down to binarised data), ``demo`` (its
+generated text), ``planning`` (trainings and new experiments), ``configuration`` (experiments,
 checked), ``training``, ``decoding``, ``scoring``, ``packed`` (model folders), ``exports``,
 ``attention_page``.
 
@@ -19,7 +19,7 @@ __all__ = ["Translation", "Translator"]
 
 
 def __getattr__(name: str) -> Any:
-    """``from vaswani import Translator``, which is imported only where it is asked for."""
+    """``from vaswani import Translator``, which is imported only when asked for."""
     if name in __all__:
         from vaswani.decoding import translator
 

@@ -1,12 +1,12 @@
 """Shows where every head of a model looks: as a page to open in a browser, and as pictures.
 
-    vaswani attention MODEL "A sentence."                 and the model's own translation
-    vaswani attention MODEL "A sentence." "Ein Satz."     and this one
+    vaswani attention MODEL "A sentence."                 with the model's own translation
+    vaswani attention MODEL "A sentence." "Ein Satz."     with this one
 
-MODEL is a folder that 'vaswani pack' made, or a run, or a checkpoint of one. Every head of every
-layer is shown, of the encoder's and the decoder's self-attention and of the cross-attention:
-attention.html, which needs no network, lets you choose layer and head and point at a word; the
-pictures are one a layer. The same command with another sentence replaces what it made.
+MODEL is a folder made by 'vaswani pack', a run, or a checkpoint of a run. Every head of every layer
+is shown, for the encoder's and the decoder's self-attention and for the cross-attention. In
+attention.html, which needs no network, you choose layer and head and point at a word; there is one
+picture per layer. The same command with another sentence replaces what it made.
 """
 
 import contextlib
@@ -34,11 +34,13 @@ class Options:
     model: str = argument("MODEL|RUN|CHECKPOINT")
     source: str = argument("SOURCE", "a sentence, as one argument")
     target: Optional[str] = argument("TARGET", "its translation (the model's)", default=None)
-    out: Optional[str] = option(metavar="FOLDER", help="where to (NAME_attention, here)")
+    out: Optional[str] = option(metavar="FOLDER", help="output folder (NAME_attention, here)")
     by: str = option(
-        "words", "of the pictures, and of the page at first (words)", choices=["words", "subwords"]
+        "words",
+        "units shown in the pictures, and first on the page (words)",
+        choices=["words", "subwords"],
     )
-    no_pictures: bool = option(False, "the page alone, in a moment")
+    no_pictures: bool = option(False, "only the page, which takes a moment")
 
 
 def run(options: Options) -> int:
@@ -61,12 +63,12 @@ def run(options: Options) -> int:
     print(f"{attention.source} → {attention.target}", file=sys.stderr)
     print(f"{out / PAGE}: open it in a browser", file=sys.stderr)
     if pictures:
-        print(f"{out}: {pictures} pictures, one a layer", file=sys.stderr)
+        print(f"{out}: {pictures} pictures, one per layer", file=sys.stderr)
     return 0
 
 
 def default_folder(model: str) -> Path:
-    """A folder here that is called after a model: that of runs/NAME/model after NAME."""
+    """A folder here named after a model; for runs/NAME/model, after NAME."""
     path = Path(os.path.abspath(model))
     if path.suffix == ".pt":
         path = path.parent.parent if path.parent.name == "checkpoints" else path.with_suffix("")
@@ -76,12 +78,12 @@ def default_folder(model: str) -> Path:
 
 @contextlib.contextmanager
 def opened(name: str) -> Iterator[Any]:
-    """The model of a folder; that of a run or a checkpoint is packed into a temporary one.
+    """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
 
-    Text is read and written by what lies in the folder, so it is there until the end.
+    The folder's files are needed to read and write text, so it stays until the block ends.
 
     Raises:
-        UserError: there is none of the kind, or what packing it takes is not there.
+        UserError: there is no such model, or something that packing needs is missing.
     """
     from vaswani.decoding.translator import Translator
 
@@ -117,7 +119,7 @@ def is_trained(name: str) -> bool:
 
 
 def write(out: Path, options: Options, attention: Any) -> List[str]:
-    """Make the folder, all of it or nothing; returns what is in it."""
+    """Make the whole folder or nothing; returns what is in it."""
     from vaswani.attention_page.page import page
     from vaswani.attention_page.picture import draw_layers
 
@@ -146,17 +148,17 @@ def write(out: Path, options: Options, attention: Any) -> List[str]:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raises UserError unless nothing is at a path, or exactly what was made there."""
+    """Raises UserError unless a path is free, or holds exactly what was made there."""
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise UserError(f"{folder} is no folder: give another one with --out")
+        raise UserError(f"{folder} is not a folder: give another one with --out")
     sums = read_json(folder / RECORD).get("sha256")
     sums = sums if isinstance(sums, dict) else {}
     for path in sorted(folder.iterdir()):
         kept = path.name == RECORD and sums
         if not kept and not (path.is_file() and sums.get(path.name) == sha256_of(path)):
             raise UserError(
-                f"{folder} has {path.name}, which 'vaswani attention' did not make, or which was "
+                f"{folder} has {path.name}, which 'vaswani attention' did not make, or which has "
                 "changed since: give another folder with --out"
             )

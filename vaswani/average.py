@@ -2,8 +2,8 @@
 
 The paper averages the last 5 checkpoints of the base model and the last 20 of the big one, ten
 minutes apart. Given a run, the last N are chosen by the update count inside the files; given
-files, those are taken. fairseq-generate decodes the result; it holds no optimizer state, so
-training cannot go on from it.
+files, it averages those. fairseq-generate can decode the result; it holds no optimizer state, so
+training cannot continue from it.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ KEPT = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to average, and where to."""
+    """What to average, and where to write it."""
 
     inputs: List[str] = argument(
         "RUN|CHECKPOINT",
@@ -36,7 +36,7 @@ class Options:
     )
     last: Optional[int] = option(
         metavar="N",
-        help=f"of a run, how many checkpoints, counted from its end (default {DEFAULT_LAST})",
+        help=f"how many of a run's last checkpoints to average (default {DEFAULT_LAST})",
     )
     output: Optional[str] = option(
         metavar="FILE",
@@ -66,7 +66,7 @@ def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
 
 
 def is_average(path: Path) -> bool:
-    """Whether a file is a checkpoint that was averaged."""
+    """Whether a file is an averaged checkpoint."""
     from transformer_plugin.checkpoints import CheckpointError
 
     try:
@@ -76,7 +76,7 @@ def is_average(path: Path) -> bool:
 
 
 def write(state: Dict[str, Any], path: Path) -> None:
-    """Save a checkpoint, whole or not at all.
+    """Save a checkpoint, complete or not at all.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -118,14 +118,14 @@ def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
 def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str, Any]:
     """The mean of every floating-point tensor over (label, name → tensor); the last's integers.
 
-    The mean runs: mean += (x - mean) / k, in float32 (float64 for float64), and half precision is
-    rounded once, at the end. What is added are differences, far smaller than the parameters, so
-    float32 loses nothing that counts, and equal checkpoints have exactly themselves as mean.
+    It is a running mean: mean += (x - mean) / k, in float32 (float64 for float64); half precision
+    is rounded once, at the end. The terms added are differences, far smaller than the parameters,
+    so float32 loses nothing that matters, and the mean of equal checkpoints is exactly the same.
     Names that share one tensor (tied embeddings) are averaged once and stay shared.
 
     Raises:
-        UserError: names, shapes or sharing differ, or a number is none; the sentence starts with
-            the label.
+        UserError: names, shapes or sharing differ, or there is a NaN or infinity; the sentence
+            starts with the label.
     """
     import torch
 
@@ -138,11 +138,11 @@ def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str,
     for label, model in models:
         for name, tensor in model.items():
             if not isinstance(tensor, torch.Tensor):
-                raise UserError(f"{label}: {name} is no tensor, and has no mean")
+                raise UserError(f"{label}: {name} is not a tensor, so it cannot be averaged")
         bad = not_finite(model)
         if bad:
             raise UserError(
-                f"{label} has NaN or infinity in {bad}: its training has diverged; average others"
+                f"{label} has NaN or infinity in {bad}: its training diverged; average others"
             )
         k += 1  # noqa: SIM113 (enumerate() would hold on to a model while the next is read)
         if k == 1:
@@ -188,5 +188,5 @@ def check_same_shape(
             raise UserError(f"{label}: {name} is {here}, but {there} in the checkpoints before it")
         if name != first and not torch.equal(model[name], model[first]):
             raise UserError(
-                f"{label}: {name} and {first} differ, but are one in the checkpoints before it"
+                f"{label}: {name} and {first} differ, but are shared in the checkpoints before it"
             )

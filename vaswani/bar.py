@@ -1,4 +1,4 @@
-"""How far something is: a bar on a terminal; of a stage, a line now and then in a log."""
+"""Progress: a bar on a terminal; for a stage, a line now and then in a log."""
 
 import sys
 import time
@@ -10,10 +10,10 @@ LINE_EVERY = 60.0
 
 
 def bar(**options: Any) -> Any:
-    """A bar of tqdm, which is shown where stderr is a terminal unless ``disable`` is given."""
+    """A tqdm bar, shown if stderr is a terminal unless ``disable`` is given."""
     from tqdm import tqdm
 
-    tqdm.monitor_interval = 0  # no thread of its own beside processes that are forked
+    tqdm.monitor_interval = 0  # no monitor thread beside forked processes
     return tqdm(**{"disable": None, **options})
 
 
@@ -38,8 +38,8 @@ class Bar:
         self.bar.close()
 
     def update(self, count: int) -> None:
-        """So many more are done."""
-        if not self.done:  # the rate is counted from here: processes, or fairseq, had to start
+        """Count this many more as done."""
+        if not self.done:  # the rate counts from here: processes, or fairseq, had to start first
             self.first, self.begun = count, time.monotonic()
         self.done += count
         self.bar.update(count)
@@ -48,13 +48,13 @@ class Bar:
             print(self.line(), file=sys.stderr, flush=True)
 
     def line(self) -> str:
-        """``tokenise: 12,000 of 40,000 pairs, 3,200 a second, 0:00:08 left``."""
+        """``tokenise: 12,000 of 40,000 pairs, 3,200 per second, 0:00:08 left``."""
         seconds = max(time.monotonic() - self.begun, 1e-3)
         rate = (self.done - self.first) / seconds
         message = f"{self.title}: {self.done:,}"
         if self.total:
             message += f" of {self.total:,}"
-        message += f" {self.unit}, {rate:,.0f} a second"
+        message += f" {self.unit}, {rate:,.0f} per second"
         if self.total and rate > 0:
             message += f", {clock((self.total - self.done) / rate)} left"
         return message

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: told apart by what is inside them, and chosen to average or decode."""
+"""The checkpoints of a run, identified by what is inside them, and chosen to average or decode."""
 
 import sys
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from vaswani.experiment import AS_TRAINED, find_run, read_yaml, run_folders
 from vaswani.training.run_record import HOW_IT_COMPUTES, last_checkpoint
 
 DEFAULT_LAST = 5
-#: what is decoded of a run without an average: the first of these that exists
+#: what to decode in a run without an average: the first of these that exists
 PREFERRED = ("checkpoint_best.pt", "checkpoint_last.pt")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is known of a checkpoint without its tensors.
+    """What is known about a checkpoint without its tensors.
 
     ``run``: option → value, equal in all checkpoints of one run (see ``run_options``).
-    ``averaged``: of how many checkpoints it is the average; 0 for one that a training left.
+    ``averaged``: how many checkpoints it averages; 0 for one saved by a training.
     """
 
     path: Path
@@ -51,7 +51,7 @@ def choose(inputs: Sequence[str], last: Optional[int]) -> Tuple[List[Checkpoint]
 
 
 def is_name_of_training(path: Path) -> bool:
-    """Whether a file is called as fairseq-train calls its checkpoints."""
+    """Whether a file has a name that fairseq-train gives its checkpoints."""
     from transformer_plugin.compat.resuming import TRAINED
 
     return bool(TRAINED.fullmatch(path.name))
@@ -69,11 +69,11 @@ def run_folder(name: str) -> Optional[Path]:
 def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> List[Checkpoint]:
     """The last ``count`` by updates, fewest first; files of the same update count once.
 
-    (checkpoint_last.pt and checkpoint_best.pt are copies of others, or stand alone where an
-    epoch's file was not kept.)
+    (checkpoint_last.pt and checkpoint_best.pt are copies of others, or the only copy if an epoch's
+    file was not kept.)
 
     Raises:
-        UserError: fewer than two asked for, or more than there are.
+        UserError: fewer than two are asked for, or more than there are.
     """
     if count < 2:
         raise UserError(f"--last must be at least 2, not {count}: there is nothing to average")
@@ -92,7 +92,7 @@ def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> Li
 
 
 def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
-    """All of them, fewest updates first; UserError for one, an average, or an update twice."""
+    """All, fewest updates first; UserError for a single one, an average, or an update twice."""
     if len(checkpoints) < 2:
         raise UserError(
             f"{checkpoints[0].path} is a single checkpoint: give a run, or two checkpoints or more"
@@ -102,30 +102,30 @@ def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
     for before, after in zip(ordered, ordered[1:], strict=False):
         if before.updates == after.updates:
             raise UserError(
-                f"{before.path} and {after.path} are of the same update ({after.updates}) and "
+                f"{before.path} and {after.path} are from the same update ({after.updates}) and "
                 "would count twice: leave one out"
             )
     return ordered
 
 
 def refuse_averages(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises UserError for a checkpoint that no training left."""
+    """Raises UserError for a checkpoint that was not saved by a training."""
     for checkpoint in checkpoints:
         if checkpoint.averaged:
-            raise UserError(f"{checkpoint.path} is an average itself: give what it was made of")
+            raise UserError(f"{checkpoint.path} is already an average: give what it was made from")
 
 
 def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises UserError, naming the first option that differs, unless all are of one run."""
+    """Raises UserError, naming the first option that differs, unless all are from one run."""
     first = checkpoints[0]
     for other in checkpoints[1:]:
         for name in sorted(set(first.run) | set(other.run)):
             here, there = first.run.get(name), other.run.get(name)
             if name.endswith("dictionary") and None in (here, there):
-                continue  # of an earlier version, which did not record it
+                continue  # from an earlier version, which did not record it
             if here != there:
                 raise UserError(
-                    f"{first.path} and {other.path} are of different runs "
+                    f"{first.path} and {other.path} are from different runs "
                     f"({name} is {here} and {there}): average checkpoints of one run"
                 )
 
@@ -134,23 +134,23 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def last_of_the_paper(folder: Path) -> int:
-    """How many checkpoints of a run are averaged (6.1): 20 where it keeps as many, else 5."""
+    """How many checkpoints of a run to average (6.1): 20 if it keeps that many, else 5."""
     kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
     return 20 if kept >= 20 else DEFAULT_LAST
 
 
 def find_checkpoint(name: str) -> Tuple[Path, Path]:
-    """The checkpoint to decode with, and the folder of its run (or its own, if it is in none).
+    """The checkpoint to decode with, and the folder of its run (or the one it is in, if no run's).
 
     Raises:
         UserError: no such run or checkpoint.
-        CheckpointError: what is there is no checkpoint.
+        CheckpointError: the file is not a checkpoint.
     """
     path = Path(name)
     if path.suffix == ".pt":
         if not path.is_file() and ".pt:" in name:
             raise UserError(
-                f"{name} names several checkpoints, but one is decoded with: for an ensemble use "
+                f"{name} names several checkpoints, but only one can be used: for an ensemble use "
                 "fairseq-generate --path, for their mean 'vaswani average'"
             )
         if not path.is_file():
@@ -169,23 +169,23 @@ def find_checkpoint(name: str) -> Tuple[Path, Path]:
 
 
 def newest_average(folder: Path) -> Optional[Checkpoint]:
-    """The average of a run that reaches furthest in its training; of equals, that of most."""
+    """A run's average that reaches the latest update; among equals, the one of most checkpoints."""
     paths = sorted(path for path in folder.glob("checkpoint_average*.pt") if path.is_file())
     found = [describe(path) for path in paths]
     return max(found, key=lambda one: (one.updates, one.averaged), default=None)
 
 
 def tell_if_stale(average: Checkpoint, folder: Path) -> None:
-    """Warn where training went on after the average that is to be decoded was made."""
+    """Warn if training continued after the average to be decoded was made."""
     from transformer_plugin.checkpoints import CheckpointError
 
     try:
         goes_on = describe(last_checkpoint(folder)).updates > average.updates
-    except (CheckpointError, UserError):  # gone, or no use: the average is still one
+    except (CheckpointError, UserError):  # missing or unusable: the average still works
         return
     if goes_on:
         print(
-            f"warning: training went on after {average.path} was made (update "
+            f"warning: training continued after {average.path} was made (update "
             f"{average.updates:,}); for a new one: vaswani average {folder}",
             file=sys.stderr,
         )
@@ -195,20 +195,20 @@ def tell_if_stale(average: Checkpoint, folder: Path) -> None:
 
 
 def describe(path: Path) -> Checkpoint:
-    """Read what ``Checkpoint`` tells of a file; CheckpointError or UserError if it cannot be."""
+    """Read a file's ``Checkpoint``; CheckpointError or UserError if that is impossible."""
     from transformer_plugin.checkpoints import outline_of
 
     state = outline_of(path)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
     if not isinstance(updates, int):
-        raise UserError(f"{path} does not tell after how many updates it was saved")
+        raise UserError(f"{path} does not say after how many updates it was saved")
     averaged = state.get("averaged_updates", [])
     number = len(averaged) if isinstance(averaged, list) else 1
     return Checkpoint(path, updates, run_options(state), number)
 
 
 def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """What marks a run: the model's name and options, languages, dictionaries, and the seed.
+    """What identifies a run: the model's name and options, languages, dictionaries, and seed.
 
     The size of the dictionaries also shows in the shapes of the parameters. fairseq's own
     architectures store all options of the command line as the model's; those that belong to

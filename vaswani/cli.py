@@ -1,10 +1,10 @@
-"""The way in: ``vaswani VERB …``. One table, one loop; each verb lives in the file of its name.
+"""The entry point: ``vaswani VERB …``. One table, one loop; each verb is in the file of its name.
 
 A verb's module offers ``Options``, a dataclass of ``vaswani.options``, and ``run(options) -> int``;
 it imports torch and fairseq only inside its functions, so that ``--help`` answers at once.
 
-Exit codes: 0 done (warnings included), 1 the user's problem (one sentence on stderr),
-2 usage, 130 interrupted, 143 terminated, 141 (in silence) where nobody reads the output any more.
+Exit codes: 0 done (perhaps with warnings), 1 a user error (one sentence on stderr), 2 usage,
+130 interrupted, 143 terminated, 141 (silently) if the reader of the output has gone.
 """
 
 import argparse
@@ -23,21 +23,24 @@ from vaswani.options import parse
 
 VERBS: Dict[str, Tuple[str, str]] = {
     "plugin-dir": ("vaswani.plugin_dir", "print the folder for fairseq's --user-dir"),
-    "prepare": ("vaswani.prepare", "text → tokens → BPE → data-bin"),
+    "prepare": ("vaswani.prepare", "prepare text: text → tokens → BPE → data-bin"),
     "new": ("vaswani.new", "write an experiment for your own prepared text"),
-    "plan": ("vaswani.plan", "what a training takes: batch, memory, hours, operations, disk"),
-    "train": ("vaswani.train", "train one experiment; continues where it stopped"),
+    "plan": ("vaswani.plan", "what a training will take: batch, memory, hours, operations, disk"),
+    "train": ("vaswani.train", "train an experiment, or continue where it stopped"),
     "average": ("vaswani.average", "average the last checkpoints of a run into one"),
     "generate": ("vaswani.generate", "translate a test set with beam search"),
-    "score": ("vaswani.score", "BLEU and chrF of translations, with their signatures"),
-    "pack": ("vaswani.pack", "a trained model as a folder that translates text anywhere"),
-    "translate": ("vaswani.translate", "text in, text out, with a packed model"),
-    "export": ("vaswani.export", "a packed model for CTranslate2 or for fairseq, with proof"),
-    "attention": ("vaswani.attention", "where every head of a model looks: a page, and pictures"),
-    "reproduce": ("vaswani.reproduce", "a result of the paper from nothing, by the verbs above"),
+    "score": ("vaswani.score", "score translations: BLEU and chrF, with their signatures"),
+    "pack": ("vaswani.pack", "pack a trained model into a folder that translates text anywhere"),
+    "translate": ("vaswani.translate", "translate text with a packed model"),
+    "export": ("vaswani.export", "export a packed model to CTranslate2 or fairseq, with proof"),
+    "attention": (
+        "vaswani.attention",
+        "show where every head of a model looks: a page and pictures",
+    ),
+    "reproduce": ("vaswani.reproduce", "reproduce a result of the paper, start to finish"),
     "demo-report": (
         "vaswani.demo_report",
-        "what the demo's model learned",
+        "report what the demo's model learned",
     ),
 }
 
@@ -67,9 +70,9 @@ def top_parser() -> argparse.ArgumentParser:
 
 
 def is_users_problem(error: BaseException) -> bool:
-    """Whether the message is written for the user: ours, the plugin's, or a file's own trouble.
+    """Whether the message is written for the user: a UserError, or one of the plugin's errors.
 
-    The plugin's error classes are looked up only where a verb has already imported the plugin.
+    The plugin's error classes are looked up only if a verb has already imported the plugin.
     """
     if isinstance(error, UserError):
         return True
@@ -99,8 +102,8 @@ def run_verb(argv: Optional[List[str]]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     code = int(module.run(parse(verb_parser, module.Options, args.rest)))
-    if sys.stdout is not None:  # a closed one is
-        sys.stdout.flush()  # where it fails, it fails here
+    if sys.stdout is not None:  # it is None if closed
+        sys.stdout.flush()  # if that fails, let it fail here
     return code
 
 

@@ -1,4 +1,4 @@
-"""What must be true of a data-bin before a training starts: each failure one sentence."""
+"""What must be true of a data-bin before training starts: each failure is one sentence."""
 
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -16,13 +16,13 @@ def pairs_in(folder: Path) -> List[Tuple[str, str]]:
 
 
 def check_data(config: Any) -> List[str]:
-    """Check folder, pair, splits and dictionaries before a training; fill in what is not given.
+    """Check folder, pair, splits and dictionaries before training; fill in what is not given.
 
-    The languages, and the switch without which fairseq stops at a validation sentence that is too
-    long: such sentences are left out as they are in training.
+    It fills in the languages, and the switch without which fairseq stops at a validation sentence
+    that is too long: such sentences are left out, as in training.
 
     Returns:
-        What is left out of training and of validation, each a sentence to show.
+        What is left out of training and of validation, as sentences to show.
 
     Raises:
         UserError: something is missing, empty or does not fit the model.
@@ -42,10 +42,10 @@ def check_pair(task: Any) -> Path:
     """The (first) data-bin folder of a task; the languages are filled in where not given.
 
     Raises:
-        UserError: no folder, nothing binarised in it, or another pair.
+        UserError: there is no folder, nothing binarised in it, or another pair.
     """
     if not task.get("data"):
-        raise UserError("task.data is missing: the data-bin folder")
+        raise UserError("task.data is missing: it should name the data-bin folder")
     folder = first_data_bin(task.data)
     if not folder.is_dir():
         raise UserError(f"there is no data in {folder}: make it with 'vaswani prepare'")
@@ -78,11 +78,11 @@ def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
 
 
 def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]:
-    """The sentences' lengths of both sides, each an array [N].
+    """The sentence lengths of both sides, each an array [N].
 
     Raises:
-        UserError: the sides are not as long as each other, or empty.
-        DataError: a file is missing or damaged, or its dictionary is another one.
+        UserError: the sides differ in length, or are empty.
+        DataError: a file is missing or damaged, or it was made with another dictionary.
     """
     from fairseq.data import Dictionary
 
@@ -92,8 +92,8 @@ def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]
     sizes = [read_index(f"{prefix}.{language}").sizes for language in (source, target)]
     if len(sizes[0]) != len(sizes[1]) or len(sizes[0]) == 0:
         raise UserError(
-            f"{prefix} has {len(sizes[0]):,} {source} and {len(sizes[1]):,} {target} sentences: it "
-            "should have as many of both, and some; prepare it again"
+            f"{prefix} has {len(sizes[0]):,} {source} and {len(sizes[1]):,} {target} sentences: "
+            "the numbers should be equal and above 0; prepare it again"
         )
     for language in (source, target):
         path = folder / f"dict.{language}.txt"
@@ -107,10 +107,10 @@ def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]
 
 
 def check_lengths(config: Any, folder: Path, split: str, use: str) -> List[str]:
-    """What of a split is left out for its length (a sentence or none); ``use`` names the split.
+    """What is left out of a split for its length (one sentence, or none); ``use`` names the split.
 
     Raises:
-        UserError: nothing is left, or a sentence of the validation fits into no batch.
+        UserError: nothing is left, or a validation sentence does not fit into a batch.
         DataError: a file is missing or damaged.
     """
     import numpy as np
@@ -128,24 +128,24 @@ def check_lengths(config: Any, folder: Path, split: str, use: str) -> List[str]:
     where = f"{folder}/{split}: {len(fits) - fits.sum():,} of {len(fits):,} {use} sentences"
     reason = f"are longer than {' or '.join(keys)} allows"
     if not fits.any():
-        raise UserError(f"{where} {reason}: none is left; raise it, or shorten the sentences")
+        raise UserError(f"{where} {reason}: none are left; raise it, or shorten the sentences")
     longest = int(np.maximum(source, target)[fits].max())
     if use == "validation" and (dataset.max_tokens_valid or longest) < longest:
         raise UserError(
-            f"{folder}/{split} has a sentence of {longest:,} tokens, which fits into no batch of "
-            f"dataset.max_tokens_valid={dataset.max_tokens_valid} (as dataset.max_tokens, unless "
-            f"given): give dataset.max_tokens_valid={max(longest, 4096)}"
+            f"{folder}/{split} has a sentence of {longest:,} tokens, too long for a batch of "
+            f"dataset.max_tokens_valid={dataset.max_tokens_valid} (by default dataset.max_tokens): "
+            f"give dataset.max_tokens_valid={max(longest, 4096)}"
         )
     if fits.all():
         return []
     dataset.skip_invalid_size_inputs_valid_test = (
         use == "validation" or dataset.skip_invalid_size_inputs_valid_test
     )
-    return [f"{where} {reason}, and are left out"]
+    return [f"{where} {reason} and are left out"]
 
 
 def positions(config: Any) -> Tuple[int, int]:
-    """The longest source and the longest target sentence that task and model take, in tokens."""
+    """The longest source and target sentences that task and model accept, in tokens."""
     found = [
         [section.get(f"max_{side}_positions") for section in (config.task, config.model)]
         for side in ("source", "target")
@@ -158,7 +158,7 @@ def sentences(path: Path) -> int:
     """How many sentences a binarised file (named without .idx) holds; the index is checked.
 
     Raises:
-        DataError: the files are missing, or the index cannot be that of the binary.
+        DataError: the files are missing, or the index does not belong to the binary.
     """
     from transformer_plugin.compat.data import read_index
 
@@ -166,7 +166,7 @@ def sentences(path: Path) -> int:
 
 
 def check_dictionaries(config: Any, folder: Path) -> None:
-    """Raises UserError where a model that shares one matrix meets two dictionaries (3.4)."""
+    """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
     model, task = config.model, config.task
     ours = str(model._name).startswith("vaswani_transformer")
     shared = not model.get("untie_embeddings") if ours else model.get("share_all_embeddings")
@@ -183,7 +183,7 @@ def check_dictionaries(config: Any, folder: Path) -> None:
 
 
 def fingerprint(config: Any) -> Dict[str, Any]:
-    """What the data is: the hash of every dictionary, index and text, and the texts' sizes."""
+    """What identifies the data: hashes of its dictionaries, indexes and texts, and text sizes."""
     folder = first_data_bin(config.task.data)
     texts = sorted(folder.glob("*.bin"))
     files = [*sorted(folder.glob("dict.*.txt")), *sorted(folder.glob("*.idx")), *texts]

@@ -1,10 +1,10 @@
-"""What the demo's model learned, said plainly: figures, five sentences and one picture.
+"""Reports what the demo's model learned: figures, five sentences and one picture.
 
     vaswani demo-report RUN        after 'vaswani generate RUN' and 'vaswani score RUN'
 
-No number, date or amount of the test occurs in training, so a right number is not a remembered
-one. For comparison: the BLEU of answering with the translation of the nearest training sentence
-(nearest: the largest Dice coefficient of the sets of source words; the first of equals).
+No number, date or amount of the test occurs in training, so a correct number was not memorised.
+For comparison: the BLEU of answering with the translation of the nearest training sentence
+(nearest: the largest Dice coefficient of the sets of source words; the first if several tie).
 """
 
 import json
@@ -65,7 +65,7 @@ def run(options: Options) -> int:
         + places(folder, data, picture)
     )
     with writing(numbers):
-        with atomic_write(numbers) as stream:  # first: it says whose the other two are
+        with atomic_write(numbers) as stream:  # first: it says whose the other two files are
             json.dump(report, stream, indent=1)
         with atomic_write(words) as stream:
             stream.write("\n".join(lines) + "\n")
@@ -83,7 +83,7 @@ def scored(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
     """The scores of a run, the folder of its data, and the data's recipe.
 
     Raises:
-        UserError: not scored yet, or its text was not generated.
+        UserError: it is not scored yet, or its text is not the demo's generated text.
     """
     scores = read_json(folder / "eval" / "test.score.json")
     if "translation" not in scores or "bleu" not in scores:
@@ -102,7 +102,7 @@ def share(truths: Any) -> float:
 
 
 def number_rows(path: Path) -> List[Tuple[int, str]]:
-    """(sentence from 0, the number as the target must have it) of every number in the test."""
+    """(sentence, from 0; the number as the target must show it) for every number in the test."""
     rows = [line.split("\t") for line in list(read_lines(path))[1:]]
     return [(int(row[0]) - 1, row[2]) for row in rows]
 
@@ -117,8 +117,8 @@ def numbers_right(rows: List[Tuple[int, str]], translations: List[str]) -> float
 def nearest(source_lines: List[str], known: List[str]) -> List[int]:
     """For each sentence, the known one with the largest Dice coefficient of their word sets.
 
-    Word sets are bit masks: 500 × 20,000 comparisons in seconds. Words that no known sentence
-    has count in the asked sentence's size alone.
+    Word sets are bit masks: 500 × 20,000 comparisons take seconds. Words that no known sentence
+    has count only towards the size of the sentence asked about.
     """
     bits: Dict[str, int] = {}
     for line in known:
@@ -159,7 +159,7 @@ def read_training(folder: Path) -> Dict[str, Any]:
     """Updates and seconds of a finished training; UserError if it is not."""
     finished = read_json(folder / "finished.json")
     if "num_updates" not in finished:
-        raise UserError(f"{folder} is not trained to its end: run 'vaswani train' again")
+        raise UserError(f"{folder} has not finished training: run 'vaswani train' again")
     return {"updates": finished["num_updates"], "seconds": finished.get("seconds") or 0.0}
 
 
@@ -198,7 +198,7 @@ def summary(report: Dict[str, Any]) -> List[str]:
 def examples(
     source_lines: List[str], reference_lines: List[str], translations: List[str]
 ) -> List[str]:
-    """Five test sentences at even distances, right or wrong."""
+    """Five evenly spaced test sentences, right or wrong."""
     lines = []
     for index in range(0, len(source_lines), max(1, len(source_lines) // SHOWN))[:SHOWN]:
         lines += [f"  source       {source_lines[index]}", f"  translation  {translations[index]}"]
@@ -211,7 +211,7 @@ def examples(
 
 
 def places(folder: Path, data: Path, picture: Path) -> List[str]:
-    """Where everything lies."""
+    """Where everything is."""
     return [
         f"text, tokens, BPE, binary   {data}",
         f"checkpoints, logs           {folder}",

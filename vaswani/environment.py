@@ -1,4 +1,4 @@
-"""Where and with what something ran: enough to say whether two figures may be compared."""
+"""Where and with what something ran: enough to say whether two figures are comparable."""
 
 import importlib.metadata
 import importlib.util
@@ -41,7 +41,7 @@ def environment() -> Dict[str, Any]:
 def commit() -> Optional[str]:
     """The repository's commit, ``+changes`` if files differ from it; None outside a repository."""
     root = Path(__file__).resolve().parent.parent
-    if not (root / ".git").exists():  # installed, perhaps inside somebody else's repository
+    if not (root / ".git").exists():  # installed, perhaps inside another repository
         return None
     here = str(root)
     try:
@@ -61,9 +61,9 @@ def commit() -> Optional[str]:
 
 
 def cpu_name() -> str:
-    """The processor's model name where the system tells it, with what tells generations apart.
+    """The processor's model name if the system gives it, with what tells generations apart.
 
-    A virtual machine's may be no more than ``AMD EPYC``: hence ``AMD EPYC, family 25 model 17``.
+    A virtual machine may report only ``AMD EPYC``: hence ``AMD EPYC, family 25 model 17``.
     """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -1,6 +1,6 @@
-"""The one error a user is meant to read, and how others say that memory is full."""
+"""The one error that users are meant to read, and how others say that memory has run out."""
 
-#: torch's words, of a CPU and of a GPU; it raises a RuntimeError
+#: torch's words, on a CPU and on a GPU; it raises a RuntimeError
 NO_MEMORY = ("can't allocate memory", "out of memory")
 
 

@@ -1,8 +1,8 @@
-"""Where experiments, recipes and runs lie, and how their YAML is read.
+"""Where experiments, recipes and runs are kept, and how their YAML is read.
 
 An experiment is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads it
 too); a recipe for its data is ``configs/data/NAME.yaml``, since several experiments may share
-one; a run is a folder ``runs/NAME``. Names are spelt with - or _ alike.
+one; a run is a folder ``runs/NAME``. Names may be spelt with - or _.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Sequence
 from vaswani.errors import UserError
 
 _HERE = Path(__file__).resolve().parent
-#: the shipped ones: inside an installed package, beside it in a checkout
+#: the shipped configs: inside an installed package, beside it in a checkout
 CONFIGS = next(
     folder / "configs" for folder in (_HERE, _HERE.parent) if (folder / "configs").is_dir()
 )
@@ -28,17 +28,17 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def spelt(name: str) -> str:
-    """``wmt14-en-de-base`` as its file is called: ``wmt14_en_de_base``."""
+    """``wmt14-en-de-base`` as its file is named: ``wmt14_en_de_base``."""
     return name.replace("-", "_")
 
 
 def config_folders(kind: str = "") -> List[Path]:
-    """The folders searched, first to last: ./configs, then the repository's; ``kind`` below."""
+    """The folders searched, in order: ./configs, then the repository's; or ``kind`` below them."""
     return [folder / kind for folder in (Path("configs"), CONFIGS)]
 
 
 def experiment_paths(stem: str, kind: str = "") -> List[Path]:
-    """Where the file of a name may lie: in ``config_folders``; of an experiment also here."""
+    """Where a name's file may be: in ``config_folders``; for an experiment, also here."""
     folders = [*config_folders(kind), *([] if kind else [Path()])]
     return [folder / f"{stem}.yaml" for folder in folders]
 
@@ -46,11 +46,11 @@ def experiment_paths(stem: str, kind: str = "") -> List[Path]:
 def find_config(name: str, kind: str = "") -> Path:
     """The YAML file of an experiment (``kind`` empty) or of a data recipe (``kind`` "data").
 
-    ``name`` is a path, or a name in one of ``config_folders``; of an experiment also NAME.yaml in
+    ``name`` is a path, or a name in one of ``config_folders``; for an experiment, also NAME.yaml in
     the current folder.
 
     Raises:
-        UserError: no such file; names what is near.
+        UserError: there is no such file; suggests the nearest name.
     """
     path = Path(name)
     if path.is_file():
@@ -75,14 +75,14 @@ def read_yaml(path: Path) -> Dict[str, Any]:
     Raises:
         UserError: not readable as YAML (with the line), or not a table.
     """
-    # not above: PyYAML is not needed for --help
+    # not at the top: --help does not need PyYAML
     from vaswani.configuration.strict_yaml import read_table
 
     return read_table(path)
 
 
 def run_folders(name: str) -> List[Path]:
-    """What a run's name may stand for: a path, or a name under ./runs."""
+    """What a run's name may mean: a path, or a name under ./runs."""
     return [Path(name), Path("runs") / name, Path("runs") / spelt(name)]
 
 
@@ -92,7 +92,7 @@ def is_run(folder: Path) -> bool:
 
 
 def first_data_bin(data: Any) -> Path:
-    """The (first) data-bin that ``task.data`` names: fairseq takes several, with colons between."""
+    """The (first) data-bin that ``task.data`` names: fairseq takes several, separated by colons."""
     return Path(str(data).split(":")[0])
 
 
@@ -100,7 +100,7 @@ def find_run(name: str) -> Path:
     """The folder of a run: a path, or a name under ./runs.
 
     Raises:
-        UserError: no such folder, or nothing was trained in it.
+        UserError: there is no such folder, or nothing was trained in it.
     """
     known = sorted(found.parent.name for found in Path("runs").glob(f"*/{AS_TRAINED}"))
     for folder in run_folders(name):

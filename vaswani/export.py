@@ -1,12 +1,12 @@
-"""Takes a packed model elsewhere, with proof.
+"""Exports a packed model to another system, and proves that it translates alike.
 
     vaswani export MODEL --to ctranslate2                      float32
     vaswani export MODEL --to ctranslate2 --quantization int8  or float16, bfloat16
     vaswani export MODEL --to fairseq                          its own transformer, no plugin needed
 
-MODEL is a folder that 'vaswani pack' made, or a run that has one. The same sentences are translated
-both ways, and compared; where they differ by more than a tolerance, nothing is left. They are the
-first --lines of the test text of the model's run (else of its validation text), or of --text.
+MODEL is a folder made by 'vaswani pack', or a run that has one. The same sentences are translated
+by both, and compared; if the results differ by more than a tolerance, nothing is written. The
+sentences are the first --lines of the run's test text (else its validation text), or of --text.
 """
 
 import shutil
@@ -33,7 +33,7 @@ from vaswani.packed.model_folder import (
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The model, where to, and the text of the proof."""
+    """The model, where it goes, and the text of the proof."""
 
     model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
     to: str = option(metavar="TARGET", help=" or ".join(TARGETS), required=True)
@@ -41,9 +41,9 @@ class Options:
         metavar="KIND", help=f"{', '.join(QUANTIZATIONS)} (float32)"
     )
     out: Optional[str] = option(metavar="DIR", help="the folder to make (MODEL-TARGET)")
-    text: Optional[str] = option(metavar="FILE", help="sentences of the proof (the run's test)")
+    text: Optional[str] = option(metavar="FILE", help="sentences for the proof (the run's test)")
     reference: Optional[str] = option(metavar="FILE", help="their translations, for BLEU")
-    lines: int = option(500, "of the text (500); 0: all", metavar="N")
+    lines: int = option(500, "lines of the text to use (500); 0: all", metavar="N")
 
 
 def run(options: Options) -> int:
@@ -58,8 +58,8 @@ def export(options: Options) -> Path:
     """Export a model; returns the folder.
 
     Raises:
-        UserError: an unknown target, a model that it cannot express, no text for the proof; the
-            proof fails. Nothing is left then.
+        UserError: an unknown target, a model that it cannot express, no text for the proof, or a
+            failed proof. Nothing is written then.
     """
     from vaswani.exports.export_text import check_judgeable, proof_text
 
@@ -80,11 +80,11 @@ def export(options: Options) -> Path:
 
 
 def check_options(options: Options) -> None:
-    """Raises UserError for a target or a quantization that there is none of."""
+    """Raises UserError for an unknown target or quantization."""
     if options.to not in TARGETS:
         raise UserError(f"--to {options.to} is unknown: it may be {' or '.join(TARGETS)}")
     if options.quantization and options.to != "ctranslate2":
-        raise UserError("--quantization is for --to ctranslate2: fairseq knows none")
+        raise UserError("--quantization is for --to ctranslate2: fairseq has none")
     if options.quantization and options.quantization not in QUANTIZATIONS:
         raise UserError(
             f"--quantization {options.quantization} is unknown: it may be "
@@ -105,7 +105,7 @@ def model_folder(name: str) -> Path:
 
 
 def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path, out: Path) -> None:
-    """Write all of an export into a folder aside; UserError where its proof fails."""
+    """Write a whole export into a temporary folder; UserError if its proof fails."""
     from vaswani.configuration.fairseq_config import load_plugin
     from vaswani.decoding.translator import Translator
     from vaswani.exports.export_card import export_card
@@ -128,7 +128,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
 
 
 def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any]:
-    """vaswani.json, but for the proof."""
+    """vaswani.json, except for the proof."""
     architecture = folder.config["architecture"]
     return {
         "format": EXPORTED.format,

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written aside, then renamed; read; fingerprinted; locked."""
+"""Files that are complete or absent (written aside, then renamed); reading, hashing, locking."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from typing import IO, Any, Dict, Iterator, Optional, Union
 from vaswani.errors import UserError
 
 PathLike = Union[str, Path]
-#: of a disk, a quota, a limit on file sizes; and of a file or folder that may not be written
+#: errors of a full disk, quota or file size limit; and of a file or folder that may not be written
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -24,8 +24,8 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside ``path`` that replaces it when the block ends without an error.
 
     Text is UTF-8 with ``\\n`` line ends and no translation, so that line counts agree by bytes.
-    On an error or an interruption inside the block, the temporary file is removed and ``path``
-    is left as it was.
+    If the block fails or is interrupted, the temporary file is removed and ``path`` is left as it
+    was.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     try:
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:
-        error.filename = str(path)  # the one that a user knows of
+        error.filename = str(path)  # the one the user knows
         raise
     try:
         with os.fdopen(handle, mode, **text) as stream:
@@ -53,7 +53,7 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def sha256_of(path: PathLike, sync: bool = False) -> str:
-    """The SHA-256 of a file's bytes, as 64 hexadecimal digits; ``sync``: and it is on the disk."""
+    """The SHA-256 of a file, as 64 hexadecimal digits; ``sync``: also flush the file to disk."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
@@ -76,12 +76,12 @@ def read_json(path: Path) -> Dict[str, Any]:
 def locked(path: Path, what: str, leave: bool = True) -> Iterator[None]:
     """While the block runs, no other command gets past the same ``path``.
 
-    The file stays behind, unless ``leave`` is False. The kernel lets go when the process ends,
-    however it ends. Where a folder cannot be written, or its file system knows no locks, the block
-    runs without one.
+    The file stays behind unless ``leave`` is False. The kernel releases the lock when the process
+    ends, however it ends. If the folder is not writable, or its file system has no locks, the
+    block runs without one.
 
     Raises:
-        UserError: another process is at it; begins with ``what`` ("runs/a is being trained").
+        UserError: another process holds it; begins with ``what`` ("runs/a is being trained").
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     stream = _take(path, what)
@@ -95,10 +95,10 @@ def locked(path: Path, what: str, leave: bool = True) -> Iterator[None]:
 
 
 def _take(path: Path, what: str) -> Optional[IO[str]]:
-    """The locked file with our name in it, or None where there are no locks.
+    """The locked file with our process in it, or None if there are no locks.
 
-    ``lockf`` and not ``flock``: that one's locks pass to forked workers, which may outlive a killed
-    parent by seconds, and would keep the same command from continuing.
+    ``lockf``, not ``flock``, whose locks pass to forked workers: these may outlive a killed parent
+    by seconds, and would keep the same command from continuing.
     """
     if path.is_symlink():
         raise UserError(f"{path} is a symbolic link, whose file would be overwritten: remove it")
@@ -118,7 +118,7 @@ def _take(path: Path, what: str) -> Optional[IO[str]]:
     except OSError:
         stream.close()
         return None
-    if not _still_there(path, stream):  # its holder has removed it since it was opened
+    if not _still_there(path, stream):  # its holder removed it after it was opened
         stream.close()
         return _take(path, what)
     stream.truncate(0)

@@ -1,14 +1,14 @@
-"""Translates a test set by beam search; leaves runs/NAME/eval/.
+"""Translates a test set by beam search; writes runs/NAME/eval/.
 
     vaswani generate RUN                     the run's averaged checkpoint, else best, else last
     vaswani generate CHECKPOINT --subset valid --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50
     vaswani generate CHECKPOINT --length-penalty gnmt --beam 4 --lenpen 0.6 …   the paper's search
-    vaswani generate RUN --workers 1         in one process; not given, on a CPU one for each core
+    vaswani generate RUN --workers 1         in one process; the default on a CPU is one per core
 
-Options not given are those of the run's ``generation:`` and ``task:`` sections. It leaves, for
-each subset: SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised),
-SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts). The number of
-processes changes none of the translations.
+The default of an option is its value in the run's ``generation:`` or ``task:`` section. For each
+subset it writes SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised),
+SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts). The translations do
+not depend on the number of processes.
 """
 
 import contextlib
@@ -42,17 +42,17 @@ from vaswani.search_options import (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(BeamOptions):
-    """What to decode, and with what; beside it, fairseq's options of beam search."""
+    """What to decode, and with what; also fairseq's beam search options."""
 
     model: str = argument("RUN|CHECKPOINT")
-    data: Optional[str] = option(metavar="DIR", help="another data-bin than the run's")
+    data: Optional[str] = option(metavar="DIR", help="use this data-bin, not the run's")
     subset: str = option("test", "train, valid or test (test)")
     out: Optional[str] = option(metavar="DIR", help="where to put the results (RUN/eval)")
     max_tokens: Optional[int] = option(
-        metavar="N", help=f"tokens a batch ({CPU_BATCH} on a CPU, {GPU_BATCH} on a GPU)"
+        metavar="N", help=f"tokens per batch ({CPU_BATCH} on a CPU, {GPU_BATCH} on a GPU)"
     )
     workers: Optional[int] = option(
-        metavar="N", help="processes, on a CPU (one a core; never more than there are batches)"
+        metavar="N", help="processes, on a CPU (one per core; never more than there are batches)"
     )
     length_penalty: Optional[str] = option(
         choices=["fairseq", "gnmt"],
@@ -67,7 +67,7 @@ def run(options: Options) -> int:
     out = Path(options.out) if options.out else folder / "eval"
     data, total = data_files(config, options.subset)
     if is_inside(out, data_folder(config)):
-        raise UserError(f"{out} is where the data lies: give another folder with --out")
+        raise UserError(f"{out} is where the data is: give another folder with --out")
     check_folder(out)
     search = {name: config.generation[name] for name in BEAM_OPTIONS}
     search["length_penalty"] = config.task.get("length_penalty", "fairseq")
@@ -103,10 +103,10 @@ def run(options: Options) -> int:
 def translate(
     config: Any, folder: Path, subset: str, total: int, workers: int
 ) -> Tuple[List[int], int]:
-    """Leave a subset's translations in a folder.
+    """Write a subset's translations into a folder.
 
     Returns:
-        The numbers (from 1) of those left out, and how many processes there were.
+        The numbers (from 1) of the sentences left out, and how many processes were used.
     """
     found, used = decode(config, folder / f"{subset}.log", total, workers)
     lines, left_out = in_order(found, total)
@@ -117,10 +117,10 @@ def translate(
 
 
 def key_of_translation(config: Any, files: List[Path]) -> str:
-    """A hash of all that translations depend on: what these files hold, task, search, batches."""
+    """A hash of all that translations depend on: these files' contents, task, search, batches."""
     from omegaconf import OmegaConf
 
-    task = {**OmegaConf.to_container(config.task), "data": None}  # which may have been moved
+    task = {**OmegaConf.to_container(config.task), "data": None}  # the data may have been moved
     search = OmegaConf.to_container(config.generation)
     hashes = [sha256_of(path) for path in files]
     return key_of([hashes, task, search, config.dataset.max_tokens])
@@ -148,8 +148,8 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     """fairseq's configuration for decoding: task and search as trained, then the arguments.
 
     Raises:
-        UserError, ConfigError: an option that cannot be.
-        CheckpointError: the file is no usable checkpoint.
+        UserError, ConfigError: an invalid option.
+        CheckpointError: the file is not a usable checkpoint.
     """
     from vaswani.configuration.fairseq_config import load_plugin, with_defaults
 
@@ -198,7 +198,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
 def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dict[str, Any]:
     """The task section to decode with.
 
-    fairseq's ``translation`` becomes ours, whose beam search has the same results in less time.
+    fairseq's ``translation`` becomes ours, whose beam search gives the same results in less time.
     """
     task = {**trained, "eval_bleu": False}
     if task.get("_name") == "translation":
@@ -209,10 +209,10 @@ def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dic
 
 
 def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
-    """The sections task, generation and common: of the run, or of a checkpoint that is in none.
+    """The sections task, generation and common: the run's, or of a checkpoint outside any run.
 
     Raises:
-        UserError: the checkpoint was written by a fairseq too old to have them, or lacks a task.
+        UserError: the checkpoint is from a fairseq too old to have them, or it lacks a task.
     """
     from transformer_plugin.checkpoints import outline_of
 
@@ -220,7 +220,7 @@ def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     config = read_yaml(path) if path.is_file() else outline_of(checkpoint).get("cfg")
     if config is None:
         raise UserError(
-            f"{checkpoint} holds no configuration (fairseq before 0.11): it cannot be used"
+            f"{checkpoint} has no configuration (fairseq before 0.11): it cannot be used"
         )
     sections = {name: dict(config.get(name) or {}) for name in ("task", "generation", "common")}
     if "_name" not in sections["task"]:
@@ -243,7 +243,7 @@ class Output:
         return int(self.stream.write(piece))
 
     def flush(self) -> None:
-        """Pass on."""
+        """Pass it on."""
         self.stream.flush()
 
 
@@ -254,7 +254,7 @@ def decode(config: Any, log: Path, total: int, workers: int) -> Tuple[List[str],
         Its ``S-`` (source) and ``H-`` (hypothesis) lines; the number of processes.
 
     Raises:
-        UserError: the model's scores are no numbers, its file is gone, or a process was killed.
+        UserError: the model's scores are not numbers, its file is gone, or a process was killed.
     """
     import fairseq_cli.generate
 
@@ -270,7 +270,7 @@ def decode(config: Any, log: Path, total: int, workers: int) -> Tuple[List[str],
         except FloatingPointError as error:  # ours, and written for the user
             raise UserError(str(error)) from None
         except OSError as error:
-            if error.errno is None:  # fairseq's own: the checkpoint has gone in the meantime
+            if error.errno is None:  # fairseq's own: the checkpoint has disappeared in the meantime
                 raise UserError(str(error)) from None
             raise
     return output.lines, pool.count
@@ -279,7 +279,7 @@ def decode(config: Any, log: Path, total: int, workers: int) -> Tuple[List[str],
 def in_order(found: List[str], total: int) -> Tuple[List[str], List[int]]:
     """One best hypothesis per source line, and the numbers (from 1) of those not translated.
 
-    An empty source line has an empty translation, whatever the model says of it.
+    An empty source line has an empty translation, whatever the model makes of it.
     """
     lines = [""] * total
     blank, seen = set(), set()

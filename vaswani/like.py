@@ -1,7 +1,7 @@
-"""Text prepared as other text was: with its recipe, its BPE codes and its dictionary.
+"""Prepares text as other text was: with its recipe, its BPE codes and its dictionary.
 
-A trained model knows the subwords of its own codes and dictionary alone. A second test set, or text
-to fine-tune on, must be split and numbered by these (fairseq's ``--srcdict``), never by its own.
+A trained model knows only the subwords of its own codes and dictionary. A second test set, or text
+to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
 """
 
 from dataclasses import fields, replace
@@ -17,7 +17,7 @@ from vaswani.files import read_json, sha256_of
 from vaswani.packed.model_as_data import codes_and_dictionary, is_model, recipe_table
 from vaswani.packed.model_folder import CONFIG
 
-#: what a recipe says of its own text, and not of how text is treated
+#: what a recipe says about its own text, and not about how text is processed
 OF_THE_TEXT = (
     *SPLITS,
     "generate",
@@ -31,10 +31,10 @@ OF_THE_TEXT = (
 
 
 def find_like(name: str) -> Path:
-    """The folder of prepared text that a folder, a data-bin or a run stands for; or a packed model.
+    """The folder of prepared text that a folder, a data-bin or a run refers to; or a packed model.
 
     Raises:
-        UserError: there is none, or the run was trained with another dictionary than is there now.
+        UserError: there is none, or its dictionary is not the one that the run was trained with.
     """
     path = Path(name)
     if is_model(path):
@@ -50,13 +50,13 @@ def find_like(name: str) -> Path:
     data = first_data_bin(read_yaml(run / "config.yaml")["task"]["data"])
     if not (data.parent / "codes").is_file():
         raise UserError(
-            f"{run} was trained on {data}, which is not there any more, or has no BPE codes beside "
-            "it: --like needs what 'vaswani prepare' made for it"
+            f"{run} was trained on {data}, which no longer exists, or has no BPE codes beside it: "
+            "--like needs what 'vaswani prepare' made for it"
         )
     before = read_json(run / "env.json").get("data", {}).get("sha256", {})
     for there in sorted(data.glob("dict.*.txt")):
         if before.get(there.name, "") not in ("", sha256_of(there)):
-            raise UserError(f"{there} is not the dictionary any more that {run} was trained with")
+            raise UserError(f"{there} is no longer the dictionary that {run} was trained with")
     return data.parent
 
 
@@ -79,10 +79,10 @@ def taken_over(folder: Path) -> Like:
 
 
 def recipe_like(name: str, folder: Path, own: Dict[str, Any]) -> Recipe:
-    """The recipe of a folder for other text, with what the arguments ``own`` say.
+    """A folder's recipe applied to other text, with changes from the arguments ``own``.
 
     Raises:
-        UserError: arguments that contradict it, or no text.
+        UserError: the arguments contradict it, or name no text.
     """
     where = f"{folder}/{CONFIG if is_model(folder) else 'recipe.yaml'}"
     if own.get("bpe"):

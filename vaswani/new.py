@@ -1,12 +1,12 @@
 """Writes a complete experiment for your own prepared text: NAME.yaml, each value with its reason.
 
-    vaswani new mine --data data/mine                  sizes by the number of pairs, and by the GPU
+    vaswani new mine --data data/mine                  sizes to suit the number of pairs and the GPU
     vaswani new mine --data data/mine --preset base
-    vaswani new tuned --data data/more --from mine     goes on from a trained run (fine-tuning), or
-                                                       from a folder that 'vaswani pack' made
+    vaswani new tuned --data data/more --from mine     fine-tunes a trained run, or a folder made by
+                                                       'vaswani pack'
 
-NAME.yaml goes into configs/ where the current folder has one, else into the current folder, and
-'vaswani train NAME' finds it in both. Nothing is overwritten: change it as you like.
+NAME.yaml goes into configs/ if the current folder has one, else into the current folder;
+'vaswani train NAME' finds it in either. Nothing is overwritten: edit the file as you like.
 """
 
 import re
@@ -27,20 +27,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A name, the data, and what is to be decided by hand."""
+    """A name, the data, and what the user decides."""
 
     name: str = argument("NAME", "of the experiment, and of its run")
     data: str = option(
         metavar="DIR", help="what 'vaswani prepare' made, or a data-bin", required=True
     )
     preset: Optional[str] = option(
-        choices=PRESETS, help="the model's sizes (by the text and the GPU)"
+        choices=PRESETS, help="the model's sizes (to suit the text and the GPU)"
     )
-    start: Optional[str] = option(flag="--from", metavar="RUN|MODEL", help="begin with its weights")
+    start: Optional[str] = option(flag="--from", metavar="RUN|MODEL", help="start from its weights")
 
 
 def run(options: Options) -> int:
-    """Write the experiment, and say what it is."""
+    """Write the experiment and describe it."""
     if options.preset and options.start:
         raise UserError("--preset and --from exclude each other: the sizes are those of the run")
     name, path = place(options.name)
@@ -64,28 +64,28 @@ def place(wanted: str) -> Tuple[str, Path]:
     """The experiment's name, and where its file goes.
 
     Raises:
-        UserError: no name that can be one, or one that is taken.
+        UserError: the name is invalid or taken.
     """
     plain = wanted[: -len(".yaml")] if wanted.endswith(".yaml") else wanted
     if not _NAME.fullmatch(plain):
-        raise UserError(f"'{wanted}' is no name for an experiment: take letters, digits, _ and -")
+        raise UserError(f"'{wanted}' is not a valid experiment name: use letters, digits, _ and -")
     name = spelt(plain)
     for path in experiment_paths(name):
         if path.exists() or path.is_symlink():
-            raise UserError(f"{path} is there already: choose another name, or change that file")
+            raise UserError(f"{path} already exists: choose another name, or edit that file")
     if (Path("runs") / name).exists():
-        raise UserError(f"runs/{name} is there already: choose another name")
+        raise UserError(f"runs/{name} already exists: choose another name")
     return name, (Path("configs") if Path("configs").is_dir() else Path()) / f"{name}.yaml"
 
 
 def data_bin_in(folder: Path) -> Path:
-    """The data-bin that is meant: a folder of ``vaswani prepare`` or the data-bin in it."""
+    """The data-bin for a folder of ``vaswani prepare``, or for the data-bin itself."""
     inside = folder / "data-bin"
     return inside if inside.is_dir() else folder
 
 
 def next_commands(name: str, data: Path, facts: List[Tuple[str, str]]) -> List[str]:
-    """The way from the experiment to its score."""
+    """The commands from the experiment to its score."""
     average = dict(facts)["average"].split()[1]
     subset = "" if any(data.glob("test.*.idx")) else " --subset valid"
     return [
@@ -97,7 +97,7 @@ def next_commands(name: str, data: Path, facts: List[Tuple[str, str]]) -> List[s
 
 
 def tell(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
-    """The file's name on stdout; what is in it, and how to go on, on stderr."""
+    """Print the file's name on stdout; on stderr, what is in it and how to continue."""
     print(path, flush=True)
     for what, value in facts:
         print(f"  {what:<11}{value}", file=sys.stderr)

@@ -1,14 +1,14 @@
-"""A verb's options as a dataclass, and the parser of its command line made from it.
+"""A verb's options as a dataclass, and the command-line parser built from it.
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
         run: str = argument("RUN")
         subset: str = option("test", help="which translations of the run (test)")
         bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
-        dry_run: bool = option(False, help="say all of it, do none of it")
+        dry_run: bool = option(False, help="print the commands without running them")
 
-Name, type and default of an option are those of its field, so a verb that another one calls takes
-``Options(run="mine")``, and no command line. (fairseq's and hydra's makers of parsers know no
+Name, type and default of an option are those of its field, so one verb calls another with
+``Options(run="mine")``, not with a command line. (fairseq's and hydra's parser builders have no
 positional arguments, and take seconds to import: too long for ``--help``.)
 """
 
@@ -46,12 +46,12 @@ def option(
     factory: Optional[Callable[[], Any]] = None,
     required: bool = False,
 ) -> Any:
-    """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` has a --no-… too.
+    """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a --no-….
 
     Args:
-        flag: the option's name where it cannot be the field's, such as ``--from``
-        factory: what finds the default, in its place
-        required: there is no default
+        flag: the option's name if it cannot be the field's, such as ``--from``
+        factory: a function that returns the default, instead of ``default``
+        required: whether the option must be given; it then has no default
     """
     given = {"help": help, "metavar": metavar, "choices": choices, "flag": flag}
     if required:
@@ -66,7 +66,7 @@ def argument(
 ) -> Any:
     """A field that is a positional argument; one with a default may be left out.
 
-    Of a list there is any number, without a default at least one; its default is the empty list.
+    A list takes any number of values; without a default, at least one. Its default is always [].
     """
     given = {"help": help, "metavar": metavar, "positional": True}
     if isinstance(default, list):
@@ -75,10 +75,10 @@ def argument(
 
 
 def stage_named(name: str, stages: Sequence[str], also: Optional[Dict[str, str]] = None) -> int:
-    """Which of the stages ``--from`` names; ``also``: other names, each with its stage's.
+    """The index of the stage that ``--from`` names; ``also`` maps other names to stages.
 
     Raises:
-        UserError: none is called so.
+        UserError: there is no such stage.
     """
     also = {other: stage for other, stage in (also or {}).items() if stage in stages}
     if also.get(name, name) not in stages:
@@ -90,12 +90,12 @@ def stage_named(name: str, stages: Sequence[str], also: Optional[Dict[str, str]]
 
 
 def flag_of(item: "Field[Any]") -> str:
-    """An option as it is written: ``--test-set``."""
+    """An option's flag: ``--test-set``."""
     return item.metadata["flag"] or f"--{item.name.replace('_', '-')}"
 
 
 def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
-    """Add the fields of a dataclass to a parser: its own, then those that verbs share."""
+    """Add a dataclass's fields to a parser: its own, then those shared by several verbs."""
     hints = get_type_hints(kind)
     for item in sorted(fields(kind), key=lambda item: item.name not in kind.__annotations__):
         name, how = how_to_add(item, hints[item.name])
@@ -103,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
 
 
 def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
-    """What ``ArgumentParser.add_argument`` is to be called with for a field of a type."""
+    """The arguments of ``ArgumentParser.add_argument`` for a field with this type."""
     names = ("help", "metavar", "choices")
     how = {name: item.metadata[name] for name in names if item.metadata.get(name) is not None}
     default = None if item.default is MISSING else item.default
@@ -130,10 +130,10 @@ def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
 
 
 def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) -> T:
-    """The options that a command line gives; as argparse does, what is wrong with it exits with 2.
+    """The options given on a command line; as in argparse, an error exits with 2.
 
     Args:
-        parser: with nothing added to it yet
+        parser: an empty parser
         kind: the dataclass
         words: the command line, without program and verb
     """
@@ -143,7 +143,7 @@ def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) 
 
 
 def words(options: Any) -> List[str]:
-    """The command line that gives options: what is at its default is left out."""
+    """The command line for these options; those at their defaults are left out."""
     positional: List[str] = []
     named: List[str] = []
     for item in fields(options):

@@ -1,4 +1,4 @@
-"""Where a command may write: never onto what it reads, nor onto what it did not write itself."""
+"""Where a command may write: never over its inputs, nor over files that it did not write itself."""
 
 import contextlib
 import glob
@@ -18,7 +18,7 @@ def output_file(
     ours: Callable[[Path], bool] = lambda _: False,
     ours_is: str = "this command's",
 ) -> Path:
-    """Where to write a file that is asked for as ``path``: behind a symlink, the file it names.
+    """Where to write the file requested as ``path``: for a symlink, the file it points to.
 
     Args:
         path: may exist; an empty file may be replaced by any command
@@ -27,19 +27,19 @@ def output_file(
         ours_is: the same in words, for the message
 
     Raises:
-        UserError: it is an input, under whatever name, or exists and is nothing of ours.
+        UserError: it is an input, under whatever name, or exists and is not ours.
     """
     for source in inputs:
         if same_file(path, source):
             raise UserError(
-                f"{path} would be replaced, but is read by the same command"
+                f"{path} would be replaced, but is an input of the same command"
                 f"{'' if path == source else f' (it is {source})'}: give the output another name"
             )
     if path.is_dir():
         raise UserError(f"{path} is a folder: give the output a name in it")
     if path.exists():
         if not path.is_file():
-            raise UserError(f"{path} is no ordinary file: give the output another name")
+            raise UserError(f"{path} is not a regular file: give the output another name")
         if path.stat().st_size and not ours(path):
             raise UserError(
                 f"{path} exists and is no {ours_is}: give the output another name, or move the "
@@ -50,24 +50,24 @@ def output_file(
 
 
 def check_folder(folder: Path) -> None:
-    """Raises UserError unless a folder can be written to, or made; before hours of work for it."""
+    """Raises UserError unless a folder can be written to, or made; called before hours of work."""
     there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
     if not there.is_dir():
-        raise UserError(f"{there} is no folder: give the output another one")
+        raise UserError(f"{there} is not a folder: give the output another one")
     if not os.access(there, os.W_OK | os.X_OK):
         raise UserError(f"{there} cannot be written to: give the output another folder")
 
 
 def same_file(path: Path, other: Path) -> bool:
-    """Whether two names are of one file: spelt differently, or linked, symbolically or not."""
+    """Whether two paths are the same file: spelt differently, or linked, symbolically or not."""
     try:
         return os.path.samefile(path, other)
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return os.path.realpath(path) == os.path.realpath(other)
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether ``path`` is ``folder`` or lies anywhere below it, however the two are spelt."""
+    """Whether ``path`` is ``folder`` or anywhere below it, however the two are spelt."""
     there = Path(os.path.realpath(folder))
     here = Path(os.path.realpath(path))
     return here == there or there in here.parents
@@ -80,10 +80,10 @@ def is_report(path: Path, *keys: str) -> bool:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """While ``path`` is written (aside, then renamed): what can go wrong is said of it.
+    """While ``path`` is written (aside, then renamed), report write errors in terms of ``path``.
 
     Raises:
-        UserError: the disk is full, or a folder cannot be written; ``path`` is as it was.
+        UserError: the disk is full, or a folder cannot be written to; ``path`` is unchanged.
     """
     try:
         yield
@@ -94,15 +94,15 @@ def writing(path: Path) -> Iterator[None]:
             problem = f"{path.parent} cannot be written to: give the output another folder"
         else:
             raise
-        raise UserError(f"{problem} ({error.strerror}; what was there is as it was)") from None
+        raise UserError(f"{problem} ({error.strerror}; what was there is unchanged)") from None
 
 
 @contextlib.contextmanager
 def aside(folder: Path) -> Iterator[Path]:
-    """An empty folder beside ``folder``, removed at the end if it is still there.
+    """An empty folder beside ``folder``, removed at the end if it still exists.
 
     If a command that was replacing ``folder`` was killed between the two renamings of
-    :func:`put_in_place`, its content is brought back first.
+    :func:`put_in_place`, its content is restored first.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     replaced = sorted(folder.parent.glob(f".{glob.escape(folder.name)}.*.old"))
@@ -119,7 +119,7 @@ def aside(folder: Path) -> Iterator[Path]:
 
 
 def put_in_place(part: Path, folder: Path) -> None:
-    """Rename ``part`` to ``folder``, whose earlier content is ours and is removed."""
+    """Rename ``part`` to ``folder``, whose earlier content was ours and is removed."""
     if not folder.exists():
         part.rename(folder)
         return
@@ -130,5 +130,5 @@ def put_in_place(part: Path, folder: Path) -> None:
     finally:
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
-        else:  # interrupted between the two
+        else:  # interrupted between the two renamings
             old.rename(folder)

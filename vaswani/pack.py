@@ -1,14 +1,14 @@
 """Packs a trained model into a folder that translates text, here or elsewhere.
 
-    vaswani pack RUN                         the run's average, else best, else last checkpoint;
+    vaswani pack RUN                         the run's average, else best, else last checkpoint,
                                              into runs/NAME/model
     vaswani pack CHECKPOINT --data DIR --out MODEL
-                                             a checkpoint; of fairseq's own transformer, too
+                                             a checkpoint, also of fairseq's own transformer
 
 The folder has all that 'vaswani translate' needs: parameters, dictionaries, BPE codes, how text is
-prepared and how the run decodes; beside them the run's scores, hashes and a model card. Where there
-is no recipe.yaml of 'vaswani prepare', how text is prepared is read off the dictionaries, unless
-options say it.
+prepared and how the run decodes; also the run's scores, hashes and a model card. If there is no
+recipe.yaml from 'vaswani prepare', the text preparation is inferred from the dictionaries, unless
+you give it with options.
 """
 
 import shutil
@@ -38,7 +38,7 @@ from vaswani.packed.model_folder import (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(DataOptions):
-    """What to pack and where to; beside it, what its data does not say."""
+    """What to pack and where; also what its data does not say."""
 
     model: str = argument("RUN|CHECKPOINT")
     out: Optional[str] = option(metavar="MODEL", help="the folder to make (RUN/model)")
@@ -51,7 +51,7 @@ def run(options: Options) -> int:
 
     checkpoint, folder = find_checkpoint(options.model)
     if not options.out and not is_run(folder):
-        raise UserError(f"{checkpoint} is in no run: say with --out MODEL where to put the model")
+        raise UserError(f"{checkpoint} is not in a run: say with --out MODEL where to put it")
     out = Path(options.out) if options.out else folder / "model"
     found = gather(checkpoint, folder, options)
     if write(out, found):
@@ -62,7 +62,7 @@ def run(options: Options) -> int:
 
 
 def write(out: Path, found: Any) -> bool:
-    """Make the folder, unless it is there; returns whether it was made."""
+    """Make the folder unless it exists; returns whether it was made."""
     from vaswani.packed.model_card import card
 
     config = config_of(found)
@@ -84,7 +84,7 @@ def write(out: Path, found: Any) -> bool:
 
 
 def changed_since(out: Path, config: Dict[str, Any]) -> bool:
-    """Whether a folder is to be made again: another model, or none. The card may be edited."""
+    """Whether a folder must be made again: it has another model, or none. Card edits are fine."""
     from vaswani.files import read_json
 
     if not out.is_dir() or read_json(out / CONFIG) != config:
@@ -100,5 +100,5 @@ def config_of(found: Any) -> Dict[str, Any]:
 
 
 def size(folder: Path) -> int:
-    """The bytes of a folder's files."""
+    """The total size of a folder's files in bytes."""
     return sum(path.stat().st_size for path in folder.iterdir())

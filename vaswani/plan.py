@@ -1,11 +1,11 @@
-"""What a training takes on given hardware, before it is begun; nothing is trained.
+"""Works out what a training will take on given hardware; nothing is trained.
 
     vaswani plan wmt14_en_de_base --gpus 2
     vaswani plan wmt14_en_de_big --gpus 8 --memory 80 --tokens-per-second 500000
 
 The batch is the experiment's (task.batch_tokens; without it, what the experiment gives on one GPU),
-shared out over the GPUs and what fits into their memory. Its tokens are counted in the batches that
-fairseq makes of the data; where there is no data yet, they are estimated. Memory is an estimate.
+divided among the GPUs by what fits into their memory. Its tokens are counted in the batches that
+fairseq makes from the data; if there is no data yet, they are estimated. Memory is an estimate.
 """
 
 import json
@@ -32,7 +32,7 @@ from vaswani.planning.batching import (
 )
 from vaswani.planning.disk_plan import disk, disk_text, whole_disk
 
-#: section 5.2: seconds an update and hours (12; 3.5 days) on 8 P100; Table 2: operations
+#: section 5.2: seconds per update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
 GB = 1e9
 
@@ -44,17 +44,17 @@ class Options:
     config: str = argument("CONFIG", "a name in configs/, or a YAML file")
     overrides: List[str] = argument("key=value", "changes, as for 'vaswani train'", default=[])
     gpus: int = option(metavar="N", help="GPUs in all", required=True)
-    memory: float = option(16.0, metavar="GB", help="memory of a GPU (16, a P100's)")
-    data: Optional[str] = option(metavar="DIR", help="another data-bin than the experiment's")
+    memory: float = option(16.0, metavar="GB", help="memory per GPU (16, a P100's)")
+    data: Optional[str] = option(metavar="DIR", help="use this data-bin, not the experiment's")
     tokens_per_second: Optional[float] = option(
         metavar="X",
-        help="target tokens a second on all GPUs together, as training logs them (wps)",
+        help="target tokens per second on all GPUs together, as training logs them (wps)",
     )
-    json: Optional[str] = option(metavar="FILE", help="write the plan there, too")
+    json: Optional[str] = option(metavar="FILE", help="also write the plan to FILE")
 
 
 def run(options: Options) -> int:
-    """Work the plan out and print it."""
+    """Work out the plan and print it."""
     for name, value in (
         ("--gpus", options.gpus),
         ("--memory", options.memory),
@@ -82,7 +82,7 @@ def plan(options: Options) -> Dict[str, Any]:
     """The plan as a table of plain values: bytes, seconds, tokens, operations.
 
     Raises:
-        UserError: an experiment or data that cannot be, or hardware too small or too large for it.
+        UserError: the experiment or data is invalid, or the hardware too small or too large for it.
     """
     from vaswani.configuration.fairseq_config import experiment_config
 
@@ -146,10 +146,10 @@ def paper_size(config: Any) -> Optional[str]:
 def time_and_cost(
     config: Any, batch: Batch, gpus: int, tokens_per_second: Optional[float]
 ) -> Dict[str, Any]:
-    """Seconds, and the paper's operations: time × GPUs × sustained operations a second (Table 2).
+    """Seconds, and the paper's operations: time × GPUs × sustained operations per second (Table 2).
 
-    Without a speed, the time of the paper's P100s (5.2), as many as there are GPUs; that of other
-    sizes or of a batch unlike the paper's is not known.
+    Without a speed, the time is for as many of the paper's P100s (5.2) as there are GPUs; for other
+    sizes or a batch unlike the paper's it is not known.
     """
     updates = config.optimization.max_update
     size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
@@ -166,7 +166,7 @@ def time_and_cost(
 
 
 def command(options: Options, batch: Batch, prepared: bool) -> str:
-    """The line that trains as planned, and prepares the data where it is not there yet.
+    """The command line that trains as planned, preparing the data first if it is not there yet.
 
     (An installed package has no scripts.)
     """
@@ -191,36 +191,36 @@ def table(found: Dict[str, Any]) -> str:
 
 
 def batch_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
-    """What to give, and the tokens that an update then sees."""
+    """The options to give, and the tokens that each update then sees."""
     padded = found["max_tokens"] * found["update_freq"] * found["gpus"]
     if found["data"]:
         source = f"measured on {found['data']}"
     else:
         source = "estimated from WMT14's mean lengths: there is no data yet"
     rows = [
-        ("max tokens", f"{found['max_tokens']:,} a GPU and batch"),
-        ("update freq", f"{found['update_freq']:,}: {padded:,} padded tokens an update"),
+        ("max tokens", f"{found['max_tokens']:,} per GPU and batch"),
+        ("update freq", f"{found['update_freq']:,}: {padded:,} padded tokens per update"),
         (
             "real tokens",
-            f"{found['source_tokens']:,.0f} source and {found['target_tokens']:,.0f} target an "
+            f"{found['source_tokens']:,.0f} source and {found['target_tokens']:,.0f} target per "
             f"update, {source}",
         ),
     ]
     updates = f"{found['updates']:,}"
     if found["updates_an_epoch"]:
-        updates += f", {found['updates_an_epoch']:,} an epoch"
+        updates += f", {found['updates_an_epoch']:,} per epoch"
     if found["left_out"]:
-        updates += f"; {found['left_out']:,} sentences are too long for a batch and left out"
+        updates += f"; {found['left_out']:,} sentences are too long for a batch and are left out"
     return [*rows, ("updates", updates)]
 
 
 def memory_text(found: Dict[str, Any]) -> str:
-    """The estimate, and what it is made of."""
+    """The estimate, and its parts."""
     reserved, output = arithmetic.RESERVED_BYTES / GB, found["output_bytes"] / GB
     tokens = found["max_tokens"] * found["token_bytes"] / GB
     model = found["memory_bytes"] / GB - reserved - output - tokens
     return (
-        f"about {found['memory_bytes'] / GB:.1f} GB of {found['memory_gb']:g} a GPU (an estimate "
+        f"about {found['memory_bytes'] / GB:.1f} GB of {found['memory_gb']:g} per GPU (an estimate "
         f"for {found['precision']}): {found['parameters'] / 1e6:.1f}M parameters × "
         f"{model * 1e9 / found['parameters']:.0f} bytes = {model:.1f}, {found['max_tokens']:,} "
         f"tokens × {found['token_bytes'] / 1e3:,.0f} kB = {tokens:.1f}, output and loss "
@@ -238,12 +238,12 @@ def time_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
     else:
         time = (
             f"{seconds / 3600:,.1f} hours on {found['gpus']} of the paper's P100 "
-            f"({PAPER[size][0]} s an update on {arithmetic.PAPER_GPUS}, 5.2); for other hardware "
+            f"({PAPER[size][0]} s per update on {arithmetic.PAPER_GPUS}, 5.2); for other hardware "
             "give --tokens-per-second"
         )
-    operations = f"{own:.1e} by the model's arithmetic, {own / found['updates']:.1e} an update"
+    operations = f"{own:.1e} by the model's arithmetic, {own / found['updates']:.1e} per update"
     if seconds:
-        operations += f": {own / seconds / found['gpus'] / 1e12:.1f} TFLOP/s a GPU"
+        operations += f": {own / seconds / found['gpus'] / 1e12:.1f} TFLOP/s per GPU"
     rows = [("time", time), ("operations", operations)]
     if size:
         _, hours, stated = PAPER[size]

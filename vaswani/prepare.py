@@ -7,9 +7,9 @@
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
     vaswani prepare --like data/mine --test PREFIX --out data/more  the same codes and dictionary
 
-Each stage (raw, of archives; text, tok, codes, bpe, data-bin) is skipped where its result is there
-for the same inputs and options. Text is streamed, over --workers processes. What is in the way of a
-result and was not made by this command, or was changed since, is kept under the name …kept-1.
+Each stage (raw, for archives; text, tok, codes, bpe, data-bin) is skipped if its result exists for
+the same inputs and options. Text is streamed through --workers processes. A file in the way of a
+result that this command did not make, or that has changed since, is kept under the name …kept-1.
 """
 
 import sys
@@ -33,7 +33,7 @@ from vaswani.like import find_like, recipe_like, taken_over
 from vaswani.options import argument, option, stage_named
 from vaswani.usage import cpu_seconds
 
-#: the work that a stage does, by the names one might give it
+#: other names for the work of a stage
 ALSO_CALLED = {
     "download": "raw",
     "verify": "raw",
@@ -48,7 +48,7 @@ ALSO_CALLED = {
 
 
 class Stage(NamedTuple):
-    """A folder (or file) of data/NAME, what it depends on besides the one before, its function."""
+    """A folder (or file) of data/NAME, what it depends on besides the one before, and its maker."""
 
     name: str
     options: Any
@@ -57,30 +57,30 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A name, or the six options of one's own text; and how to go about it."""
+    """A name, or the six options for one's own text; and how to process it."""
 
     name: Optional[str] = argument(help="an experiment or a recipe of configs/data", default=None)
-    text: Optional[str] = option(metavar="FOLDER", help="where the recipe's text files lie")
+    text: Optional[str] = option(metavar="FOLDER", help="where the recipe's text files are")
     out: Optional[str] = option(metavar="DIR", help="where to put the result (data/NAME)")
     source_lang: Optional[str] = option(metavar="LANG")
     target_lang: Optional[str] = option(metavar="LANG")
-    train: Optional[str] = option(metavar="PREFIX", help="your train text: PREFIX.LANG")
-    valid: Optional[str] = option(metavar="PREFIX", help="your valid text: PREFIX.LANG")
+    train: Optional[str] = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
+    valid: Optional[str] = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
     test: Optional[str] = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
     like: Optional[str] = option(
-        metavar="DATA|RUN|MODEL", help="with the codes, dictionary and recipe of other text"
+        metavar="DATA|RUN|MODEL", help="use the codes, dictionary and recipe of other text"
     )
-    tokenised: bool = option(False, "your text is tokens already")
+    tokenised: bool = option(False, "your text is already tokenised")
     bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
-    max_words: Optional[int] = option(metavar="N", help="leave longer pairs out")
-    ratio: Optional[float] = option(metavar="R", help="longest by shortest side")
-    limit: Optional[int] = option(metavar="PAIRS", help="a trial with so many pairs")
+    max_words: Optional[int] = option(metavar="N", help="leave out longer pairs")
+    ratio: Optional[float] = option(metavar="R", help="highest ratio of longer to shorter side")
+    limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many pairs")
     workers: int = option(factory=cores, metavar="N", help="processes (all cores)")
     start: Optional[str] = option(flag="--from", metavar="STAGE", help="redo from this stage on")
-    show_dropped: int = option(0, "examples of pairs left out", metavar="N")
+    show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
     archives: str = option("data/archives", "downloads (data/archives)", metavar="DIR")
-    manifest: Optional[str] = option(metavar="FILE", help="other addresses of the archives")
-    test_sets: str = option("archives", "where from", choices=["archives", "sacrebleu"])
+    manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
+    test_sets: str = option("archives", "their source", choices=["archives", "sacrebleu"])
 
 
 def run(options: Options) -> int:
@@ -91,14 +91,14 @@ def run(options: Options) -> int:
 
 
 def job_of(options: Options) -> Job:
-    """What the arguments name: a recipe, or one's own text; where to, and from which archives.
+    """What the arguments name: a recipe or one's own text, the output folder, and the archives.
 
     Raises:
-        UserError: an unknown recipe, or options that cannot be.
+        UserError: an unknown recipe, or invalid options.
     """
     own = {item.name: getattr(options, item.name, None) for item in fields(Recipe)}
     own["tokenised"] = options.tokenised or None
-    own["archives"] = None  # of that name there is an option, but it says where they lie
+    own["archives"] = None  # the option of this name says where they are
     own["like"] = None
     for name, least in (("workers", 1), ("show_dropped", 0)):
         if getattr(options, name) < least:
@@ -108,7 +108,7 @@ def job_of(options: Options) -> Job:
     like = None
     if options.like:
         if options.name or not options.out:
-            raise UserError("--like takes your own text: no name of a recipe, but --out DIR")
+            raise UserError("--like is for your own text: give --out DIR, and no recipe name")
         before = find_like(options.like)
         like, folder = taken_over(before), Path(options.out)
         recipe = recipe_like(options.like, before, own)
@@ -123,9 +123,9 @@ def job_of(options: Options) -> Job:
         folder = Path(options.out) if options.out else folder
         like = taken_over(find_like(recipe.like)) if recipe.like else None
     if options.text and (recipe.generate or recipe.archives):
-        raise UserError("--text names the folder of text files, but this recipe has none")
+        raise UserError("--text names a folder of text files, but this recipe uses none")
     if not recipe.archives and (options.manifest or options.test_sets != "archives"):
-        raise UserError("--manifest and --test-sets are about archives, but these are text files")
+        raise UserError("--manifest and --test-sets are for archives, but these are text files")
     parts, read = {}, {}
     if like:
         read.update({"codes": like.codes, "dictionary": like.dictionary})
@@ -142,10 +142,10 @@ def job_of(options: Options) -> Job:
 
 
 def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:
-    """Run the stages, each only where needed; ``start`` and those after it in any case.
+    """Run the stages, each only if needed; ``start`` and those after it in any case.
 
     Raises:
-        UserError: text that is missing, damaged or not parallel, or lies where it would be lost.
+        UserError: text is missing, damaged or not parallel, or is where it would be overwritten.
     """
     if text_folder is not None and not text_folder.is_dir():
         raise UserError(f"there is no folder {text_folder} to take the text from")
@@ -164,7 +164,7 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
 
 
 def run_stages(job: Job, key: str, stages: List[Stage], examples: int) -> bool:
-    """Run what is not done; ``key`` is that of what the first stage starts from.
+    """Run the stages that are not done; ``key`` is that of the first stage's input.
 
     Returns:
         Whether there was anything to do.
@@ -184,7 +184,7 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int) -> bool:
 def plan_stages(
     job: Job, text_folder: Optional[Path]
 ) -> Tuple[str, List[Stage], Dict[str, List[Pair]]]:
-    """The key of what a job starts from, its stages in order, and the texts of each set."""
+    """The key of a job's input, its stages in order, and the texts of each set."""
     recipe, stages = job.recipe, []
     sources: Dict[str, List[Pair]] = {}
     seen: Dict[Path, Tuple[int, ...]] = {}
@@ -230,7 +230,7 @@ def plan_stages(
 
 
 def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[Stage]) -> None:
-    """Say what is ahead, where that is much; nothing where it is little, or done."""
+    """Say what is ahead if it is a lot; say nothing if it is little, or done."""
     undone: List[str] = []
     for step in stages:
         key = stage.key_of([key, step.name, step.options])

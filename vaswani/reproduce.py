@@ -1,12 +1,13 @@
-"""A result of the paper from nothing: plan → prepare → train → average → generate → score → pack.
+"""Reproduces a result of the paper: plan → prepare → train → average → generate → score → pack.
 
     vaswani reproduce wmt14-en-de-base --dry-run       the commands, disk, hours, operations, BLEU
     vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
     vaswani reproduce wmt14-en-de-base --from generate
 
-Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is a command
-of its own, which is printed; it continues, or leaves alone what is done. More: docs/reproduce.md.
+Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
+command, which is printed; it continues unfinished work and skips what is done. See
+docs/reproduce.md.
 """
 
 import contextlib
@@ -41,9 +42,9 @@ from vaswani.scoring import published
 from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 from vaswani.training.run_record import STATISTICS, last_checkpoint, statistics
 
-#: seconds that a stage has to end by itself
+#: seconds that an interrupted stage is given to end by itself
 PATIENCE = 10
-#: what trains in minutes on a CPU, to see the whole way
+#: a training of minutes on a CPU, to see all the stages
 TRIAL = (
     "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
     "optimization.max_update=50 checkpoint.save_interval_updates=10"
@@ -51,7 +52,7 @@ TRIAL = (
 
 
 def run(options: Options) -> int:
-    """Run the stages one after the other, or say what they would be."""
+    """Run the stages one after another, or say what they would be."""
     if options.gpus is not None and options.gpus < 1:
         raise UserError(f"--gpus must be at least 1, not {options.gpus}")
     target = find_reproduction(options)
@@ -82,24 +83,24 @@ def run(options: Options) -> int:
 
 
 def gpus_here(target: Reproduction) -> int:
-    """The GPUs that this machine shows; none where a CPU was asked for."""
+    """The number of GPUs visible on this machine; 0 if a CPU was asked for."""
     import torch
 
     return 0 if on_cpu(target) else torch.cuda.device_count()
 
 
 def on_cpu(target: Reproduction) -> bool:
-    """Whether ``common.cpu=true`` was given: of itself it is true where there is no GPU."""
+    """Whether ``common.cpu=true`` was given: without a GPU it becomes true by itself."""
     return any(change.lower() == "common.cpu=true" for change in target.changes)
 
 
 def refuse_without_gpus(target: Reproduction, here: int) -> None:
-    """Raises UserError where the training would take weeks, or needs other machines as well."""
+    """Raises UserError if the training would take weeks, or needs other machines as well."""
     requested = target.options.gpus or here
     if requested > here and here:
         raise UserError(
-            f"this machine shows {here} GPUs, not {requested}: prepare and train on several as "
-            "docs/training.md says; then the same command with --from average"
+            f"this machine has {here} visible GPUs, not {requested}: prepare and train on several "
+            "machines (see docs/training.md), then run the same command with --from average"
         )
     if here or on_cpu(target):
         return
@@ -108,8 +109,8 @@ def refuse_without_gpus(target: Reproduction, here: int) -> None:
     name = target.experiment.replace("_", "-")
     raise UserError(
         f"there is no GPU here, and this takes {hours} {found['gpus']} of the paper's P100 "
-        f"({found['flops']:.1e} operations; --dry-run says more); to see the whole way on a CPU in "
-        f"small: scripts/reproduce.sh {name} {TRIAL}"
+        f"({found['flops']:.1e} operations; --dry-run says more); for a small trial of all "
+        f"stages on a CPU: scripts/reproduce.sh {name} {TRIAL}"
     )
 
 
@@ -117,7 +118,7 @@ def refuse_without_gpus(target: Reproduction, here: int) -> None:
 
 
 def set_aside(target: Reproduction, stages: List[str]) -> None:
-    """Make the stages be done again. A training is days of work: its folder is kept, renamed."""
+    """Let the stages be redone. A training is days of work: its folder is renamed and kept."""
     if "train" in stages and target.run.is_dir():
         with locked(target.run / ".lock", f"{target.run} is being trained"):
             number = 1
@@ -130,13 +131,13 @@ def set_aside(target: Reproduction, stages: List[str]) -> None:
 
 
 def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:
-    """One stage; its exit code. What fails has said why."""
+    """Run one stage; returns its exit code. A stage that fails has said why."""
     if stage == "plan":
         if not target.data.joinpath("data-bin").is_dir() and not finished(target):
             print(plan_table(plan_on(target, gpus)), file=sys.stderr)
         return 0
     if stage == "average" and not target.options.start and is_averaged(target):
-        print(f"{target.checkpoint}: averaged already", file=sys.stderr)
+        print(f"{target.checkpoint}: already averaged", file=sys.stderr)
         return 0
     chosen = batch_of(target, gpus) if stage == "train" else []
     command = commands(target, chosen, gpus, here)[stage]
@@ -145,14 +146,14 @@ def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:
     if code:
         print(
             f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
-            f"{'without --from ' if target.options.start else ''}goes on from there",
+            f"{'without --from ' if target.options.start else ''}continues from there",
             file=sys.stderr,
         )
     return abs(code)
 
 
 def run_command(command: List[str]) -> int:
-    """A command's exit code. One that is interrupted with us is waited for: it may be saving."""
+    """A command's exit code. If interrupted with us, it is waited for: it may be saving."""
     process = subprocess.Popen(command)
     try:
         return process.wait()
@@ -166,7 +167,7 @@ def run_command(command: List[str]) -> int:
 
 
 def is_averaged(target: Reproduction) -> bool:
-    """Whether the average is there, and training has not gone on since."""
+    """Whether the average exists, and training has not continued since."""
     from transformer_plugin.checkpoints import CheckpointError
 
     try:
@@ -182,7 +183,7 @@ def is_averaged(target: Reproduction) -> bool:
 def batch_of(target: Reproduction, gpus: int) -> List[str]:
     """Changes that keep the paper's batch on this hardware.
 
-    A finished run keeps its own: to score it, no GPU is needed, nor the same.
+    A finished run keeps its own batch: scoring it needs no GPU, or may use a different one.
     """
     if finished(target):
         trained = read_yaml(target.run / "config.yaml")
@@ -193,7 +194,7 @@ def batch_of(target: Reproduction, gpus: int) -> List[str]:
 
 
 def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
-    """Everything that would be done, what it takes, and what to expect of it."""
+    """Everything that would be done, what it takes, and what results to expect."""
     found = plan_on(target, gpus)
     lines = commands(target, batch(found["max_tokens"], found["update_freq"]), gpus, here)
     if "prepare" in stages:
@@ -207,7 +208,7 @@ def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
     for stage in stages:
         print(f"  {stage:<9} {shlex.join(lines[stage])}")
     if not found["data"] and "train" in stages:
-        print("where the batch of 'train' is planned once more, from the data that 'prepare' made.")
+        print("The batch of 'train' is then planned again, from the data that 'prepare' made.")
 
 
 def expected(target: Reproduction) -> List[str]:
@@ -233,9 +234,9 @@ def expected(target: Reproduction) -> List[str]:
 
 
 def table_3(target: Reproduction) -> List[str]:
-    """A row of Table 3 beside the paper's; also left as table3.json.
+    """A row of Table 3 beside the paper's; also written to table3.json.
 
-    The paper's BLEU is set beside compound-split BLEU, which is what the authors' script computes.
+    The paper's BLEU is compared with compound-split BLEU, which the authors' script computes.
     """
     scores = read_json(target.run / "eval" / f"{target.subset}.score.json")
     validated = [line for line in statistics(target.run / STATISTICS) if "valid_ppl" in line]

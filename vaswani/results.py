@@ -1,4 +1,4 @@
-"""The paper's results by name, and the commands that bring one about (``vaswani reproduce``)."""
+"""The paper's results by name, and the commands that reproduce one (``vaswani reproduce``)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,56 +24,56 @@ TO_PLAN = ("memory", "tokens_per_second")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of ``vaswani reproduce``: which result; how far; on what."""
+    """Options of ``vaswani reproduce``: which result, which stages, on what."""
 
     name: str = argument("NAME", "wmt14-en-de-base, … (see above)")
     overrides: List[str] = argument(
         "key=value",
-        "changes, as for 'vaswani train'; run=NAME for another folder than the experiment's",
+        "changes, as for 'vaswani train'; run=NAME uses a folder other than the experiment's",
         default=[],
     )
     row: Optional[str] = option(metavar="ROW", help="a row of Table 3, such as A-h1")
-    gpus: Optional[int] = option(metavar="N", help="use N (all of this machine)")
+    gpus: Optional[int] = option(metavar="N", help="use N GPUs (all of this machine)")
     start: Optional[str] = option(
         flag="--from", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
     )
-    dry_run: bool = option(False, "say all of it, do none of it")
-    recipe: str = option("paper", "of the data (paper)", choices=RECIPES)
+    dry_run: bool = option(False, "print the plan and commands, run nothing")
+    recipe: str = option("paper", "data recipe (paper)", choices=RECIPES)
     data: Optional[str] = option(metavar="DIR", help="the data's folder (data/wmt14_en_de, …)")
     archives: Optional[str] = option(metavar="DIR", help="downloads (data/archives)")
-    manifest: Optional[str] = option(metavar="FILE", help="other addresses of the archives")
-    workers: Optional[int] = option(metavar="N", help="processes that prepare (all cores)")
-    limit: Optional[int] = option(metavar="PAIRS", help="a trial with so many training pairs")
+    manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
+    workers: Optional[int] = option(metavar="N", help="processes for 'prepare' (all cores)")
+    limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many training pairs")
     test_sets: Optional[str] = option(
-        metavar="WHERE", help="archives, or sacrebleu (archives)", choices=["archives", "sacrebleu"]
+        metavar="WHERE", help="archives or sacrebleu (archives)", choices=["archives", "sacrebleu"]
     )
-    memory: Optional[float] = option(metavar="GB", help="memory of a GPU (16)")
-    tokens_per_second: Optional[float] = option(metavar="X", help="for the hours, if known")
+    memory: Optional[float] = option(metavar="GB", help="memory per GPU (16)")
+    tokens_per_second: Optional[float] = option(metavar="X", help="if known, to estimate hours")
 
 
 class Reproduction(NamedTuple):
-    """What is to be reproduced, and where. ``row`` of Table 3, or None for Table 2."""
+    """What to reproduce, and where. ``row``: a row of Table 3, or None for Table 2."""
 
     experiment: str
     size: str
     row: Optional[str]
     run: Path
     data: Path
-    #: to the experiment: the recipe's, the row's, the user's, in this order
+    #: changes to the experiment: the recipe's, the row's, the user's, in this order
     changes: List[str]
-    #: what the paper has for the row: ppl, bleu
+    #: the paper's figures for the row: ppl, bleu
     paper: Dict[str, Any]
     config: Any
     options: Options
 
     @property
     def subset(self) -> str:
-        """newstest2013 is Table 3's, newstest2014 Table 2's."""
+        """Table 3 uses newstest2013, Table 2 newstest2014."""
         return "valid" if self.row else "test"
 
     @property
     def checkpoint(self) -> Path:
-        """What is decoded: Table 3 is without averaging (6.2)."""
+        """The checkpoint to decode: Table 3 is without averaging (6.2)."""
         if self.row:
             return last_checkpoint(self.run)
         return self.run / "checkpoints" / f"checkpoint_average_last{LAST[self.size]}.pt"
@@ -86,7 +86,7 @@ def find_reproduction(options: Options) -> Reproduction:
     """The experiment, the row, the folders and the changes that the arguments name.
 
     Raises:
-        UserError: an unknown name or row, or a change that cannot be.
+        UserError: an unknown name or row, or an invalid change.
     """
     from vaswani.configuration.fairseq_config import experiment_config
 
@@ -120,10 +120,10 @@ def find_reproduction(options: Options) -> Reproduction:
 def find_row(name: str, requested: str) -> Tuple[str, str, List[str], Dict[str, Any]]:
     """A row of Table 3: its experiment, its name, its changes, the paper's figures.
 
-    The rows "base" and "big" are Table 2's trainings, scored in another way.
+    The rows "base" and "big" are Table 2's trainings, scored differently.
 
     Raises:
-        UserError: there is no such row, or not of this experiment.
+        UserError: there is no such row, or it belongs to another experiment.
     """
     table = read_rows()
     rows = {spelt(row).lower(): row for row in table["rows"]}
@@ -135,7 +135,7 @@ def find_row(name: str, requested: str) -> Tuple[str, str, List[str], Dict[str, 
         )
     big = table["base"].replace("base", "big")
     if name not in (table["base"], big) or (name == big and row != "big"):
-        raise UserError(f"row {row} of Table 3 is of {table['base']}, not of {name}")
+        raise UserError(f"row {row} of Table 3 is for {table['base']}, not for {name}")
     if row == "big":
         return big, row, [], table["rows"][row]
     return table["base"], row, table["rows"][row]["change"], table["rows"][row]
@@ -145,7 +145,7 @@ def read_rows() -> Dict[str, Any]:
     """Table 3: ``base``, the experiment of its rows, and ``rows``.
 
     Raises:
-        UserError: the file is another table.
+        UserError: the file is not this table.
     """
     path = find_config("table3")
     table = read_yaml(path)
@@ -171,7 +171,7 @@ def finished(target: Reproduction) -> bool:
 
 
 def commands(target: Reproduction, chosen: List[str], gpus: int, here: int) -> Dict[str, List[str]]:
-    """Each stage's command line; ``chosen`` is the batch, ``here`` the GPUs of this machine."""
+    """Each stage's command line; ``chosen``: the batch, ``here``: this machine's GPU count."""
     train = ["train", target.experiment, *chosen, *target.changes]
     if target.run != Path("runs") / target.experiment:
         train.append(f"run={target.run}")
@@ -196,13 +196,13 @@ def batch(max_tokens: int, update_freq: int) -> List[str]:
 
 
 def given(target: Reproduction, names: Tuple[str, ...]) -> Dict[str, Any]:
-    """Those of the options that were given, to hand on."""
+    """The options that were given, to pass on."""
     found = {name: getattr(target.options, name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def prepare_options(target: Reproduction) -> prepare.Options:
-    """Of ``vaswani prepare``."""
+    """The options for ``vaswani prepare``."""
     recipe = target.experiment.rpartition("_")[0]
     recipe += "" if target.options.recipe == "paper" else f"_{target.options.recipe}"
     start = "raw" if target.options.start in ("plan", "prepare") else None
@@ -212,16 +212,16 @@ def prepare_options(target: Reproduction) -> prepare.Options:
 
 
 def plan_options(target: Reproduction, gpus: int) -> plan.Options:
-    """Of ``vaswani plan``."""
+    """The options for ``vaswani plan``."""
     hardware = given(target, TO_PLAN)
     return plan.Options(config=target.experiment, overrides=target.changes, gpus=gpus, **hardware)
 
 
 def plan_on(target: Reproduction, gpus: int) -> Dict[str, Any]:
-    """What ``vaswani plan`` finds; of the data where it is there."""
+    """The result of ``vaswani plan``, measured on the data if it exists."""
     return plan.plan(plan_options(target, gpus))
 
 
 def plan_table(found: Dict[str, Any]) -> str:
-    """The plan without its command: that stands among the others."""
+    """The plan without its command, which is listed among the others."""
     return plan.table(found).rpartition("\n\n")[0]

@@ -1,12 +1,12 @@
-"""Scores translations: BLEU in every way that papers have it, and chrF, beside published figures.
+"""Scores translations: BLEU in every way that papers report it, and chrF, with published figures.
 
     vaswani score RUN                                  the translations in RUN/eval
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
     vaswani score RUN --compare RUN                    is one better than the other?
 
-sacreBLEU is the one to quote, with its signature; the others are for comparison with older papers
-(docs/scoring.md). All numbers go to a JSON file beside the translations.
+Quote sacreBLEU, with its signature; the others are for comparison with older papers
+(docs/scoring.md). All numbers are written to a JSON file beside the translations.
 """
 
 import json
@@ -24,34 +24,34 @@ from vaswani.scoring.score_input import ScoreInput, Sides, looks_tokenised, of_f
 from vaswani.test_sets import SENTENCES
 
 SHOWN = 20
-#: the brevity penalty below which it is worth a word
+#: the brevity penalty below which to say something about it
 SHORT = 0.95
 LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A run, or files."""
+    """A run or files to score."""
 
     run: Optional[str] = argument("RUN", default=None)
     subset: str = option("test", "which translations of the run (test)")
     hypotheses: Optional[str] = option(metavar="FILE", help="translations, one per line")
-    references: Optional[str] = option(metavar="FILE", help="their references, one per line")
+    references: Optional[str] = option(metavar="FILE", help="the references, one per line")
     pair: Optional[str] = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
     test_set: Optional[str] = option(
         metavar="NAME",
-        help="sacreBLEU's name of the files' test set, such as wmt14/full: its references, "
-        "unless --references gives them",
+        help="sacreBLEU's name for the test set, such as wmt14/full: use its references, unless "
+        "--references is given",
     )
-    tokenised: bool = option(False, "the files are tokens already")
+    tokenised: bool = option(False, "the files are already tokenised")
     compare: Optional[str] = option(
-        metavar="OTHER", help="another run, or file of hypotheses: paired bootstrap"
+        metavar="OTHER", help="another run or file of hypotheses, for a paired bootstrap"
     )
-    json: Optional[str] = option(metavar="FILE", help="where the numbers go")
+    json: Optional[str] = option(metavar="FILE", help="where to write the numbers")
 
 
 def run(options: Options) -> int:
-    """Print the scores and leave them beside the translations."""
+    """Print the scores and save them beside the translations."""
     system = find(options, options.run, options.hypotheses)
     other = None
     if options.compare:
@@ -84,7 +84,7 @@ def place(options: Options, system: ScoreInput, other: Optional[ScoreInput]) -> 
     """Where the numbers go.
 
     Raises:
-        UserError: there, a file would be lost.
+        UserError: a file would be overwritten there.
     """
     read = [file for part in (system, other) if part for file in part.inputs()]
     path = Path(options.json) if options.json else system.out
@@ -92,10 +92,10 @@ def place(options: Options, system: ScoreInput, other: Optional[ScoreInput]) -> 
 
 
 def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> ScoreInput:
-    """What a run or a file of hypotheses has to score.
+    """What there is to score in a run or a file of hypotheses.
 
     Raises:
-        UserError: neither or both are given, or it cannot be scored.
+        UserError: neither or both are given, or they cannot be scored.
     """
     of_the_files = ("hypotheses", "references", "pair", "test_set", "tokenised")
     given = [f"--{key.replace('_', '-')}" for key in of_the_files if getattr(options, key)]
@@ -113,7 +113,7 @@ def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> Sc
     if known and known != len(system.main.references):
         raise UserError(
             f"{options.test_set} has {known:,} sentences, but {system.main.files[1]} has "
-            f"{len(system.main.references):,}: it is another set, or a part"
+            f"{len(system.main.references):,}: it is another set, or part of one"
         )
     return system
 
@@ -131,25 +131,25 @@ def score(system: ScoreInput) -> Tuple[Dict[str, bleu.Row], List[str]]:
         )
         rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", hypotheses, references)
     else:
-        left_out.append("tokenised BLEU: its tokeniser needs the language; give --pair, as en-de")
+        left_out.append("tokenised BLEU: its tokeniser needs the language; give --pair, e.g. en-de")
     try:
         rows.update(compound_split(system))
     except UserError as reason:
         left_out.append(f"compound-split BLEU: {reason}")
     if not text:
-        left_out.append("sacreBLEU: it needs text as it is written, and these are tokens")
+        left_out.append("sacreBLEU: it needs untokenised text, but these are tokens")
     metrics = bleu.text_metrics() if text else bleu.token_metrics()
-    metrics.pop("bleu_tokenised", None)  # is there
+    metrics.pop("bleu_tokenised", None)  # already there
     main = system.main
     rows.update(bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature))
     return rows, left_out
 
 
 def compound_split(system: ScoreInput) -> Dict[str, bleu.Row]:
-    """The rows of compound-split BLEU: from text, where there is any.
+    """The rows of compound-split BLEU: from text, if there is any.
 
     Raises:
-        UserError: hyphens that are split already, no language, or another than German.
+        UserError: hyphens are already split, or the language is unknown or not German.
     """
     text, tokens = system.text, system.tokens
     if system.pair and system.pair[1] != "de":
@@ -157,13 +157,13 @@ def compound_split(system: ScoreInput) -> Dict[str, bleu.Row]:
     if text and system.pair:
         return bleu.compound_split_rows(text.hypotheses, text.references, system.pair[1])
     if text:
-        raise UserError("its tokeniser needs the language; give --pair, as en-de")
+        raise UserError("its tokeniser needs the language; give --pair, e.g. en-de")
     assert tokens, "there is text or there are tokens"
     return {"compound_split": bleu.compound_split_tokens(tokens.hypotheses, tokens.references)}
 
 
 def facts(system: ScoreInput) -> Dict[str, Any]:
-    """What the numbers are of."""
+    """What the numbers refer to."""
     sides = {"text": system.text, "tokens": system.tokens}
     return {
         "files": {name: side.fingerprints() for name, side in sides.items() if side},
@@ -188,7 +188,7 @@ def warn(sides: Sides) -> None:
         )
     if looks_tokenised(sides.hypotheses) and not looks_tokenised(sides.references):
         print(
-            f"warning: {path} looks tokenised and its references do not: detokenise it, or its "
+            f"warning: {path} looks tokenised, but its references do not: detokenise it, or its "
             "scores will be low",
             file=sys.stderr,
         )
@@ -205,16 +205,16 @@ def table(rows: Dict[str, bleu.Row]) -> List[str]:
 
 
 def too_short(rows: Dict[str, bleu.Row]) -> str:
-    """What it means that translations are much shorter than their references; empty if not."""
+    """A note if translations are much shorter than their references; empty if they are not."""
     row = rows.get("bleu") or rows.get("bleu_tokenised")
     if not row or row["brevity_penalty"] >= SHORT:
         return ""
     whole = row["score"] / row["brevity_penalty"] if row["brevity_penalty"] else 0.0
     return (
         f"too short: the translations have {row['length_ratio']:.0%} of the references' length, "
-        f"and BLEU's brevity penalty of {row['brevity_penalty']:.2f} makes {row['score']:.1f} of "
-        f"{whole:.1f}. The model ends sentences too early: training longer helps most, a larger "
-        "--lenpen of 'vaswani generate' (1.0, 1.2) a little"
+        f"and BLEU's brevity penalty of {row['brevity_penalty']:.2f} turns {whole:.1f} into "
+        f"{row['score']:.1f}. The model ends sentences too early: training longer helps most, a "
+        "larger --lenpen in 'vaswani generate' (1.0, 1.2) helps a little"
     )
 
 
@@ -222,15 +222,15 @@ def compare(system: ScoreInput, other: ScoreInput) -> Dict[str, Any]:
     """The paired bootstrap of this system and another.
 
     Raises:
-        UserError: the other has other references.
+        UserError: the other system has different references.
     """
     from vaswani.scoring import significance
 
     ours, theirs = system.main, other.main
     if bool(system.text) != bool(other.text) or ours.references != theirs.references:
         raise UserError(
-            f"{ours.files[1]} and {theirs.files[1]} differ: two systems are compared on the same "
-            "references"
+            f"{ours.files[1]} and {theirs.files[1]} differ: two systems can only be compared on "
+            "the same references"
         )
     warn(theirs)
     metrics = bleu.text_metrics() if system.text else bleu.token_metrics()

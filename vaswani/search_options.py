@@ -1,4 +1,4 @@
-"""The options of beam search that verbs take, and what they may be."""
+"""The beam search options that verbs take, and their valid values."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Dict, Optional
@@ -6,13 +6,13 @@ from typing import Any, Dict, Optional
 from vaswani.errors import UserError
 from vaswani.options import option
 
-#: tokens a batch; on a CPU more of them gain nothing, and leave cores without a batch
+#: tokens per batch; on a CPU, more gain nothing and leave cores without a batch
 CPU_BATCH, GPU_BATCH = 2000, 8000
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeamOptions:
-    """fairseq's options of beam search, by fairseq's names; None: as the model was trained."""
+    """fairseq's beam search options, by fairseq's names; None: as the model was trained."""
 
     beam: Optional[int] = option(metavar="N")
     nbest: Optional[int] = option(metavar="N")
@@ -29,23 +29,23 @@ NOT_NEGATIVE = ("max_len_a", "max_len_b", "min_len")
 
 
 def given(options: BeamOptions) -> Dict[str, Any]:
-    """Those of beam search that are not None, by name."""
+    """The beam search options that are not None, by name."""
     found = {name: getattr(options, name) for name in BEAM_OPTIONS}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
-    """Raises UserError or ConfigError, naming the option, for what no search can be done with.
+    """Raises UserError or ConfigError, naming the option, for values that no search can use.
 
-    More is refused than for fairseq-generate, which takes what cannot be for something near it: the
-    report of a translation says what was asked for.
+    This refuses more than fairseq-generate, which replaces impossible values by similar ones,
+    whereas our report of a translation states the requested values.
     """
     from transformer_plugin.compat import generation_options
 
     generation_options.check(generation)
     if length_penalty == "gnmt" and generation.no_repeat_ngram_size > 0:
         raise UserError(
-            "--no-repeat-ngram-size is left to fairseq's search, which does not know "
+            "--no-repeat-ngram-size needs fairseq's search, which does not have "
             "--length-penalty gnmt: give --length-penalty fairseq, or --no-repeat-ngram-size 0"
         )
     for name in NOT_NEGATIVE:
@@ -56,7 +56,7 @@ def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
 
 
 def check_nbest(nbest: int, beam: int) -> None:
-    """Raises UserError where more translations are asked for than a beam finds."""
+    """Raises UserError if more translations are asked for than a beam finds."""
     if nbest > beam:
         raise UserError(
             f"--nbest {nbest} asks for more translations than --beam {beam} finds: "

@@ -1,4 +1,4 @@
-"""How a command ends that is told to: Ctrl-C, SIGTERM, a reader of its output that has gone."""
+"""How a command ends when told to: by Ctrl-C, SIGTERM, or a reader of its output that has gone."""
 
 import contextlib
 import os
@@ -8,23 +8,23 @@ import sys
 import threading
 from typing import Any, Iterator, List
 
-#: exit codes, as shells give them
+#: exit codes, as in shells
 INTERRUPTED, TERMINATED, NO_READER = (128 + number for number in (2, 15, 13))
 
 
 @contextlib.contextmanager
 def heard() -> Iterator[List[int]]:
-    """While the block runs, SIGINT and SIGTERM raise KeyboardInterrupt, and are noted in the list.
+    """While the block runs, SIGINT and SIGTERM raise KeyboardInterrupt and are added to the list.
 
-    What was raised may arrive as something else: C extensions turn it into errors of their own, in
+    The exception may arrive as another one: C extensions turn it into their own errors, in
     ``import torch`` as well as in writing a checkpoint. Under torchrun SIGTERM keeps its default:
-    a process that waits for others would not hear it in Python.
+    a process that waits for others would not receive it in Python.
     """
     numbers: List[int] = []
     owner = os.getpid()
 
     def note(number: int, frame: Any) -> None:
-        if number == signal.SIGTERM and os.getpid() != owner:  # a forked worker, not needed more
+        if number == signal.SIGTERM and os.getpid() != owner:  # a forked worker, no longer needed
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         numbers.append(number)
@@ -44,7 +44,7 @@ def heard() -> Iterator[List[int]]:
 
 
 def output_is_gone() -> bool:
-    """Whether nobody reads standard output or error any more; what is left for them is dropped."""
+    """Whether nobody reads standard output or error any more; drops what is left for them."""
     gone = False
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):  # none, closed, or not a file

@@ -6,11 +6,11 @@ from typing import Tuple
 from vaswani.errors import UserError
 from vaswani.experiment import nearest
 
-#: sacreBLEU's names of them; the first is the paper's test set, the other its development set
+#: sacreBLEU's names; the first is the paper's test set, the other its development set
 NEWSTEST2014, NEWSTEST2013 = "wmt14/full", "wmt13"
-#: by the names that recipes have for them
+#: by their names in recipes
 BY_NAME = {"newstest2014": NEWSTEST2014, "newstest2013": NEWSTEST2013}
-#: sentences of a set: a file of another length is not that set
+#: sentences per set: a file of another length is not that set
 SENTENCES = {NEWSTEST2014: 3003, NEWSTEST2013: 3000}
 
 
@@ -29,17 +29,17 @@ def files_of(name: str, pair: str, instead: str) -> Tuple[Path, Path]:
     """The source and the reference of a test set, from sacreBLEU's cache or downloaded by it.
 
     Args:
-        name: sacreBLEU's
+        name: sacreBLEU's name
         pair: such as ``en-de``
-        instead: what the user may do where it cannot be had
+        instead: what the user can do if it is unavailable
 
     Raises:
-        UserError: it cannot be had.
+        UserError: it is unavailable.
     """
     import sacrebleu
 
     try:
         source = sacrebleu.get_source_file(name, pair)
         return Path(source), Path(sacrebleu.get_reference_files(name, pair)[0])
-    except (Exception, SystemExit) as error:  # it exits where a download fails
+    except (Exception, SystemExit) as error:  # it exits if a download fails
         raise UserError(f"sacreBLEU could not give {name} {pair} ({error}): {instead}") from None

@@ -1,11 +1,11 @@
-"""Trains one experiment; leaves runs/NAME/{checkpoints/,config.yaml,env.json,train.jsonl,train.log}
+"""Trains one experiment; writes runs/NAME/{checkpoints/,config.yaml,env.json,train.jsonl,train.log}
 
     vaswani train demo_en_de
     vaswani train multi30k_en_de optimization.max_update=2000 run=short
 
 The configuration, the training loop and the result are fairseq's own. A run that was stopped
 continues; a run that is finished is left alone unless its stopping conditions change. All GPUs of
-the machine are used; several machines, or several processes on a CPU: docs/training.md.
+the machine are used. For several machines, or several processes on a CPU, see docs/training.md.
 """
 
 import logging
@@ -48,7 +48,7 @@ from vaswani.training.run_record import (
 
 
 class Start(NamedTuple):
-    """What rank 0 tells the others: whether to train, whether from a checkpoint, and which."""
+    """What rank 0 tells the others: whether to train, and whether from a checkpoint and which."""
 
     go: bool
     resumes: bool
@@ -57,12 +57,12 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """An experiment and what to change in it."""
+    """An experiment, and changes to it."""
 
     config: str = argument("CONFIG", "a name in configs/, or a YAML file")
     overrides: List[str] = argument(
         "key=value",
-        "section.key=value changes the experiment; run=NAME the folder runs/NAME",
+        "section.key=value changes the experiment; run=NAME sets the folder to runs/NAME",
         default=[],
     )
 
@@ -86,7 +86,7 @@ def run(options: Options) -> int:
     ours = name is not None or requested in (
         used,
         Path("checkpoints"),
-    )  # the latter: fairseq's default
+    )  # the latter is fairseq's default
     if launch.rank == 0 and not ours:
         print(
             f"warning: checkpoints go to {used} (run=NAME chooses), not to "
@@ -106,9 +106,10 @@ def run(options: Options) -> int:
 
 
 def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
-    """Rank 0: decide whether there is anything to train, keep the records, train.
+    """Rank 0: decide whether there is anything to train, write the records, train.
 
-    What is refused before the first update leaves no new folder, and an old one as it was.
+    If training is refused before the first update, no new folder is left, and an old one is kept
+    as it was.
     """
     from transformer_plugin.checkpoints import CheckpointError
     from transformer_plugin.config import ConfigError
@@ -123,7 +124,7 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
             resumes = has_checkpoints(folder)
             restore_file = where_to_go_on(config, folder, resumes)
             if resumes and finished.get("stop") == stop_key(config):
-                if launch.kind in (TORCHRUN, BY_HAND):  # the others wait to hear it
+                if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
                     start(config, data, folder, launch, Start(False, resumes))
                 done = f"{finished['num_updates']:,} updates"
                 print(f"{folder}: already trained, {done}", file=sys.stderr)
@@ -138,22 +139,25 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
 
 
 def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
-    """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it is to begin from.
+    """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
 
-    The same command again goes on with what the run has trained since.
+    Repeating the command continues from what the run has trained since.
     """
     requested = str(config.checkpoint.restore_file)
     default = last_checkpoint(folder).name
     if requested != default and resumes and (folder / "config.yaml").is_file():
         before = read_yaml(folder / "config.yaml").get("checkpoint", {}).get("restore_file")
         if before == requested:
-            print(f"{folder} was begun from {requested} and goes on from there", file=sys.stderr)
+            print(
+                f"{folder} was started from {requested}; it continues from its last checkpoint",
+                file=sys.stderr,
+            )
             return default
     return requested
 
 
 def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
-    """``run=NAME`` apart from the overrides of the configuration."""
+    """Separate ``run=NAME`` from the overrides of the configuration."""
     names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
     if "" in names:
         raise UserError("run= is empty: give a name, for example run=second")
@@ -163,14 +167,14 @@ def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
 def start(
     config: Any, data: Dict[str, Any], folder: Path, launch: Launch, order: Optional[Start]
 ) -> None:
-    """Take this process's place in fairseq's training; ``order`` is None but for rank 0."""
+    """Take this process's place in fairseq's training; ``order`` is None except for rank 0."""
     from fairseq.distributed import utils as distributed_utils
     from omegaconf import OmegaConf
     from torch.multiprocessing.spawn import ProcessException
 
     config.common.log_format = "json"
     config.distributed_training.update(launch.section)
-    # official fairseq's omegaconf otherwise answers None to getattr(section, key, default)
+    # otherwise official fairseq's omegaconf returns None for getattr(section, key, default)
     OmegaConf.set_struct(config, True)
     if launch.world_size == 1:
         train_process(config, data, str(folder), order)
@@ -188,7 +192,7 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
 
     Raises:
         UserError: the training diverged.
-        ConfigError: a machine has other data or another folder.
+        ConfigError: a machine has different data or a different folder.
     """
     from vaswani.configuration.fairseq_config import load_plugin
 
@@ -206,14 +210,14 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
         log = log_file(Path(folder) / f"train.rank{rank}.log", logging.WARNING)
         run_fairseq(config, [log])
         return
-    stop = stop_key(config)  # before fairseq, which may be told to stop at once
+    stop = stop_key(config)  # before fairseq runs, which may be told to stop at once
     progress = TrainingProgress(Path(folder) / STATISTICS, config.optimization.max_update)
     run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
     finish(Path(folder), progress.last_update, progress.seconds(), stop)
 
 
 def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
-    """fairseq's own training; all that is logged, by whatever library, goes to the handlers.
+    """fairseq's own training; everything logged, by any library, goes to the handlers.
 
     Raises:
         UserError: the training diverged.
@@ -226,7 +230,7 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
     fairseq_logs(logging.INFO)
     logging.captureWarnings(True)
     try:
-        # only now: importing it sets up logging to the terminal unless there are handlers already
+        # only now: importing it sets up logging to the terminal unless handlers already exist
         from fairseq_cli.train import main
 
         with named_by_section(config):
@@ -243,11 +247,11 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
 
 
 def diverged(reason: str, checkpoints: Path) -> str:
-    """The sentence about a training whose numbers left what can be represented.
+    """The message about a training whose numbers became NaN or infinite.
 
     Args:
         reason: fairseq's, with the update: "update 12: gradients are Nan/Inf"
-        checkpoints: the run's folder of them
+        checkpoints: the run's checkpoint folder
     """
     from transformer_plugin.checkpoints import CheckpointError
     from transformer_plugin.compat.resuming import newest_checkpoint
@@ -265,10 +269,10 @@ def diverged(reason: str, checkpoints: Path) -> str:
 
 
 class LogFile(logging.FileHandler):
-    """A log whose file cannot be written ends the training; logging would print a stack trace."""
+    """A log that ends the training if it cannot be written; logging would print a stack trace."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
-        """Raise what writing raised; of a full disk, with the file's name."""
+        """Raise what writing raised; if the disk is full, with the file's name."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError) and error.filename is None:
             error.filename = self.baseFilename
@@ -276,7 +280,7 @@ class LogFile(logging.FileHandler):
 
 
 def log_file(path: Path, level: int) -> logging.Handler:
-    """A handler that appends messages to a file, which is made when there is one."""
+    """A handler that appends messages to a file, created with the first message."""
     handler = LogFile(path, encoding="utf-8", delay=True)
     handler.setLevel(level)
     handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))

@@ -1,15 +1,15 @@
-"""Text in, text out, line for line, with a packed model.
+"""Translates text line by line with a packed model.
 
-    vaswani translate MODEL FILE… > translations      several files are one text
+    vaswani translate MODEL FILE… > translations      several files count as one text
     echo "It is late." | vaswani translate MODEL
     vaswani translate MODEL                           a prompt that answers at once
-    vaswani translate MODEL FILE --output OUT         written aside; the same command continues it
+    vaswani translate MODEL FILE --output OUT         complete or absent; repeat it to continue
     vaswani translate MODEL FILE --num-shards 4 --shard-id 0 --output OUT.0     and so on; cat OUT.*
 
-MODEL is a folder that 'vaswani pack' made, or 'vaswani export --to ctranslate2'; options not given
-are those that it was packed with. With --nbest N there are N lines for each; --scores and
---print-alignment add columns, separated by tabs. Text is translated in windows of --buffer-size
-lines; --workers and shards change nothing.
+MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'; options default to
+those that it was packed with. With --nbest N there are N output lines per input line; --scores and
+--print-alignment add tab-separated columns. Text is translated in windows of --buffer-size lines;
+--workers and shards do not change the translations.
 """
 
 import contextlib
@@ -31,31 +31,29 @@ from vaswani.search_options import BeamOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Options(BeamOptions):
-    """The model, the text and how to go about it; beside it, fairseq's options of beam search.
+    """The model, the text and how to translate it; also fairseq's beam search options.
 
-    Those that :class:`SearchOptions` has, too, change what the model was packed with.
+    Options that :class:`SearchOptions` also has override those that the model was packed with.
     """
 
-    model: str = argument("MODEL", "a folder that 'vaswani pack' made")
-    files: List[str] = argument("FILE", "text (standard input); .gz, .xz", default=[])
+    model: str = argument("MODEL", "a folder made by 'vaswani pack'")
+    files: List[str] = argument("FILE", "text, also .gz or .xz (standard input)", default=[])
     sampling_topk: Optional[int] = option(metavar="N")
     sampling_topp: Optional[float] = option(metavar="N")
     temperature: Optional[float] = option(metavar="N")
     seed: Optional[int] = option(metavar="N")
     max_tokens: Optional[int] = option(metavar="N")
-    length_penalty: Optional[str] = option(choices=["fairseq", "gnmt"], help="of --lenpen")
-    print_alignment: bool = option(
-        False, "which words look at which: columns of tokens and of pairs"
-    )
-    replace_unk: bool = option(False, "copy the source's word for one that the model does not know")
-    sampling: bool = option(False, "draw words by their probability, in place of beam search")
-    scores: bool = option(False, "a column of scores")
+    length_penalty: Optional[str] = option(choices=["fairseq", "gnmt"], help="what --lenpen means")
+    print_alignment: bool = option(False, "which words look at which: columns of tokens and pairs")
+    replace_unk: bool = option(False, "copy the source word where the model outputs <unk>")
+    sampling: bool = option(False, "draw words by their probability, instead of beam search")
+    scores: bool = option(False, "add a column of scores")
     precision: str = option("fp32", choices=["fp32", "bf16"])
-    workers: Optional[int] = option(metavar="N", help="processes, on a CPU (one a core)")
-    buffer_size: int = option(10000, "lines a window (10,000)", metavar="N")
-    num_shards: int = option(1, "parts of the text", metavar="N")
-    shard_id: int = option(0, "which, from 0", metavar="N")
-    output: Optional[str] = option(metavar="FILE", help="in place of standard output")
+    workers: Optional[int] = option(metavar="N", help="processes, on a CPU (one per core)")
+    buffer_size: int = option(10000, "lines per window (10,000)", metavar="N")
+    num_shards: int = option(1, "split the text into N parts", metavar="N")
+    shard_id: int = option(0, "which part to translate, from 0", metavar="N")
+    output: Optional[str] = option(metavar="FILE", help="write here, not to standard output")
 
 
 def run(options: Options) -> int:
@@ -65,7 +63,7 @@ def run(options: Options) -> int:
     check(options)
     paths = [Path(name) for name in options.files if name != "-"] if options.files != ["-"] else []
     if len(paths) < len(options.files) and paths:
-        raise UserError("standard input ('-') and files cannot be one text: give the one or other")
+        raise UserError("standard input ('-') and files cannot be combined: give one or the other")
     translating = Translating(folder, options, search)
     if not paths and not options.output and sys.stdin.isatty():
         prompt(translating)
@@ -89,19 +87,19 @@ def run(options: Options) -> int:
 
 
 def given(options: Options) -> Dict[str, Any]:
-    """The options of the search that the command line has."""
+    """The search options given on the command line."""
     found = {item.name: getattr(options, item.name) for item in fields(SearchOptions)}
     return {n: value for n, value in found.items() if value is not None and value is not False}
 
 
 def output_settings(options: Options, search: SearchOptions) -> Dict[str, Any]:
-    """All that the output depends on, beside the model and the text."""
+    """All that the output depends on, besides the model and the text."""
     names = ("scores", "precision", "buffer_size", "num_shards", "shard_id")
     return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
 
 
 def check(options: Options) -> None:
-    """Raises UserError for options that cannot be, before a model is loaded."""
+    """Raises UserError for invalid options, before a model is loaded."""
     for name in ("buffer_size", "num_shards"):
         if getattr(options, name) < 1:
             flag = "--" + name.replace("_", "-")
@@ -114,10 +112,10 @@ def check(options: Options) -> None:
 
 
 def shard(paths: Sequence[Path], options: Options) -> Windows:
-    """The text's windows, or those of one shard: consecutive ones.
+    """The text's windows, or the consecutive windows of one shard.
 
     Raises:
-        UserError: a file is missing or no text; a shard of standard input.
+        UserError: a file is missing or not text, or a shard of standard input is asked for.
     """
     if options.num_shards == 1:
         return Windows(paths, options.buffer_size)
@@ -131,7 +129,7 @@ def shard(paths: Sequence[Path], options: Options) -> Windows:
 
 
 def print_rows(rows: List[str]) -> None:
-    """To standard output, at once."""
+    """Print to standard output and flush."""
     sys.stdout.write("".join(row + "\n" for row in rows))
     sys.stdout.flush()
 
@@ -139,16 +137,16 @@ def print_rows(rows: List[str]) -> None:
 def translate(
     translating: "Translating", windows: Windows, write: Callable[[List[str]], Any], tally: Tally
 ) -> None:
-    """Translate window by window; each is written when it is done."""
-    disable = None if windows.paths else True  # beside a pipe's output a bar is in the way
+    """Translate window by window; each is written as soon as it is done."""
+    disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
     with bar(desc="translate", unit=" lines", disable=disable) as shown:
         for first, lines in windows:
             write(translating.rows(lines, first, tally, shown.update))
 
 
 def prompt(translating: "Translating") -> None:
-    """Answer each line of a terminal; what is wrong with one does not end the session."""
-    print("one sentence a line; Ctrl-D ends", file=sys.stderr)
+    """Answer each line from a terminal; an error in one does not end the session."""
+    print("one sentence per line; Ctrl-D ends", file=sys.stderr)
     number = 0
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
@@ -167,12 +165,12 @@ def prompt(translating: "Translating") -> None:
 
 
 class Translating:
-    """A model and what is asked of it. The model is loaded when the first line comes.
+    """A model and how to use it. The model is loaded when the first line comes.
 
     Args:
-        folder: of the model
+        folder: the model's
         options: the command line
-        search: how
+        search: the search options
     """
 
     def __init__(self, folder: ModelFolder, options: Options, search: SearchOptions) -> None:
@@ -188,7 +186,7 @@ class Translating:
             self.translator = CTranslate2Translator(
                 self.folder, self.options.precision, workers=workers
             )
-            self.translator.starter(self.search)  # which checks them
+            self.translator.starter(self.search)  # checks the options
             return
         from vaswani.decoding.translator import Translator
         from vaswani.decoding.workers import processes
@@ -200,13 +198,13 @@ class Translating:
     def rows(
         self, lines: Sequence[str], first: int, tally: Tally, progress: Callable[[int], Any]
     ) -> List[str]:
-        """What is written for a window: ``nbest`` rows a line.
+        """What is written for a window: ``nbest`` rows per line.
 
         Args:
             lines: raw text
-            first: the number of the first, from 1
-            tally: counts what was not translated, and unknown words
-            progress: told the number of sentences that were translated since it was last told
+            first: the number of the first line, from 1
+            tally: counts untranslated lines and unknown words
+            progress: called with the number of sentences translated since the last call
         """
         if self.translator is None:
             self.load()
@@ -223,7 +221,7 @@ class Translating:
     def find(
         self, sources: List[Any], progress: Callable[[int], Any]
     ) -> Dict[int, List[Dict[str, Any]]]:
-        """The hypotheses of each sentence that can be translated, by its place."""
+        """The hypotheses of each sentence that can be translated, by its index."""
         from vaswani.decoding.translator import batches
         from vaswani.decoding.workers import Workers, one_thread
 

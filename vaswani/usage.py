@@ -1,4 +1,4 @@
-"""What this process, and those it has waited for, have used: processor time and memory."""
+"""CPU time and memory used by this process and those it has waited for."""
 
 import resource
 import sys
@@ -8,7 +8,7 @@ _WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process and of those it has waited for."""
+    """CPU time of this process and those it has waited for."""
     used = [resource.getrusage(who) for who in _WHO]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -16,7 +16,7 @@ def cpu_seconds() -> float:
 def peak_megabytes(device: str = "cpu") -> float:
     """The most memory that this process, or a process it has waited for, ever held.
 
-    Of ``cuda``: of the GPU.
+    For ``cuda``: the GPU's memory.
     """
     if device == "cuda":
         import torch
@@ -24,6 +24,6 @@ def peak_megabytes(device: str = "cpu") -> float:
         return torch.cuda.max_memory_allocated() / 2**20
     own, children = (resource.getrusage(who).ru_maxrss for who in _WHO)
     status = Path("/proc/self/status")
-    if status.is_file():  # Linux: ru_maxrss would count what our parent held when it started us
+    if status.is_file():  # Linux: ru_maxrss would include what our parent held when it started us
         own = int(status.read_text().partition("VmHWM:")[2].split()[0])
     return max(own, children) / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -109,7 +109,7 @@ def test_a_folder_that_was_there_stays(model, tmp_path, capsys):
     assert run(model, SOURCE, "--out", "there", "--no-pictures") == 0  # empty
     assert run(model, SOURCE, "--out", "link", "--no-pictures") == 1
     assert run(model, SOURCE, "--out", model, "--no-pictures") == 1
-    assert "link is no folder" in capsys.readouterr().err
+    assert "link is not a folder" in capsys.readouterr().err
     assert (model / "config.json").is_file()
 
 
@@ -124,8 +124,8 @@ def test_a_folder_that_was_there_stays(model, tmp_path, capsys):
         (["a \x1b[31mdog"], r"the source has a control character (U+001B, character 3): remove it"),
         (["a", "do\x07g"], r"the target has a control character (U+0007, character 3): remove it"),
         (["a \udcff dog"], "the source is not UTF-8 (character 3): convert it"),
-        (["dog " * 20], "the source has 21 subwords with its end, but this model takes 20"),
-        (["dog", "dog " * 30], "the target has 31 subwords with its end, but this model takes 20"),
+        (["dog " * 20], "source has 21 subwords with its end, but this model takes at most 20"),
+        (["dog", "dog " * 30], "31 subwords with its end, but this model takes at most 20"),
     ],
 )  # fmt: skip
 def test_bad_sentences_are_one_sentence(model, tmp_path, capsys, arguments, message):
@@ -184,7 +184,7 @@ def test_what_is_no_model_is_one_sentence(model, tmp_path, capsys):
 def test_too_many_weights_for_a_page(model, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(attention_page, "MOST_WEIGHTS", 100)
     assert run(model, SOURCE) == 1
-    assert "100 are the most that a page can show" in capsys.readouterr().err
+    assert "a page can show 100 at most" in capsys.readouterr().err
     assert names(tmp_path) == []
 
 

@@ -202,9 +202,9 @@ def test_neither_torch_nor_fairseq_is_needed(moved):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--length-penalty", "gnmt"], "--length-penalty gnmt cannot be had"),
-        (["--sampling"], "--sampling cannot be had"),
-        (["--unkpen", 2], "--unkpen cannot be had"),
+        (["--length-penalty", "gnmt"], "--length-penalty gnmt is unavailable"),
+        (["--sampling"], "--sampling is unavailable"),
+        (["--unkpen", 2], "--unkpen is unavailable"),
         (["--precision", "bf16"], "chosen by 'vaswani export --quantization'"),
         (["--workers", 0], "--workers is 0"),
         (["--beam", 99], "--beam 99 is more than the 18 types"),

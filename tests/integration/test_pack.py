@@ -110,8 +110,8 @@ def test_another_dictionary_of_the_same_size_is_refused(run, tiny_data_bin, tmp_
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["{last}"], "is in no run: say with --out MODEL"),
-        (["{last}", "--out", "m"], "does not say where its data lies: give --data DIR"),
+        (["{last}"], "is not in a run: say with --out MODEL"),
+        (["{last}", "--out", "m"], "does not say where its data is: give --data DIR"),
         (["{last}", "--data", "gone", "--out", "m"], "there is no folder gone"),
         (["{last}", "--data", "empty", "--out", "m"], "give --source-lang and --target-lang"),
         (
@@ -154,7 +154,7 @@ def test_a_training_begins_with_a_packed_model(run, tiny_data_bin, tmp_path, cap
     Path(start).unlink()
     shutil.copy(last, start)
     assert cli.main(["new", "again", "--data", str(tiny_data_bin), "--from", "away/model"]) == 1
-    assert "away/model.pt is there and is not away/model as a checkpoint" in capsys.readouterr().err
+    assert "away/model.pt exists and is not away/model as a checkpoint" in capsys.readouterr().err
 
 
 # ---- how its text was prepared ------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_published_checkpoints_have_old_forms(theirs, tiny_data_bin, tiny_text, 
         ({"activation_fn": "gelu"}, r"another activation function \(activation_fn gelu\)"),
         ({"decoder_learned_pos": True}, "has learned positions"),
         ({"decoder_output_dim": 16}, "decoder_output_dim 16 and encoder_embed_dim 32"),
-        ({"_name": "lstm", "arch": "lstm"}, "is of the architecture lstm"),
+        ({"_name": "lstm", "arch": "lstm"}, "has the architecture lstm"),
         ("decoder.adaptive_softmax.head", "decoder.adaptive_softmax.head, which has no place"),
         (None, "lacks the parameter 'encoder.embed_tokens.weight'"),
     ],

@@ -46,7 +46,7 @@ def test_text_inside_an_output_is_refused_before_anything_is_touched(own, light,
     before = everything(own)
     prepare(*arguments, "--out", own / "mine", code=1)
     message = capsys.readouterr().err
-    assert f"lies in {own}/mine/{folder.split('/')[0]}, which this command makes" in message
+    assert f"is in {own}/mine/{folder.split('/')[0]}, which this command makes" in message
     assert message.count("\n") == 1 and everything(own) == before
     prepare(*arguments, "--out", own / "other")
 
@@ -74,7 +74,7 @@ def test_text_inside_an_output_by_another_name_is_refused(own, capsys, how):
     before = everything(own)
     arguments = [*LANGS, "--train", start / "train", "--valid", start / "valid", "--bpe", "30"]
     prepare(*arguments, "--out", own / "mine", code=1)
-    assert "lies in" in capsys.readouterr().err and everything(own) == before
+    assert "which this command makes" in capsys.readouterr().err and everything(own) == before
 
 
 def test_a_recipe_whose_text_lies_in_its_output_is_refused(own, capsys):
@@ -85,7 +85,7 @@ def test_a_recipe_whose_text_lies_in_its_output_is_refused(own, capsys):
             shutil.copy(own / f"train.{lang}", text / f"{name}.lc.norm.tok.{lang}")
     before = everything(own)
     prepare("multi30k_en_de", "--text", "data/multi30k_en_de/text", code=1)
-    assert "lies in data/multi30k_en_de/text" in capsys.readouterr().err
+    assert "is in data/multi30k_en_de/text" in capsys.readouterr().err
     assert everything(own) == before
 
 
@@ -103,7 +103,7 @@ def test_archives_and_manifest_inside_an_output_are_refused(own, capsys, option,
     before = everything(own)
     prepare("wmt14_en_de", "--out", "mine", option, f"mine/{place}", code=1)
     what = "folder of archives" if option == "--archives" else "manifest"
-    assert f"the {what} mine/{place} lies in mine/{place.split('/')[0]}" in capsys.readouterr().err
+    assert f"the {what} mine/{place} is in mine/{place.split('/')[0]}" in capsys.readouterr().err
     assert everything(own) == before
 
 
@@ -253,7 +253,7 @@ def test_odd_places_for_the_result(own, light, capsys, where):
     after = everything(own)
     assert {name: after[name] for name in before} == before
     if where != ".":
-        assert "is no folder, but has to be one" in message and message.count("\n") == 1
+        assert "is not a folder, but must be one" in message and message.count("\n") == 1
 
 
 def test_hard_links_to_an_output_keep_their_content(own, light):

@@ -111,17 +111,17 @@ def test_other_codes_redo_what_depends_on_them(more, capsys):
     ("argv", "message"),
     [
         (["--like", "data/own", "--out", "data/more"], "give --train, --valid or --test"),
-        (["--like", "data/own", "--test", "more"], "but --out DIR"),
-        (["demo_en_de", "--like", "data/own", "--out", "x"], "no name of a recipe"),
+        (["--like", "data/own", "--test", "more"], "give --out DIR, and no recipe name"),
+        (["demo_en_de", "--like", "data/own", "--out", "x"], "no recipe name"),
         (["--like", "data/own", "--test", "more", "--bpe", "9", "--out", "x"], "exclude each"),
         (["--like", "nowhere", "--test", "more", "--out", "x"], "there is no run 'nowhere'"),
-        (["--like", "data/own", "--test", "more", "--out", "data/own"], "lies in data/own/codes"),
+        (["--like", "data/own", "--test", "more", "--out", "data/own"], "is in data/own/codes"),
         (
             ["--like", "data/own", "--target-lang", "fr", "--test", "more", "--out", "x"],
             "has no codes for en-fr",
         ),
         (["--like", "bare", "--test", "more", "--out", "x"], "no BPE codes beside its data-bin"),
-        (["--like", "mine", "--test", "more", "--out", "x"], "not the dictionary any more"),
+        (["--like", "mine", "--test", "more", "--out", "x"], "is no longer the dictionary"),
     ],
 )
 def test_what_is_refused_is_one_sentence(more, capsys, argv, message):

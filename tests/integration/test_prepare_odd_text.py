@@ -43,8 +43,8 @@ PLAIN = "".join(line + "\n" for line in archives.sentences("en", 40, 40)).encode
         ("train.en", PLAIN.replace(b"\n", b"\r")[:-1], "39 carriage returns for 1 lines"),
         ("train.en", PLAIN[:999].replace(b"\n", b"\r") + PLAIN, "line 1, holds "),
         ("train.en", PLAIN.decode().replace("’", "'").encode("utf-16-le"), "NUL bytes"),
-        ("train.en", gzip.compress(PLAIN), "is packed (gz): unpack it, or name it train.en.gz"),
-        ("train.en", lzma.compress(PLAIN), "is packed (xz)"),
+        ("train.en", gzip.compress(PLAIN), "(gz): decompress it, or name it train.en.gz"),
+        ("train.en", lzma.compress(PLAIN), "is compressed (xz)"),
         ("train.en.gz", gzip.compress(PLAIN)[:-9], "train.en.gz is damaged or cut short"),
         ("train.en.gz", gzip.compress(PLAIN)[:300], "train.en.gz is damaged or cut short"),
         ("train.en.gz", PLAIN, "train.en.gz is damaged or cut short (Not a gzipped file"),
@@ -138,15 +138,15 @@ def test_unknown_pieces_are_counted(tmp_path, kind):
     ("change", "message"),
     [
         (["--source-lang", "zh-CN"], "source_lang is 'zh-CN', but fairseq's file names allow"),
-        (["--source-lang", "zh-CN"], "call your files .zh_CN and give that"),
+        (["--source-lang", "zh-CN"], "name your files .zh_CN and give that"),
         (["--target-lang", "../de"], "target_lang is '../de'"),
         (["--target-lang", "d e"], "target_lang is 'd e'"),
         (["--target-lang", "de.gz"], "target_lang is 'de.gz'"),
         (["--target-lang", ""], "target_lang is ''"),
-        (["--target-lang", "EN"], "'en' and 'EN' differ in case only"),
+        (["--target-lang", "EN"], "'en' and 'EN' differ only in case"),
         (["--show-dropped", "-1"], "--show-dropped is -1"),
-        (["--manifest", "mine.yaml"], "--manifest and --test-sets are about archives"),
-        (["--test-sets", "sacrebleu"], "--manifest and --test-sets are about archives"),
+        (["--manifest", "mine.yaml"], "--manifest and --test-sets are for archives"),
+        (["--test-sets", "sacrebleu"], "--manifest and --test-sets are for archives"),
     ],
 )
 def test_odd_languages_and_numbers(own, capsys, change, message):
@@ -158,7 +158,7 @@ def test_odd_languages_and_numbers(own, capsys, change, message):
 def test_text_that_would_be_ignored_is_refused(own, capsys, name):
     """A recipe that generates its text, or takes it out of archives."""
     prepare(name, "--text", own, "--out", "out", code=1)
-    assert "--text names the folder of text files" in capsys.readouterr().err
+    assert "--text names a folder of text files" in capsys.readouterr().err
     prepare(name, "--train", "train", "--out", "out", code=1)
     message = {"demo_en_de": "the text is generated", "wmt14_en_de": "there is no part 'train'"}
     assert message[name] in capsys.readouterr().err and not (own / "out").exists()
@@ -186,10 +186,7 @@ def test_more_workers_than_cores_have_a_use_for(own, monkeypatch, capsys, worker
 
     monkeypatch.setattr(steps, "make_data_bin", folder)
     prepare(*OWN, "--out", "out", "--workers", workers)
-    assert (
-        requested == [6]
-        and "than 3 cores have a use for: going on with 6" in capsys.readouterr().err
-    )
+    assert requested == [6] and "than 3 cores can use: continuing with 6" in capsys.readouterr().err
     assert parallel.affordable(6) == 6 and capsys.readouterr().err == ""
 
 

@@ -190,7 +190,7 @@ def test_run_twice_the_second_does_nothing(english_german, server):
     server.requested.clear()
     again = english_german.reproduce("wmt14-en-de-base")
     assert again.returncode == 0 and not server.requested
-    for word in ("already prepared", "already trained", "averaged already", "already translated"):
+    for word in ("already prepared", "already trained", "already averaged", "already translated"):
         assert word in again.stderr
     assert english_german.times() == before and english_german.result() == result
 

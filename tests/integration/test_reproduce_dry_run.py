@@ -112,7 +112,7 @@ def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
         (["wmt14-en-de-bse"], "did you mean 'wmt14-en-de-base'?"),
         (["wmt14_en_ro_base"], "there are wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base"),
         (["wmt14-en-de-base", "--row", "C-n3"], "no row 'C-n3' (did you mean 'C-n"),
-        (["wmt14-en-fr-base", "--row", "C-n2"], "of wmt14_en_de_base, not of wmt14_en_fr_base"),
+        (["wmt14-en-fr-base", "--row", "C-n2"], "for wmt14_en_de_base, not for wmt14_en_fr_base"),
         (["wmt14-en-de-base", "--from", "trian"], "no stage 'trian' (did you mean 'train'?)"),
         (["wmt14-en-de-base", "--row", "C-n2", "--from", "average"], "no stage 'average'"),
         (["wmt14-en-de-base", "model.droput=0"], "model has no key 'droput'"),
@@ -121,7 +121,7 @@ def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
         (["wmt14-en-de-base"], "no GPU here, and this takes 11 hours on 8 of the paper's P100"),
         (["wmt14-en-de-base", "--gpus", "1"], "takes 89 hours on 1 of"),
         (["wmt14-en-de-base", "--from", "train", "common.cpu=true"], "no data in data/wmt14_en_de"),
-        (["wmt14-en-de-base", "--from", "train"], "see the whole way on a CPU in small: scripts/"),
+        (["wmt14-en-de-base", "--from", "train"], "of all stages on a CPU: scripts/"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(nowhere, capsys, arguments, message):
@@ -134,4 +134,4 @@ def test_what_cannot_be_is_one_sentence(nowhere, capsys, arguments, message):
 def test_more_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert cli.main(["reproduce", "wmt14-en-de-base", "--gpus", "8"]) == 1
-    assert "this machine shows 2 GPUs, not 8" in capsys.readouterr().err
+    assert "this machine has 2 visible GPUs, not 8" in capsys.readouterr().err

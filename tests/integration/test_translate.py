@@ -357,7 +357,7 @@ def test_files_of_others_are_left_alone(model, text, tmp_path, capsys):
     for name, message in {
         "mine": "exists and is no translation of 'vaswani translate'",
         "new": "new.json exists and is no report",
-        "linked": "would be replaced, but is read by the same command",
+        "linked": "would be replaced, but is an input of the same command",
         ".": "is a folder",
     }.items():
         assert stock.vaswani("translate", model, text, "--output", tmp_path / name) == 1
@@ -370,9 +370,9 @@ def test_files_of_others_are_left_alone(model, text, tmp_path, capsys):
 BAD_TEXT = {
     "encoding": ("Köln\n".encode("latin-1"), "bad, line 1: byte 2 is not UTF-8"),
     "NUL": (b"a\nb\nc\n" * 9 + b"the\0house\n", "bad, line 28, has a NUL byte"),
-    "UTF-16": ("the house\n".encode("utf-16"), "NUL bytes, as UTF-16 has"),
+    "UTF-16": ("the house\n".encode("utf-16"), "NUL bytes, as in UTF-16"),
     "1 MB": (b"the house\n" + b"x" * (1 << 20) + b"y\n", "bad, line 2, is longer than 1,048,576"),
-    "gzip": (gzip.compress(b"the house\n"), "bad is packed (gz): unpack it"),
+    "gzip": (gzip.compress(b"the house\n"), "bad is compressed (gz): decompress it"),
     "an old Mac's": (b"the\rhouse\r" * 20, "carriage returns"),
 }
 
@@ -400,7 +400,7 @@ def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
         (["."], "is a folder: give the files in it"),
         (["text.en", "--num-shards", "2", "--shard-id", "2"], "--shard-id 2 must be from 0 to 1"),
         (["--num-shards", "2"], "--num-shards needs a FILE"),
-        (["text.en", "-"], "cannot be one text"),
+        (["text.en", "-"], "cannot be combined"),
         (["text.en", "--buffer-size", "0"], "--buffer-size is 0, but must be at least 1"),
         (["text.en", "--max-tokens", "0"], "--max-tokens is 0, but must be at least 1"),
         (["text.en", "--workers", "0"], "--workers is 0, but must be at least 1"),
@@ -411,7 +411,7 @@ def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
         (["text.en", "--lenpen", "-1", "--length-penalty", "gnmt"], "--lenpen -1.0 is negative"),
         (
             ["text.en", "--length-penalty", "gnmt", "--no-repeat-ngram-size", "2"],
-            "--no-repeat-ngram-size is left to fairseq's search, which does not know",
+            "--no-repeat-ngram-size needs fairseq's search, which does not have",
         ),
         (["text.en", "--sampling-topk", "3"], "--sampling-topk has no effect without --sampling"),
     ],

@@ -152,7 +152,7 @@ def test_what_generate_did_not_make_it_does_not_replace(name, place, monkeypatch
     spoil(place, monkeypatch)
     assert place.generate(out=True) == 1
     err = capsys.readouterr().err
-    assert f"{place.out / name} is there and was not left by 'vaswani generate'" in err
+    assert f"{place.out / name} exists and was not made by 'vaswani generate'" in err
     assert place.left() == {name: b"mine\n"}
 
 
@@ -167,7 +167,7 @@ def test_the_data_folder_is_no_output(where, place, monkeypatch, tmp_path, capsy
     before = sorted(path.name for path in place.data.iterdir())
     spoil(place, monkeypatch)
     assert place.generate(out=True) == 1
-    assert "is where the data lies" in capsys.readouterr().err
+    assert "is where the data is" in capsys.readouterr().err
     assert sorted(path.name for path in place.data.iterdir()) == before
 
 
@@ -262,7 +262,7 @@ def test_several_translations_of_a_sentence(place):
         (["--nbest", "3"], "--nbest 3 asks for more translations than --beam 2 finds"),
         (
             ["--length-penalty", "gnmt", "--no-repeat-ngram-size", "2"],
-            "--no-repeat-ngram-size is left to fairseq's search, which does not know",
+            "--no-repeat-ngram-size needs fairseq's search, which does not have",
         ),
         (["--max-tokens", "0"], "--max-tokens is 0"),
         (["--max-tokens", "-1"], "--max-tokens is -1"),

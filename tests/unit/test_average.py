@@ -126,9 +126,9 @@ def test_named_files() -> None:
     assert names(select_named(found("b", 20, "a", 10))) == ["a", "b"]
     with pytest.raises(UserError, match="a is a single checkpoint"):
         select_named(found("a", 10))
-    with pytest.raises(UserError, match=r"a and b are of the same update \(10\)"):
+    with pytest.raises(UserError, match=r"a and b are from the same update \(10\)"):
         select_named(found("a", 10, "c", 20, "b", 10))
-    with pytest.raises(UserError, match="mean is an average itself"):
+    with pytest.raises(UserError, match="mean is already an average"):
         select_named([*found("a", 10), Checkpoint(Path("mean"), 20, {}, averaged=2)])
 
 
@@ -335,7 +335,7 @@ def test_bad_inputs(tmp_path: Path, run_folder: Path) -> None:
         ([good, run_folder], UserError, "demo is a folder: give one run, or checkpoint files"),
         ([run_folder, "--last", 7], UserError, "7 .*asked for, but .*has 6 .*: give --last 6"),
         ([good, good, "--last", 2], UserError, "--last chooses within one run"),
-        ([good, save(tmp_path / "x.pt", None)], UserError, "x.pt does not tell after how many"),
+        ([good, save(tmp_path / "x.pt", None)], UserError, "x.pt does not say after how many"),
     ]
     cut = tmp_path / "cut.pt"
     cut.write_bytes(good.read_bytes()[:-200])
@@ -379,7 +379,7 @@ def test_an_input_is_no_output_however_it_is_spelt(tmp_path: Path, monkeypatch, 
     else:
         output = Path("../" + tmp_path.name + "/b.pt")
     before = Path("b.pt").read_bytes()
-    with pytest.raises(UserError, match=r"is read by the same command \(it is b\.pt\)"):
+    with pytest.raises(UserError, match=r"is an input of the same command \(it is b\.pt\)"):
         invoke(*inputs, "--output", output)
     assert Path("b.pt").read_bytes() == before
 
@@ -397,7 +397,7 @@ def test_an_average_under_a_name_of_training_is_no_input(run_folder: Path) -> No
     made = run_folder / "checkpoints" / "checkpoint_average_last2.pt"
     invoke(run_folder, "--last", "2")
     made.rename(made.with_name("checkpoint9.pt"))
-    with pytest.raises(UserError, match=r"checkpoint9\.pt is an average itself"):
+    with pytest.raises(UserError, match=r"checkpoint9\.pt is already an average"):
         invoke(run_folder)
 
 
@@ -478,7 +478,7 @@ def test_the_newest_average_is_that_of_the_last_updates(run_folder: Path, capsys
     save(folder / "checkpoint_last.pt", 700)
     os.utime(folder / "checkpoint_last.pt", (1, 1))
     find_checkpoint(str(run_folder))
-    assert "training went on after" in capsys.readouterr().err
+    assert "training continued after" in capsys.readouterr().err
     (folder / "checkpoint_last.pt").write_bytes(b"damaged")
     assert find_checkpoint(str(run_folder))[0] == folder / names[0]
 

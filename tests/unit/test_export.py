@@ -125,9 +125,9 @@ def test_positions_become_a_table(learned, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"length_penalty": "gnmt"}, "--length-penalty gnmt cannot be had"),
-        ({"sampling": True}, "--sampling cannot be had"),
-        ({"unkpen": 1.0}, "--unkpen cannot be had"),
+        ({"length_penalty": "gnmt"}, "--length-penalty gnmt is unavailable"),
+        ({"sampling": True}, "--sampling is unavailable"),
+        ({"unkpen": 1.0}, "--unkpen is unavailable"),
         ({"beam": 0}, "--beam is 0"),
         ({"beam": 19}, "--beam 19 is more than the 18 types"),
         ({"nbest": 6}, "--nbest 6 asks for more"),
@@ -228,7 +228,7 @@ def test_an_export_is_no_packed_model(folder, capsys):
     assert cli.main(["attention", str(folder), "the house"]) == 1
     assert "was made by 'vaswani export'" in capsys.readouterr().err
     assert cli.main(["export", str(folder), "--to", "fairseq"]) == 1
-    assert "give the model folder that it was made of" in capsys.readouterr().err
+    assert "give the model folder it was made from" in capsys.readouterr().err
 
 
 def test_what_was_exported_is_replaced_and_nothing_else_is(folder, tmp_path):
@@ -296,10 +296,10 @@ def test_the_text_is_the_runs_test_else_its_validation_text(run, monkeypatch):
     (run / "data" / "mine" / "text" / "test.de").unlink()
     assert found(run).source[0] == "the valid"
     shutil.rmtree(run / "data")
-    with pytest.raises(UserError, match="lies in no run whose text is there: say with --text FILE"):
+    with pytest.raises(UserError, match="in a run whose text still exists: say with --text FILE"):
         found(run)
     (run / "runs" / "mine" / "config.yaml").unlink()
-    with pytest.raises(UserError, match="lies in no run"):
+    with pytest.raises(UserError, match="is not in a run"):
         found(run)
 
 
@@ -341,9 +341,9 @@ def test_what_is_no_text(source, reference, message, run, monkeypatch, capsys):
         (["mine", "--to", "fairseq", "--quantization", "int8"], "is for --to ctranslate2"),
         (["mine", "--to", "ctranslate2", "--quantization", "int4"], "int4 is unknown: it may be"),
         (["mine", "--to", "fairseq", "--lines", "-1"], "--lines is -1"),
-        (["mine", "--to", "fairseq", "--reference", "x"], "--reference is of --text: give both"),
+        (["mine", "--to", "fairseq", "--reference", "x"], "--reference needs --text: give both"),
         (["gone", "--to", "fairseq"], "there is no model folder gone"),
-        (["last.pt", "--to", "fairseq"], "last.pt is a checkpoint and no model folder"),
+        (["last.pt", "--to", "fairseq"], "last.pt is a checkpoint, not a model folder"),
         (["mine", "--to", "fairseq", "--out", "data"], "not as 'vaswani export' leaves a folder"),
     ],
 )
@@ -360,7 +360,7 @@ def test_what_cannot_be_exported(arguments, message, run, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "options, to, message",
     [
-        ({"head_key_dim": 8}, "ctranslate2", "d_k 8 and d_v 4, but CTranslate2 has one width"),
+        ({"head_key_dim": 8}, "ctranslate2", "d_k 8 and d_v 4, but CTranslate2 needs one width"),
         ({"head_key_dim": 8, "head_value_dim": 8}, "fairseq", "both are d_model/h, which is 4"),
     ],
 )

@@ -126,7 +126,7 @@ def test_an_archive_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch,
     else:
         packed_tar(path, {name: bytes(size)})
     assert extract.MOST_TIMES * path.stat().st_size < size
-    message = "would unpack to 9,437,184 bytes" if wanted or kind != "zip" else "has no file"
+    message = "would expand to 9,437,184 bytes" if wanted or kind != "zip" else "has no file"
     with pytest.raises(UserError, match=message):
         extracted(path)
     assert sum(file.stat().st_size for file in (tmp_path / "out").iterdir()) == 0
@@ -146,7 +146,7 @@ def test_a_bomb_packed_inside_is_stopped(tmp_path, monkeypatch):
     part = Part("g", PART.sources, {"en-de": ["g.en.gz", "g.de.gz"]})
     files = {"g.en.gz": gzip.compress(bytes(9 << 20)), "g.de.gz": gzip.compress(b"eins\n")}
     archives.pack(tmp_path / "a.tgz", files)
-    with pytest.raises(UserError, match=r"'g\.en\.gz' in it would unpack to"):
+    with pytest.raises(UserError, match=r"'g\.en\.gz' in it would expand to"):
         extracted(tmp_path / "a.tgz", part)
     assert (tmp_path / "out" / "g.en").stat().st_size <= 3 << 20
 

@@ -80,7 +80,7 @@ DAMAGES = {
     "a bit": (flip, "model.safetensors was altered or damaged: its hash"),
     "a word": (write("dict.en.txt", b"the 1\n"), "dict.en.txt was altered or damaged"),
     "codes are missing": (change("text", bpe="subword_nmt"), "incomplete: bpecodes is missing"),
-    "hashes": (write("SHA256SUMS", b"x"), "'x' is no hash and name"),
+    "hashes": (write("SHA256SUMS", b"x"), "'x' is not a hash and name"),
     "a newer format": (change(None, format_version=2), "version 2.*reads version 1: get a newer"),
     "an older format": (change(None, format_version=0), "version 0.*: pack the model again"),
     "another's config": (write("config.json", b'{"model_type": "bert"}'), "not written by 'vas"),
@@ -95,7 +95,7 @@ DAMAGES = {
     "a text option": (change("text", alphabet="runes"), "section 'text' was altered"),
     "a language": (change("text", source_lang=None), "section 'text' was altered"),
     "a search option": (change("generation", luck=1), "'generation' was altered: it has 'luck'"),
-    "no safetensors": (junk, "model.safetensors is no safetensors file"),
+    "no safetensors": (junk, "model.safetensors is not a safetensors file"),
     "a checkpoint": (write("model.pt", b"x"), "model.pt is a pickle.*nothing was loaded"),
     "a pickle": (write("extra", pickle.dumps([1])), "extra is a pickle"),
 }
@@ -117,10 +117,10 @@ def test_what_is_no_folder(tmp_path, monkeypatch):
         (tmp_path / "runs" / run / "config.yaml").touch()
     packed.pack(tmp_path / "runs" / "packed" / "model")
     for name, message in {
-        "last.pt": "last.pt is a checkpoint and no model folder: 'vaswani pack last.pt --data DIR",
-        "text": "text is a file and no model folder",
+        "last.pt": "last.pt is a checkpoint, not a model folder: 'vaswani pack last.pt --data DIR",
+        "text": "text is a file, not a model folder",
         "gone": "there is no model folder gone",
-        "fresh": "fresh is a run and no model folder: 'vaswani pack fresh' makes one",
+        "fresh": "fresh is a run, not a model folder: 'vaswani pack fresh' makes one",
         "runs/packed": "its model folder is runs/packed/model: give that",
     }.items():
         with pytest.raises(UserError, match=message):

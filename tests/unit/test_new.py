@@ -198,11 +198,11 @@ def test_two_dictionaries_share_no_matrix(place, tiny_text, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["a/b", "--data", "data/mine"], "no name for an experiment"),
-        (["", "--data", "data/mine"], "no name for an experiment"),
-        (["demo-en-de", "--data", "data/mine"], "there already: choose another name"),
-        (["taken", "--data", "data/mine"], "taken.yaml is there already"),
-        (["ran", "--data", "data/mine"], "runs/ran is there already"),
+        (["a/b", "--data", "data/mine"], "not a valid experiment name"),
+        (["", "--data", "data/mine"], "not a valid experiment name"),
+        (["demo-en-de", "--data", "data/mine"], "already exists: choose another name"),
+        (["taken", "--data", "data/mine"], "taken.yaml already exists"),
+        (["ran", "--data", "data/mine"], "runs/ran already exists"),
         (["mine", "--data", "nowhere"], "there is no data in nowhere"),
         (["mine", "--data", "data"], "holds no binarised text"),
         (["mine", "--data", "data/mine", "--from", "nobody"], "there is no run 'nobody'"),

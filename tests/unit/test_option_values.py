@@ -107,7 +107,7 @@ def test_a_value_of_another_kind_is_refused(override):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimization.max_update=1:15", "base 60"),
+        ("optimization.max_update=1:15", "base-60"),
         ("common.seed=010", "base 8"),
         ("optimization.max_update=1e4", "must be a whole number: write 10000"),
         ("optimization.lr=0.001", "a list, such as [0.001]"),

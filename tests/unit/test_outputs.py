@@ -52,7 +52,7 @@ def test_scores_do_not_replace_what_is_scored(place, capsys, target, way):
     before = contents(place)
     assert score("--compare", "h2", "--json", str(output)) == 1
     out, err = capsys.readouterr()
-    assert not out and err.count("\n") == 1 and "is read by the same command" in err
+    assert not out and err.count("\n") == 1 and "is an input of the same command" in err
     assert contents(place) == before
 
 
@@ -76,8 +76,8 @@ def test_scores_replace_scores_and_nothing_else(place, capsys):
     ("output", "message"),
     [
         (".", "is a folder"),
-        ("fifo", "is no ordinary file"),
-        ("h/scores.json", "h is no folder"),
+        ("fifo", "is not a regular file"),
+        ("h/scores.json", "h is not a folder"),
     ],
 )
 def test_outputs_that_are_no_files(place, capsys, output, message):
@@ -111,10 +111,10 @@ def test_translations_that_were_edited_are_scored_with_a_warning(tmp_path, monke
     hashes = {name: sha256_of(report.with_name(name)) for name in names}
     write(report, json.dumps({**json.loads(report.read_text()), "files": hashes}))
     assert cli.main(["score", "mine"]) == 0
-    assert "was changed" not in capsys.readouterr().err
+    assert "has changed" not in capsys.readouterr().err
     write(report.with_name("test.hyp"), *TEXT[:-1], "x")
     assert cli.main(["score", "mine"]) == 0
-    assert "test.hyp was changed since it was translated" in capsys.readouterr().err
+    assert "test.hyp has changed since it was translated" in capsys.readouterr().err
 
 
 def test_a_plan_does_not_replace_the_experiment(tmp_path, monkeypatch, capsys):
@@ -123,7 +123,7 @@ def test_a_plan_does_not_replace_the_experiment(tmp_path, monkeypatch, capsys):
     config = write(tmp_path / "mine.yaml", yaml)
     command = ["plan", "mine.yaml", "--gpus", "8", "--json"]
     for name, message in (
-        ("./mine.yaml", "is read by the same"),
+        ("./mine.yaml", "is an input of the same"),
         ("notes", "exists and is no plan"),
     ):
         write(tmp_path / "notes", "mine")
@@ -172,7 +172,7 @@ def test_the_demos_report_replaces_its_own_alone(demo, capsys, name):
     [
         ("eval/test.hyp", LINES[0], "test.hyp has 1 lines, but the test has 3"),
         ("eval/test.score.json", '{"bleu"', "has no scores yet"),
-        ("finished.json", "", "is not trained to its end"),
+        ("finished.json", "", "has not finished training"),
     ],
 )
 def test_a_demo_with_something_missing_is_one_sentence(demo, capsys, name, content, message):

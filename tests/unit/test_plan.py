@@ -44,7 +44,7 @@ def test_more_processes_take_less_time_and_more_memory():
 def test_too_little_room_is_said(tmp_path):
     english_german = job(tmp_path, "wmt14_en_de", 2)
     assert "warning" not in plan.plan(english_german, 1, ["text"])
-    assert "warning: there is less room" in plan.plan(english_german, 10**12, ["text"])
+    assert "warning: there is less space" in plan.plan(english_german, 10**12, ["text"])
 
 
 def test_a_line_of_progress(monkeypatch):
@@ -58,5 +58,5 @@ def test_a_line_of_progress(monkeypatch):
         shown.update(10)
         now[0] = 153.0
         shown.update(30)
-        assert shown.line() == "tokenise: 40 of 100 pairs, 10 a second, 0:00:06 left"
+        assert shown.line() == "tokenise: 40 of 100 pairs, 10 per second, 0:00:06 left"
     assert clock(3729) == "1:02:09"

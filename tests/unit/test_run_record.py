@@ -66,7 +66,7 @@ def test_a_later_versions_option_and_how_it_computes_may_differ(folder, more):
 
 
 def test_another_dictionary_is_refused(folder):
-    with pytest.raises(UserError, match=r"another dict.en.txt .* run=NAME"):
+    with pytest.raises(UserError, match=r"a different dict.en.txt: .* run=NAME"):
         refuse(folder, sha256={"dict.en.txt": "9"})
 
 
@@ -101,7 +101,7 @@ def test_it_is_compared_where_the_last_checkpoint_is_missing_too(folder):
 @pytest.mark.parametrize("name", run_record.RECORDS)
 def test_a_users_own_file_is_not_replaced(tmp_path, name):
     (tmp_path / name).write_text("mine: 1\n")
-    with pytest.raises(UserError, match=f"{name} is there already.*run=NAME"):
+    with pytest.raises(UserError, match=f"{name} already exists.*run=NAME"):
         run_record.refuse_foreign_folder(tmp_path)
 
 
@@ -174,7 +174,7 @@ def test_half_a_line_hides_no_other(tmp_path):
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
     message = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
     monkeypatch.setattr(distributed, "gathered", lambda word: message)
-    with pytest.raises(ConfigError, match=rf"process 1, on b, has another {VALID} than process 0"):
+    with pytest.raises(ConfigError, match=rf"on b, has a different {VALID} from process 0"):
         distributed.check_agreement(0, True, message[0][2], tmp_path)
     message[1] = ("1, on b,", True, message[0][2])
     distributed.check_agreement(0, True, message[0][2], tmp_path)

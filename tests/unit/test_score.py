@@ -88,7 +88,7 @@ def test_translations_that_are_too_short_are_explained(score):
     expected = ["a b c d e", "f g h i j"]
     _, report, _, err = score(["a b c d", "f g h i"], expected, "--pair", "en-de")
     assert report["bleu"]["brevity_penalty"] == 0.7788 and report["bleu"]["length_ratio"] == 0.8
-    assert "have 80% of the references' length" in err and "makes 77.9 of 100.0" in err
+    assert "have 80% of the references' length" in err and "turns 100.0 into 77.9" in err
     assert "--lenpen" in err
     assert "too short" not in score(expected, expected, "--pair", "en-de")[3]
 
@@ -96,12 +96,12 @@ def test_translations_that_are_too_short_are_explained(score):
 def test_of_tokens_there_is_no_sacrebleu(score):
     lines = ["ein alter Mann , der lacht .", "zwei Hunde"]
     code, report, _, err = score(lines, lines, "--tokenised")
-    assert code == 0 and "bleu" not in report and "sacreBLEU: it needs text" in err
+    assert code == 0 and "bleu" not in report and "sacreBLEU: it needs untokenised text" in err
     assert report["bleu_tokenised"]["score"] == report["compound_split"]["score"] == 100.0
     split = ["ein 12 @-@ jähriger , der lacht ."]
     code, report, _, err = score(split, split, "--tokenised")
     assert code == 0 and "compound_split" not in report
-    assert "line 1, holds '@-@': its hyphens are split already" in err
+    assert "line 1, holds '@-@': its hyphens are already split" in err
 
 
 TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
@@ -121,13 +121,13 @@ TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
         (["a", "ge@@ hen"], ["a", "b"], [], "h, line 2, holds BPE's mark"),
         (["ge@@"], ["b"], ["--tokenised"], "h, line 1, holds BPE's mark"),
         (["a"], ["ge@@ hen"], [], "r, line 1, holds BPE's mark"),
-        (["a"], ["a"], ["--pair", "german"], "--pair german is no language pair"),
+        (["a"], ["a"], ["--pair", "german"], "--pair german is not a language pair"),
         (["a"], ["a"], ["--test-set", "wmt14/full"], "needs --pair too"),
         (["a"], ["a"], ["--test-set", "wmt14/full", "--pair", "en-de"], "has 3,003 sentences, but"),
         (["a"], None, [], "give a run, or --hypotheses with"),
         (["a"], None, ["--test-set", "wmt14/ful", "--pair", "en-de"], "mean 'wmt14/full'?"),
         (["a"], ["a"], ["--test-set", "wmt14/ful", "--pair", "en-de"], "mean 'wmt14/full'?"),
-        (["a"], ["a"], ["--tokenised", "--test-set", "wmt13", "--pair", "en-de"], "are no tokens"),
+        (["a"], ["a"], ["--tokenised", "--test-set", "wmt13", "--pair", "en-de"], "are not tokens"),
         (["a"], None, ["--test-set", "wmt14/full", "--pair", "en-sw"], "has no pair en-sw; it has"),
         (["a"], ["a"], ["--compare", "nowhere"], "no file nowhere"),
         (["a"], ["a"], ["run"], "not both: --hypotheses, --references"),
@@ -156,7 +156,7 @@ def test_sentences_without_output_are_named(score):
 
 def test_translations_in_tokens_are_warned_about(score):
     code, _, _, err = score(TOKENS, LINES)
-    assert code == 0 and "looks tokenised and its references do not" in err
+    assert code == 0 and "looks tokenised, but its references do not" in err
 
 
 @pytest.fixture

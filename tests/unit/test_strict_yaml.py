@@ -28,16 +28,16 @@ def refused(text: str, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3\n", ", line 3: 'a' stands here twice"),
-        ("task:\n  data: x\n  data: y\n", ", line 3: 'data' stands here twice"),
-        ("rows:\n  - {x: 1, y: 2, x: 3}\n", ", line 2: 'x' stands here twice"),
-        ("a:\n  max_update: 1:15\n", ", line 2: 1:15 is a number in base 60"),
-        ("a:\n  time: 12:30:45\n", ", line 2: 12:30:45 is a number in base 60"),
-        ("a:\n  x: -1:30.5\n", ", line 2: -1:30.5 is a number in base 60"),
+        ("a: 1\nb: 2\na: 3\n", ", line 3: 'a' occurs twice"),
+        ("task:\n  data: x\n  data: y\n", ", line 3: 'data' occurs twice"),
+        ("rows:\n  - {x: 1, y: 2, x: 3}\n", ", line 2: 'x' occurs twice"),
+        ("a:\n  max_update: 1:15\n", ", line 2: 1:15 is a base-60 number"),
+        ("a:\n  time: 12:30:45\n", ", line 2: 12:30:45 is a base-60 number"),
+        ("a:\n  x: -1:30.5\n", ", line 2: -1:30.5 is a base-60 number"),
         ("a:\n  seed: 010\n", ", line 2: 010 may be read in base 8"),
         ("a:\n  seed: 0o17\n", ", line 2: 0o17 may be read in base 8"),
         ("a:\n  seed: [1, 08]\n", ", line 2: 08 may be read in base 8"),
-        ("a: &a\n  b: *a\n", ", line 1: an alias holds itself"),
+        ("a: &a\n  b: *a\n", ", line 1: an alias contains itself"),
         ("a: !!python/object/apply:os.getcwd []\n", "not valid YAML"),
         ("a: !!int ''\n", "not valid YAML"),
         ("? [1, 2]\n: 3\n", "not valid YAML"),
@@ -77,7 +77,7 @@ def test_a_billion_laughs_take_no_memory(tmp_path):
     for level in range(1, 11):
         lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]")
     begun = time.monotonic()
-    assert "unfold to more than 100,000 values" in refused("\n".join(lines), tmp_path)
+    assert "expand to more than 100,000 values" in refused("\n".join(lines), tmp_path)
     assert time.monotonic() - begun < 5
 
 
@@ -110,7 +110,7 @@ def test_every_command_names_a_key_that_stands_twice(place, argv, tmp_path, monk
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("task:\n  data: x\nmodel:\n  a: 1\n  a: 2\n", encoding="utf-8")
     assert cli.main(argv) == 1
-    assert f"{place}, line 5: 'a' stands here twice" in capsys.readouterr().err
+    assert f"{place}, line 5: 'a' occurs twice" in capsys.readouterr().err
 
 
 def test_a_manifest_with_a_name_twice(tmp_path):
@@ -118,7 +118,7 @@ def test_a_manifest_with_a_name_twice(tmp_path):
 
     path = tmp_path / "manifest.yaml"
     path.write_text("parts:\n  a: {}\n  a: {}\n", encoding="utf-8")
-    with pytest.raises(UserError, match="line 3: 'a' stands here twice"):
+    with pytest.raises(UserError, match="line 3: 'a' occurs twice"):
         read_manifest(str(path))
 
 

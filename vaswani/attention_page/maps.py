@@ -1,8 +1,8 @@
-"""Where every head of a model looks: for one sentence and one translation (sections 3.2.2, 3.2.3).
+"""Where every head of a model looks, for one sentence and one translation (sections 3.2.2, 3.2.3).
 
 The decoder reads the translation as in training (teacher forcing), so that one pass gives the
 weights of all positions. Row t of the decoder is the step that produces word t; it has read the
-words before it, the first of which is the start symbol.
+words before it, starting with the start symbol.
 
 Shape letters: N layers, H heads, S source, T target; the ends of sentences are included.
 """
@@ -51,13 +51,13 @@ class Side:
     """A sentence that looks or is looked at."""
 
     lang: str
-    #: by the name of the view: its words, its subwords
+    #: by the name of the view: words or subwords
     words: List[Unit]
     subwords: List[Unit]
 
     @property
     def direction(self) -> str:
-        """Of the script: that of the first letter that has one."""
+        """The script's writing direction: that of the first letter that has one."""
         text = "".join(unit.text for unit in self.words if unit.text not in (START, END))
         kinds = (unicodedata.bidirectional(letter) for letter in text)
         first = next((kind for kind in kinds if kind in ("L", "R", "AL")), "L")
@@ -70,16 +70,16 @@ class Attention:
 
     source: str
     target: str
-    #: whether the model translated itself
+    #: whether the translation is the model's own
     translated: bool
     #: "source", "target" and "read", as in ``KINDS``
     sides: Dict[str, Side]
-    #: by the kind, numpy [N, H, rows, columns] over subwords; each row sums to 1
+    #: by kind, numpy [N, H, rows, columns] over subwords; each row sums to 1
     weights: Dict[str, Any]
 
     @property
     def unknown(self) -> List[str]:
-        """The given words that the model does not know, or not all of."""
+        """The given words that are wholly or partly unknown to the model."""
         units = self.sides["source"].words
         if not self.translated:
             units = units + self.sides["target"].words
@@ -93,11 +93,11 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
         translator: a :class:`vaswani.decoding.translator.Translator`
         source: raw text
         target: raw text; None: the model's own translation
-        most: weights, of all heads together
+        most: the greatest number of weights, over all heads
 
     Raises:
-        UserError: a sentence that is empty, several, too long, or has control characters; more
-            weights than ``most``.
+        UserError: a sentence is empty, several sentences, too long, or has control characters; or
+            there are more weights than ``most``.
     """
     read = subwords_of(translator, source, "source")
     known, ours = translator.task.source_dictionary, translator.task.target_dictionary
@@ -142,7 +142,7 @@ def subwords_of(translator: Any, text: str, name: str) -> List[str]:
     """The subwords of the source, or of the target.
 
     Raises:
-        UserError: it is empty, several sentences, no text, or too long for the model.
+        UserError: it is empty, several sentences, not text, or too long for the model.
     """
     check_sentence(text, name)
     reader = translator.source_text
@@ -158,7 +158,7 @@ def subwords_of(translator: Any, text: str, name: str) -> List[str]:
     if len(subwords) + 1 > limit:
         raise UserError(
             f"the {name} has {len(subwords) + 1:,} subwords with its end, but this model takes "
-            f"{limit:,}: give a shorter sentence"
+            f"at most {limit:,}: give a shorter sentence"
         )
     return subwords
 
@@ -170,7 +170,7 @@ def numbers(dictionary: Any, subwords: Sequence[str]) -> Any:
 
 
 def best(translator: Any, source: str) -> Any:
-    """The numbers of the model's own translation, and the end, which a cut one lacks."""
+    """The numbers of the model's own translation, with the end, which a truncated one lacks."""
     import torch
 
     search = translator.searcher(translator.options.changed(nbest=1, sampling=False))
@@ -186,8 +186,8 @@ def side(lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = Fal
     Args:
         lang: its language
         subwords: without the end of sentence
-        dictionary: of its language
-        starts: it begins with the start symbol, and its end is not read
+        dictionary: its language's
+        starts: whether it begins with the start symbol and its end is not read
     """
     skip = 1 if starts else 0
     unknown = [dictionary.index(subword) == dictionary.unk() for subword in subwords]
@@ -207,14 +207,14 @@ def side(lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = Fal
 
 
 def check_number(model: Any, source: int, target: int, most: int) -> None:
-    """Raises UserError where there are more weights than can be shown."""
+    """Raises UserError if there are more weights than can be shown."""
     encoder = sum(layer.self_attention.num_heads for layer in model.encoder.layers)
     decoder = sum(layer.self_attention.num_heads for layer in model.decoder.layers)
     count = encoder * source**2 + decoder * (target**2 + target * source)
     if count > most:
         raise UserError(
             f"a source of {source:,} subwords and a target of {target:,} have {count:,} weights, "
-            f"but {most:,} are the most that a page can show: give a shorter sentence"
+            f"but a page can show {most:,} at most: give a shorter sentence"
         )
 
 
@@ -224,10 +224,10 @@ def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
     Args:
         model: ours, in evaluation mode
         source: numbers of the source's subwords and its end, int64 [S]
-        target: the same of the target [T]
+        target: the same for the target [T]
 
     Returns:
-        numpy float32 by the kind: ``encoder`` [N, H, S, S], ``decoder`` [N, H, T, T], ``cross``
+        numpy float32 by kind: ``encoder`` [N, H, S, S], ``decoder`` [N, H, T, T], ``cross``
         [N, H, T, S].
     """
     import torch
@@ -251,10 +251,10 @@ def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
 
 
 def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
-    """Weights between words, of those between subwords.
+    """Weights between words, from those between subwords.
 
     What a word looks at is the mean over its subwords; how much a word is looked at is the sum over
-    its subwords. So each row goes on summing to 1.
+    its subwords. So each row still sums to 1.
 
     Args:
         weights: numpy [..., rows, columns] over subwords
@@ -268,11 +268,11 @@ def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
 
 
 def view(attention: Attention, kind: str, by: str) -> Tuple[Any, List[str], List[str]]:
-    """The weights of a kind as they are shown, and the labels of rows and columns.
+    """The weights of a kind as shown, and the labels of rows and columns.
 
     Args:
         attention: what was found
-        kind: of ``KINDS``
+        kind: a key of ``KINDS``
         by: "words" or "subwords"
     """
     rows, columns = (getattr(attention.sides[name], by) for name in KINDS[kind][1:])

@@ -1,8 +1,8 @@
-"""The attention of a model as one page of HTML that needs nothing beside itself.
+"""The attention of a model as one self-contained HTML page.
 
-The template is ``page.html``, its style and program lie beside it; the page holds the
-weights as bytes: 255 √w, rounded, in base64. The root keeps small weights apart, and no weight is
-off by more than 0.004.
+The template is ``page.html``, with its style sheet and script beside it; the page holds the
+weights as bytes: 255 √w, rounded, in base64. The root keeps small weights distinct, and no weight
+is off by more than 0.004.
 """
 
 import base64
@@ -14,7 +14,7 @@ from typing import Any, Dict, List
 
 from vaswani.attention_page.maps import KINDS, Attention, Side, Unit
 
-#: weights of a page, each of which takes 4/3 bytes: 32 MB
+#: weights on a page, each of which takes 4/3 bytes: 32 MB
 MOST_WEIGHTS = 24_000_000
 VIEWS = ("words", "subwords")
 
@@ -42,17 +42,17 @@ def page(attention: Attention, by: str) -> str:
 
 
 def beside(end: str) -> str:
-    """A part of the page: the file of this module's name that ends so."""
+    """A part of the page: the file with this module's name and this ending."""
     return Path(__file__).with_suffix(f".{end}").read_text(encoding="utf-8")
 
 
 def as_json(table: Dict[str, Any]) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON that cannot close the HTML element it is in."""
     return json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def data_of(attention: Attention, by: str) -> Dict[str, Any]:
-    """What the page's program reads."""
+    """What the page's script reads."""
     kinds = []
     for name, weights in attention.weights.items():
         kind = KINDS[name]
@@ -72,7 +72,7 @@ def data_of(attention: Attention, by: str) -> Dict[str, Any]:
 
 
 def table_of(side: Side) -> Dict[str, Any]:
-    """A side as the page's program reads it."""
+    """A side as the page's script reads it."""
     units: Dict[str, List[Unit]] = {view: getattr(side, view) for view in VIEWS}
     return {"lang": side.lang, "dir": side.direction, **units}
 

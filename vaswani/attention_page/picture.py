@@ -8,9 +8,9 @@ from typing import Any, Dict, List, Tuple
 from vaswani.attention_page.maps import END, Attention, head_weights, numbers, view
 from vaswani.errors import UserError
 
-#: inches: of a word, of a map's least width, of a picture's greatest width
+#: inches: per word, a map's least width, a picture's greatest width
 WORD, LEAST, WIDEST = 0.16, 3.2, 36.0
-#: dots an inch, and dots of a picture: one of long sentences has fewer an inch
+#: dots per inch, and dots per picture: long sentences get fewer dots per inch
 DPI, MOST_DOTS = 110, 40e6
 
 
@@ -26,7 +26,7 @@ def cross_attention(checkpoint: Path, config: Any, source: str, target: str) -> 
         weights [heads, target subwords + end, source subwords + end]; the subwords (target, source)
 
     Raises:
-        UserError: the model does not return its heads' weights.
+        UserError: the model does not return the weights of its heads.
     """
     from fairseq import checkpoint_utils, tasks
 
@@ -35,7 +35,7 @@ def cross_attention(checkpoint: Path, config: Any, source: str, target: str) -> 
     task = tasks.setup_task(config.task)
     (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], task=task)
     if not isinstance(model, VaswaniTransformerModel):
-        raise UserError(f"{checkpoint} is no model of this plugin: its attention cannot be drawn")
+        raise UserError(f"{checkpoint} is not this plugin's model: its attention cannot be drawn")
     model.eval()
     tokens = numbers(task.source_dictionary, source.split())
     answer = numbers(task.target_dictionary, target.split())
@@ -44,16 +44,16 @@ def cross_attention(checkpoint: Path, config: Any, source: str, target: str) -> 
 
 
 def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> List[str]:
-    """Draw every head of every layer, a PNG a layer.
+    """Draw every head of every layer, one PNG per layer.
 
     Args:
-        folder: where to
+        folder: where to write
         attention: what was found
         by: "words" or "subwords"
-        progress: goes through a list, and shows how far it is
+        progress: iterates over a list and shows progress
 
     Returns:
-        what the pictures are called, as ``cross_layer_2.png``
+        the names of the pictures, such as ``cross_layer_2.png``
     """
     from vaswani.attention_page.maps import KINDS
 
@@ -78,7 +78,7 @@ def draw(
     Args:
         weights: [heads, rows, columns], each row a distribution over the columns
         subwords: the labels (of rows, of columns)
-        title: what this is
+        title: of the picture
     """
     import matplotlib
 

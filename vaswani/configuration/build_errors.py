@@ -1,7 +1,7 @@
-"""What fairseq cannot build from its own options: one sentence that names the section.
+"""Turns fairseq's failure to build a component from its options into one sentence with the section.
 
 fairseq has some hundred components, which check their options with assertions or not at all. An
-error while one is built, raised in fairseq's code, comes of the options that were given.
+error raised in fairseq's code while building one is caused by the options that were given.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ PACKAGES = ("fairseq", "fairseq_cli", "transformer_plugin", "vaswani")
 
 @contextlib.contextmanager
 def named_by_section(config: Any) -> Iterator[None]:
-    """While the block runs, such an error becomes one sentence; every other one stays.
+    """While the block runs, such an error becomes one sentence; others are left as they are.
 
     Raises:
-        ConfigError: names the section, and has fairseq's words.
+        ConfigError: names the section and quotes fairseq's message.
     """
     from transformer_plugin.config import ConfigError
 
@@ -40,7 +40,7 @@ def named_by_section(config: Any) -> Iterator[None]:
 
 
 def why(error: Exception, config: Any) -> Optional[str]:
-    """The sentence for an error; None unless fairseq's own code raised it in building a section."""
+    """The message for an error; None unless fairseq's own code raised it in building a section."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [(next((p for p in PACKAGES if p in Path(f.filename).parts), ""), f) for f in frames]
     known = [package for package, _ in places if package]
@@ -57,7 +57,7 @@ def why(error: Exception, config: Any) -> Optional[str]:
     section = config.get(built[-1])
     name = section.get("_name") if hasattr(section, "get") else getattr(section, "_name", None)
     lines = str(error).strip().splitlines() or ["no reason given"]
-    what = f"'{name}'" if name else "what is asked for"
+    what = f"'{name}'" if name else "the component"
     return (
         f"{built[-1]}: fairseq cannot build {what} with these options "
         f"({type(error).__name__}: {lines[0][:200]}): correct them"
@@ -65,5 +65,5 @@ def why(error: Exception, config: Any) -> Optional[str]:
 
 
 def is_trainer(path: str) -> bool:
-    """Whether a file is the one of fairseq's Trainer."""
+    """Whether a file is that of fairseq's Trainer."""
     return Path(path).name == "trainer.py"

@@ -1,4 +1,4 @@
-"""Whether the values of an experiment can work, alone and together: each failure one sentence."""
+"""Checks that an experiment's values can work, alone and together: each failure is one sentence."""
 
 import ast
 import importlib.util
@@ -13,7 +13,7 @@ def check_config(config: Any) -> None:
     """Check the values of a complete configuration.
 
     Raises:
-        UserError: a value that fairseq would fail on later, hang at, or take for another.
+        UserError: a value that fairseq would fail on later, hang on, or misread.
     """
     for section, rules in RULES.items():
         for key, rule in rules.items():
@@ -25,17 +25,17 @@ def check_config(config: Any) -> None:
 
 
 def check_here(config: Any) -> None:
-    """Check what a training asks of this machine; another one may be planned for.
+    """Check what a training needs of this machine (a plan may be for another one).
 
     Raises:
-        UserError: it has no GPU, no such file or no such package.
+        UserError: a GPU, a file or a package is missing.
     """
     for check in (check_devices, check_files, check_packages):
         check(config)
 
 
 def holds(rule: Rule, value: Any) -> bool:
-    """Whether a rule holds; a value that cannot be compared is one that does not."""
+    """Whether a rule holds; for a value that cannot be compared, it does not."""
     try:
         return rule.holds(value)
     except (TypeError, ValueError):
@@ -43,16 +43,16 @@ def holds(rule: Rule, value: Any) -> bool:
 
 
 def check_batch(config: Any) -> None:
-    """Raises UserError where nothing bounds a batch."""
+    """Raises UserError if nothing limits the batch size."""
     if config.dataset.max_tokens is None and config.dataset.batch_size is None:
         raise UserError(
-            "nothing says how large a batch is: give dataset.max_tokens (padded tokens, for "
+            "nothing limits how large a batch is: give dataset.max_tokens (padded tokens, for "
             "example 4096) or dataset.batch_size (sentences)"
         )
 
 
 def check_end(config: Any) -> None:
-    """Raises UserError where a training would never end."""
+    """Raises UserError if a training would never end."""
     ends = config.optimization
     if not (
         ends.max_update > 0
@@ -68,10 +68,10 @@ def check_end(config: Any) -> None:
 
 
 def check_precision(config: Any) -> None:
-    """Raises UserError for 16-bit trainings that are not what they are taken for."""
+    """Raises UserError for 16-bit options that do not do what one would expect."""
     common = config.common
     if str(config.model.get("_name")).startswith("vaswani_transformer"):
-        for name in ("bf16", "memory_efficient_bf16"):  # fairseq's own models may be trained so
+        for name in ("bf16", "memory_efficient_bf16"):  # fairseq's own models may use these
             if common.get(name):
                 raise UserError(f"common.{name} is true, but must be false: {BF16}")
         if common.get("amp"):
@@ -87,7 +87,7 @@ def check_precision(config: Any) -> None:
 
 
 def check_devices(config: Any) -> None:
-    """Raises UserError for what needs a GPU, where none is used."""
+    """Raises UserError for options that need a GPU if none is used."""
     advice = {"fp16": "give model.precision: bf16 instead", "profile": "leave it out"}
     for name, instead in advice.items():
         if config.common.get(name) and config.common.cpu:
@@ -95,7 +95,7 @@ def check_devices(config: Any) -> None:
 
 
 def check_files(config: Any) -> None:
-    """Raises UserError for a checkpoint to begin from that is not there."""
+    """Raises UserError if the checkpoint to start from does not exist."""
     for key in ("finetune_from_model", "continue_once"):
         path = config.checkpoint.get(key)
         if path and not Path(path).is_file():
@@ -123,7 +123,7 @@ def check_checkpoint(config: Any) -> None:
 
 
 def metrics_of(config: Any) -> Optional[List[str]]:
-    """What a validation measures; None for another criterion or task, where it is not known."""
+    """What a validation measures; None for other criteria or tasks, where it is not known."""
     measured = {
         "vaswani_label_smoothed_cross_entropy": ["loss", "nll_loss", "ppl", "accuracy"],
         "label_smoothed_cross_entropy": ["loss", "nll_loss", "ppl"],

@@ -1,7 +1,7 @@
-"""Whether a value of an experiment is of the kind that its option declares.
+"""Checks that each value of an experiment has the type that its option declares.
 
-omegaconf checks, too, but takes 0.5 for a whole number (0), ``no`` for the text "False", and says
-"Value 'abc' of type 'str' could not be converted to Integer".
+omegaconf checks too, but reads 0.5 as a whole number (0) and ``no`` as the text "False", and its
+message is "Value 'abc' of type 'str' could not be converted to Integer".
 """
 
 import enum
@@ -16,10 +16,10 @@ _TRUTHS = ("true", "false", "yes", "no", "on", "off", "y", "n")
 
 
 def check_types(given: Dict[str, Any], declared: Dict[str, Any], where: str) -> None:
-    """Check a section's values; ``declared`` are its keys' types, ``where`` names the section.
+    """Check a section's values; ``declared`` has its keys' types, ``where`` names the section.
 
     Raises:
-        UserError: a value of another kind; names the key, and what it may be.
+        UserError: a value of the wrong type; names the key and what it may be.
     """
     for key, value in given.items():
         kind = declared.get(key)
@@ -49,14 +49,14 @@ def _bare(kind: Any) -> Any:
 
 
 def _choices(kind: Any) -> Optional[List[str]]:
-    """The words of an enumeration."""
+    """The names in an enumeration."""
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return [str(choice.value) for choice in kind]
     return None
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value, as YAML gave it, is of a kind."""
+    """Whether a value, as read from YAML, has a type."""
     kind = _bare(kind)
     choices = _choices(kind)
     if choices is not None:
@@ -72,14 +72,14 @@ def _fits(value: Any, kind: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, str, kind)):
             return False
         try:
-            return not math.isnan(kind(value))  # no option means it
+            return not math.isnan(kind(value))  # no option accepts NaN
         except (ValueError, OverflowError):
             return False
     return True
 
 
 def _words(kind: Any) -> str:
-    """A kind in words."""
+    """A type in words."""
     bare = _bare(kind)
     choices = _choices(bare)
     if choices is not None:

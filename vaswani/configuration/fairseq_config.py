@@ -1,8 +1,8 @@
 """From an experiment's YAML to the complete configuration that fairseq trains with.
 
-The same steps as ``fairseq-hydra-train`` takes (defaults of every section, then of the model,
-task, criterion, optimizer and schedule named), but unknown names and keys are refused with the
-nearest known one, where hydra prints a stack trace or, for some models, nothing.
+The steps are those of ``fairseq-hydra-train`` (defaults of every section, then of the named model,
+task, criterion, optimizer and schedule), but unknown names and keys are refused and the nearest
+known one is suggested, where hydra prints a stack trace or, for some models, nothing.
 """
 
 import argparse
@@ -23,17 +23,17 @@ COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
 
 
 def load_plugin() -> None:
-    """Import the plugin, and with it fairseq and torch, and keep fairseq's chatter away."""
+    """Import the plugin, and with it fairseq and torch, and silence fairseq's log messages."""
     import transformer_plugin  # noqa: F401  (everything registers itself)
     from transformer_plugin import compat
 
     compat.quiet()
-    logging.getLogger().setLevel(logging.WARNING)  # some library sets it lower at import
+    logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
     fairseq_logs(logging.WARNING)
 
 
 def fairseq_logs(level: int) -> None:
-    """How much fairseq says."""
+    """Set how much fairseq logs."""
     for name in ("fairseq", "fairseq_cli"):
         logging.getLogger(name).setLevel(level)
 
@@ -52,7 +52,7 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
 
 
 def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
-    """As ``experiment_config``, of a table that was read already; ``where`` from, for messages."""
+    """As ``experiment_config``, for a table already read; ``where``: its origin, for messages."""
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
@@ -76,23 +76,23 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
 
 
 def refuse_other_tables(table: Dict[str, Any], path: Path) -> None:
-    """Raises UserError for a YAML file of this project that is no experiment."""
+    """Raises UserError for a YAML file of this project that is not an experiment."""
     if "rows" in table and "base" in table:
         raise UserError(
-            f"{path} is a table of changes to an experiment, {table['base']}, and no experiment: "
+            f"{path} is not an experiment, but a table of changes to one, {table['base']}: "
             f"'vaswani reproduce {table['base']} --row ROW' trains a row of it"
         )
     if "model" not in table and not {"task", "dataset", "optimization"} & set(table):
         for key in ("bpe", "parts", "train", "generate"):
             if key in table:
                 raise UserError(
-                    f"{path} is a recipe or a manifest of data ('{key}:'), and no experiment: "
-                    "'vaswani prepare' takes it"
+                    f"{path} is not an experiment, but a data recipe or manifest ('{key}:'): use "
+                    "it with 'vaswani prepare'"
                 )
 
 
 def with_defaults(config: Any) -> Any:
-    """The configuration with the defaults of its components, resolved, and our machine's facts."""
+    """The configuration with its components' defaults and this machine's facts, resolved."""
     import torch
     from fairseq.dataclass.initialize import add_defaults
     from fairseq.dataclass.utils import omegaconf_no_object_check
@@ -126,10 +126,10 @@ def fill_in_old_model(config: Any) -> None:
 
 
 def hand_over(config: Any) -> Any:
-    """The configuration in the form fairseq's training takes it: an old model's as a Namespace.
+    """The configuration in the form that fairseq's training takes: a Namespace for an old model.
 
-    So fairseq's command line makes it. As a DictConfig, official fairseq's omegaconf answers None
-    for what is missing, never the default, and the model comes out with other sizes.
+    fairseq's command line does the same. With a DictConfig, official fairseq's omegaconf returns
+    None for what is missing, never the default, and the model gets other sizes.
     """
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from omegaconf import OmegaConf
@@ -143,17 +143,17 @@ def hand_over(config: Any) -> Any:
 
 
 def checked_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
-    """The overrides' values by their keys; of one that is given twice, the last.
+    """The overrides' values by their keys; for one given twice, the last.
 
     Raises:
-        UserError: one is not ``section.key=value``, or its value reads as something else.
+        UserError: one is not ``section.key=value``, or its value would be misread.
     """
     found: Dict[str, Any] = {}
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or "." not in key or not all(key.split(".")):
             raise UserError(
-                f"'{override}' is no override: write section.key=value, for example "
+                f"'{override}' is not an override: write section.key=value, for example "
                 "optimization.max_update=1000, or run=NAME"
             )
         if not text.strip():
@@ -190,7 +190,7 @@ def check_names(given: Dict[str, Any], where: str) -> None:
 
 
 def types_of(section: Any) -> Dict[str, Any]:
-    """The keys of a dataclass and their types; None for a type that is not known."""
+    """The keys of a dataclass and their types; None for an unknown type."""
     return {
         item.name: None if isinstance(item.type, str) else item.type
         for item in dataclasses.fields(section)
@@ -228,7 +228,7 @@ def component_keys(section: str, keys: Any, where: str) -> Optional[Dict[str, An
     if configs.get(name) is not None:
         return {"_name": str, **types_of(configs[name])}
     if section == "model":
-        # fairseq's older models declare their options on a parser, and a few by a default only
+        # fairseq's older models declare their options on a parser, and a few only by a default
         parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
         registry[name].add_args(parser)
         ARCH_CONFIG_REGISTRY[name](defaults)

@@ -1,7 +1,7 @@
-"""What the value of each option may be, where fairseq leaves it unchecked: the table of rules.
+"""The table of rules: valid values for each option that fairseq does not check.
 
 Options of the plugin's components are checked where they are used, so that fairseq's own commands
-refuse them, too; here stand those that fairseq's components share.
+refuse bad values too; the rules here are for options that belong to fairseq.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, NamedTuple
 
 
 class Rule(NamedTuple):
-    """What a value must be, in words and as a test; None passes where there is no value."""
+    """What a value must be, in words and as a test; None passes if there is no value."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -28,7 +28,7 @@ def between(least: float, most: float) -> Rule:
 
 
 def each(rule: Rule) -> Rule:
-    """A list with at least one item, of which each holds."""
+    """A list with at least one item, for each of which the rule holds."""
     words = f"a list of at least one number, each {rule.words}"
     return Rule(words, lambda value: bool(value) and all(map(rule.holds, value)))
 
@@ -60,7 +60,7 @@ POSITIVE = Rule("a number above 0", lambda value: 0 < value < math.inf)
 SHARE = Rule("in [0, 1)", lambda value: 0 <= value < 1)
 FILLED = Rule("given", lambda value: bool(str(value).strip()))
 COUNT, NATURAL, LIMIT = at_least(0), at_least(1), at_least(-1)
-#: numpy takes 32 bits, and fairseq adds the epoch and the number of updates
+#: numpy accepts 32 bits, and fairseq adds the epoch and the number of updates
 SEED = between(0, 4_000_000_000)
 BF16 = "it would train the weights themselves in bfloat16; give model.precision: bf16 instead"
 AMP = (
@@ -75,7 +75,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "log_interval": NATURAL,
         "empty_cache_freq": COUNT,
         "all_gather_list_size": NATURAL,
-        "tpu": never("neither fairseq's TPU mode nor the plugin was tried there"),
+        "tpu": never("neither fairseq's TPU mode nor the plugin was tested there"),
         "fp16_init_scale": POSITIVE,
         "fp16_scale_window": NATURAL,
         "fp16_scale_tolerance": between(0, 1),
@@ -85,8 +85,8 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "amp_init_scale": POSITIVE,
         "amp_scale_window": NATURAL,
         "model_parallel_size": Rule(f"1: {ONE_MACHINE}", lambda value: value == 1),
-        "log_file": Rule("a file in a folder that is there", _can_be_a_file),
-        "quantization_config_path": Rule("a file that is there", lambda p: Path(p).is_file()),
+        "log_file": Rule("a file in an existing folder", _can_be_a_file),
+        "quantization_config_path": Rule("an existing file", lambda p: Path(p).is_file()),
     },
     "dataset": {
         "num_workers": between(0, max(64, 4 * (os.cpu_count() or 1))),
@@ -125,7 +125,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "keep_last_epochs": LIMIT,
         "keep_best_checkpoints": LIMIT,
         "patience": LIMIT,
-        "checkpoint_suffix": Rule("empty: a run's checkpoints have names of their own", _is_empty),
+        "checkpoint_suffix": Rule("empty: a run's checkpoints have fixed names", _is_empty),
         "checkpoint_shard_count": Rule(f"1: {ONE_MACHINE}", lambda value: value == 1),
     },
     "distributed_training": {

@@ -1,8 +1,8 @@
-"""YAML as it is meant: what PyYAML would quietly read as something else is refused, with its line.
+"""Reads YAML as it is meant: what PyYAML would silently misread is refused, with its line.
 
-A key that stands twice (the last would win), numbers in base 8 or 60 (``010`` is 8 in YAML 1.1,
-``1:15`` is 75), and aliases that unfold to more than any experiment holds. ``1e-4`` is a number
-and ``2026-11-21`` is text, as in omegaconf's reader, which fairseq-hydra-train has.
+Refused are a key that occurs twice (the last would win), numbers in base 8 or 60 (``010`` is 8 in
+YAML 1.1, ``1:15`` is 75), and aliases that expand to more than any experiment holds. ``1e-4`` is a
+number and ``2026-11-21`` is text, as in omegaconf's reader, which fairseq-hydra-train uses.
 """
 
 import re
@@ -13,7 +13,7 @@ import yaml
 
 from vaswani.errors import UserError
 
-#: of a file, and of what its aliases unfold to; the largest experiment has 100 values in 5 kB
+#: limits for a file, and for what its aliases expand to; the largest experiment: 100 values, 5 kB
 MOST_BYTES, MOST_VALUES = 1_000_000, 100_000
 _BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 _LEADING_ZERO = re.compile(r"[-+]?0(o[0-7_]+|[0-9_]+)")
@@ -21,7 +21,7 @@ _FLOAT = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]
 
 
 class _Refused(yaml.constructor.ConstructorError):
-    """What YAML allows and an experiment does not."""
+    """Something that YAML allows but an experiment does not."""
 
     def __init__(self, problem: str, node: yaml.Node) -> None:
         super().__init__(None, None, problem, node.start_mark)
@@ -31,26 +31,26 @@ class StrictLoader(yaml.SafeLoader):
     """PyYAML's safe loader, without its surprises."""
 
     def get_single_data(self) -> Any:
-        """The document, unless its aliases unfold to too much."""
+        """The document, unless its aliases expand to too much."""
         node = self.get_single_node()
         if node is None:
             return None
         if _values(node, {}) > MOST_VALUES:
-            raise _Refused(f"its aliases unfold to more than {MOST_VALUES:,} values", node)
+            raise _Refused(f"its aliases expand to more than {MOST_VALUES:,} values", node)
         return self.construct_document(node)
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
-        """A number in base 10 (or, said plainly, 16 or 2)."""
+        """A number in base 10 (or, if written explicitly, 16 or 2)."""
         text = str(node.value)
         if _BASE_60.fullmatch(text):
             raise _Refused(
-                f"{text} is a number in base 60 to YAML: write it in base 10, or in quotes if it "
-                "is text",
+                f"{text} is a base-60 number in YAML: write it in base 10, or in quotes if it is "
+                "text",
                 node,
             )
         if _LEADING_ZERO.fullmatch(text) and text.strip("+-0_"):
             raise _Refused(
-                f"{text} may be read in base 8: write it without the zero in front, or in quotes "
+                f"{text} may be read in base 8: write it without the leading zero, or in quotes "
                 "if it is text",
                 node,
             )
@@ -62,14 +62,14 @@ class StrictLoader(yaml.SafeLoader):
 
 
 def _values(node: yaml.Node, known: Dict[int, int]) -> int:
-    """How many values a node unfolds to, counted without unfolding; ``known`` by its parts' ids.
+    """How many values a node expands to, counted without expanding; ``known``: counts by node id.
 
     Raises:
-        _Refused: a node that holds itself, or a table with a key twice.
+        _Refused: a node contains itself, or a table has a key twice.
     """
     if id(node) in known:
-        if known[id(node)] == 0:  # begun, not done
-            raise _Refused("an alias holds itself", node)
+        if known[id(node)] == 0:  # started, not done
+            raise _Refused("an alias contains itself", node)
         return known[id(node)]
     known[id(node)] = 0
     parts: List[yaml.Node] = []
@@ -81,14 +81,14 @@ def _values(node: yaml.Node, known: Dict[int, int]) -> int:
         seen = set()
         for key in keys:
             if key.value in seen:
-                raise _Refused(f"'{key.value}' stands here twice: keep one of the two", key)
+                raise _Refused(f"'{key.value}' occurs twice: keep one of the two", key)
             seen.add(key.value)
     known[id(node)] = 1 + sum(_values(part, known) for part in parts)
     return known[id(node)]
 
 
 def _set_up() -> None:
-    """Which plain words are numbers: more than YAML 1.1's, so that they can be refused."""
+    """Define which plain words are numbers: more than in YAML 1.1, so that they can be refused."""
     kept = {
         first: [(tag, pattern) for tag, pattern in rules if not tag.endswith(":timestamp")]
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -105,10 +105,10 @@ _set_up()
 
 
 def parse(text: str, where: str) -> Any:
-    """The value that a YAML text stands for; ``where`` it is from, for messages.
+    """The value of a YAML text; ``where`` names its origin in messages.
 
     Raises:
-        UserError: no YAML, or one that reads as something else than is meant.
+        UserError: it is not YAML, or would be read as something other than was meant.
     """
     try:
         return yaml.load(text, StrictLoader)  # noqa: S506  (derived from the safe one)
@@ -118,7 +118,7 @@ def parse(text: str, where: str) -> Any:
         invalid = "" if isinstance(error, _Refused) else "not valid YAML: "
         raise UserError(f"{where}{line}: {invalid}{error.problem or error.context}") from None
     except RecursionError:
-        raise UserError(f"{where}: brackets or lists are nested too deeply in it") from None
+        raise UserError(f"{where}: its brackets or lists are nested too deeply") from None
     except (yaml.YAMLError, ValueError, LookupError) as error:
         raise UserError(f"{where}: not valid YAML: {str(error).splitlines()[0]}") from None
 

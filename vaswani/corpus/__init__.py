@@ -1,1 +1,1 @@
-"""Texts to train on: the demo's own phrases, and the public corpora of the recipes."""
+"""Training texts: the demo's generated phrases, and the public corpora of the recipes."""

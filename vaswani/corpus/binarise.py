@@ -16,12 +16,12 @@ from vaswani.environment import plugin_dir
 from vaswani.errors import UserError
 from vaswani.files import NO_SPACE
 
-#: fairseq's codes of the types of numbers in which a dictionary may be counted
+#: fairseq's codes for the integer types in which token numbers may be stored
 NUMBERS = {4: "<i4", 5: "<i8", 8: "<u2"}
 HEADER = struct.Struct("<9sQBQ")
-#: the places of fairseq's symbols in every dictionary
+#: the numbers of fairseq's symbols in every dictionary
 END, UNKNOWN = 2, 3
-#: seconds between looks at how far fairseq is
+#: seconds between checks of fairseq's progress
 LOOK_EVERY = 1.0
 
 
@@ -37,12 +37,12 @@ def binarise(
 ) -> None:
     """Turn ``bpe/{SPLIT}.{LANG}`` into fairseq's binary files under ``target``.
 
-    A process of its own: fairseq's command sets up logging for the whole process. The dictionary
-    keeps the ``dictionary`` most frequent types, or all; or it is that of other text, ``like``.
-    ``progress(n)``: n more bytes written.
+    It runs in a separate process: fairseq's command sets up logging for the whole process. The
+    dictionary keeps the ``dictionary`` most frequent types, or all; or it is taken from other text,
+    ``like``. ``progress(n)``: n more bytes were written.
 
     Raises:
-        UserError: fairseq refused (with its last words), or lost lines.
+        UserError: fairseq failed (with its last line of output), or lost lines.
     """
     source_lang, target_lang = langs
     splits = list(splits)
@@ -89,7 +89,7 @@ def binarise(
 def watch(process: "subprocess.Popen[bytes]", target: Path, progress: Callable[[int], Any]) -> None:
     """Wait for fairseq, reporting how the files grow.
 
-    It counts words first, which leaves no file; with several processes it then writes parts and
+    It counts words first, without writing a file; with several processes it then writes parts and
     joins them.
     """
     seen = 0
@@ -105,9 +105,9 @@ def watch(process: "subprocess.Popen[bytes]", target: Path, progress: Callable[[
 
 
 def expected_bytes(files: Iterable[Path]) -> int:
-    """About how much fairseq will write: two bytes for each subword and each end of a line.
+    """About how much fairseq will write: two bytes per subword and per line end.
 
-    (Four, in dictionaries of more than 65,500 types.)
+    (Four, with dictionaries of more than 65,500 types.)
     """
     total = 0
     for path in files:
@@ -118,7 +118,7 @@ def expected_bytes(files: Iterable[Path]) -> int:
 
 
 def written_bytes(folder: Path) -> int:
-    """The sizes of the .bin files in a folder; one that vanishes meanwhile counts nothing."""
+    """The total size of a folder's .bin files; one that vanishes meanwhile counts as 0."""
     total = 0
     for path in folder.glob("*.bin"):
         try:
@@ -134,10 +134,10 @@ def binary_lines(index: Path) -> int:
 
 
 def read_header(index: Path) -> Tuple[int, int]:
-    """The type of number (see ``NUMBERS``) and the sentences in one of fairseq's ``.idx`` files.
+    """The number type (see ``NUMBERS``) and sentence count in one of fairseq's ``.idx`` files.
 
-    Its head is nine letters, a version (8 bytes), a type (1 byte) and the count (8 bytes). (The
-    plugin's reader, which checks all of it, would have fairseq and torch imported for this.)
+    Its header is nine letters, a version (8 bytes), a type (1 byte) and the count (8 bytes). (The
+    plugin's reader, which checks everything, would need to import fairseq and torch for this.)
     """
     with open(index, "rb") as stream:
         _, _, kind, count = HEADER.unpack(stream.read(HEADER.size))
@@ -147,7 +147,7 @@ def read_header(index: Path) -> Tuple[int, int]:
 def unknown(
     folder: Path, langs: Iterable[str], splits: Iterable[str]
 ) -> Dict[str, Tuple[int, int]]:
-    """For each side of each set, ``valid.de``: its unknown subwords, and all (ends not counted)."""
+    """For each side of each set, as ``valid.de``: unknown and total subwords, without line ends."""
     import numpy
 
     source, target = langs

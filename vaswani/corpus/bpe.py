@@ -1,7 +1,7 @@
-"""Joint byte pair encoding (section 5.1), by subword-nmt's library.
+"""Joint byte pair encoding (section 5.1), using subword-nmt as a library.
 
-The library and not its command line: the latter reads with ``codecs.open``, which also breaks
-lines at U+2028 and its like.
+Its command line is not used: it reads with ``codecs.open``, which also breaks lines at U+2028 and
+the like.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from vaswani.errors import UserError
 from vaswani.files import atomic_write
 
 MARK = "@@ "
-#: different words that codes are learned from; of more, the most frequent (bounds the memory)
+#: distinct words that codes are learned from; if more, the most frequent (this bounds memory)
 MOST_WORDS = 2_000_000
-#: what fairseq reads as its own symbols: an end, a start, nothing, unknown
+#: what fairseq reads as its own symbols: end, start, padding, unknown
 _FAIRSEQS = re.compile(r"(?<![^ ])(?:</s>|<s>|<pad>|<unk>)(?![^ ])")
-#: different words each process remembers the subwords of
+#: distinct words whose subwords each process caches
 CACHED_WORDS = 300_000
 
 
@@ -35,7 +35,7 @@ def count_words(chunk: Chunk) -> "Counter[str]":
 
 
 def word_counter() -> Callable[[Chunk], "Counter[str]"]:
-    """What a worker process counts with."""
+    """The function that a worker process counts with."""
     return count_words
 
 
@@ -44,7 +44,7 @@ def vocabulary(
 ) -> "Counter[str]":
     """The words of all ``sources`` together, with their counts, in order of first occurrence.
 
-    Of more than twice ``MOST_WORDS`` different ones the rarest are let go as they come, and
+    Beyond twice ``MOST_WORDS`` distinct words the rarest are dropped along the way, and
     ``MOST_WORDS`` are left at the end: words that rare decide hardly any merge.
     """
     words: "Counter[str]" = Counter()
@@ -58,7 +58,7 @@ def vocabulary(
 
 
 def most_frequent(words: "Counter[str]", most: int) -> "Counter[str]":
-    """The ``most`` most frequent words, in the order they had."""
+    """The ``most`` most frequent words, in their original order."""
     if len(words) <= most:
         return words
     kept = {word for word, _ in words.most_common(most)}
@@ -73,11 +73,11 @@ def learn(
     workers: int = 1,
     progress: Callable[[int], Any] = lambda _: None,
 ) -> None:
-    """Learn codes of ``size`` merges on the words of all ``sources`` together.
+    """Learn codes with ``size`` merges on the words of all ``sources`` together.
 
-    With ``types``, ``size`` counts merges and single characters together, so that it is about the
-    size of the dictionary. Learned from counted words, which gives the same codes as the running
-    text in a fraction of the memory. ``progress(1)`` is called for every chunk read.
+    With ``types``, ``size`` counts merges and single characters together, so it is roughly the
+    size of the dictionary. Learning from word counts gives the same codes as the running text in a
+    fraction of the memory. ``progress(1)`` is called for every chunk read.
 
     Raises:
         UserError: the text has nothing to merge.
@@ -91,7 +91,7 @@ def learn(
         "".join(f"{word} {count}\n" for word, count in words.items()), newline="\n"
     )
     del words
-    # subword-nmt draws its own bar on stderr: wanted on a terminal, noise in a log
+    # subword-nmt draws its own bar on stderr: useful on a terminal, noise in a log
     quiet = contextlib.nullcontext() if sys.stderr.isatty() else io.StringIO()
     with atomic_write(codes) as stream, contextlib.ExitStack() as stack:
         if isinstance(quiet, io.StringIO):
@@ -100,17 +100,17 @@ def learn(
 
 
 def spelt_out(line: str) -> Tuple[str, int]:
-    """Subwords that fairseq would read as its own symbols in single letters, and how many."""
+    """A line with fairseq's own symbols spelt out as single letters, and how many there were."""
     if "<" not in line:
         return line, 0
     return _FAIRSEQS.subn(lambda found: MARK.join(found[0]), line)
 
 
 def splitter(codes: Path) -> Callable[[str], str]:
-    """A function that splits the words of a line; subwords that go on end in ``@@``.
+    """A function that splits the words of a line; subwords inside a word end in ``@@``.
 
-    Words without an end are split in several steps, since BPE is quadratic in a word. What is to
-    be binarised goes through ``spelt_out`` too.
+    Extremely long words are split in several steps, since BPE is quadratic in word length. Text to
+    be binarised also goes through ``spelt_out``.
     """
     from subword_nmt.apply_bpe import BPE
 
@@ -132,7 +132,7 @@ def splitter(codes: Path) -> Callable[[str], str]:
 
 
 class Subwords:
-    """Work on chunks of tokens: their subwords, of the pairs within the limits."""
+    """Splits chunks of tokens into subwords, keeping the pairs within the limits."""
 
     def __init__(self, name: str, codes: Path, limits: Optional[Limits]) -> None:
         self.name, self.limits = name, limits
@@ -154,5 +154,5 @@ class Subwords:
 
 
 def undo(line: str) -> str:
-    """Join the subwords of words again, also where a subword that goes on is the last one."""
+    """Join subwords into words, even if the last subword is marked as continuing."""
     return (line + " ").replace(MARK, "").strip()

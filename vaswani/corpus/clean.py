@@ -1,29 +1,29 @@
-"""Which pairs stay: the limits of Moses' clean-corpus-n, every pair left out counted by reason."""
+"""Which pairs are kept: the limits of Moses' clean-corpus-n; the rest are counted by reason."""
 
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
 
-#: letters of a word; Moses' limit too. Without one, BPE is quadratic in a word.
+#: letters per word; also Moses' limit. Without one, BPE is quadratic in word length.
 LONGEST_WORD = 1000
-#: examples kept for each reason, and the characters kept of each side
+#: examples kept per reason, and characters kept per side
 EXAMPLES, EXAMPLE_LENGTH = 100, 200
 
 EMPTY = "with an empty side"
 NOT_UTF8 = "not UTF-8"
-#: where the pair stands, and its two sides
+#: the pair's place, and its two sides
 Example = Tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Words per side (least and most), longest by shortest side; None: no limit."""
+    """Words per side (least and most), ratio of longer to shorter side; None: no limit."""
 
     min_words: Optional[int] = None
     max_words: Optional[int] = None
     ratio: Optional[float] = None
 
     def reason(self, source: str, target: str) -> Optional[str]:
-        """Why a pair is left out, or None if it stays. Words are what spaces separate."""
+        """Why a pair is left out, or None if it is kept. Words are separated by spaces."""
         first, second = source.split(), target.split()
         short, long = sorted((len(first), len(second)))
         if short == 0:
@@ -53,14 +53,14 @@ class Report:
     examples: Dict[str, List[Example]] = field(default_factory=dict)
 
     def drop(self, reason: str, place: str, source: str, target: str) -> None:
-        """Count a pair that is left out; the first of each reason are kept as examples."""
+        """Count a pair that is left out; the first few for each reason are kept as examples."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         shown = self.examples.setdefault(reason, [])
         if len(shown) < EXAMPLES:
             shown.append((place, source[:EXAMPLE_LENGTH], target[:EXAMPLE_LENGTH]))
 
     def add(self, other: "Report") -> None:
-        """Take over the counts of a later chunk of the same set."""
+        """Add the counts of a later chunk of the same set."""
         self.seen += other.seen
         self.kept += other.kept
         self.held_out += other.held_out

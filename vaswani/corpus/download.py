@@ -1,8 +1,8 @@
-"""Archives by HTTP: primary, then mirrors; resumed where they broke off; checked before use.
+"""Downloads archives: primary URL, then mirrors; resumes where it broke off; checks before use.
 
-A file under its own name in the folder is whole and was checked; ``.NAME.part`` is one on its way.
-Where the manifest states no checksum, an archive is opened and read through instead; then its own
-is recorded in ``checksums.json`` there, and held from then on.
+A file under its own name in the folder is complete and checked; ``.NAME.part`` is still incomplete.
+If the manifest has no checksum, an archive is opened and read through instead; its own checksum is
+then recorded in ``checksums.json`` there, and required from then on.
 """
 
 import json
@@ -19,20 +19,20 @@ from vaswani.corpus.stage import space_for
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, locked, sha256_of
 
-#: tries at one address, seconds before the second (doubled each time), seconds without an answer
+#: tries per URL, seconds before the second one (doubled each time), seconds without an answer
 TRIES, PAUSE, TIMEOUT = 5, 1.0, 60.0
 BLOCK = 1 << 20
 
 
 class Unavailable(Exception):
-    """This address does not give the file; the reason is a few words."""
+    """The file cannot be had from this URL; the reason is a few words."""
 
 
 def fetch(part: Part, folder: Path, langs: Tuple[str, str]) -> Path:
     """The archive of a part in ``folder``, checked; downloaded unless it is there.
 
     Raises:
-        UserError: a file that is there is wrong, or no address gives the right one.
+        UserError: an existing file is wrong, or no URL gives the right one.
     """
     for source in part.sources:
         if (folder / source.name).is_file():
@@ -54,12 +54,12 @@ def fetch(part: Part, folder: Path, langs: Tuple[str, str]) -> Path:
     hint = " (or give --test-sets sacrebleu)" if part.sacrebleu else ""
     raise UserError(
         f"{part.name} could not be downloaded ({'; '.join(reasons)}): run the same command again "
-        f"to go on, or put {part.sources[0].name} into {folder} by hand{hint}"
+        f"to continue, or put {part.sources[0].name} into {folder} by hand{hint}"
     )
 
 
 def read_record(folder: Path) -> Dict[str, Dict[str, Any]]:
-    """What is known of the files in a folder: SHA-256, size and time of change when checked.
+    """What is known about a folder's files: SHA-256, size and modification time when checked.
 
     Raises:
         UserError: the file of that name is something else, which would be overwritten.
@@ -80,7 +80,7 @@ def read_record(folder: Path) -> Dict[str, Dict[str, Any]]:
 
 
 def record(path: Path, sha256: str) -> None:
-    """Note the SHA-256 of a file that was found to be right: it need not be read again."""
+    """Record the SHA-256 of a file found to be correct, so that it need not be read again."""
     stat = path.stat()
     known = read_record(path.parent)
     message = {"sha256": sha256, "bytes": stat.st_size, "changed": stat.st_mtime_ns, "opened": True}
@@ -93,28 +93,28 @@ def record(path: Path, sha256: str) -> None:
 def expected_of(source: Source, folder: Path) -> Optional[str]:
     """The SHA-256 a file should have: the published one, or that of a first download.
 
-    Of the latter only if the archive was opened then; earlier versions recorded anything.
+    The latter only counts if the archive was opened then; earlier versions recorded any file.
     """
     known = read_record(folder).get(source.name, {})
     return source.sha256 or (known.get("sha256") if known.get("opened") else None)
 
 
 def differs(found: str, expected: str, source: Source, folder: Path) -> str:
-    """What is said of another SHA-256, and what to do where it is only the recorded one."""
+    """The message about a different SHA-256, with advice if the expected one was only recorded."""
     message = f"{found} instead of {expected}"
     if source.sha256 is None:
         message += (
-            f", which its first download had (if it is meant to have changed, remove "
+            f", that of its first download (if it was meant to change, remove "
             f"'{source.name}' from {folder / RECORD})"
         )
     return message
 
 
 def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> None:
-    """Check a file that is there against the manifest, or what was recorded; or open it.
+    """Check an existing file against the manifest or the record, or by opening it.
 
     Raises:
-        UserError: it is another file, or a part of it.
+        UserError: it is a different file, or incomplete.
     """
     path = folder / source.name
     stat = path.stat()
@@ -135,10 +135,10 @@ def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]
 
 
 def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> Path:
-    """Download one archive into ``folder``, going on where an earlier try stopped.
+    """Download one archive into ``folder``, resuming where an earlier try stopped.
 
     Raises:
-        Unavailable: the address does not give the right file.
+        Unavailable: the URL does not give the right file.
     """
     aside = folder / f".{source.name}.part"
     for path in (aside, note_of(aside)):
@@ -163,7 +163,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
         if problem is None:
             break
         forget(aside)
-        if not (resumed and again):  # part of an earlier day may be what is wrong: try once more
+        if not (resumed and again):  # an old part may be what is wrong: try once more
             raise Unavailable(problem)
     path = folder / source.name
     os.replace(aside, path)
@@ -173,18 +173,18 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
 
 
 def forget(aside: Path) -> None:
-    """Remove a part and its note."""
+    """Remove a partial file and its note."""
     aside.unlink(missing_ok=True)
     note_of(aside).unlink(missing_ok=True)
 
 
 def note_of(aside: Path) -> Path:
-    """Where the server's name for the version of a part (its ETag or date) is kept."""
+    """Where the server's version of a partial file (its ETag or date) is kept."""
     return aside.with_name(aside.name + ".version")
 
 
 def receive_all(source: Source, aside: Path) -> None:
-    """Bring ``aside`` to its full size, over several connections if need be."""
+    """Download ``aside`` completely, over several connections if need be."""
     import requests
 
     for attempt in range(TRIES):
@@ -198,31 +198,31 @@ def receive_all(source: Source, aside: Path) -> None:
             if attempt + 1 == TRIES:
                 raise Unavailable(message) from None
             now = aside.stat().st_size if aside.is_file() else 0
-            print(f"{source.name}: {message}; going on at {now:,} bytes", file=sys.stderr)
+            print(f"{source.name}: {message}; continuing at {now:,} bytes", file=sys.stderr)
 
 
 def receive(source: Source, aside: Path) -> None:
-    """One connection: the rest of the file where the server can, else all of it again.
+    """One connection: the rest of the file if the server can, else the whole file again.
 
     Raises:
         Unavailable: the server has no such file, or one of another size.
-        requests.RequestException: the connection failed or broke; to be tried again.
+        requests.RequestException: the connection failed or broke off; try again.
     """
     import requests
 
     at = aside.stat().st_size if aside.is_file() else 0
-    # identity: the archive's own bytes, not what a server's packing makes of them
+    # identity: the archive's own bytes, not recompressed by the server
     headers = {"Accept-Encoding": "identity"}
     if at:
         headers["Range"] = f"bytes={at}-"
         if note_of(aside).is_file():
             headers["If-Range"] = note_of(aside).read_text(encoding="utf-8")
     with requests.get(source.url, headers=headers, stream=True, timeout=TIMEOUT) as reply:
-        if reply.status_code == 416:  # nothing after our last byte: whole, or another file's part
+        if reply.status_code == 416:  # nothing after our last byte: complete, or another file's
             if source.bytes == at:
                 return
             forget(aside)
-            raise requests.ConnectionError("the part was longer than the file")
+            raise requests.ConnectionError("the partial file was longer than the file")
         if reply.status_code >= 500 or reply.status_code == 429:
             raise requests.ConnectionError(f"the server answered {reply.status_code}")
         if reply.status_code not in (200, 206):
@@ -230,7 +230,7 @@ def receive(source: Source, aside: Path) -> None:
         partial = reply.status_code == 206
         if partial and not reply.headers.get("Content-Range", "").startswith(f"bytes {at}-"):
             forget(aside)
-            raise requests.ConnectionError("the server sent another range than asked for")
+            raise requests.ConnectionError("the server sent a range that was not requested")
         length = reply.headers.get("Content-Length")
         whole = None if length is None else int(length) + (at if partial else 0)
         if whole is not None and source.bytes is not None and whole != source.bytes:
@@ -248,7 +248,7 @@ def receive(source: Source, aside: Path) -> None:
 
 
 def write(reply: Any, aside: Path, at: int, whole: Optional[int], name: str) -> None:
-    """Append what a server sends, from byte ``at`` on, under a bar."""
+    """Append what a server sends, from byte ``at`` on, showing a bar."""
     with (
         open(aside, "r+b" if at else "wb") as stream,
         bar(total=whole, initial=at, desc=name, unit="B", unit_scale=True) as shown,
@@ -261,7 +261,7 @@ def write(reply: Any, aside: Path, at: int, whole: Optional[int], name: str) -> 
 
 
 def blocks(reply: Any) -> Iterator[bytes]:
-    """The bytes of a reply as they are sent; a broken connection is requests' own error."""
+    """The bytes of a reply as sent; a broken connection becomes requests' own error."""
     import requests
     import urllib3
 

@@ -1,8 +1,8 @@
-"""Texts out of archives: tar (packed or not), zip, gz inside; test sets out of SGML.
+"""Extracts texts from archives: tar (compressed or not), zip, gz inside; test sets from SGML.
 
-Only the wanted files are written, under names of our own. An archive with a link, a device, a name
-that leads out of its folder, a wanted name twice, or far more inside than text can be packed to is
-refused whole: the corpora have none.
+Only the wanted files are written, under our own names. The whole archive is refused if it has a
+link, a device, a name that leads out of its folder, a wanted name twice, or far more content than
+compressed text can have: the corpora have none of these.
 """
 
 import bz2
@@ -30,14 +30,14 @@ BROKEN = (
     lzma.LZMAError,
     zlib.error,
     EOFError,
-    NotImplementedError,  # zipfile: a way of packing that it does not know
+    NotImplementedError,  # zipfile: an unknown compression method
 )
-#: text is packed to a third or a tenth; what unpacks to more than this, times its size, is none
+#: text compresses 3 to 10 times; what expands to more than this, times its size, is not text
 MOST_TIMES = 100
-#: bytes that any archive may unpack to; bytes of a test set, which is read whole, and of a header
+#: bytes: what any archive may expand to, a test set (read in one piece), a header
 ALWAYS_FINE, LONGEST_TEST_SET, LONGEST_HEADER = 64 << 20, 256 << 20, 1 << 20
 BLOCK = 1 << 20
-#: how packed archives begin, and what opens them
+#: how compressed archives begin, and what opens them
 OPENERS: Dict[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ\0": lzma.open,
@@ -46,7 +46,7 @@ OPENERS: Dict[bytes, Callable[..., Any]] = {
 
 
 class BadArchive(UserError):
-    """An archive that is not to be used; ``what`` goes on from "it"."""
+    """An archive that must not be used; ``what`` continues a sentence that begins with "it"."""
 
     def __init__(self, archive: Path, what: str) -> None:
         super().__init__(f"{archive} {what}: remove it to have it downloaded again")
@@ -70,15 +70,15 @@ def extract(part: Part, archive: Path, langs: Tuple[str, str], out: Path) -> Non
 
 
 def check(part: Part, archive: Path, langs: Tuple[str, str]) -> None:
-    """Read an archive as ``extract`` does, writing nothing; it raises the same."""
+    """Read an archive as ``extract`` does, without writing; it raises the same errors."""
     for _ in contents(archive, part.files(langs)):
         pass
 
 
 def contents(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, bytes]]:
-    """The wanted files of an archive, in blocks: a .gz unpacked, the segments of an .sgm.
+    """The wanted files of an archive, in blocks: a .gz decompressed, the segments of an .sgm.
 
-    Of an empty file there is an empty block.
+    An empty file gives one empty block.
 
     Raises:
         BadArchive: the archive is damaged, unsafe, or lacks one of the files.
@@ -93,17 +93,17 @@ def contents(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, bytes]
             yield from ((name, block) for block in blocks(archive, name, stream))
     except (*BROKEN, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the system's; without a number it is bz2's, about the data
+            raise  # from the system; without a number it is from bz2, about the data
         raise BadArchive(archive, f"is {kind_of_damage(archive, error)}") from None
     except UnicodeDecodeError as error:
         raise BadArchive(archive, f"holds a test set that is not UTF-8 ({error})") from None
     for name in wanted:
         if name not in found:
-            raise BadArchive(archive, f"has no file {name} inside, which the manifest names")
+            raise BadArchive(archive, f"has no file {name} inside, although the manifest names it")
 
 
 def kind_of_damage(archive: Path, error: BaseException) -> str:
-    """What to call an archive that does not open."""
+    """What to say about an archive that does not open."""
     with open(archive, "rb") as stream:
         head = stream.read(512).lstrip().lower()
     if head.startswith((b"<!doctype", b"<html", b"<?xml")):
@@ -117,8 +117,8 @@ def members(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, IO[byte
     if zipfile.is_zipfile(archive):
         yield from zip_members(archive, wanted, most)
         return
-    # "r|": read once from front to end, since seeking in a packed file reads it again. Unpacked
-    # here: tarfile would not look at the checksum.
+    # "r|": read once from start to end, since seeking in a compressed file reads it again.
+    # Decompressed here: tarfile would not check the checksum.
     how: Dict[str, Any] = {"mode": "r|", "bufsize": BLOCK, "tarinfo": Header}
     with opened(archive) as stream, tarfile.open(fileobj=stream, **how) as tar:
         while (member := tar.next()) is not None:
@@ -132,13 +132,13 @@ def members(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, IO[byte
             content = tar.extractfile(member) if name in wanted else None
             if content is not None:
                 yield name, content
-        for _ in range(0, most, BLOCK):  # to the checksum at the end
+        for _ in range(0, most, BLOCK):  # read on to the checksum at the end
             if not stream.read(BLOCK):
                 break
 
 
 def opened(archive: Path) -> IO[bytes]:
-    """An archive, unpacked if it is packed as a whole, by how it begins."""
+    """An archive, decompressed if its first bytes say that it is compressed as a whole."""
     with open(archive, "rb") as stream:
         head = stream.read(6)
     for magic, opener in OPENERS.items():
@@ -148,7 +148,7 @@ def opened(archive: Path) -> IO[bytes]:
 
 
 def zip_members(archive: Path, wanted: Sequence[str], most: int) -> Iterator[Tuple[str, IO[bytes]]]:
-    """The same of a zip, which states its names at its end."""
+    """The same for a zip, which lists its names at its end."""
     with zipfile.ZipFile(archive) as packed:
         for item in packed.infolist():
             check_name(archive, item.filename)
@@ -167,11 +167,11 @@ def zip_members(archive: Path, wanted: Sequence[str], most: int) -> Iterator[Tup
 
 
 class Header(tarfile.TarInfo):
-    """A tar header; one that would have much read into memory before it is looked at is refused."""
+    """A tar header; refused if it would read much into memory before it can be checked."""
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: Any, errors: Any) -> "Header":
-        """As tarfile's, which reads long names and their like at once."""
+        """As tarfile's, which reads long names and the like at once."""
         header = super().frombuf(buf, encoding, errors)
         if not header.isfile() and header.size > LONGEST_HEADER:
             raise tarfile.ReadError(f"a header of {header.size:,} bytes")
@@ -187,17 +187,17 @@ def check_name(archive: Path, name: str) -> None:
 
 def refused(archive: Path, name: str, what: str) -> BadArchive:
     """The error about an unsafe member."""
-    return BadArchive(archive, f"is refused: '{name}' in it {what}, which the corpora have nowhere")
+    return BadArchive(archive, f"is refused: '{name}' in it {what}, which none of the corpora has")
 
 
 def too_much(archive: Path, size: int) -> str:
-    """What is said of a file that no text can be."""
+    """The message about a file that is too large to be text."""
     packed = archive.stat().st_size
-    return f"would unpack to {size:,} bytes (over {MOST_TIMES} times the archive's {packed:,})"
+    return f"would expand to {size:,} bytes (over {MOST_TIMES} times the archive's {packed:,})"
 
 
 def blocks(archive: Path, name: str, stream: IO[bytes]) -> Iterator[bytes]:
-    """One file of an archive: a .gz unpacked, the segments of an .sgm, else as it is."""
+    """One file of an archive: a .gz decompressed, the segments of an .sgm, others as they are."""
     if name.endswith(".sgm"):
         content = stream.read(LONGEST_TEST_SET + 1)
         if len(content) > LONGEST_TEST_SET:
@@ -215,7 +215,7 @@ def blocks(archive: Path, name: str, stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def segments(sgml: str) -> Iterator[str]:
-    """The sentences of a test set in WMT's SGML, every run of spaces a single one.
+    """The sentences of a test set in WMT's SGML, with every run of spaces reduced to one.
 
     Entities such as ``&amp;`` stay as they are: sacreBLEU leaves them in its copies too.
     """
@@ -224,7 +224,7 @@ def segments(sgml: str) -> Iterator[str]:
 
 
 def from_sacrebleu(part: Part, langs: Tuple[str, str], out: Path) -> None:
-    """Write a test set as sacreBLEU keeps it (downloaded by it, and checked against its MD5).
+    """Write a test set from sacreBLEU (which downloads it and checks its MD5).
 
     Raises:
         UserError: sacreBLEU has no such set, or could not get it.
@@ -240,7 +240,7 @@ def from_sacrebleu(part: Part, langs: Tuple[str, str], out: Path) -> None:
 def write_parts(
     parts: Dict[str, Path], known: Sequence[Part], langs: Tuple[str, str], out: Path
 ) -> None:
-    """Extract every part from its archive (``parts``: by name), or take it from sacreBLEU."""
+    """Extract every part from its archive (``parts``: by name), or get it from sacreBLEU."""
     for part in known:
         if part.name in parts:
             extract(part, parts[part.name], langs, out)

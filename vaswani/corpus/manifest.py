@@ -1,4 +1,4 @@
-"""The archives the public corpora come in: ``configs/data/archives/NAME.yaml``, each stated once.
+"""The archives of the public corpora: ``configs/data/archives/NAME.yaml``, each stated once.
 
 parts:
   europarl-v7:
@@ -20,14 +20,14 @@ from vaswani.experiment import config_folders, nearest, read_yaml
 
 #: where the checksums of first downloads are kept, beside the archives
 RECORD = "checksums.json"
-#: of a part, which its text is called, and of an archive: no path, and nothing hidden
+#: valid names of a part (also used for its text) and an archive: no path, nothing hidden
 _NAME = re.compile(r"\w[\w.+-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One address of an archive, with its size in bytes and SHA-256 where they are known."""
+    """One URL of an archive, with its size in bytes and SHA-256 if known."""
 
     url: str
     bytes: Optional[int] = None
@@ -45,13 +45,13 @@ class Part:
 
     name: str
     sources: Tuple[Source, ...]
-    #: by pair, ``en-de``: the names of source and target inside, without folders
+    #: by pair, such as ``en-de``: the names of source and target inside, without folders
     members: Dict[str, List[str]]
     #: sacreBLEU's name for it
     sacrebleu: Optional[str] = None
 
     def files(self, langs: Tuple[str, str]) -> Tuple[str, str]:
-        """The names inside of one pair, in the direction asked.
+        """The names inside for one pair, in the requested direction.
 
         Raises:
             UserError: the part has no such pair.
@@ -82,7 +82,7 @@ def read_manifest(name: str) -> Dict[str, Part]:
     """The parts of a manifest, by name.
 
     Raises:
-        UserError: no such manifest, or an entry that cannot be.
+        UserError: there is no such manifest, or an entry is invalid.
     """
     path = find_manifest(name)
     parts = read_yaml(path).get("parts")
@@ -98,11 +98,11 @@ def part_from(name: str, entry: Any, path: Path) -> Part:
         raise UserError(f"{where}: it should say 'sources', 'members' and perhaps 'sacrebleu'")
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"{where}: files are called after it, so only letters, digits, _ . - may be"
+            f"{where}: files are named after it, so only letters, digits, _ . - are allowed"
         )
     sources = [source_from(item, where) for item in entry.get("sources") or []]
     if not sources:
-        raise UserError(f"{where}: 'sources' is missing: the archive's addresses")
+        raise UserError(f"{where}: 'sources' is missing: the archive's URLs")
     members = entry.get("members")
     if not isinstance(members, dict) or not all(
         isinstance(names, list) and len(names) == 2 for names in members.values()
@@ -111,19 +111,19 @@ def part_from(name: str, entry: Any, path: Path) -> Part:
     for names in members.values():
         plain = all(isinstance(one, str) and one and "/" not in one for one in names)
         if not plain or names[0] == names[1]:
-            raise UserError(f"{where}: {names!r} are not two names of files, without folders")
+            raise UserError(f"{where}: {names!r} are not two file names without folders")
     return Part(name, tuple(sources), members, entry.get("sacrebleu"))
 
 
 def source_from(item: Any, where: str) -> Source:
-    """A checked address."""
+    """A checked source."""
     if not isinstance(item, dict) or set(item) - {"url", "bytes", "sha256"} or "url" not in item:
         raise UserError(f"{where}: a source should say 'url' and perhaps 'bytes' and 'sha256'")
     source = Source(**item)
     if urlsplit(str(source.url)).scheme not in ("http", "https") or not source.name:
-        raise UserError(f"{where}: '{source.url}' is no address of a file (http or https)")
+        raise UserError(f"{where}: '{source.url}' is not the URL of a file (http or https)")
     if not _NAME.fullmatch(source.name) or source.name == RECORD:
-        raise UserError(f"{where}: a file cannot be kept under the name '{source.name}'")
+        raise UserError(f"{where}: '{source.name}' cannot be used as a file name")
     if source.bytes is not None and (not isinstance(source.bytes, int) or source.bytes < 1):
         raise UserError(f"{where}: bytes of {source.name} is {source.bytes!r}, not a size")
     if source.sha256 is not None and not _SHA256.fullmatch(str(source.sha256)):

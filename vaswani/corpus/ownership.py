@@ -1,7 +1,7 @@
-"""What this command made, and may replace; everything else is renamed aside and named.
+"""What this command made and may replace; everything else is renamed and reported.
 
-An output is ours where its marker lists exactly what is there: the same names and sizes and, since
-markers hold them, the same hashes.
+An output is ours if its marker lists exactly what is there: the same names, sizes and, in markers
+that have them, hashes.
 """
 
 import os
@@ -13,14 +13,14 @@ from typing import Any, Dict
 
 from vaswani.files import sha256_of
 
-#: what a desktop leaves in every folder it has shown
+#: files that desktops leave in every folder they have shown
 _DESKTOPS = {".DS_Store"}
-#: the "size" of what no stage leaves: a link, a device, an empty folder
+#: the "size" of things that no stage makes: a link, a device, an empty folder
 ODD = -1
 
 
 def listing(path: Path) -> Dict[str, int]:
-    """The size of a file, or of every file in a folder; ``ODD`` for what is no plain file."""
+    """The size of a file, or of every file in a folder; ``ODD`` if it is not a regular file."""
     if path.is_symlink() or not path.is_dir():
         return {".": size(path)} if os.path.lexists(path) else {}
     found: Dict[str, int] = {}
@@ -35,13 +35,13 @@ def listing(path: Path) -> Dict[str, int]:
 
 
 def size(path: Path) -> int:
-    """The bytes of a plain file, ``ODD`` for anything else."""
+    """The size of a regular file in bytes, ``ODD`` for anything else."""
     status = path.lstat()
     return status.st_size if stat.S_ISREG(status.st_mode) else ODD
 
 
 def holds(path: Path, left: Any) -> bool:
-    """Whether everything that was left is there with its size; more may be there too."""
+    """Whether everything in the listing exists with its size; there may be more."""
     try:
         found = {name: (path / name).stat() for name in left or ()}
     except OSError:
@@ -53,12 +53,12 @@ def holds(path: Path, left: Any) -> bool:
 
 
 def hashes(path: Path, left: Dict[str, int], sync: bool = False) -> Dict[str, str]:
-    """The SHA-256 of each file of a listing; with ``sync`` each is on the disk afterwards."""
+    """The SHA-256 of each file in a listing; with ``sync``, each is flushed to disk."""
     return {name: sha256_of(path / name, sync) for name in left}
 
 
 def unchanged(path: Path, marker: Dict[str, Any]) -> bool:
-    """Whether a path holds exactly what its marker says; one of earlier versions has sizes only."""
+    """Whether a path holds exactly what its marker says; older versions' markers lack hashes."""
     left = marker.get("left")
     if not left or listing(path) != left:
         return False
@@ -72,7 +72,7 @@ def keep(path: Path) -> Path:
         number += 1
     path.rename(kept)
     print(
-        f"{path} was not made by this command, or was changed since: it is kept as {kept}",
+        f"{path} was not made by this command, or has changed since: it is kept as {kept}",
         file=sys.stderr,
     )
     return kept

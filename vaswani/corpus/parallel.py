@@ -1,7 +1,7 @@
-"""Work on parallel text: streamed in chunks, over processes, in order, in bounded memory.
+"""Processes parallel text: streamed in chunks, over processes, in order, in bounded memory.
 
-At most ``2 × workers + 1`` chunks of ``CHUNK_BYTES`` are under way at any time, whatever the size
-of the files; a chunk is whole lines, as bytes, of the same number in both languages.
+At most ``2 × workers + 1`` chunks of ``CHUNK_BYTES`` are in progress at any time, whatever the size
+of the files; a chunk is complete lines, as bytes, the same number in each language.
 """
 
 import contextlib
@@ -22,28 +22,28 @@ from vaswani.corpus.text import next_line, open_text
 from vaswani.errors import UserError
 
 CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
-#: chunks that are quicker done at once than sent to processes that have yet to start
+#: this many chunks are processed faster here than by processes that have yet to start
 WORTH_A_PROCESS = 5
 
 
-#: processes for each core (and at all) that a request is cut down to: each takes some 0.2 GB
+#: the most processes per core (and in any case) that are allowed: each takes some 0.2 GB
 MOST_PER_CORE, MOST_ANYWHERE = 2, 4
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def affordable(workers: int) -> int:
-    """``workers``, or as many as this machine has a use for; says so."""
+    """``workers``, or as many as this machine can use; says so if that is fewer."""
     most = max(MOST_ANYWHERE, MOST_PER_CORE * cores())
     if workers <= most:
         return workers
     print(
-        f"--workers {workers:,} is more than {cores()} cores have a use for: going on with {most}",
+        f"--workers {workers:,} is more than {cores()} cores can use: continuing with {most}",
         file=sys.stderr,
     )
     return most
@@ -58,7 +58,7 @@ class Chunk(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What work made of a chunk: the new sides, the pairs held out, and the count."""
+    """The result of work on a chunk: the new sides, the pairs held out, and the counts."""
 
     sides: List[bytes]
     held_out: List[bytes]
@@ -66,10 +66,10 @@ class Outcome(NamedTuple):
 
 
 def chunks(paths: Sequence[Path], limit: Optional[int] = None) -> Iterator[Chunk]:
-    """The lines of parallel files, ``limit`` of them at most.
+    """The lines of parallel files, at most ``limit`` of them.
 
     Raises:
-        UserError: the files differ in length, or one is damaged or is not lines of text.
+        UserError: the files differ in length, or one is damaged or not lines of text.
     """
     with open_text(paths) as streams:
         first = 1
@@ -94,7 +94,7 @@ def chunks(paths: Sequence[Path], limit: Optional[int] = None) -> Iterator[Chunk
 
 
 def unequal(paths: Sequence[Path]) -> str:
-    """The sentence about parallel files of different lengths."""
+    """The message about parallel files of different lengths."""
     counts = []
     for path in paths:
         with open_text([path]) as (stream,):
@@ -112,7 +112,7 @@ _work: Any = None
 
 
 def _start(make: Callable[[], Any]) -> None:
-    """Ready a worker process: its tools, and an end with its parent's, however that comes."""
+    """Set up a worker process: its tools, and that it ends when its parent does, for any reason."""
     global _work
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -123,10 +123,10 @@ def _start(make: Callable[[], Any]) -> None:
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back while the block runs; processes started in it are deaf to it for good.
+    """Block Ctrl-C while the block runs; processes started in it ignore it for good.
 
-    It goes to every process of the terminal: workers would print their tracebacks, from the first
-    moment of their own start on.
+    It goes to every process of the terminal: otherwise workers would print their tracebacks, even
+    while they are still starting.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -142,8 +142,8 @@ def _run(item: Any) -> Any:
 def in_order(make: Callable[[], Any], items: Iterable[Any], workers: int) -> Iterator[Any]:
     """``make()(item)`` for each item, in order, over ``workers`` processes.
 
-    ``make`` is called once in each process, so that tools are made once; it must be picklable.
-    Few items are done in this process.
+    ``make`` is called once per process, so that tools are made only once; it must be picklable.
+    A small number of items is processed in this process.
 
     Raises:
         UserError: a process was killed.
@@ -155,13 +155,13 @@ def in_order(make: Callable[[], Any], items: Iterable[Any], workers: int) -> Ite
         for item in chain(ahead, items):
             yield work(item)
         return
-    # spawn: the same on every system, and safe beside the threads of a progress bar
+    # spawn: the same on every system, and safe with the threads of a progress bar
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(make,))
     waiting: Deque["Future[Any]"] = deque()
     try:
         for item in chain(ahead, items):
-            with without_interrupts():  # which a process started in here never sees
+            with without_interrupts():  # a process started here never sees Ctrl-C
                 waiting.append(pool.submit(_run, item))
             if len(waiting) >= 2 * workers:
                 yield waiting.popleft().result()
@@ -169,7 +169,7 @@ def in_order(make: Callable[[], Any], items: Iterable[Any], workers: int) -> Ite
             yield waiting.popleft().result()
     except BrokenProcessPool:
         raise UserError(
-            "a worker process was killed, most likely for want of memory: free some, or give "
+            "a worker process was killed, most likely for lack of memory: free some, or give "
             "fewer --workers, and run the same command again"
         ) from None
     finally:
@@ -184,7 +184,7 @@ def transform(
     progress: Callable[[int], Any],
     held_out: Sequence[Path] = (),
 ) -> Report:
-    """Append what work makes of each chunk to ``targets``, what it holds out to ``held_out``.
+    """Append the results for each chunk to ``targets``, and the pairs held out to ``held_out``.
 
     ``progress(n)`` is called for every n pairs seen.
     """

@@ -1,6 +1,6 @@
-"""What a large preparation takes, said before it begins: download, disk, memory, time.
+"""What a large preparation will take, shown before it starts: download, disk, memory, time.
 
-The figures per pair are those of benchmarks/results/ for English-French statutes of 27 words a
+The figures per pair are from benchmarks/results/, for English-French statutes of 27 words per
 sentence, WMT's length; another processor may be twice as fast or slow.
 """
 
@@ -12,18 +12,18 @@ from vaswani.bar import clock
 from vaswani.corpus.bpe import MOST_WORDS
 from vaswani.corpus.steps import Job
 
-#: with fewer pairs it is done before a plan is read
+#: with fewer pairs, preparation is done before one has read the plan
 WORTH_A_PLAN = 200_000
-#: pairs a second of one core, and bytes on disk for a pair
+#: pairs per second on one core, and bytes on disk per pair
 PAIRS_A_SECOND = {"text": 53_000, "tok": 5_400, "bpe": 14_800, "data-bin": 3_800}
 BYTES_A_PAIR = {"raw": 340, "text": 340, "tok": 350, "bpe": 355, "data-bin": 160}
-#: the same of what one process does alone; and seconds to learn 32,000 merges, at most
+#: the same for stages with a single process; and seconds to learn 32,000 merges, at most
 EXTRACTED_A_SECOND, LEARNED_A_SECOND, LEARNING = 400_000, 7_000, 1200.0
 GB = 1e9
 
 
 def plan(job: Job, pairs: int, stages: List[str]) -> str:
-    """The plan for the stages that are still to be done, in a few lines."""
+    """A few lines of plan for the stages still to be done."""
     lines = [f"plan for {job.folder}: {pairs:,} training pairs, stages {', '.join(stages)}"]
     if "raw" in stages:
         lines.append(download_line(job))
@@ -36,12 +36,12 @@ def plan(job: Job, pairs: int, stages: List[str]) -> str:
         "processes, downloads aside"
     )
     if free < disk:
-        lines.append("  warning: there is less room than that; the stages that fit are kept")
+        lines.append("  warning: there is less space than that; the stages that fit are kept")
     return "\n".join(lines)
 
 
 def download_line(job: Job) -> str:
-    """What is there of the archives, and what is to be fetched."""
+    """Which archives are there, and which must be downloaded."""
     sources = [part.sources for parts in job.parts.values() for part in parts]
     absent = [s for s in sources if not any((job.archives / one.name).is_file() for one in s)]
     known = sum(max(one.bytes or 0 for one in s) for s in absent)
@@ -54,7 +54,7 @@ def download_line(job: Job) -> str:
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
+    """The folder, or the nearest existing folder above it."""
     for path in (folder.absolute(), *folder.absolute().parents):
         if path.is_dir():
             return path
@@ -62,14 +62,14 @@ def existing(folder: Path) -> Path:
 
 
 def memory(pairs: int, workers: int) -> float:
-    """GB: the chunks of the streaming stages; the words that the BPE is learned from; or what
-    fairseq keeps of every pair while it writes an index (about 60 bytes)."""
+    """GB: the streaming stages' chunks, the words that the BPE is learned from, or what fairseq
+    keeps per pair while it writes an index (about 60 bytes), whichever is largest."""
     streaming = 0.3 + 0.2 * workers
     return max(streaming, 2e-6 * min(MOST_WORDS, pairs) + 0.3, 60e-9 * pairs + 0.4)
 
 
 def seconds(pairs: int, stages: List[str], workers: int) -> float:
-    """How long the stages take: what is done by all processes, and what by one."""
+    """How long the stages take, those with all processes and those with one."""
     shared = sum(pairs / PAIRS_A_SECOND[name] for name in stages if name in PAIRS_A_SECOND)
     alone = pairs / EXTRACTED_A_SECOND if "raw" in stages else 0.0
     if "codes" in stages:

@@ -1,4 +1,4 @@
-"""``recipe.yaml`` in the folder of prepared data: how all the rest was made."""
+"""``recipe.yaml`` in the folder of prepared data: how everything else there was made."""
 
 from dataclasses import asdict, fields
 
@@ -10,7 +10,7 @@ RECIPE_FILE = "recipe.yaml"
 
 
 def write_recipe(job: Job) -> None:
-    """Leave ``recipe.yaml``, which says how all the rest was made."""
+    """Write ``recipe.yaml``, which says how everything else was made."""
     import yaml
 
     content = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
@@ -26,9 +26,9 @@ def write_recipe(job: Job) -> None:
 
 
 def looks_written(recipe: bytes) -> bool:
-    """Whether earlier versions, which left no marker of it, wrote this ``recipe.yaml``.
+    """Whether an earlier version, which left no marker for it, wrote this ``recipe.yaml``.
 
-    They wrote every key there was, with ``null`` where it was not given; nobody else would.
+    They wrote every existing key, with ``null`` if it was not given; nobody else would.
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""The first look at a pair of sentences: readable, normalised if asked, safe, and not blank."""
+"""The first check of a sentence pair: readable, normalised if asked, safe, and not blank."""
 
 from typing import Callable, List, Optional, Tuple
 
@@ -10,8 +10,8 @@ from vaswani.corpus.text import check_line, decode, is_blank, safe_line
 def normaliser(lang: str) -> Callable[[str], str]:
     """Moses' normalize-punctuation, then remove-non-printing-char, as fairseq's scripts run them.
 
-    ``perl_parity`` repeats what the Perl script does where sacremoses would do better: the recipe
-    that normalises is the one that repeats fairseq.
+    ``perl_parity`` does what the Perl script does even where sacremoses would do better: the recipe
+    that normalises is the one that reproduces fairseq's.
     """
     import regex
     from sacremoses import MosesPunctNormalizer
@@ -22,17 +22,17 @@ def normaliser(lang: str) -> Callable[[str], str]:
 
 
 class Sentences:
-    """Work on chunks of text as it comes.
+    """Processes chunks of raw text.
 
     Args:
-        names: what the two files are called in errors and examples.
+        names: the two files' names in errors and examples.
         langs: their languages, for the normalisation.
         clean_up: leave out pairs with a blank side (else a blank line is kept, empty: every line
-            of a test set is answered).
+            of a test set must have a translation).
         lenient: leave out pairs that are not UTF-8 (else: an error).
         normalise: run Moses' normalisation.
         valid_every: hold out pairs number n, 2n, 3n, …, counted over all parts of the set.
-        before: pairs of the parts before this one.
+        before: number of pairs in the parts before this one.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Sentences:
         return "" if is_blank(text) else safe_line(text)
 
     def __call__(self, chunk: Chunk) -> Outcome:
-        """The sentences of a chunk that stay, and those held out."""
+        """The sentences of a chunk that are kept, and those held out."""
         from vaswani.errors import UserError
 
         kept: Tuple[List[str], List[str]] = ([], [])

@@ -1,8 +1,8 @@
-"""A step of preparation that is either done for exactly these inputs and options, or redone.
+"""A preparation stage, which is either done for exactly these inputs and options, or redone.
 
 Each stage is made in ``.stages/part`` and renamed. Its marker ``.stages/NAME.json`` records a key
-(a hash of its options and of the stage before it), what was left (sizes, hashes) and what was
-reported. The same key and the same sizes: skipped. A marker stays until its output is replaced;
+(a hash of its options and of the stage before it), the output (sizes, hashes) and the report. If
+key and sizes are the same, the stage is skipped. A marker stays until its output is replaced;
 what the marker does not describe is not ours, and is never removed (``ownership.py``).
 """
 
@@ -17,7 +17,7 @@ from vaswani.corpus.ownership import hashes, holds, keep, listing, remove, uncha
 from vaswani.errors import UserError
 from vaswani.files import NO_RIGHT, NO_SPACE, atomic_write, read_json
 
-#: the folder of markers, beside the outputs; in it, what is being made and what is being replaced
+#: the folder of markers, beside the outputs; in it, outputs being made and being replaced
 STAGES, PART, OLD = ".stages", "part", "old"
 
 
@@ -27,7 +27,7 @@ def key_of(options: Any) -> str:
 
 
 def marker(output: Path) -> Dict[str, Any]:
-    """What the marker of an output says; empty if there is none, or it is none of ours."""
+    """What the marker of an output says; empty if there is none, or it is not ours."""
     recorded = read_json(marker_of(output))
     for part in (recorded, recorded.get("next", {})):
         if not isinstance(part, dict) or not isinstance(part.get("left", {}), dict):
@@ -36,7 +36,7 @@ def marker(output: Path) -> Dict[str, Any]:
 
 
 def is_done(output: Path, key: str) -> bool:
-    """Whether ``output`` is whole and was made under this key."""
+    """Whether ``output`` is complete and was made under this key."""
     recorded = marker(output)
     return recorded.get("key") == key and holds(output, recorded.get("left"))
 
@@ -47,13 +47,13 @@ def marker_of(output: Path) -> Path:
 
 
 def write_marker(output: Path, recorded: Dict[str, Any]) -> None:
-    """Record what is known of an output."""
+    """Record what is known about an output."""
     with atomic_write(marker_of(output)) as stream:
         json.dump(recorded, stream, indent=1)
 
 
 def forget(output: Path) -> None:
-    """Let a stage be redone, whatever its key; that its output is ours stays known."""
+    """Let a stage be redone, whatever its key; its output is still known to be ours."""
     settle(output)
     recorded = marker(output)
     if recorded.get("key"):
@@ -61,10 +61,10 @@ def forget(output: Path) -> None:
 
 
 def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
-    """Bring ``output`` about by ``make(path aside)``, unless it is done; return whether it ran.
+    """Make ``output`` with ``make(temporary path)``, unless it is done; return whether it ran.
 
-    What ``make`` returns (JSON-able, or None) is kept in the marker as ``report``. A failure or an
-    interruption inside ``make`` leaves what was there as it was.
+    What ``make`` returns (JSON-able, or None) is kept in the marker as ``report``. If ``make``
+    fails or is interrupted, the existing output is left as it was.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -88,10 +88,9 @@ def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
 
 
 def replace(output: Path, made: Path, coming: Dict[str, Any]) -> None:
-    """Put ``made`` in the place of ``output``, and ``coming`` in the place of its marker.
+    """Replace ``output`` by ``made``, and its marker by ``coming``.
 
-    The marker speaks of both while this goes on, so that a kill at any point leaves nothing that
-    ``settle`` could not tell.
+    Meanwhile the marker describes both, so that ``settle`` can recover from a kill at any point.
     """
     recorded = marker(output)
     ours = unchanged(output, recorded)
@@ -108,7 +107,7 @@ def replace(output: Path, made: Path, coming: Dict[str, Any]) -> None:
 
 
 def settle(output: Path) -> None:
-    """Finish or undo a replacement that was killed in the midst."""
+    """Finish or undo a replacement that was killed midway."""
     recorded = marker(output)
     old = output.parent / STAGES / OLD / output.name
     if "next" in recorded:
@@ -120,17 +119,17 @@ def settle(output: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Raises UserError where nothing can be made in a folder that is there."""
+    """Raises UserError if an existing folder is not writable."""
     for place in (folder, folder / STAGES):
         if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
-            raise UserError(no_right(folder, "--out", "no right to write in it"))
+            raise UserError(no_right(folder, "--out", "no write permission"))
 
 
 @contextlib.contextmanager
 def space_for(output: Path, option: str = "--out") -> Iterator[None]:
-    """Turn a full disk, and a folder of ``output`` that cannot be written, into a UserError.
+    """Turn a full disk, or a folder of ``output`` that is not writable, into a UserError.
 
-    ``option`` is the one that names another folder.
+    ``option`` is the one that chooses another folder.
     """
     try:
         yield
@@ -145,16 +144,16 @@ def space_for(output: Path, option: str = "--out") -> Iterator[None]:
 
 
 def no_space(output: Path, option: str = "--out") -> str:
-    """The sentence about a full disk."""
+    """The message about a full disk."""
     return (
-        f"{output}: there is no space left for it on the disk; free some, or name a folder "
+        f"{output}: there is no space left for it on the disk; free some, or give a folder "
         f"elsewhere with {option}, and run the same command again"
     )
 
 
 def no_right(folder: Path, option: str, why: str) -> str:
-    """The sentence about a folder that cannot be written."""
+    """The message about a folder that is not writable."""
     return (
-        f"the folder {folder} cannot be written ({why}): change its permissions, or name another "
+        f"the folder {folder} cannot be written ({why}): change its permissions, or give another "
         f"with {option}"
     )

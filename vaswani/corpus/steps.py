@@ -1,7 +1,7 @@
 """The stages of preparation, one function each: raw → text → tok → codes → bpe → data-bin.
 
-Each takes the job and the path aside that it fills, and returns what it reports (JSON-able): for
-every set, the pairs seen, kept, held out and left out by reason.
+Each takes the job and the temporary path that it fills, and returns its report (JSON-able): for
+every set, the pairs seen, kept, held out, and left out by reason.
 """
 
 import shutil
@@ -23,14 +23,14 @@ from vaswani.corpus.tokenise import Tokens, without_rules
 from vaswani.errors import UserError
 
 Pair = Tuple[Path, Path]
-#: of a set; with a larger part unknown, something is wrong with it
+#: the share of a set that may be unknown; if it is larger, something is wrong
 MOSTLY_KNOWN = 0.1
 Maker = Callable[[], Callable[[Chunk], Outcome]]
 
 
 @dataclass(frozen=True)
 class Like:
-    """Codes and dictionary of other text, which are taken over, and their hashes."""
+    """Codes and dictionary taken from other text, and their hashes."""
 
     codes: Path
     dictionary: Path
@@ -44,15 +44,15 @@ class Job:
     recipe: Recipe
     #: data/NAME
     folder: Path
-    #: processes
+    #: number of processes
     workers: int
     #: the parts of the manifest, by set; empty without archives
     parts: Dict[str, List[Part]]
-    #: where archives lie or are put
+    #: where archives are, or are downloaded to
     archives: Path
-    #: take the validation and test set from sacreBLEU
+    #: take the validation and test sets from sacreBLEU
     sacrebleu: bool = False
-    #: codes and dictionary of other text; None: they are made from this one
+    #: codes and dictionary of other text; None: they are made from this text
     like: Optional[Like] = None
     #: files that were read besides text: the recipe, the manifest
     read: Dict[str, Path] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Job:
 
 
 def make_raw(job: Job, out: Path) -> Any:
-    """The archives downloaded, checked, and their texts: ``raw/PART.LANG``."""
+    """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
     found = {}
     for split, parts in job.parts.items():
         for part in parts:
@@ -81,7 +81,7 @@ def make_raw(job: Job, out: Path) -> Any:
             if lines[0] != lines[1] or not lines[0]:
                 raise UserError(
                     f"{found.get(part.name, part.name)}: {part.name} has {lines[0]:,} and "
-                    f"{lines[1]:,} lines in its two languages, but should have as many of both"
+                    f"{lines[1]:,} lines in its two languages, but both should have the same number"
                 )
             counts[part.name] = asdict(Report(seen=lines[0], kept=lines[0]))
             bar.update(1)
@@ -89,7 +89,7 @@ def make_raw(job: Job, out: Path) -> Any:
 
 
 def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
-    """The sentences as they are written: readable, one a line, parallel; normalised if asked."""
+    """The raw sentences: readable, one per line, parallel; normalised if asked."""
     out.mkdir()
     recipe = job.recipe
     if recipe.generate:
@@ -101,7 +101,7 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
         return {}
     counts: Dict[str, Any] = {}
     every = [pair for pairs in sources.values() for pair in pairs]
-    if not recipe.archives:  # of one's own text nobody has looked at it before
+    if not recipe.archives:  # nobody has checked one's own text before
         for path in dict.fromkeys(path for pair in every for path in pair):
             text.check_form(path)
     with Bar("text", count_pairs(every)) as bar:
@@ -138,18 +138,18 @@ def rows(pair: Pair) -> Any:
 
 
 def shares(recipe: Recipe, split: str, parts: int) -> List[Optional[int]]:
-    """How many pairs to take of each part: ``limit`` of the training set, evenly."""
+    """How many pairs to take from each part: ``limit`` for the training set, divided evenly."""
     if recipe.limit is None or split != "train":
         return [None] * parts
     return [recipe.limit // parts + (n < recipe.limit % parts) for n in range(parts)]
 
 
 def make_tokens(job: Job, out: Path) -> Any:
-    """Moses tokens (or the text, where it is tokens already), within the limits on words."""
+    """Moses tokens (or the text, if it is already tokenised), within the limits on words."""
     recipe = job.recipe
     for lang in () if recipe.tokenised else recipe.langs:
         if without_rules(lang):
-            print(f"Moses has no rules for '{lang}': those for English are used", file=sys.stderr)
+            print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
 
     def make(split: str) -> Maker:
         source, target = job.pair(job.folder / "text", split)
@@ -167,7 +167,7 @@ def make_tokens(job: Job, out: Path) -> Any:
 
 
 def make_codes(job: Job, out: Path) -> Any:
-    """The joint BPE, learned on the training part of both languages; or that of other text."""
+    """The joint BPE, learned on the training text of both languages; or taken from other text."""
     recipe = job.recipe
     if job.like:
         shutil.copyfile(job.like.codes, out)
@@ -211,7 +211,7 @@ def make_data_bin(job: Job, out: Path) -> Any:
         if unknown > every * MOSTLY_KNOWN:
             print(
                 f"warning: {unknown:,} of the {every:,} subwords of {name} are unknown to the "
-                "dictionary, which is of the training text: is it the same language and alphabet?",
+                "dictionary of the training text: is it the same language and alphabet?",
                 file=sys.stderr,
             )
     return report
@@ -220,7 +220,7 @@ def make_data_bin(job: Job, out: Path) -> Any:
 def each_set(
     job: Job, source: Path, out: Path, title: str, make: Callable[[str], Maker]
 ) -> Dict[str, Any]:
-    """Run the work that ``make(set)`` makes over every set, under one bar."""
+    """Run the function that ``make(set)`` returns over every set, under one bar."""
     out.mkdir()
     counts = {}
     pairs = {split: job.pair(source, split) for split in job.recipe.splits}
@@ -234,12 +234,12 @@ def each_set(
 
 
 def count_pairs(pairs: Sequence[Pair]) -> int:
-    """The pairs of all files together."""
+    """The number of pairs in all files."""
     return sum(text.count_lines(pair[0]) for pair in pairs)
 
 
 def check(job: Job, counts: Dict[str, Any], out: Path, what: str) -> None:
-    """Raises UserError where a file has not the lines it should, or a set has no pair left."""
+    """Raises UserError if a file has the wrong number of lines, or a set has no pair left."""
     for split, report in counts.items():
         if not report["kept"]:
             every = job.recipe.valid_every

@@ -1,4 +1,4 @@
-"""What is said of a stage that was made: counts beside the expected ones, time, memory."""
+"""Reports on a finished stage: counts beside the expected ones, time, memory."""
 
 import sys
 from typing import Any, Tuple
@@ -9,9 +9,9 @@ from vaswani.usage import peak_megabytes
 
 
 def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
-    """Say what a stage did: counts by set, beside the expected ones, pairs a second, memory.
+    """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory.
 
-    ``spent``: seconds on the clock, and of all processors together.
+    ``spent``: elapsed seconds, and CPU seconds of all processors together.
     """
     counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
     seen = sum(found.seen for found in counts.values())
@@ -32,7 +32,7 @@ def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
 
 
 def show_dropped(name: str, report: Any, examples: int) -> None:
-    """Print examples of the pairs a stage left out, ``examples`` of each reason."""
+    """Print examples of the pairs that a stage left out, ``examples`` for each reason."""
     for split, found in (report or {}).items():
         for reason, shown in found["examples"].items() if isinstance(found, dict) else ():
             for place, source, target in shown[:examples]:

@@ -1,8 +1,8 @@
-"""Parallel text as it comes: read, checked, and made safe for one sentence per line.
+"""Raw parallel text: read, checked, and made safe for one sentence per line.
 
 A sentence pair is a line number: line n of ``train.en`` belongs to line n of ``train.de``. Some
-characters end a line for one program and not for another (U+2028, U+0085, a lone CR, …), which
-would shift every pair after them; here they become spaces. Counts are taken in bytes.
+characters end a line in one program but not in another (U+2028, U+0085, a lone CR, …), which would
+shift every pair after them; here they become spaces. Lines are counted by their bytes.
 """
 
 import contextlib
@@ -17,23 +17,23 @@ from vaswani.errors import UserError
 from vaswani.files import PathLike, atomic_write
 
 SPLITS = ("train", "valid", "test")
-#: bytes; what is longer is no sentence, and would have to fit into memory
+#: bytes; anything longer is not a sentence, and would have to fit into memory
 LONGEST_LINE = 1 << 20
-#: how packed text is opened, by the end of its name
+#: how compressed text is opened, by file ending
 PACKED: Dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-#: what unpacking raises where a file is not what its name says, or not all of it
+#: what decompression raises if a file is not what its name says, or is incomplete
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
-#: how packed files begin, whatever they are called
+#: how compressed files begin, whatever they are called
 _PACKED_HEADS = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 _ODD_SPACE = re.compile(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f]")
-#: carriage returns within a line that make it many lines of another system
+#: this many carriage returns within a line make it many lines from another system
 _MANY_RETURNS = 10
 _BY_FEEDS = "end the lines by line feeds, for example by tr '\\r' '\\n'"
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 def find_text(prefix: PathLike, lang: str) -> Path:
-    """The file ``PREFIX.LANG``, or the same packed: ``.gz`` or ``.xz``.
+    """The file ``PREFIX.LANG``, or a compressed one: ``.gz`` or ``.xz``.
 
     Raises:
         UserError: there is none, or it is empty.
@@ -50,10 +50,10 @@ def find_text(prefix: PathLike, lang: str) -> Path:
 
 @contextlib.contextmanager
 def open_text(paths: Sequence[Path]) -> Iterator[List[IO[bytes]]]:
-    """Open files, packed or not, to read their bytes.
+    """Open files, compressed or not, to read their bytes.
 
     Raises:
-        UserError: one turns out to be damaged while it is read inside the block.
+        UserError: a file turns out to be damaged while it is read inside the block.
     """
     try:
         with contextlib.ExitStack() as stack:
@@ -63,10 +63,10 @@ def open_text(paths: Sequence[Path]) -> Iterator[List[IO[bytes]]]:
 
 
 def damaged(path: PathLike, error: BaseException) -> UserError:
-    """The error about a packed file that cannot be unpacked to its end."""
+    """The error about a compressed file that cannot be decompressed to its end."""
     return UserError(
         f"{path} is damaged or cut short ({error}): remove it and fetch it again, or, if it is not "
-        "packed, rename it"
+        "compressed, rename it"
     )
 
 
@@ -74,7 +74,7 @@ def next_line(stream: IO[bytes], path: Path, number: int) -> bytes:
     """The next line with its ``\\n`` (added to a last one without), or nothing at the end.
 
     Raises:
-        UserError: a line over ``LONGEST_LINE``, or a packed file that is damaged.
+        UserError: a line is longer than ``LONGEST_LINE``, or a compressed file is damaged.
     """
     try:
         line = stream.readline(LONGEST_LINE + 1)
@@ -92,7 +92,7 @@ def decode(line: bytes, path: PathLike, number: int) -> str:
     """The text of a line.
 
     Raises:
-        UserError: not UTF-8; with the place.
+        UserError: it is not UTF-8; gives the place.
     """
     try:
         return line.decode("utf-8")
@@ -104,10 +104,10 @@ def decode(line: bytes, path: PathLike, number: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The sentences of a text file, packed or not: split at ``\\n`` alone, without it.
+    """The sentences of a text file, compressed or not: split only at ``\\n``, without it.
 
     Raises:
-        UserError: not UTF-8 (with the line), or a damaged packed file.
+        UserError: it is not UTF-8 (gives the line), or is a damaged compressed file.
     """
     number = 1
     with open_text([path]) as (stream,):
@@ -117,7 +117,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def check_line(line: str, path: PathLike, number: int) -> None:
-    """Raises UserError for a line that is many, as old Macs ended them."""
+    """Raises UserError for a line that is really many lines, ended as on old Macs."""
     if line.count("\r") >= _MANY_RETURNS:
         raise UserError(
             f"{path}, line {number:,}, holds {line.count(chr(13)):,} carriage returns: {_BY_FEEDS}"
@@ -128,14 +128,16 @@ def check_form(path: Path) -> None:
     """Check that a file is lines of text as they are read here.
 
     Raises:
-        UserError: it is packed under another name, has the line ends of another system, or is
-            not in UTF-8 but full of NULs.
+        UserError: it is compressed but not named so, has the line ends of another system, or is
+            not UTF-8 but full of NULs.
     """
     with open(path, "rb") as raw:
         head = raw.read(8)
     for magic, kind in _PACKED_HEADS.items():
         if path.suffix not in PACKED and head.startswith(magic):
-            raise UserError(f"{path} is packed ({kind}): unpack it, or name it {path.name}.{kind}")
+            raise UserError(
+                f"{path} is compressed ({kind}): decompress it, or name it {path.name}.{kind}"
+            )
     feeds = returns = both = nuls = 0
     last = b"\n"
     with open_text([path]) as (stream,):
@@ -145,7 +147,7 @@ def check_form(path: Path) -> None:
             nuls, last = nuls + block.count(b"\0"), block[-1:]
     lines = feeds + (last != b"\n")
     if 2 * nuls > lines:
-        raise UserError(f"{path} has {nuls:,} NUL bytes, as UTF-16 has: convert it to UTF-8")
+        raise UserError(f"{path} has {nuls:,} NUL bytes, as in UTF-16: convert it to UTF-8")
     if returns - both > (lines if feeds else 0):
         raise UserError(
             f"{path} has {returns - both:,} carriage returns for {lines:,} lines: {_BY_FEEDS}"
@@ -153,24 +155,24 @@ def check_form(path: Path) -> None:
 
 
 def safe_line(line: str) -> str:
-    """The sentence without a line end or byte order mark; odd spaces and controls are spaces."""
+    """The sentence without line end or byte order mark; odd spaces and controls become spaces."""
     return _ODD_SPACE.sub(" ", line.rstrip("\r").lstrip(_BYTE_ORDER_MARK))
 
 
 def is_blank(line: str) -> bool:
-    """Whether nothing in the line can be seen (spaces, controls and format characters only)."""
+    """Whether nothing in the line is visible (only spaces, controls and format characters)."""
     return not any(char.isprintable() and not char.isspace() for char in line)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write sentences, one per line, whole or not at all."""
+    """Write sentences, one per line, completely or not at all."""
     with atomic_write(path) as stream:
         for line in lines:
             stream.write(line + "\n")
 
 
 def count_lines(path: Path) -> int:
-    """The number of lines: of ``\\n`` bytes, and of a last line without one."""
+    """The number of lines: of ``\\n`` bytes, plus a last line without one."""
     lines, last = 0, b"\n"
     with open_text([path]) as (stream,):
         for block in iter(lambda: stream.read(1 << 20), b""):
@@ -179,7 +181,7 @@ def count_lines(path: Path) -> int:
 
 
 def check_count(path: Path, expected: int) -> None:
-    """Raises UserError where a stage has gained or lost lines, which would shift every pair."""
+    """Raises UserError if a stage has gained or lost lines, which would shift every pair."""
     lines = count_lines(path)
     if lines != expected:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Moses tokenisation and its way back, by sacremoses."""
+"""Moses tokenisation and detokenisation, using sacremoses."""
 
 import html
 import re
@@ -25,14 +25,14 @@ def tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
 
 
 def without_rules(lang: str) -> bool:
-    """Whether sacremoses has no list of abbreviations of a language, and takes the English one."""
+    """Whether sacremoses has no abbreviations for a language, and uses the English ones."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     return lang not in NonbreakingPrefixes().available_langs
 
 
 def detokeniser(lang: str) -> Callable[[str], str]:
-    """The way back, for the words of one language; punctuation joins its neighbours again."""
+    """A detokeniser for one language, which joins punctuation to its neighbours again."""
     from sacremoses import MosesDetokenizer
 
     moses: Any = MosesDetokenizer(lang)
@@ -40,20 +40,20 @@ def detokeniser(lang: str) -> Callable[[str], str]:
 
 
 def unescape(token: str) -> str:
-    """A token as it reads: Moses writes ``'`` as ``&apos;`` and the like."""
+    """A token without escapes: Moses writes ``'`` as ``&apos;`` and the like."""
     return html.unescape(token)
 
 
 class Tokens:
-    """Work on chunks of sentences: their tokens, of the pairs within the limits.
+    """Tokenises chunks of sentences, keeping the pairs within the limits.
 
     Args:
-        name: what the set is called in examples.
-        langs: the two languages; None where the text is tokens already.
+        name: the set's name in examples.
+        langs: the two languages; None if the text is already tokenised.
         split_hyphens: as in ``tokeniser``.
         straight_apostrophes: ’ becomes ' first.
         limits: what pairs must satisfy; None keeps all.
-        files: what the two files are called in errors.
+        files: the two files' names in errors.
     """
 
     def __init__(
@@ -77,27 +77,27 @@ class Tokens:
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The tokens of a chunk."""
-        if not self.tokenisers:  # Moses' tokens have no such mark
+        if not self.tokenisers:  # Moses' tokens never have this mark
             refuse_bpe(chunk, self.files)
         return within(self.limits, chunk, self.name, self.tokens)
 
 
 def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
-    """Raises UserError where words are split by BPE already: undoing ours would glue them."""
+    """Raises UserError if words are already split by BPE: undoing ours would join them."""
     for side, file in zip(chunk.sides, files, strict=True):
         found = _BPE_MARK.search(side)
         if found:
             number = chunk.first + side.count(b"\n", 0, found.start())
             raise UserError(
                 f"{file}, line {number:,}: '{found[0].decode('utf-8')}' ends in '@@', BPE's mark "
-                "that a word goes on: join the subwords first (sed -E 's/@@( |$)//g')"
+                "for an unfinished word: join the subwords first (sed -E 's/@@( |$)//g')"
             )
 
 
 def within(
     limits: Optional[Limits], chunk: Chunk, name: str, change: Callable[[int, str], str]
 ) -> Outcome:
-    """``change(side, line)`` of every line of a chunk, the pairs outside the limits left out."""
+    """``change(side, line)`` for every line of a chunk, leaving out pairs outside the limits."""
     kept: Tuple[List[str], List[str]] = ([], [])
     report = Report(seen=chunk.lines)
     rows = zip(*(side.decode("utf-8").split("\n")[:-1] for side in chunk.sides), strict=True)

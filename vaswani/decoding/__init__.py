@@ -1,1 +1,1 @@
-"""Translating: the search, its processes, and what is read and written around it."""
+"""Translating: the search, its processes, and its input and output."""

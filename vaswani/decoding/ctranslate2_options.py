@@ -1,4 +1,4 @@
-"""What may be asked of a model that was exported to CTranslate2."""
+"""The options that a model exported to CTranslate2 accepts."""
 
 import math
 import os
@@ -11,17 +11,17 @@ from vaswani.search_options import check_nbest
 
 
 def check(options: SearchOptions, types: int) -> None:
-    """Raises UserError for options that CTranslate2 lacks, or that no search can be done with."""
+    """Raises UserError for options that CTranslate2 lacks, or that no search can use."""
     lacking = {
         "--length-penalty gnmt": options.length_penalty != "fairseq"
         and "it divides by a power of the length alone; --lenpen is the power",
         "--sampling": options.sampling
-        and "its random numbers depend on the thread, so that a seed would not give the same text",
-        "--unkpen": options.unkpen and "it knows no penalty for unknown words",
+        and "its random numbers depend on the thread, so a seed would not give the same text",
+        "--unkpen": options.unkpen and "it has no penalty for unknown words",
     }
     for name, reason in lacking.items():
         if reason:
-            raise UserError(f"{name} cannot be had from a model exported to CTranslate2: {reason}")
+            raise UserError(f"{name} is unavailable for a model exported to CTranslate2: {reason}")
     for name in ("beam", "nbest", "max_tokens"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -47,7 +47,7 @@ def check(options: SearchOptions, types: int) -> None:
 
 
 def threads(requested: Optional[int]) -> int:
-    """How many threads translate: as asked, or OMP_NUM_THREADS, or one a core."""
+    """How many threads translate: as requested, or OMP_NUM_THREADS, or one per core."""
     if requested is not None and requested < 1:
         raise UserError(f"--workers is {requested}, but must be at least 1")
     setting = os.environ.get("OMP_NUM_THREADS", "")

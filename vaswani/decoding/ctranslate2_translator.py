@@ -1,6 +1,6 @@
-"""A model that was exported to CTranslate2, with the interface of a packed one's ``Translator``.
+"""A model exported to CTranslate2, with the ``Translator`` interface of a packed model.
 
-Neither torch nor fairseq is needed, or imported.
+Neither torch nor fairseq is needed or imported.
 """
 
 import json
@@ -16,12 +16,12 @@ from vaswani.packed.ctranslate2_spec import import_ctranslate2
 from vaswani.packed.export_folder import MODEL
 from vaswani.packed.model_folder import ModelFolder
 
-#: tokens a batch, on a CPU and on a GPU
+#: tokens per batch, on a CPU and on a GPU
 CPU_BATCH, GPU_BATCH = 1000, 8000
 
 
 class Words:
-    """The symbols of one side by their numbers: as much of fairseq's dictionary as is needed."""
+    """One side's symbols by their numbers: the part of fairseq's dictionary that is needed."""
 
     unk_word = "<unk>"
 
@@ -37,7 +37,7 @@ class Words:
         return len(self.symbols)
 
     def index(self, symbol: str) -> int:
-        """The number of a symbol; of one that is not there, that of ``<unk>``."""
+        """The number of a symbol; for an unknown one, that of ``<unk>``."""
         return self.numbers.get(symbol, self.unk_index)
 
     def eos(self) -> int:
@@ -45,21 +45,21 @@ class Words:
         return self.numbers["</s>"]
 
     def bos(self) -> int:
-        """The number of the begin of sentence."""
+        """The number of the beginning of sentence."""
         return self.numbers["<s>"]
 
 
 class CTranslate2Translator(Translator):
     """A model in CTranslate2 that translates text.
 
-    Safe for threads, of which ``workers`` translate at a time.
+    Thread-safe; ``workers`` threads translate at a time.
 
     Args:
         folder: read by :func:`vaswani.packed.export_folder.read_export`
-        precision: ``fp32``; the export has said what is stored, and CTranslate2 computes with that
-            where the device can
-        device: ``cpu``, ``cuda`` or ``cuda:1``; not given, a GPU if there is one
-        workers: threads on a CPU, of which each translates a batch (one a core)
+        precision: ``fp32``; the export has set the stored type, and CTranslate2 computes with it
+            if the device can
+        device: ``cpu``, ``cuda`` or ``cuda:1``; by default a GPU if there is one
+        workers: threads on a CPU, each of which translates a batch (default: one per core)
 
     Raises:
         UserError: CTranslate2 is missing or cannot load the model; no such device or precision.
@@ -97,11 +97,11 @@ class CTranslate2Translator(Translator):
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens a batch that suit the device."""
+        """Tokens per batch that suit the device."""
         return CPU_BATCH if self.on_cpu else GPU_BATCH
 
     def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
-        """As :meth:`Translator.translate`; several threads at a time."""
+        """As :meth:`Translator.translate`, but in several threads at a time."""
         if isinstance(sentences, str):
             raise TypeError("translate takes a list of sentences, not a string: translate([text])")
         chosen = self.options.changed(**options)
@@ -113,7 +113,7 @@ class CTranslate2Translator(Translator):
             return [self.result(s, found.get(n, []), chosen) for n, s in enumerate(sources)]
 
     def numbered(self, subwords: List[str]) -> Any:
-        """The subwords themselves, and the end of sentence: what a batch is measured by."""
+        """The subwords themselves and the end of sentence, which count for the batch size."""
         return [*subwords, "</s>"]
 
     def sample(self, sources: Sequence[Source], numbers: Sequence[int]) -> Dict[str, Any]:
@@ -132,16 +132,16 @@ class CTranslate2Translator(Translator):
         options: SearchOptions,
         progress: Callable[[int], Any] = lambda _: None,
     ) -> Dict[int, List[Dict[str, Any]]]:
-        """The hypotheses of the sentences of some batches, which are translated side by side.
+        """The hypotheses for the sentences of some batches, which are translated in parallel.
 
         Args:
             sources: what was read
-            groups: the batches, as numbers of the sources
+            groups: the batches, as indexes into the sources
             options: of the search
-            progress: told the number of sentences that were translated since it was last told
+            progress: called with the number of sentences translated since the last call
         """
         start = self.starter(options)
-        # the longest first, so that no thread idles at the end
+        # longest first, so that no thread idles at the end
         running = [(group, start(self.sample(sources, group))) for group in reversed(groups)]
         found: Dict[int, List[Dict[str, Any]]] = {}
         for group, wait in running:
@@ -150,10 +150,10 @@ class CTranslate2Translator(Translator):
         return found
 
     def starter(self, options: SearchOptions) -> Callable[[Dict[str, Any]], Callable[[], Found]]:
-        """A function that begins to translate a batch, and returns one that waits for the result.
+        """A function that starts translating a batch and returns one that waits for the result.
 
         Raises:
-            UserError: an option that cannot be, or that CTranslate2 lacks.
+            UserError: an option that is invalid, or that CTranslate2 lacks.
         """
         import numpy
 
@@ -204,12 +204,12 @@ class CTranslate2Translator(Translator):
     def add_attention(self, subwords: List[List[str]], found: Found) -> None:
         """Give each hypothesis ``source``: for each of its tokens, the subword most looked at.
 
-        By a pass of its own with the words given: of a beam, CTranslate2 4.8 gives the first word
-        the attention of another hypothesis.
+        Uses a separate pass over the given words: in beam search, CTranslate2 4.8 gives the first
+        word the attention of another hypothesis.
 
         Args:
             subwords: of the sources
-            found: changed
+            found: changed in place
         """
         import numpy
 
@@ -230,7 +230,7 @@ class CTranslate2Translator(Translator):
 
 
 def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:
-    """CTranslate2's translator; UserError if there is none, or it cannot load the model."""
+    """CTranslate2's translator; UserError if it is missing or cannot load the model."""
     ctranslate2 = import_ctranslate2()
     if device is None:
         device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
@@ -249,7 +249,7 @@ def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:
 
 
 def vocabularies(folder: ModelFolder) -> List[Words]:
-    """Of source and target."""
+    """The vocabularies of source and target."""
     found = []
     for side in ("source", "target"):
         paths = [folder.path / f"{name}_vocabulary.json" for name in (side, "shared")]

@@ -1,4 +1,4 @@
-"""The binarised text that ``vaswani generate`` translates: found, and fit to be decoded."""
+"""Finds the binarised text that ``vaswani generate`` translates, and checks that it can."""
 
 from pathlib import Path
 from typing import Any, List, Tuple
@@ -14,10 +14,10 @@ def data_folder(config: Any) -> Path:
 
 
 def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
-    """The files of a subset that are read: dictionaries, source, target; its number of sentences.
+    """The files read for a subset (dictionaries, source, target), and its number of sentences.
 
     Raises:
-        UserError: no such data or subset, nothing in it, or a batch cannot hold a sentence.
+        UserError: no such data or subset, it is empty, or a sentence does not fit into a batch.
         DataError: it is damaged.
     """
     from transformer_plugin.compat.data import read_index
@@ -34,8 +34,8 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
         raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")
     if len(lengths[-1]) != total:
         raise UserError(
-            f"{prefix} has {total:,} {pair[0]} and {len(lengths[-1]):,} {pair[1]} sentences: it "
-            "should have as many of both; prepare it again"
+            f"{prefix} has {total:,} {pair[0]} and {len(lengths[-1]):,} {pair[1]} sentences: the "
+            "numbers should be equal; prepare it again"
         )
     check_dictionary(config.generation.beam, folder / f"dict.{pair[1]}.txt")
     files = [folder / f"dict.{language}.txt" for language in pair]
@@ -45,12 +45,12 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
 
 
 def check_lengths(config: Any, lengths: List[Any]) -> None:
-    """Raises UserError where a sentence that the model takes is longer than a whole batch.
+    """Raises UserError if a sentence that the model accepts is longer than a whole batch.
 
     Args:
         config: for decoding
-        lengths: in tokens, of source and target (if there is one), each [N]; fairseq's bound is
-            that of either
+        lengths: in tokens, of source and target (if there is one), each [N]; fairseq's limit
+            applies to either
     """
     import numpy
 
@@ -62,13 +62,13 @@ def check_lengths(config: Any, lengths: List[Any]) -> None:
     if either.max() > config.dataset.max_tokens:
         raise UserError(
             f"sentence {int(either.argmax()) + 1:,} has {int(either.max()):,} tokens, more than "
-            f"--max-tokens {config.dataset.max_tokens} allows a batch: give --max-tokens "
+            f"--max-tokens {config.dataset.max_tokens} allows per batch: give --max-tokens "
             f"{int(either.max())} or more"
         )
 
 
 def check_dictionary(beam: int, dictionary: Path) -> None:
-    """Raises UserError where a beam has more places than there are words to begin with."""
+    """Raises UserError if a beam is larger than the number of words it can start with."""
     if not dictionary.is_file():
         raise UserError(f"{dictionary} is missing: prepare the data again")
     with open(dictionary, "rb") as stream:

@@ -1,8 +1,8 @@
-"""What a hypothesis looks at, and its words: one teacher-forced pass over what beam search found.
+"""What a hypothesis attends to, and its words: one teacher-forced pass over beam search results.
 
-The search itself keeps no attention. A second pass, with the words known, gives that of all
-positions at once, as fairseq's ``--print-alignment`` has it: of the decoder's last layer, averaged
-over its heads.
+The search itself keeps no attention. A second pass, with the words known, gives the attention at
+all positions at once, as in fairseq's ``--print-alignment``: that of the decoder's last layer,
+averaged over its heads.
 
 Shape letters: B hypotheses, S source, T target.
 """
@@ -16,7 +16,7 @@ Found = List[List[Dict[str, Any]]]
 
 
 class Word(NamedTuple):
-    """A word of a sentence of subwords: its text, and the numbers of its subwords."""
+    """A word in a sentence of subwords: its text, and the numbers of its subwords."""
 
     text: str
     first: int
@@ -24,7 +24,7 @@ class Word(NamedTuple):
 
 
 def words_of(subwords: Sequence[str]) -> List[Word]:
-    """The words that subwords make; one that goes on at the end of the sentence ends there."""
+    """The words that subwords form; one left unfinished at the end of the sentence ends there."""
     words, first = [], 0
     for number, subword in enumerate(subwords):
         if not subword.endswith(MARK.rstrip()) or number == len(subwords) - 1:
@@ -37,12 +37,12 @@ def words_of(subwords: Sequence[str]) -> List[Word]:
 def add_attention(model: Any, sample: Dict[str, Any], found: Found) -> None:
     """Give each hypothesis ``source``: for each of its tokens, the subword most looked at [T].
 
-    Numbers count the source's subwords from 0, the end of sentence left out.
+    Numbers count the source's subwords from 0, without the end of sentence.
 
     Args:
         model: ours
         sample: the batch that was searched
-        found: changed
+        found: changed in place
     """
     import torch
     from fairseq.data.data_utils import collate_tokens
@@ -70,11 +70,11 @@ def add_attention(model: Any, sample: Dict[str, Any], found: Found) -> None:
 def aligned_words(
     source: Sequence[Word], target: Sequence[Word], looked_at: Sequence[int]
 ) -> List[Tuple[int, int]]:
-    """Pairs (source word, target word), counted from 0: those of which subwords look at each other.
+    """Pairs (source word, target word), counted from 0, whose subwords are linked by attention.
 
     Args:
         source: the source's words
-        target: the hypothesis' words
+        target: the hypothesis's words
         looked_at: for each subword of the hypothesis, a subword of the source
     """
     word_of = {p: n for n, word in enumerate(source) for p in range(word.first, word.last + 1)}
@@ -88,13 +88,13 @@ def aligned_words(
 def replace_unknown(
     subwords: Sequence[str], looked_at: Sequence[int], source: Sequence[Word], unknown: str
 ) -> Tuple[List[str], List[int]]:
-    """A hypothesis with copies of source words where it says that a word is unknown.
+    """A hypothesis in which unknown words are replaced by copies of source words.
 
-    Several unknown subwords in a row that look at one word are one copy of it.
+    Several unknown subwords in a row that look at the same word become one copy of it.
 
     Args:
         subwords: of the hypothesis
-        looked_at: for each a subword of the source
+        looked_at: for each subword, a subword of the source
         source: the source's words
         unknown: the dictionary's symbol
 

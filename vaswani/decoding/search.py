@@ -6,13 +6,13 @@ from typing import Any, Dict, Optional
 from vaswani.errors import UserError
 from vaswani.search_options import BEAM_OPTIONS, check_search
 
-#: fairseq's options that only sampling has
+#: fairseq's options that only apply to sampling
 SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """fairseq's options of generation, with fairseq's defaults, and a few beside them."""
+    """fairseq's generation options, with fairseq's defaults, and a few more."""
 
     beam: int = 5
     nbest: int = 1
@@ -24,22 +24,22 @@ class SearchOptions:
     no_repeat_ngram_size: int = 0
     #: what lenpen means: "fairseq", a power of the length, or "gnmt", the paper's formula
     length_penalty: str = "fairseq"
-    #: draw words by their probability, in place of beam search
+    #: draw words by their probability, instead of beam search
     sampling: bool = False
     sampling_topk: int = -1
     sampling_topp: float = -1.0
     temperature: float = 1.0
-    #: of sampling
+    #: for sampling
     seed: int = 1
     #: which words look at which
     print_alignment: bool = False
-    #: copy the source's word where the model says that a word is unknown
+    #: copy the source word where the model outputs an unknown word
     replace_unk: bool = False
-    #: tokens a batch; None: what suits the device
+    #: tokens per batch; None: what suits the device
     max_tokens: Optional[int] = None
 
     def changed(self, **options: Any) -> "SearchOptions":
-        """The same with some options changed; raises TypeError for one that there is none of."""
+        """The same with some options changed; raises TypeError for an unknown option."""
         return replace(self, **options)
 
     def generation(self, types: int) -> Any:
@@ -49,7 +49,7 @@ class SearchOptions:
             types: size of the target dictionary
 
         Raises:
-            UserError, ConfigError: an option that cannot be.
+            UserError, ConfigError: an invalid option.
         """
         from fairseq.dataclass.configs import GenerationConfig
         from omegaconf import OmegaConf
@@ -75,7 +75,7 @@ class SearchOptions:
 
 
 def search_options(table: Dict[str, Any], where: str) -> SearchOptions:
-    """The options that a model folder has in its section ``generation``."""
+    """The options in the section ``generation`` of a model folder."""
     known = {item.name for item in fields(SearchOptions)}
     unknown = sorted(set(table) - known)
     if unknown:

@@ -1,4 +1,4 @@
-"""Raw text to translate: lines of files or of standard input, in windows."""
+"""Raw text to translate: lines from files or standard input, in windows."""
 
 import hashlib
 import sys
@@ -12,16 +12,16 @@ STDIN = Path("standard input")
 
 
 class Windows:
-    """The lines of a text, so many at a time; each window is given out once.
+    """The lines of a text in windows of a fixed size; each window is yielded once.
 
     Args:
         paths: the files, in order; none: standard input
-        size: lines of a window
+        size: lines per window
         first, last: the numbers of the first window and of the one after the last; None: all
 
     Attributes:
-        digest: SHA-256 of the lines up to the end of the window that was given out last
-        lines: how many those are, without what lies before the first window
+        digest: SHA-256 of the lines up to the end of the last window yielded
+        lines: how many those are, without lines before the first window
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class Windows:
         self.rest = self.read()
 
     def __iter__(self) -> Iterator[Tuple[int, List[str]]]:
-        """The windows that are left: the number of the first line, from 1 in this shard; lines."""
+        """The remaining windows: the number of the first line, from 1 in this shard; the lines."""
         return self.rest
 
     def read(self) -> Iterator[Tuple[int, List[str]]]:
-        """All of them."""
+        """Yield all windows."""
         window: List[str] = []
         start = self.first * self.size
         stop = None if self.last is None else self.last * self.size
@@ -64,7 +64,7 @@ class Windows:
 
 
 def raw_lines(paths: Sequence[Path]) -> Iterator[Tuple[Path, int, bytes]]:
-    """Every line of the files, or of standard input: where it stands, and its bytes."""
+    """Every line of the files, or of standard input: its place and its bytes."""
     if not paths:
         yield from numbered(sys.stdin.buffer, STDIN)
     for path in paths:
@@ -81,10 +81,10 @@ def numbered(stream: IO[bytes], path: Path) -> Iterator[Tuple[Path, int, bytes]]
 
 
 def parse_line(line: bytes, path: Path, number: int) -> str:
-    """The text of a line; UserError, with the place, if it is none."""
+    """The text of a line; UserError, with the place, if it is not text."""
     if b"\0" in line:
         raise UserError(
-            f"{path}, line {number:,}, has a NUL byte, as UTF-16 and files that are no text have: "
+            f"{path}, line {number:,}, has a NUL byte, so it may be UTF-16 or not text at all: "
             "convert it to UTF-8"
         )
     found = text.decode(line, path, number)
@@ -93,7 +93,7 @@ def parse_line(line: bytes, path: Path, number: int) -> str:
 
 
 def check_files(paths: Sequence[Path]) -> None:
-    """Raises UserError for what cannot be read as text; a pipe is looked at when it is read."""
+    """Raises UserError for what cannot be read as text; a pipe is checked when it is read."""
     for path in paths:
         if path.is_dir():
             raise UserError(f"{path} is a folder: give the files in it")
@@ -104,9 +104,9 @@ def check_files(paths: Sequence[Path]) -> None:
 
 
 def count_lines(paths: Sequence[Path]) -> int:
-    """The lines of files; UserError for what cannot be read twice."""
+    """The number of lines in files; UserError for what cannot be read twice."""
     check_files(paths)
     for path in paths:
         if not path.is_file():
-            raise UserError(f"{path} is no ordinary file: its lines cannot be counted for shards")
+            raise UserError(f"{path} is not a regular file: its lines cannot be counted for shards")
     return sum(text.count_lines(path) for path in paths)

@@ -1,9 +1,9 @@
 """``vaswani translate --output FILE``: written aside, window by window, and continued after a kill.
 
 Meanwhile there are ``.FILE.part``, the lines so far, and ``.FILE.part.json``, which says how many
-are whole, and of which text. In the end the one becomes FILE, and FILE.json reports what was
-translated with what, and what was not. It also tells whose FILE is: one that it does not describe
-is never replaced.
+are complete, and of which text. In the end the former becomes FILE, and FILE.json reports what was
+translated with what, and what was not. It also identifies FILE as ours: a file that it does not
+describe is never replaced.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from vaswani.files import atomic_write, locked, read_json, sha256_of
 from vaswani.outputs import output_file, writing
 from vaswani.packed.model_folder import CARD, ModelFolder
 
-#: lines and words that are named
+#: how many lines and words to list
 SHOWN = 20
 
 
 class Tally:
-    """What was not translated, or not known, line by line."""
+    """Counts untranslated lines and unknown words, line by line."""
 
     def __init__(self, found: Optional[Dict[str, Any]] = None) -> None:
         found = found or {}
@@ -56,22 +56,22 @@ class Tally:
         }
 
     def tell(self, where: str) -> None:
-        """Name, on stderr, what was not translated and what was not known."""
+        """List, on stderr, what was not translated and what was unknown."""
         if self.too_long:
             named = ", ".join(f"{number:,}" for number in self.too_long[:SHOWN])
             more = len(self.too_long) - SHOWN
             print(
                 f"warning: {plural(len(self.too_long), 'line')} longer than the model's limit, not "
-                f"translated and empty in {where}: {named}"
+                f"translated and left empty in {where}: {named}"
                 f"{f' and {more:,} more' if more > 0 else ''}",
                 file=sys.stderr,
             )
         if self.unknown_words:
             print(
-                f"warning: {plural(self.unknown_words, 'word')} unknown to the model, wholly or in "
-                f"part, in {plural(self.unknown_lines, 'line')}: {', '.join(self.examples)}"
+                f"warning: {plural(self.unknown_words, 'word')} wholly or partly unknown to the "
+                f"model, in {plural(self.unknown_lines, 'line')}: {', '.join(self.examples)}"
                 f"{', …' if self.unknown_words > len(self.examples) else ''} "
-                "(--replace-unk copies source words in place of <unk>)",
+                "(--replace-unk copies source words instead of <unk>)",
                 file=sys.stderr,
             )
 
@@ -82,7 +82,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def key_of_output(folder: ModelFolder, options: Any) -> str:
-    """A hash of the model and the options; the text has its own."""
+    """A hash of the model and the options; the text has a separate one."""
     return key_of([{n: h for n, h in folder.sums.items() if n != CARD}, options])
 
 
@@ -95,7 +95,7 @@ class TranslatedFile:
         inputs: the files that are read
 
     Raises:
-        UserError: the path is an input, or somebody else's file.
+        UserError: the path is an input, or a file that is not ours.
     """
 
     def __init__(self, path: Path, key: str, inputs: Sequence[Path]) -> None:
@@ -120,10 +120,10 @@ class TranslatedFile:
 
     @contextlib.contextmanager
     def open(self, windows: Windows) -> Iterator[Optional["TranslatedFile"]]:
-        """Continue or begin; what is done is skipped in ``windows``. None: all of it is there.
+        """Continue or start; what is done is skipped in ``windows``. None: everything is done.
 
         Raises:
-            UserError: what was begun is of another text, or the disk is full.
+            UserError: what was started is of another text, or the disk is full.
         """
         lock = self.path.with_name(f".{self.path.name}.lock")
         with writing(self.path), locked(lock, f"{self.path} is being written", leave=False):
@@ -138,11 +138,11 @@ class TranslatedFile:
             finally:
                 if self.stream:
                     self.stream.close()
-                if not self.state_file.exists():  # nothing is whole yet
+                if not self.state_file.exists():  # nothing is complete yet
                     self.part.unlink(missing_ok=True)
 
     def is_done(self, windows: Windows) -> bool:
-        """Whether the file is there, of the same text; reads the text only if it may be."""
+        """Whether the file is done, for the same text; reads the text only if it may be."""
         earlier = read_json(self.report_file)
         if earlier.get("key") != self.key or not self.path.is_file() or not windows.paths:
             return False
@@ -154,7 +154,7 @@ class TranslatedFile:
         return bool(earlier.get("input") == again.digest.hexdigest())
 
     def resume(self, state: Dict[str, Any]) -> None:
-        """Go on after the windows that are whole."""
+        """Continue after the windows that are complete."""
         done = state.get("bytes", 0)
         if done and self.part.is_file() and self.part.stat().st_size >= done:
             with open(self.part, "rb") as stream:
@@ -171,7 +171,7 @@ class TranslatedFile:
             self.stream = open(self.part, "wb")  # noqa: SIM115
 
     def skip(self, state: Dict[str, Any]) -> None:
-        """Leave out the lines that are translated; UserError if they are others now."""
+        """Skip the lines that are already translated; UserError if they have changed."""
         windows = self.windows
         while windows.lines < state["lines"] and next(windows.rest, None):
             pass
@@ -182,7 +182,7 @@ class TranslatedFile:
             )
 
     def add(self, rows: List[str]) -> None:
-        """Write a window's rows, and that they are whole."""
+        """Write a window's rows, and record that they are complete."""
         assert self.stream is not None
         data = "".join(row + "\n" for row in rows).encode()
         self.stream.write(data)

@@ -1,8 +1,8 @@
-"""What ``vaswani generate`` leaves of a subset: all of it of one decoding, or none.
+"""What ``vaswani generate`` writes for a subset: everything from one decoding, or nothing.
 
 Four files cannot be replaced in one step. So they are written into a folder ``.SUBSET.part``, the
-report last. Once that is there, the rest is moving them, which whoever comes next completes after a
-kill. The report knows its files by their hashes: what was edited or cut short is not taken for its.
+report last. Once that exists, they only need to be moved; after a kill, the next command does this.
+The report knows its files by their hashes, so edited or truncated files are recognised.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List
 from vaswani.errors import UserError
 from vaswani.files import atomic_write, read_json, sha256_of
 
-#: of a subset: the tokens, the text, what fairseq-generate prints; beside them SUBSET.json
+#: a subset's files: tokens, text, what fairseq-generate prints; beside them SUBSET.json
 ENDS = (".hyp.tok", ".hyp", ".log")
 
 
@@ -36,14 +36,14 @@ class Translations:
         self.new_report = self.part / "report.json"
 
     def report(self) -> Dict[str, Any]:
-        """What was said of the translations that are there; empty if nothing was, or not by us."""
+        """The report on the translations that exist; empty if there is none, or it is not ours."""
         found = read_json(self.report_file)
         return found if {"checkpoint", "data"} <= set(found) else {}
 
     def changed(self) -> List[Path]:
-        """The files that are there, but not as the report has them; without a report, all.
+        """The files that differ from the report; without a report, all files.
 
-        (A report of an earlier version knows no hashes: what stands beside it is taken for its.)
+        (A report of an earlier version has no hashes: the files beside it are assumed to be its.)
         """
         report = self.report()
         there = [path for path in self.files if path.exists()]
@@ -55,7 +55,7 @@ class Translations:
         return [path for path in there if hashes.get(path.name) != sha256_of(path)]
 
     def are_of(self, key: str) -> bool:
-        """Whether all is there, as it was made under this key."""
+        """Whether everything exists as it was made under this key."""
         report = self.report()
         hashes = report.get("files") or {}
         return report.get("key") == key and all(
@@ -63,10 +63,10 @@ class Translations:
         )
 
     def refuse_strangers(self) -> None:
-        """Raises UserError where the folder has files of these names that are nobody's we know."""
+        """Raises UserError if the folder has files of these names that are not ours."""
         if not self.report() and self.changed():
             raise UserError(
-                f"{self.changed()[0]} is there and was not left by 'vaswani generate', which would "
+                f"{self.changed()[0]} exists and was not made by 'vaswani generate', which would "
                 "replace it: give another folder with --out, or move the file away"
             )
 
@@ -80,9 +80,9 @@ class Translations:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[Path]:
-        """An empty folder for the files of a new decoding, which have the final names there.
+        """An empty folder for the files of a new decoding, under their final names.
 
-        What is in it when the block ends, and was not finished, is removed.
+        If the decoding is not finished when the block ends, the folder is removed.
         """
         self.settle()
         self.remove_part()
@@ -99,12 +99,12 @@ class Translations:
             shutil.rmtree(self.part)
 
     def finish(self, report: Dict[str, Any]) -> None:
-        """Put what was made in place of what was there. What somebody changed there is kept."""
+        """Replace the earlier files by the new ones. Files that were edited are kept."""
         hashes = {path.name: sha256_of(self.part / path.name) for path in self.files}
         for path in self.changed():
             kept = free_name(path)
             path.rename(kept)
-            print(f"warning: {path} was not as it was translated: kept as {kept}", file=sys.stderr)
+            print(f"warning: {path} had changed since translation: kept as {kept}", file=sys.stderr)
         with atomic_write(self.new_report) as stream:
             json.dump({**report, "files": hashes}, stream, indent=1)
         self.settle()
@@ -121,7 +121,7 @@ class Translations:
 
 
 def free_name(path: Path) -> Path:
-    """``path`` with the first number behind it that no file has."""
+    """``path`` with the first number appended that no file has."""
     number = 1
     while (kept := path.with_name(f"{path.name}.{number}")).exists():
         number += 1

@@ -33,22 +33,22 @@ class Hypothesis:
     score: float
     #: the words before they are joined to text, BPE undone
     tokens: List[str]
-    #: pairs (number in source_tokens, number in tokens), from 0; empty unless asked for
+    #: pairs (number in source_tokens, number in tokens), from 0; empty unless requested
     alignment: List[Tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A sentence and what was found for it."""
+    """A sentence and its translations."""
 
     source: str
     #: best first; empty for a blank line, and for one that is too long
     hypotheses: List[Hypothesis]
     #: the source's words, as the tokeniser sees them
     source_tokens: List[str]
-    #: those of them that the model does not know, or not all of
+    #: those of them that are wholly or partly unknown to the model
     unknown: List[str]
-    #: more subwords than the model takes: not translated
+    #: more subwords than the model accepts: not translated
     too_long: bool = False
 
     @property
@@ -58,7 +58,7 @@ class Translation:
 
     @property
     def score(self) -> Optional[float]:
-        """Of the best translation."""
+        """The score of the best translation."""
         return self.hypotheses[0].score if self.hypotheses else None
 
 
@@ -68,7 +68,7 @@ class Source(NamedTuple):
     line: str
     subwords: List[str]
     words: List[Word]
-    #: of the subwords and the end of sentence, int64 [S]; None: nothing to translate
+    #: numbers of the subwords and the end of sentence, int64 [S]; None: nothing to translate
     numbers: Any
     too_long: bool
 
@@ -76,13 +76,13 @@ class Source(NamedTuple):
 class Translator:
     """A model that translates text.
 
-    Safe for threads: calls from several wait for each other. More than one sentence in a call is
-    quicker than one a call.
+    Thread-safe: calls from several threads wait for each other. Several sentences in one call are
+    faster than one sentence per call.
 
     Args:
         folder: read by :func:`vaswani.packed.model_folder.read_folder`
         precision: ``fp32`` or ``bf16``
-        device: torch's name of one; not given, a GPU if there is one
+        device: a torch device name; by default a GPU if there is one
 
     Attributes:
         options: how to search, unless a call says otherwise
@@ -98,7 +98,7 @@ class Translator:
         self.prepare_text(folder)
 
     def prepare_text(self, folder: ModelFolder) -> None:
-        """What it takes to read and to write text as the folder says."""
+        """Set up what is needed to read and write text as the folder says."""
         recipe = folder.recipe
         self.folder = folder
         self.source_text = SourceText(recipe, folder.path / CODES if recipe.bpe else None)
@@ -112,7 +112,7 @@ class Translator:
         """The model in a folder that ``vaswani pack`` made, or ``vaswani export --to ctranslate2``.
 
         Raises:
-            vaswani.errors.UserError: it is no such folder, or was altered.
+            vaswani.errors.UserError: it is not such a folder, or was altered.
         """
         folder = read_model(Path(path))
         if is_export(folder):
@@ -126,12 +126,12 @@ class Translator:
 
         Args:
             sentences: raw text; a line feed in one is read as a space
-            options: fields of :class:`vaswani.decoding.search.SearchOptions` that are to differ
-                from ``self.options``, such as ``beam=5``, ``nbest=5``, ``print_alignment=True``
+            options: fields of :class:`vaswani.decoding.search.SearchOptions` that override those
+                in ``self.options``, such as ``beam=5``, ``nbest=5``, ``print_alignment=True``
 
         Raises:
-            TypeError: an option that there is none of, or one string in place of a list.
-            UserError, ConfigError: an option that cannot be.
+            TypeError: an unknown option, or one string instead of a list.
+            UserError, ConfigError: an invalid option.
         """
         if isinstance(sentences, str):
             raise TypeError("translate takes a list of sentences, not a string: translate([text])")
@@ -149,7 +149,7 @@ class Translator:
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens a batch that suit the device."""
+        """Tokens per batch that suit the device."""
         return CPU_BATCH if self.on_cpu else GPU_BATCH
 
     @property
@@ -158,21 +158,21 @@ class Translator:
         return next(self.model.parameters()).device.type == "cpu"
 
     def read(self, line: str) -> Source:
-        """Raw text to what the model reads."""
+        """Convert raw text to the model's input."""
         subwords = self.source_text.subwords(self.source_text.tokens(line)).split()
         too_long = len(subwords) + 1 > self.task.cfg.max_source_positions
         numbers = self.numbered(subwords) if subwords and not too_long else None
         return Source(line, subwords, hypotheses.words_of(subwords), numbers, too_long)
 
     def numbered(self, subwords: List[str]) -> Any:
-        """The numbers of subwords and of the end of sentence, int64 [S]."""
+        """The numbers of the subwords and the end of sentence, int64 [S]."""
         dictionary = self.task.source_dictionary
         return dictionary.encode_line(
             " ".join(subwords), add_if_not_exist=False, append_eos=True
         ).long()
 
     def sample(self, sources: Sequence[Source], numbers: Sequence[int]) -> Dict[str, Any]:
-        """A batch as fairseq has it."""
+        """A batch in fairseq's form."""
         import torch
         from fairseq.data.data_utils import collate_tokens
 
@@ -191,7 +191,7 @@ class Translator:
         """A function from a batch to the hypotheses of its sentences.
 
         Raises:
-            UserError, ConfigError: an option that cannot be.
+            UserError, ConfigError: an invalid option.
         """
         import torch
 
@@ -256,7 +256,7 @@ class Translator:
 
 
 def batches(sources: Sequence[Source], max_tokens: int) -> List[List[int]]:
-    """The numbers of sentences that are translated together; those of like length are.
+    """The numbers of the sentences to translate together, grouped by similar length.
 
     A batch holds at most ``max_tokens``, padding included, or one sentence.
     """
@@ -273,7 +273,7 @@ def batches(sources: Sequence[Source], max_tokens: int) -> List[List[int]]:
 
 @contextlib.contextmanager
 def seeded(options: SearchOptions, sample: Dict[str, Any]) -> Iterator[None]:
-    """While a batch is searched, random numbers that depend on the seed and the batch alone."""
+    """While a batch is searched, make random numbers depend only on the seed and the batch."""
     if not options.sampling:
         yield
         return

@@ -1,9 +1,9 @@
-"""Beam search on several cores: batches are dealt out to processes, their results put in order.
+"""Beam search on several cores: batches are distributed to processes, and their results ordered.
 
 fairseq's loop over the batches stays in this process, and prints and scores. What it asks
 the task for, batch by batch, comes from processes that were forked when the model was ready to
-decode: they start in milliseconds, and share its weights. Every batch is computed by one thread,
-whichever process takes it, so the results are those of one process, to the last digit.
+decode: they start in milliseconds and share its weights. Each batch is computed by one thread,
+whichever process takes it, so the results are those of a single process, to the last digit.
 """
 
 import contextlib
@@ -19,20 +19,20 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 from vaswani.corpus.parallel import affordable, without_interrupts
 from vaswani.errors import UserError
 
-#: The longest batches go first, so that no process idles at the end; but only of so many at a time:
-#: what is ready early has to be kept until fairseq, which begins with the shortest, asks for it.
+#: The longest batches go first, so that no process idles at the end, but only among this many:
+#: results must be kept until fairseq, which starts with the shortest, asks for them.
 AT_A_TIME = 500
 
 Hypothesis = Dict[str, Any]
 
 
 def processes(requested: Optional[int], on_cpu: bool) -> int:
-    """How many processes may translate: as asked, or one for each thread that torch would take.
+    """How many processes may translate: as requested, or one per thread that torch would use.
 
-    Those are the physical cores that this process may use, or what ``OMP_NUM_THREADS`` says.
+    torch uses the physical cores available to this process, or ``OMP_NUM_THREADS``.
 
     Raises:
-        UserError: fewer than one are asked for, or several on a GPU.
+        UserError: fewer than one are requested, or several on a GPU.
     """
     import torch
 
@@ -68,8 +68,8 @@ class Workers:
     """The processes that search for one run of ``fairseq_cli.generate``; none outlives the block.
 
     Args:
-        count: at most so many, and no more than there are batches; 1: this process does the work
-        progress: told the number of sentences that were translated since it was last told
+        count: the most to start, at most one per batch; 1: this process does the work
+        progress: called with the number of sentences translated since the last call
     """
 
     def __init__(self, count: int, progress: Callable[[int], Any]) -> None:
@@ -98,7 +98,7 @@ class Workers:
             process.join()
 
     def help(self, task: Any) -> Any:
-        """The task, whose batches are noted, and whose search is done by the processes."""
+        """The task, with its batches recorded and its search done by the processes."""
         make_batches, search = task.get_batch_iterator, task.inference_step
 
         def get_batch_iterator(dataset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,7 @@ class Workers:
         return task
 
     def start(self, search: Callable[[Any], List[List[Hypothesis]]]) -> None:
-        """Fork the processes. Each takes the next batch that none has taken, while there is one."""
+        """Fork the processes. Each takes the next free batch, as long as there is one."""
         batches: List[Tuple[Any, Any]] = []
         for first in range(0, len(self.batches), AT_A_TIME):
             batches += reversed(self.batches[first : first + AT_A_TIME])
@@ -130,7 +130,7 @@ class Workers:
         taken = context.Value("i", 0)
 
         def work(pipe: Any) -> None:
-            for other in self.running:  # a pipe that nobody reads says that the parent has gone
+            for other in self.running:  # a pipe without a reader means that the parent has gone
                 other.close()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             logging.getLogger().handlers = [ToParent(pipe)]
@@ -149,12 +149,12 @@ class Workers:
             here, there = context.Pipe(duplex=False)
             process = context.Process(target=work, args=(there,), daemon=True)
             self.running[here] = process
-            with without_interrupts():  # the terminal's Ctrl-C goes to all; this process ends them
+            with without_interrupts():  # Ctrl-C goes to all processes; this one ends the others
                 process.start()
             there.close()
 
     def hypotheses(self, sentence: int) -> List[Hypothesis]:
-        """Those of a sentence, as soon as they are there."""
+        """The hypotheses of a sentence, as soon as they are ready."""
         while sentence not in self.found:
             if not self.running:
                 raise RuntimeError(f"no process has translated sentence {sentence + 1}")
@@ -163,7 +163,7 @@ class Workers:
         return [unpacked(hypothesis) for hypothesis in self.found.pop(sentence)]
 
     def hear(self, pipe: Any) -> None:
-        """Take what a process sends: hypotheses, a log record, an error; or see that it has ended.
+        """Handle what a process sends: hypotheses, a log record or an error; or notice its end.
 
         Raises:
             UserError: it was killed.
@@ -193,7 +193,7 @@ class Workers:
         if process.exitcode:
             raise UserError(
                 f"one of {self.count} processes was killed (exit code {process.exitcode}), most "
-                "likely for want of memory: give fewer --workers or a smaller --max-tokens"
+                "likely for lack of memory: give fewer --workers or a smaller --max-tokens"
             )
         del self.running[pipe]
 
@@ -202,19 +202,19 @@ class ToParent(QueueHandler):
     """Sends log records through a pipe (``queue``)."""
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Send one."""
+        """Send one record."""
         self.queue.send_bytes(pickle.dumps(record))  # type: ignore[attr-defined]
 
 
 def next_of(counter: Any) -> int:
-    """The value of a counter that several processes raise by one at a time."""
+    """The next value of a counter shared by several processes."""
     with counter.get_lock():
         counter.value += 1
         return int(counter.value) - 1
 
 
 def pickled_error(error: Exception) -> bytes:
-    """An error and its traceback for another process; as text alone, where it cannot be copied."""
+    """An error and its traceback for another process; as text only, if it cannot be pickled."""
     trace = traceback.format_exc()
     try:
         message = pickle.dumps((error, trace))
@@ -225,7 +225,7 @@ def pickled_error(error: Exception) -> bytes:
 
 
 def packed(hypothesis: Hypothesis) -> Hypothesis:
-    """With arrays for its tensors, which are pickled a hundred times as fast."""
+    """A hypothesis with its tensors as arrays, which are pickled a hundred times as fast."""
     import torch
 
     return {

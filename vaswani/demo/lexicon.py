@@ -1,7 +1,7 @@
 """The words of the demo text other than numbers: nouns, people, places and times, in tables.
 
-Each English entry stands once, with one translation into each language: a source sentence has
-exactly one right target, and exact match is a fair measure.
+Each English entry occurs once, with one translation into each language: a source sentence has
+exactly one correct target, so exact match is a fair measure.
 """
 
 from typing import Dict, List, NamedTuple, Tuple
@@ -45,7 +45,7 @@ def _nouns(table: str) -> List[Noun]:
     return nouns
 
 
-# Nouns that are counted (or, for the groups after "minutes", ordered: "the 347th visitor").
+# Nouns to count (or, in the groups after "minutes", to put in order: "the 347th visitor").
 NOUNS: Dict[str, List[Noun]] = {
     "goods": _nouns("""
         book/books = n Buch/Bücher = m livre/livres
@@ -142,13 +142,13 @@ NOUNS: Dict[str, List[Noun]] = {
         """),
 }
 
-# Units of a decimal number: invariable in German after it.
+# Units after a decimal number, where they are invariable in German.
 UNITS = {
     "lengths": ("kilometres Kilometer kilomètres", "metres Meter mètres"),
     "weights": ("kilos Kilo kilos", "pounds Pfund livres"),
     "litres": ("litres Liter litres",),
 }
-# The currencies, by their signs.
+# Currencies by sign.
 CURRENCIES: Dict[str, Noun] = {
     "€": Noun("euro", "euros", "Euro", "Euro", "m", "euro", "euros", "m"),
     "$": Noun("dollar", "dollars", "Dollar", "Dollar", "m", "dollar", "dollars", "m"),
@@ -220,7 +220,7 @@ WHEN = _rows("""
     In spring = Im Frühling = Au printemps
     In summer = Im Sommer = En été
     """)
-# A thing with its definite article: English, German with its gender, French whole.
+# A thing with its definite article: English, German noun with its gender, French with article.
 THINGS = _rows("""
     the sofa = n Sofa = le canapé
     the piano = n Klavier = le piano

@@ -1,7 +1,7 @@
 """Numbers, dates and times as English, German and French write and say them.
 
 Words come from num2words, checked in tests/unit/test_phrases.py. What it gets wrong, or what
-depends on the sentence, is corrected here, each correction beside its reason.
+depends on the sentence, is corrected here, with the reason beside each correction.
 """
 
 from functools import lru_cache
@@ -38,10 +38,10 @@ GERMAN_ONE = {  # "ein" before a noun, by gender and case; alone it is "eins"
 def words(
     number: int, language: str, gender: str = "", case: str = "nom", counted: bool = True
 ) -> str:
-    """A cardinal in words, as it stands before a noun of ``gender`` (m, f, n) or, with "", alone.
+    """A cardinal in words, as before a noun of ``gender`` (m, f, n) or, with "", on its own.
 
-    ``case`` (nom, acc, dat) matters to the German 1 only. ``counted=False`` is for a number that
-    names and does not count (a room, a year): French then drops the plural s of "deux cents" and
+    ``case`` (nom, acc, dat) matters only for the German 1. ``counted=False`` is for a number that
+    names rather than counts (a room, a year): French then drops the plural s of "deux cents" and
     "quatre-vingts".
     """
     text = _num2words(number, language, "cardinal")
@@ -62,7 +62,7 @@ def _without_plural_s(french: str) -> str:
 def year_words(year: int, language: str) -> str:
     """A year in words ("nineteen eighty-seven", "neunzehnhundertsiebenundachtzig")."""
     text = _num2words(year, language, "year")
-    # num2words counts French years ("mille neuf cent quatre-vingts"); a year only names.
+    # num2words treats French years as counts ("mille neuf cent quatre-vingts"); a year is a name.
     return _without_plural_s(text) if language == "fr" else text.replace(",", "")
 
 
@@ -92,8 +92,8 @@ def ordinal_digits(number: int, language: str, gender: str = "m") -> str:
 def digits(hundredths: int, language: str, places: int = 0) -> str:
     """A number in digits with ``places`` decimals: 1,234.50, 1.234,50, 1 234,50.
 
-    French groups by a plain space: a no-break space would not survive tokenisation, and a
-    translation could then never equal its reference.
+    French groups digits with a plain space: a no-break space would not survive tokenisation, and
+    then a translation could never equal its reference.
     """
     whole, cents = divmod(hundredths, 100)
     text = f"{whole:,}" + (f".{cents:02d}"[: places + 1] if places else "")
@@ -112,7 +112,7 @@ def date_text(day: int, month: int, language: str) -> str:
 def date_words(day: int, month: int, language: str, ending: str = "n") -> str:
     """A day and month in words: "third of March", "dritten März", "trois mars"."""
     name = MONTHS[language].split()[month - 1]
-    if language == "fr":  # only the first of a month is an ordinal
+    if language == "fr":  # only the first of the month is an ordinal
         return f"{words(day, 'fr') if day > 1 else 'premier'} {name}"
     ordinal = ordinal_words(day, language, ending if language == "de" else "")
     return f"{ordinal} {name}" if language == "de" else f"{ordinal} of {name}"
@@ -184,16 +184,16 @@ _DAY = {
 
 
 def can_be_spoken(hour: int, minute: int) -> bool:
-    """Whether ``clock_words`` says this time: five-minute steps by day, not named after twelve.
+    """Whether ``clock_words`` can say this time: daytime five-minute steps, not named after twelve.
 
-    Noon and midnight have names of their own ("midi et demi"), which are left out.
+    Noon and midnight have their own names ("midi et demi"), which are left out.
     """
     named = hour + (1 if minute > 30 else 0)
     return minute % 5 == 0 and 5 <= hour <= 22 and named % 12 != 0
 
 
 def clock_words(hour: int, minute: int, language: str) -> str:
-    """A time as one says it, with its part of the day: "twenty-five to three in the afternoon",
+    """A time as spoken, with its part of the day: "twenty-five to three in the afternoon",
     "fünf nach halb drei nachmittags", "trois heures moins vingt-cinq de l'après-midi".
     """
     part = "morning" if hour < 10 else "late morning" if hour < 12 else "afternoon"

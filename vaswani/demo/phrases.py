@@ -1,7 +1,7 @@
 """The demo text: English sentences with numbers, and their German and French translations.
 
 ``generate`` fills the patterns of templates.py with the words of lexicon.py and the numbers of
-quantities.py. The same call gives the same text on every machine; no number, date or amount of
+quantities.py. The same call gives the same text on every machine; no number, date or amount in
 the held-out parts occurs in training (split.py says what that means).
 """
 
@@ -24,8 +24,8 @@ SEED = 2017  # the paper's year; both pairs share it, and so their English
 VERSION = 1
 
 _SLOT = re.compile(r"\{([a-z]+)(\d?)(?::([a-z]+))?\}")
-# What makes a number longer than it looks: a digit beyond a mark or a space, or, in French,
-# where words of one number stand apart, another such word.
+# What makes a number longer than it looks: a digit after a mark or a space, or in French, where
+# the words of a number are separate, another such word.
 _FRENCH_NUMBER = (
     "deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|"
     "vingts?|trente|quarante|cinquante|soixante|cents?|mille"
@@ -33,7 +33,7 @@ _FRENCH_NUMBER = (
 _GOES_ON_BEFORE = re.compile(rf"(\d[.,: ]|\b({_FRENCH_NUMBER}) )$")
 _GOES_ON_AFTER = re.compile(rf"[.,: ]\d| ({_FRENCH_NUMBER}|et un)\b")
 
-# Written by hand, none of them a pattern of templates.py, their numbers all of the test part.
+# Written by hand, not from the patterns of templates.py, with numbers only from the test part.
 _UNSEEN = (
     "My brother sold 367 bicycles in Prague in 1929.",
     "Please call the engineer on 25 February at 9:10 pm.",
@@ -74,7 +74,7 @@ def _name(dice: Dice) -> Filling:
 
 
 def _who(dice: Dice) -> Filling:
-    """A subject: a name, or somebody like "my brother"."""
+    """A subject: a name, or a person such as "my brother"."""
     if dice.chance(50):
         return _name(dice)
     english, german, french, gender = dice.pick(lexicon.PEOPLE)
@@ -91,7 +91,7 @@ def _thing(dice: Dice) -> Filling:
 
 
 def _row(rows: List[Tuple[str, ...]]) -> Callable[[Dice], Filling]:
-    """A slot that takes any line of a table; a fourth cell is the French agreement."""
+    """A slot that takes any line of a table; a fourth cell gives the French agreement."""
 
     def draw(dice: Dice) -> Filling:
         row = dice.pick(rows)
@@ -116,7 +116,7 @@ WORDS: Dict[str, Callable[[Dice], Filling]] = {
 
 
 def _fill(english: str, dice: Dice, part: str) -> Dict[str, Filling]:
-    """Draw every slot of an English pattern; two slots of one kind get different fillings."""
+    """Draw every slot of an English pattern; two slots of the same kind get different fillings."""
     fillings: Dict[str, Filling] = {}
     for kind, number, group in _SLOT.findall(english):
         filling = None
@@ -155,7 +155,7 @@ def _render(pattern: str, language: str, fillings: Dict[str, Filling]) -> Tuple[
     text = re.sub(r"\b([Dd])e~(?=[AEIOUYÉÈÎ])", r"\1'", text).replace("e~", "e ")
     text = text[0].upper() + text[1:]
     ordered = [surfaces[slot] for slot, filling in fillings.items() if filling.value]
-    # A number that begins the sentence has become a capital.
+    # A number that begins the sentence has been capitalised.
     return text, [
         phrase if phrase in text else phrase[0].upper() + phrase[1:] for phrase in ordered
     ]
@@ -173,7 +173,7 @@ def _make(dice: Dice, part: str, target: str) -> Example:
 
 @lru_cache(maxsize=None)
 def _generate(pair: str) -> Dict[str, List[Example]]:
-    """The work of ``generate``, done once a process."""
+    """The work of ``generate``, done once per process."""
     target = pair.split("-")[1]
     dice = Dice(SEED)
     seen: Set[str] = set()
@@ -206,7 +206,7 @@ def generate(pair: str) -> Dict[str, List[Example]]:
 
 
 def has_number(surface: str, text: str) -> bool:
-    """Whether ``text`` contains ``surface`` as a number of its own.
+    """Whether ``text`` contains ``surface`` as a complete number.
 
     "47" is not in "147", "47,5" or "1 047", nor "deux cent trois" in "mille deux cent trois".
     """
@@ -220,8 +220,8 @@ def has_number(surface: str, text: str) -> bool:
 def write(pair: str, directory: PathLike) -> None:
     """Write ``PART.en``, ``PART.de`` (or ``.fr``) and ``test.values.tsv`` into ``directory``.
 
-    The table has a line for each number of the test: sentence (from 1), key, text in the target.
-    Raises UserError as ``generate`` does; each file is whole or not there.
+    The table has a line for each number in the test: sentence (from 1), key, text in the target.
+    Raises UserError as ``generate`` does; each file is complete or absent.
     """
     parts = generate(pair)
     source, target = pair.split("-")

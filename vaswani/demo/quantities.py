@@ -1,6 +1,6 @@
-"""What a slot of a sentence holds when it is a number, a date, a time or an amount of money.
+"""Fillings for the slots that are a number, a date, a time or an amount of money.
 
-Each function draws a value that fits a part of the split and says it in the three languages.
+Each function draws a value that fits a part of the split and expresses it in the three languages.
 """
 
 import random
@@ -15,7 +15,7 @@ CASES = ("nom", "acc", "dat")
 
 
 class Dice:
-    """A seeded source of chance that rolls the same in every Python version.
+    """A seeded random source that gives the same rolls in every Python version.
 
     Only ``random.Random.random`` is promised to stay the same; ``choice`` and ``shuffle`` are not.
     """
@@ -40,7 +40,7 @@ class Filling(NamedTuple):
     """A filled slot.
 
     ``forms`` holds the text by language and form ("en", "de:dat", "fr:"), ``surfaces`` the part
-    of that text that is the number (for plain words: nothing), ``value`` its key in split.py.
+    of that text that is the number (empty for plain words), ``value`` its key in split.py.
     """
 
     forms: Dict[str, str]
@@ -73,7 +73,7 @@ def _integer(dice: Dice, part: str, ranges: Sequence[Tuple[int, int, int]]) -> i
 def count(dice: Dice, part: str, group: str, least: int = 1) -> Filling:
     """A number with its noun: "347 books", "three hundred and forty-seven books".
 
-    ``one`` is always in words. 101, 201… before a noun are left out in words, since German
+    ``one`` is always in words. 101, 201… before a noun are not put in words, since German
     grammars disagree on them.
     """
     ranges = ((12, least, 20), (13, 21, 100), (50, 101, 999), (18, 1000, 9999), (7, 10000, 99999))
@@ -110,7 +110,7 @@ def counted(number: int, noun: Noun, in_words: bool) -> Filling:
 
 
 def many(dice: Dice, part: str, group: str) -> Filling:
-    """``count`` from two on, for subjects with a verb in the plural."""
+    """``count`` from two upwards, for subjects with a plural verb."""
     return count(dice, part, group, least=2)
 
 
@@ -125,7 +125,7 @@ def name_number(dice: Dice, part: str, group: str) -> Filling:
 
 
 def _same(texts: Dict[str, str], value: str) -> Filling:
-    """A filling whose text is its number, in one form a language."""
+    """A filling whose text is its number, in one form per language."""
     forms = {"en": texts["en"], "fr:": texts["fr"]}
     forms.update({f"de:{case}": texts["de"] for case in CASES})
     return Filling(forms, forms, value)
@@ -166,7 +166,7 @@ def ordinal(dice: Dice, part: str, group: str) -> Filling:
 def date(dice: Dice, part: str, group: str) -> Filling:
     """A date: "3 March 1987", "the 3rd of March 1987", "3 March", "the third of March".
 
-    The words have no year, and so have some dates in digits. 29 February is left out.
+    Dates in words have no year, nor do some dates in digits. 29 February is left out.
     """
     lengths = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
     style = dice.pick(("digits", "digits", "ordinal", "ordinal", "words"))
@@ -197,7 +197,7 @@ def time(dice: Dice, part: str, group: str) -> Filling:
     def draw() -> Tuple[int, int]:
         if style == "words":
             return dice.between(5, 22), 5 * dice.between(0, 11)
-        # Full and half hours are a tenth of what is read, not a thirtieth.
+        # Full and half hours are a tenth of the times in digits, not a thirtieth.
         return dice.between(0, 23), dice.pick((0, 30)) if dice.chance(10) else dice.between(1, 59)
 
     hour, minute = _fitting(
@@ -241,8 +241,8 @@ def price(dice: Dice, part: str, group: str) -> Filling:
 def money(dice: Dice, part: str, group: str) -> Filling:
     """An amount with the name of its currency: "12.50 euros", "twelve euros fifty"; accusative.
 
-    French counts plural from 2 on, so that 1.50 is left to the words; so are 201, 301… to digits
-    (see ``count``) and cents under ten, which nobody says bare.
+    The French plural starts at 2, so 1.50 only appears in words; 201, 301… (see ``count``) and
+    cents under ten, which are not said without their unit, only appear in digits.
     """
     spoken = dice.chance(50)
 

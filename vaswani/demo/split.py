@@ -1,24 +1,24 @@
 """Which part of the demo text a number, a date or a time of day belongs to: train, valid or test.
 
 Splitting sentences at random would let "347 books" in training give away "347 letters" in the
-test. Here the *values* are split, by a hash of the value and of nothing else, before any sentence
-is made. A value has one key, whatever its form:
+test. Here the *values* are split, by a hash of the value alone, before any sentence is made. A
+value has one key, whatever its form:
 
-* ``number:347``: an integer, be it a count, a year, a room, an ordinal or an amount of money, in
-  words or in digits, in any currency; ``number:3.5`` a decimal, so "€3.50" and "3.5 litres" are
-  one value;
+* ``number:347``: an integer, whether a count, a year, a room, an ordinal or an amount of money, in
+  words or digits, in any currency; ``number:3.5``: a decimal, so "€3.50" and "3.5 litres" are one
+  value;
 * ``date:03-31``: a day and month; ``date:1987-03-31``: the same with a year;
 * ``time:14:35``: a time of day on the 24-hour clock.
 
-Some values are in training always, since a language has to be learnt from something: integers
-up to 200 and round ones, as ``is_basic`` says, and full and half hours.
+Some values are always in training, since a language must be learnt from something: integers up to
+200 and round ones (see ``is_basic``), and full and half hours.
 """
 
 import hashlib
 from typing import Iterator, List
 
 PARTS = ("train", "valid", "test")
-HELD_OUT_PERCENT = 6  # of the values, for valid and for test each
+HELD_OUT_PERCENT = 6  # of the values, for each of valid and test
 
 
 def number_key(hundredths: int) -> str:
@@ -38,18 +38,18 @@ def time_key(hour: int, minute: int) -> str:
 
 
 def is_basic(number: int) -> bool:
-    """Whether an integer is in training always.
+    """Whether an integer is always in training.
 
-    Up to 200: the words of the numbers, and "cent quarante-sept", which ends every French
+    Up to 200: the words for the numbers, and "cent quarante-sept", which ends every French
     hundred with 47. Multiples of ten ("three hundred and forty" begins "three hundred and
-    forty-seven"), and a thousand with one digit ("mille six" begins "mille six cents"): held out,
-    these would still be read in training, inside another number.
+    forty-seven"), and a thousand with one digit ("mille six" begins "mille six cents"): if held
+    out, these would still occur in training, inside another number.
     """
     return number <= 200 or number % 10 == 0 or number % 1000 < 10
 
 
 def _hashed_part(key: str) -> str:
-    """The part by the hash of ``key``: the same in every Python and on every machine."""
+    """The part given by the hash of ``key``: the same in every Python version, on every machine."""
     bucket = int.from_bytes(hashlib.sha256(key.encode("utf-8")).digest()[:4], "big") % 100
     if bucket >= 2 * HELD_OUT_PERCENT:
         return "train"
@@ -63,12 +63,12 @@ def number_part(hundredths: int) -> str:
 
 
 def time_part(hour: int, minute: int) -> str:
-    """The part of a time: by its place on the dial, so that 2:35 and 14:35 go together."""
+    """The part of a time: by its place on the dial, so that 2:35 and 14:35 belong together."""
     return "train" if minute in (0, 30) else _hashed_part(f"dial:{hour % 12}:{minute}")
 
 
 def date_parts(day: int, month: int, year: int = 0) -> List[str]:
-    """The parts of the day with its month and, when there is one, of the year (a number)."""
+    """The parts of the day with its month and, if there is one, of the year (a number)."""
     parts = [_hashed_part(date_key(day, month))]
     return parts + [number_part(100 * year)] if year else parts
 
@@ -92,7 +92,7 @@ def number_fits(hundredths: int, part: str) -> bool:
     """Whether sentences of ``part`` may hold this number.
 
     Training may not hold a number in which a held-out one can be read; the held-out parts
-    hold their own numbers only.
+    hold only their own numbers.
     """
     if part == "train":
         return all(number_part(inner) == "train" for inner in _read_inside(hundredths))
@@ -100,7 +100,7 @@ def number_fits(hundredths: int, part: str) -> bool:
 
 
 def date_fits(day: int, month: int, year: int, part: str) -> bool:
-    """Whether sentences of ``part`` may hold this date: the day and the year must both be its."""
+    """Whether sentences of ``part`` may hold this date: day and year must both belong to it."""
     return set(date_parts(day, month, year)) == {part} and (
         not year or number_fits(100 * year, part)
     )

@@ -1,10 +1,10 @@
 """The sentence patterns of the demo text: English, German and French in each line.
 
-``{slot:form}`` is filled by phrases.py. In English the form names the group that is drawn from
-(``{count:food}``); in German it is the case, accusative unless said; in French a variant, if any.
-A second slot of a kind has a digit (``{date2}``). ``de~`` is the French *de* before a name, with
-its elision. ``{price}`` is written with a sign ("3,50 €") and in German and French always stands
-before a full stop: Moses detokenisation ties a currency sign to the word that follows it.
+``{slot:form}`` is filled by phrases.py. In English the form names the group to draw from
+(``{count:food}``); in German it is the case, by default accusative; in French a variant, if any.
+A second slot of the same kind has a digit (``{date2}``). ``de~`` is the French *de* before a name,
+with its elision. ``{price}`` is written with a sign ("3,50 €") and in German and French always
+comes before a full stop: Moses detokenisation attaches a currency sign to the word after it.
 """
 
 from typing import List, Tuple

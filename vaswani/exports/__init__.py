@@ -1,1 +1,1 @@
-"""What ``vaswani export`` makes besides: proofs, their text, cards, fairseq's checkpoint."""
+"""Other parts of ``vaswani export``: proofs, their text, cards, fairseq's checkpoint."""

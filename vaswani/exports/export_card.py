@@ -1,4 +1,4 @@
-"""README.md of an exported model: how to use it, and its proof."""
+"""An exported model's README.md: how to use it, and its proof."""
 
 import shlex
 from pathlib import Path
@@ -12,7 +12,7 @@ def export_card(table: Dict[str, Any], folder: Path, proof: List[str]) -> str:
 
     Args:
         table: vaswani.json
-        folder: where the export is made
+        folder: the export's folder
         proof: the lines of the comparison
     """
     text, origin = table["text"], table["origin"]
@@ -36,7 +36,7 @@ def export_card(table: Dict[str, Any], folder: Path, proof: List[str]) -> str:
         "",
     ]
     if table["quantization"] in ("float16", "bfloat16"):
-        lines += [f"Where a CPU lacks {stored}, CTranslate2 computes in float32, as here.", ""]
+        lines += [f"If a CPU lacks {stored}, CTranslate2 computes in float32, as here.", ""]
     return "\n".join(lines)
 
 
@@ -48,8 +48,8 @@ def ctranslate2_use(table: Dict[str, Any], folder: str) -> List[str]:
         f"echo TEXT | vaswani translate {shlex.quote(folder)}",
         "```",
         "",
-        "Other programs load the folder with `ctranslate2.Translator`, and give it tokens: how the "
-        f"text is prepared stands in `vaswani.json`{codes(table)}.",
+        "Other programs load the folder with `ctranslate2.Translator` and give it tokens: how to "
+        f"prepare the text is in `vaswani.json`{codes(table)}.",
         "",
     ]
 
@@ -58,7 +58,7 @@ def fairseq_use(table: Dict[str, Any], folder: str) -> List[str]:
     """How to translate with fairseq's commands."""
     text = table["text"]
     return ["```sh", *interactive(table, folder), "```", ""] + (
-        ["(The input in small letters.)", ""] if text["lowercase"] else []
+        ["(The input must be in lower case.)", ""] if text["lowercase"] else []
     )
 
 

@@ -1,8 +1,8 @@
-"""The same sentences translated by a packed model and by what it was exported to, and compared.
+"""Compares translations of the same sentences by a packed model and by its export.
 
-The text is searched as the model decodes, and greedily. A model that decodes with the paper's
-length penalty (``gnmt``), which no target has, is exported with the exponent of fairseq's rule that
-comes nearest, and compared by that rule, too, for which both have to find the same.
+The sentences are translated with the model's own search settings, and greedily. A model that uses
+the paper's length penalty (``gnmt``), which no target has, is exported with the nearest exponent of
+fairseq's rule, and also compared by that rule, with which both must find the same.
 """
 
 import sys
@@ -16,22 +16,22 @@ from vaswani.exports.export_text import Text
 
 
 class Tolerance(NamedTuple):
-    """What a comparison may show."""
+    """How large the differences in a comparison may be."""
 
-    #: per cent of the translations that are the same, at least (but one may always differ)
+    #: least percentage of identical translations (but one may always differ)
     identical: Optional[float] = None
-    #: of any two scores, which are log-probabilities by length^lenpen: no more than a tie
+    #: between any two scores, which are log-probabilities by length^lenpen: no more than a tie
     score: Optional[float] = None
-    #: of two BLEU scores
+    #: between two BLEU scores
     bleu: Optional[float] = None
 
 
-#: of float32: the rest is ties, which the last digit decides. (CTranslate2 leaves the end of
-#: sentence out before the first softmax, fairseq after it: scores differ by its probability there.)
+#: for float32: the rest are ties, decided by the last digit. (CTranslate2 excludes the end of
+#: sentence before the first softmax, fairseq after it: scores differ by its probability there.)
 SAME = Tolerance(identical=99.5, score=5e-3)
 #: fairseq's norms have an ε of 1e-5
 NEARLY = Tolerance(identical=99.0, score=1e-2)
-#: another length penalty, or other numbers
+#: another length penalty or number type
 STORED = {
     "float16": Tolerance(bleu=0.2),
     "bfloat16": Tolerance(bleu=0.2),
@@ -42,13 +42,13 @@ OTHER_RULE = Tolerance(bleu=0.5)
 
 @dataclass(frozen=True)
 class Output:
-    """What a system made of the sentences."""
+    """A system's translations of the sentences."""
 
     texts: List[str]
     scores: List[float]
-    #: of tokens, the end of sentence included
+    #: in tokens, including the end of sentence
     lengths: List[int]
-    #: which reached the greatest length without an end, where the system tells: CTranslate2 scores
+    #: which reached the maximum length without an end, if the system says so: CTranslate2 scores
     #: them without the end that fairseq adds
     cut: List[bool]
     seconds: float
@@ -61,25 +61,25 @@ class Row:
     search: str
     sentences: int
     identical: int
-    #: the largest; None: the scores are of two kinds
+    #: the largest; None: the two kinds of score are not comparable
     score_difference: Optional[float]
-    #: of ours and theirs; without references, of theirs against ours alone
+    #: of ours and theirs; without references, only of theirs against ours
     bleu: Tuple[float, ...]
     speed: float
     tolerance: Tolerance
 
     @property
     def bleu_difference(self) -> float:
-        """By how much theirs is better; without references, how far it is from ours."""
+        """How much better theirs is; without references, how far it is from ours."""
         return self.bleu[-1] - (self.bleu[0] if len(self.bleu) == 2 else 100.0)
 
     def problem(self) -> Optional[str]:
-        """What is beyond the tolerance."""
+        """What exceeds the tolerance, if anything."""
         limit, other = self.tolerance, self.sentences - self.identical
         if limit.identical and other > max(1.0, self.sentences * (1 - limit.identical / 100)):
             return (
-                f"{other} of {self.sentences} translations differ, where at least "
-                f"{limit.identical} % have to be the same"
+                f"{other} of {self.sentences} translations differ, but at least "
+                f"{limit.identical} % must be the same"
             )
         gap = self.score_difference
         if limit.score and gap is not None and not gap <= limit.score:
@@ -90,13 +90,13 @@ class Row:
 
 
 def nearest_exponent(alpha: float, length: float) -> float:
-    """The λ of length^λ that is nearest to the paper's ((5 + length) / 6)^α at a length.
+    """The λ for which length^λ is nearest to the paper's ((5 + length) / 6)^α at a given length.
 
-    It is the one with the same slope, dlog/dlog length, there.
+    It has the same slope there, dlog/dlog length.
 
     Args:
         alpha: ``--lenpen`` of ``gnmt``
-        length: mean number of tokens, the end of sentence included
+        length: mean number of tokens, including the end of sentence
     """
     return alpha * length / (5 + length)
 
@@ -111,7 +111,7 @@ def translate_all(translator: Any, sentences: List[str], options: SearchOptions)
     groups = batches(sources, translator.batch_tokens)
     found: Dict[int, Any] = {}
     with one_thread():
-        search(translator.sample(sources, groups[0][:1]))  # what is done once
+        search(translator.sample(sources, groups[0][:1]))  # one-time work
         start = time.perf_counter()
         for group in groups:
             found.update(zip(group, search(translator.sample(sources, group)), strict=True))
@@ -131,9 +131,9 @@ class Proof:
     """A comparison of translations.
 
     Args:
-        text: what is translated
-        target: of the export
-        quantization: of the export
+        text: the text to translate
+        target: the export's target
+        quantization: the export's quantization
     """
 
     def __init__(self, text: Text, target: str, quantization: Optional[str]) -> None:
@@ -142,10 +142,10 @@ class Proof:
         self.rows: List[Row] = []
 
     def translate_ours(self, translator: Any) -> None:
-        """Translate with the packed model, as it decodes; finds the exponent of the export.
+        """Translate with the packed model's search settings; finds the exponent for the export.
 
         Raises:
-            UserError: a line is longer than the model takes; there is nothing to compare.
+            UserError: a line is longer than the model accepts, or there is nothing to compare.
         """
         self.translator = translator
         taken = [translator.read(line).numbers is not None for line in self.text.source]
@@ -182,7 +182,7 @@ class Proof:
         }
 
     def compare(self, theirs: Any) -> None:
-        """Compare with the export, with which ``theirs`` translates."""
+        """Compare with the export, which ``theirs`` translates with."""
         usual = SAME if self.target == "ctranslate2" or self.same_norms() else NEARLY
         usual = STORED[self.quantization] if self.quantization else usual
         greedy = self.plain.changed(beam=1)
@@ -194,7 +194,7 @@ class Proof:
             self.rows.append(self.row(name, self.output(self.asked), found, OTHER_RULE))
 
     def same_norms(self) -> bool:
-        """Whether the model's norms have fairseq's ε."""
+        """Whether the model's norms use fairseq's ε."""
         return bool(self.translator.folder.config["architecture"]["layer_norm_eps"] == 1e-5)
 
     def row(self, name: str, ours: Output, theirs: Output, tolerance: Tolerance) -> Row:
@@ -245,7 +245,7 @@ class Proof:
         ]
 
     def tell(self) -> None:
-        """Print the table; UserError where something is beyond its tolerance."""
+        """Print the table; UserError if anything exceeds its tolerance."""
         print("\n".join(self.lines()))
         sys.stdout.flush()
         for row in self.rows:
@@ -281,7 +281,7 @@ def said(options: SearchOptions) -> str:
 
 
 def bleu(hypotheses: List[str], references: List[str]) -> float:
-    """sacreBLEU's score with its usual settings."""
+    """sacreBLEU's score with its default settings."""
     from sacrebleu.metrics import BLEU
 
     return float(BLEU(force=True).corpus_score(hypotheses, [references]).score)

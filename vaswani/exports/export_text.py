@@ -1,4 +1,4 @@
-"""The sentences that an export is proved on."""
+"""The sentences used to prove an export."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,33 +22,33 @@ class Text:
 def proof_text(
     path: Path, folder: ModelFolder, text: Optional[str], reference: Optional[str], lines: int
 ) -> Text:
-    """The sentences of the proof: as told, or the test (else validation) text of the model's run.
+    """The sentences for the proof: as given, or the test (else validation) text of the model's run.
 
     Raises:
-        UserError: there are none, or not as many references.
+        UserError: there are none, or the number of references differs.
     """
     if text is None and reference:
-        raise UserError("--reference is of --text: give both")
+        raise UserError("--reference needs --text: give both")
     sides = (text, reference) if text else run_text(path, folder)
     source = read_lines(Path(sides[0]), lines)
     meant = read_lines(Path(sides[1]), lines) if sides[1] else None
     if meant is not None and len(meant) != len(source):
         raise UserError(
-            f"{sides[0]} has {len(source):,} lines and {sides[1]} {len(meant):,}: they are no "
-            "text and its translation"
+            f"{sides[0]} has {len(source):,} lines and {sides[1]} {len(meant):,}: they are not "
+            "a text and its translation"
         )
     kept = [number for number, line in enumerate(source) if line.strip()]
     if not kept:
-        raise UserError(f"{sides[0]} holds no sentence: the proof needs some")
+        raise UserError(f"{sides[0]} holds no sentence: the proof needs at least one")
     references = [meant[number] for number in kept] if meant is not None else None
     return Text(str(sides[0]), [source[number] for number in kept], references)
 
 
 def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
-    """The test or validation text, of both sides, of the run that a model folder lies in.
+    """The test or validation text, both sides, of the run that a model folder belongs to.
 
     Raises:
-        UserError: it lies in none, or its text is gone.
+        UserError: it belongs to none, or its text is gone.
     """
     config = path.absolute().parent / "config.yaml"
     trained = read_yaml(config) if config.is_file() else {}
@@ -61,13 +61,13 @@ def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
                 if source.is_file() and target.is_file():
                     return str(source), str(target)
     raise UserError(
-        f"{path} lies in no run whose text is there: say with --text FILE what to translate for "
-        "the proof (and with --reference FILE its translation)"
+        f"{path} is not in a run whose text still exists: say with --text FILE what to translate "
+        "for the proof (and with --reference FILE its translation)"
     )
 
 
 def read_lines(path: Path, most: int) -> List[str]:
-    """The first lines of a text; UserError, with the place, for what is none."""
+    """The first lines of a text; UserError, with the place, if it is not text."""
     windows = Windows([path], most or 10000)
     found: List[str] = []
     for _, window in windows:
@@ -78,7 +78,7 @@ def read_lines(path: Path, most: int) -> List[str]:
 
 
 def check_judgeable(folder: ModelFolder, quantization: Optional[str], text: Text) -> None:
-    """Raises UserError where only BLEU can tell whether an export is right, and it cannot."""
+    """Raises UserError if only BLEU could judge an export, but there are no references."""
     if text.reference is not None:
         return
     gnmt = folder.config["generation"].get("length_penalty") == "gnmt"

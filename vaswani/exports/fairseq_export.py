@@ -1,7 +1,7 @@
 """A packed model as a checkpoint of fairseq's own ``transformer``, which needs no plugin.
 
-Positions other than fairseq's sinusoids are its learned ones, whose table holds ours. Its norms
-have an ε of 1e-5, which cannot be told.
+Positions other than fairseq's sinusoids become its learned ones, with our values in the table. Its
+norms have an ε of 1e-5, which cannot be set.
 """
 
 from dataclasses import fields
@@ -20,7 +20,7 @@ CHECKPOINT = "model.pt"
 
 
 def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -> None:
-    """Write ``model.pt``: parameters and options, and nothing but tensors and plain values.
+    """Write ``model.pt``: parameters and options, as nothing but tensors and plain values.
 
     Args:
         folder: the packed model
@@ -70,9 +70,9 @@ def configuration(folder: ModelFolder) -> Dict[str, Any]:
 
 
 def text_options(folder: ModelFolder) -> Dict[str, Any]:
-    """The sections of tokeniser and BPE, with which fairseq's ``from_pretrained`` takes raw text.
+    """The tokeniser and BPE sections, with which fairseq's ``from_pretrained`` accepts raw text.
 
-    It puts the codes' path in, if they lie beside the checkpoint.
+    fairseq adds the path of the codes if they are beside the checkpoint.
     """
     recipe = folder.recipe
     moses = {
@@ -99,7 +99,7 @@ def plain(section: Any) -> Dict[str, Any]:
 
 
 def model_options(architecture: Mapping[str, Any]) -> Dict[str, Any]:
-    """The options of fairseq's ``transformer``, of which 0.12.2 misses none in silence."""
+    """All options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
     from fairseq.models.transformer import TransformerConfig
 
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
@@ -144,7 +144,7 @@ def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> D
             found[f"{side}.embed_positions._float_tensor"] = torch.zeros(1)
         else:
             table = position_table(parameters, architecture, side)
-            # the first token is at the padding's number and one
+            # the first token is at the padding's number plus one
             found[f"{side}.embed_positions.weight"] = torch.cat(
                 [table.new_zeros(2, table.size(1)), table]
             )
@@ -152,10 +152,10 @@ def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> D
 
 
 class FairseqTranslator(Translator):
-    """fairseq's ``transformer``, task and search on a checkpoint, for text as a packed model's.
+    """fairseq's ``transformer``, task and search on a checkpoint, with a packed model's text.
 
     Args:
-        packed: tells how text is prepared
+        packed: says how text is prepared
         folder: has ``model.pt`` and the dictionaries
     """
 

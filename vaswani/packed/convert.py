@@ -6,7 +6,7 @@ same function: fairseq's positions begin at 2, and its norms have that ε.
 
 from typing import Any, Dict, List, Mapping, Tuple
 
-#: parts of a layer, fairseq's name first; a cross-attention is only in the decoder's
+#: parts of a layer, fairseq's name first; only decoder layers have cross-attention
 SAME: List[Tuple[str, str]] = [
     ("self_attn.out_proj", "self_attention.out_proj"),
     ("self_attn_layer_norm", "after_self_attention.norm"),
@@ -17,7 +17,7 @@ SAME: List[Tuple[str, str]] = [
     ("fc2", "feed_forward.fc2"),
     ("final_layer_norm", "after_feed_forward.norm"),
 ]
-#: what is one matrix here and several there, in the order of its rows
+#: what is one matrix here and several in fairseq, in row order
 FUSED: List[Tuple[str, str, str]] = [
     ("self_attn", "qkv", "self_attention.qkv_proj"),
     ("encoder_attn", "kv", "cross_attention.kv_proj"),
@@ -25,7 +25,7 @@ FUSED: List[Tuple[str, str, str]] = [
 
 
 def from_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """The state dict of a fairseq ``transformer`` (post-norm, sinusoids) as one of our models.
+    """The state dict of a fairseq ``transformer`` (post-norm, sinusoids) as one of our models'.
 
     Raises:
         KeyError: it lacks a parameter that every such model has.

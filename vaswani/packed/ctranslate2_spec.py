@@ -1,7 +1,7 @@
 """A packed model as CTranslate2's ``TransformerSpec``: parameter by parameter, without a converter.
 
-The attention of ours is CTranslate2's: queries, keys and values of all heads are the rows of one
-matrix. So are its post-norm layers, and √d_model times the embeddings. Positions become a table.
+Our attention is like CTranslate2's: queries, keys and values of all heads are the rows of one
+matrix. So are the post-norm layers and the embeddings scaled by √d_model. Positions become a table.
 """
 
 from pathlib import Path
@@ -10,12 +10,12 @@ from typing import Any, List, Mapping, Optional, Tuple
 from vaswani.errors import UserError
 from vaswani.packed.model_folder import ModelFolder
 
-#: CTranslate2's name of how parameters are stored
+#: CTranslate2's names for how parameters are stored
 QUANTIZATIONS = ("int8", "float16", "bfloat16")
 
 
 def import_ctranslate2() -> Any:
-    """The package; UserError, with the way to install it, where there is none."""
+    """The package; UserError, saying how to install it, if it is missing."""
     try:
         import ctranslate2
     except ImportError as error:
@@ -27,14 +27,14 @@ def import_ctranslate2() -> Any:
 
 
 def head_widths(architecture: Mapping[str, Any], side: str) -> Tuple[int, int, int]:
-    """d_k and d_v of a side's heads, and d_model/h, which they are unless told otherwise."""
+    """d_k and d_v of a side's heads, and d_model/h, their default."""
     usual = architecture[f"{side}_embed_dim"] // architecture[f"{side}_attention_heads"]
     d_k, d_v = (architecture[f"head_{name}_dim"] or usual for name in ("key", "value"))
     return d_k, d_v, usual
 
 
 def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
-    """Raises UserError for an attention that CTranslate2 or fairseq's ``transformer`` lacks.
+    """Raises UserError for attention that CTranslate2 or fairseq's ``transformer`` lacks.
 
     Args:
         folder: the packed model
@@ -46,16 +46,16 @@ def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
         if target == "fairseq" and {d_k, d_v} != {usual}:
             raise UserError(
                 f"{heads}, but in fairseq's transformer both are d_model/h, which is {usual}: it "
-                "cannot be exported to it"
+                "cannot be exported"
             )
         if d_k != d_v:
-            raise UserError(f"{heads}, but CTranslate2 has one width: it cannot be exported to it")
+            raise UserError(f"{heads}, but CTranslate2 needs one width: it cannot be exported")
 
 
 def position_table(
     parameters: Mapping[str, Any], architecture: Mapping[str, Any], side: str
 ) -> Any:
-    """The positions of a side as a table, float32 [max_positions, d_model].
+    """A side's positions as a table, float32 [max_positions, d_model].
 
     Args:
         parameters: the state dict
@@ -96,7 +96,7 @@ def write_model(
 
 
 def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
-    """The specification, filled, but for the vocabularies and the configuration."""
+    """The filled specification, except for the vocabularies and the configuration."""
     import_ctranslate2()
     from ctranslate2.specs import transformer_spec as specs
 
@@ -106,7 +106,7 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
         pre_norm=False,
         head_dim=head_dim(architecture, "encoder"),
     )
-    # alignments are the mean of all heads of the last layer, as fairseq's and ours
+    # alignments are the mean over all heads of the last layer, as in fairseq and here
     decoder = specs.TransformerDecoderSpec(
         architecture["decoder_layers"],
         architecture["decoder_attention_heads"],
@@ -125,18 +125,18 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
 
 
 def head_dim(architecture: Mapping[str, Any], side: str) -> Optional[int]:
-    """The width of a side's heads, where it is not d_model/h."""
+    """The width of a side's heads if it is not d_model/h."""
     d_k, _, usual = head_widths(architecture, side)
     return d_k if d_k != usual else None
 
 
 def fill_layer(layer: Any, parameters: Mapping[str, Any], prefix: str) -> None:
-    """A layer's parameters.
+    """Fill in a layer's parameters.
 
     Args:
-        layer: CTranslate2's specification of one of the encoder or the decoder
+        layer: CTranslate2's specification of an encoder or decoder layer
         parameters: the state dict
-        prefix: of the layer's names in it
+        prefix: the prefix of the layer's names in it
     """
 
     def fill(linear: Any, name: str) -> None:
@@ -160,12 +160,12 @@ def fill_layer(layer: Any, parameters: Mapping[str, Any], prefix: str) -> None:
 
 
 def array(tensor: Any) -> Any:
-    """A parameter as a numpy array of its own, float32."""
+    """A parameter as a separate numpy array, float32."""
     return tensor.detach().float().contiguous().numpy().copy()
 
 
 def vocabulary(dictionary: Path) -> List[str]:
-    """The symbols of a dictionary's file in the order of their numbers, fairseq's four first."""
+    """The symbols of a dictionary file in the order of their numbers, fairseq's four first."""
     from fairseq.data import Dictionary
 
     return list(Dictionary.load(str(dictionary)).symbols)

@@ -1,4 +1,4 @@
-"""How the text of a data folder was prepared: told, in its recipe, or read off its dictionaries."""
+"""How a data folder's text was prepared: from options, its recipe, or its dictionaries."""
 
 import sys
 from dataclasses import dataclass
@@ -11,29 +11,29 @@ from vaswani.experiment import read_yaml
 from vaswani.options import option
 from vaswani.packed.text_recipe import TextRecipe
 
-#: how BPE codes are called: by 'vaswani prepare', in the archives of fairseq's models
+#: names of BPE code files: from 'vaswani prepare', in the archives of fairseq's models
 CODE_NAMES = ("codes", "bpecodes", "code")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """What the user says of the data where it does not say it itself; None: see there."""
+    """What the user says about the data if it does not say so itself; None: see the data."""
 
     data: Optional[str] = option(metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
     source_lang: Optional[str] = option(metavar="LANG")
     target_lang: Optional[str] = option(metavar="LANG")
-    bpe_codes: Optional[str] = option(metavar="FILE", help="the data's, if it lacks them")
+    bpe_codes: Optional[str] = option(metavar="FILE", help="BPE codes, if the data has none")
     tokeniser: Optional[str] = option(
         choices=["moses", "none"],
-        help="none: what is translated will be tokens (as the data's recipe, else moses)",
+        help="none: text to translate is already tokens (as in the data's recipe, else moses)",
     )
-    lowercase: Optional[bool] = option(help="small letters only (if the dictionary has no others)")
+    lowercase: Optional[bool] = option(help="lower-case only (if the dictionary has no capitals)")
 
 
 def text_recipe(
     told: DataOptions, folder: Path, langs: Tuple[str, str], dictionaries: Tuple[Path, Path]
 ) -> Tuple[TextRecipe, Optional[Path]]:
-    """How the text was prepared, and its BPE codes: told, in a recipe.yaml, or in the dictionary.
+    """How the text was prepared, and its BPE codes: from options, recipe.yaml or the dictionary.
 
     Raises:
         UserError: words are split, but there are no codes.
@@ -65,7 +65,7 @@ def text_recipe(
     )
     if not prepared:
         print(
-            f"{folder} has no recipe.yaml: taking the text for {describe(recipe)}", file=sys.stderr
+            f"{folder} has no recipe.yaml: assuming the text is {describe(recipe)}", file=sys.stderr
         )
     return recipe, codes
 
@@ -75,18 +75,18 @@ def describe(recipe: TextRecipe) -> str:
     moses = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")
     prepared = [moses if recipe.tokeniser == "moses" else "tokens as they come"]
     if recipe.lowercase:
-        prepared.append("in small letters")
+        prepared.append("in lower case")
     prepared.append("split by BPE" if recipe.bpe else "not split by BPE")
     return ", ".join(prepared)
 
 
 def symbols(dictionary: Path) -> List[str]:
-    """The words of a dictionary's file, without those that fairseq fills it up with."""
+    """The words of a dictionary file, without fairseq's padding words."""
     with open(dictionary, encoding="utf-8", newline="\n") as stream:
         words = [line.split(" ", 1)[0] for line in stream]
     return [word for word in words if not word.startswith("madeupword")]
 
 
 def is_lowercase(words: List[str]) -> bool:
-    """Whether the text of a dictionary has small letters, and no others."""
+    """Whether a dictionary has lower-case letters and no capitals."""
     return any(word != word.upper() for word in words) and all(w == w.lower() for w in words)

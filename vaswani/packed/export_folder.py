@@ -1,12 +1,12 @@
-"""What ``vaswani export`` makes: a folder of the target's files, and what text to text takes.
+"""What ``vaswani export`` makes: a folder with the target's files and what raw text needs.
 
     vaswani.json    how text is prepared, how to decode, where the model comes from, the proof
     bpecodes        as in the packed model
     README.md       how to use it, and the proof
     SHA256SUMS      a hash of every file
 
-The rest is the target's own: of CTranslate2 model.bin, config.json and vocabularies, of fairseq
-model.pt and dictionaries.
+The rest are the target's own files: for CTranslate2, model.bin, config.json and vocabularies; for
+fairseq, model.pt and dictionaries.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ EXPORT_VERSION = 1
 TARGETS = ("ctranslate2", "fairseq")
 #: CTranslate2's
 MODEL, TARGETS_CONFIG = "model.bin", "config.json"
-#: sections that every vaswani.json has
+#: the sections of every vaswani.json
 SECTIONS = ("text", "generation", "origin")
 
 
@@ -46,16 +46,16 @@ def read_model(path: Path) -> ModelFolder:
 
 
 def is_export(folder: ModelFolder) -> bool:
-    """Whether a folder is one that was exported."""
+    """Whether a folder is an export."""
     return bool(folder.config.get("format") == EXPORTED.format)
 
 
 def read_export(path: Path) -> ModelFolder:
-    """A folder that was exported to CTranslate2, every file that is used compared with its hash.
+    """A folder exported to CTranslate2; every file that is used is compared with its hash.
 
     Raises:
         UserError: it is for another target, of another format version, incomplete or altered, or
-            holds a pickle.
+            contains a pickle.
     """
     table = read_json(path / EXPORT)
     version = table.get("format_version")
@@ -70,7 +70,7 @@ def read_export(path: Path) -> ModelFolder:
     if table.get("target") != "ctranslate2":
         raise UserError(
             f"{path} was exported to {table.get('target')}, whose own commands translate with it: "
-            f"see {path / CARD}; 'vaswani translate' takes the model folder that it was made of"
+            f"see {path / CARD}; for 'vaswani translate' use the model folder it was made from"
         )
     missing = [name for name in SECTIONS if not isinstance(table.get(name), dict)]
     if missing:

@@ -1,7 +1,7 @@
-"""fairseq's own ``transformer``, of any version, as a model of ours that computes the same.
+"""fairseq's own ``transformer``, from any version, as a model of ours that computes the same.
 
-What ours cannot express is refused, with the reason. The models that fairseq's authors published
-have older names of parameters, and their options in ``args``.
+What our model cannot express is refused, with the reason. The models that fairseq's authors
+published have older parameter names, and their options in ``args``.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping, Set, Tuple
 from vaswani.errors import UserError
 from vaswani.packed.convert import from_fairseq
 
-#: options that make another function of it: the value with which it is ours, and what else it is
+#: options that change the function: the value our model has, and what other values mean
 OTHERWISE: Dict[str, Tuple[Any, str]] = {
     "encoder_normalize_before": (False, "norms before the sub-layers"),
     "decoder_normalize_before": (False, "norms before the sub-layers"),
@@ -30,7 +30,7 @@ OTHERWISE: Dict[str, Tuple[Any, str]] = {
     "decoder_layers_to_keep": (None, "layers that were left out"),
     "base_layers": (0, "layers of experts"),
 }
-#: how parameters of a layer were called once, by their side → now
+#: former names of a layer's parameters, by side → present names
 OLD_NORMS = {
     ("encoder", "0"): "self_attn_layer_norm",
     ("encoder", "1"): "final_layer_norm",
@@ -38,8 +38,8 @@ OLD_NORMS = {
     ("decoder", "1"): "encoder_attn_layer_norm",
     ("decoder", "2"): "final_layer_norm",
 }
-#: what states hold beside parameters: versions, tables of sinusoids, and second copies of what is
-#: in an encoder's layer, for torch's fused layers (fairseq 0.12.2)
+#: what states contain besides parameters: versions, sinusoid tables, and second copies of encoder
+#: layers' parameters for torch's fused layers (fairseq 0.12.2)
 NOT_LEARNED = re.compile(
     r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))"
     r"|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
@@ -49,15 +49,15 @@ NOT_LEARNED = re.compile(
 def model_from_fairseq(
     options: Mapping[str, Any], state: Mapping[str, Any], where: str
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Options and parameters of our model that computes what a model of fairseq's does.
+    """Options and parameters for our model that computes the same as one of fairseq's.
 
     Args:
-        options: that it was trained with, of whatever version
+        options: its training options, from any version
         state: its parameters
         where: names it in errors
 
     Raises:
-        UserError: it is another model, or has what ours lacks.
+        UserError: it is another kind of model, or has something that ours lacks.
     """
     from transformer_plugin.config import VaswaniTransformerConfig
     from vaswani.packed.packed_model import kept_options
@@ -80,13 +80,13 @@ def model_from_fairseq(
 
 
 def complete(options: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    """The options with the defaults of their architecture; UserError if it is no transformer."""
+    """The options with their architecture's defaults; UserError if it is not a transformer."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 
     name = options.get("_name") or options.get("arch")
     if ARCH_MODEL_NAME_REGISTRY.get(name, name) != "transformer":
         raise UserError(
-            f"{where} is of the architecture {name}: only this plugin's models and fairseq's "
+            f"{where} has the architecture {name}: only this plugin's models and fairseq's "
             "'transformer' can be packed"
         )
     found = argparse.Namespace(**options)
@@ -99,15 +99,15 @@ def refuse_otherwise(options: Mapping[str, Any], where: str) -> None:
     for name, (ours, meaning) in OTHERWISE.items():
         if (options.get(name) or ours) != ours:
             raise UserError(
-                f"{where} has {meaning} ({name} {options[name]}), which this plugin's model has "
-                "not: it cannot be packed"
+                f"{where} has {meaning} ({name} {options[name]}), which this plugin's model "
+                "lacks: it cannot be packed"
             )
     width = options["encoder_embed_dim"]
     for name in ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim"):
         if (options.get(name) or width) != width:
             raise UserError(
-                f"{where} has {name} {options[name]} and encoder_embed_dim {width}, which have to "
-                "be equal in this plugin's model: it cannot be packed"
+                f"{where} has {name} {options[name]} and encoder_embed_dim {width}, which must be "
+                "equal in this plugin's model: it cannot be packed"
             )
 
 
@@ -118,7 +118,7 @@ def renamed(state: Mapping[str, Any], where: str) -> Dict[str, Any]:
         UserError: one is missing, or has no place in our model.
     """
     theirs = as_today(state)
-    if "decoder.output_projection.weight" not in theirs:  # it was the embedding's
+    if "decoder.output_projection.weight" not in theirs:  # it shares the embedding's
         theirs["decoder.output_projection.weight"] = theirs.get("decoder.embed_tokens.weight")
     read = Reading(theirs)
     try:

@@ -1,6 +1,6 @@
-"""A packed model in the place of a run: its codes and dictionary for other text, and its weights.
+"""A packed model used as a run: its codes and dictionary for other text, and its weights.
 
-``vaswani prepare --like MODEL`` and ``vaswani new --from MODEL`` need no run and none of its data.
+``vaswani prepare --like MODEL`` and ``vaswani new --from MODEL`` need neither a run nor its data.
 """
 
 import sys
@@ -20,20 +20,20 @@ from vaswani.packed.model_folder import (
     read_folder,
 )
 
-#: in a checkpoint: the hash of the weights of the model folder that it was made of
+#: in a checkpoint: the hash of the weights in the model folder that it was made from
 OF_MODEL = "model_folder_sha256"
 
 
 def is_model(path: Path) -> bool:
-    """Whether a path is a model folder, whole or not, and no run."""
+    """Whether a path is a model folder, complete or not, rather than a run."""
     return (path / CONFIG).is_file() and not is_run(path)
 
 
 def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
-    """The files in a model folder with which other text is prepared.
+    """The files in a model folder that are needed to prepare other text.
 
     Raises:
-        UserError: the folder is not whole, words are not split, or the languages' words differ.
+        UserError: the folder is incomplete, words are not split, or the dictionaries differ.
     """
     folder = read_folder(path)
     source, target = (folder.dictionary(lang) for lang in folder.langs)
@@ -45,12 +45,12 @@ def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
 
 
 def recipe_table(path: Path) -> Dict[str, Any]:
-    """What a model folder says of its text, in the keys of a data recipe."""
+    """What a model folder says about its text, in the keys of a data recipe."""
     text = read_config(path)["text"]
     if text["lowercase"]:
         print(
-            f"{path} knows small letters only, which 'vaswani prepare' does not make of others: "
-            "give it text in small letters",
+            f"{path} knows only lower-case letters, but 'vaswani prepare' does not convert "
+            "capitals: give it lower-case text",
             file=sys.stderr,
         )
     return {
@@ -64,7 +64,7 @@ def recipe_table(path: Path) -> Dict[str, Any]:
 
 
 def as_trained(folder: ModelFolder) -> Dict[str, Any]:
-    """The sections of an experiment that a model folder knows, as a run's config.yaml has them."""
+    """The sections of an experiment that a model folder has, as in a run's config.yaml."""
     source, target = folder.langs
     origin = folder.config["origin"]
     return {
@@ -80,7 +80,7 @@ def as_trained(folder: ModelFolder) -> Dict[str, Any]:
 
 
 def checkpoint_of(folder: ModelFolder) -> Path:
-    """The weights of a model folder as a checkpoint beside it, for fairseq reads no others.
+    """A model folder's weights as a checkpoint beside it, the only form that fairseq reads.
 
     Raises:
         UserError: another file has its name, or the model does not say how long it was trained.
@@ -89,14 +89,14 @@ def checkpoint_of(folder: ModelFolder) -> Path:
     if not folder.config["origin"].get("updates"):
         raise UserError(
             f"{folder.path} does not say after how many updates it was packed, on which the "
-            "learning rate of a fine-tuning depends"
+            "learning rate for fine-tuning depends"
         )
     if path.exists():
         from transformer_plugin.checkpoints import outline_of
 
         if outline_of(path).get(OF_MODEL) != folder.sums[WEIGHTS]:
             raise UserError(
-                f"{path} is there and is not {folder.path} as a checkpoint, which is to be written "
+                f"{path} exists and is not {folder.path} as a checkpoint, which is to be written "
                 "there: move it away"
             )
         return path
@@ -106,7 +106,7 @@ def checkpoint_of(folder: ModelFolder) -> Path:
 
 
 def write_checkpoint(folder: ModelFolder, path: Path) -> None:
-    """Write a checkpoint that fairseq can begin a training with."""
+    """Write a checkpoint that fairseq can start training from."""
     from transformer_plugin.compat import saving
     from vaswani.configuration.fairseq_config import load_plugin
 

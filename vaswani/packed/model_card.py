@@ -1,4 +1,4 @@
-"""README.md of a model folder: what it is, how it was trained, its scores, how to use it."""
+"""A model folder's README.md: what it is, how it was trained, its scores, how to use it."""
 
 import shlex
 from pathlib import Path
@@ -56,7 +56,7 @@ def distinct(found: Any) -> List[Any]:
 
 
 def sizes(architecture: Dict[str, Any]) -> List[str]:
-    """The table of sizes, in the paper's letters."""
+    """The table of sizes, with the paper's letters."""
     rows = {
         "layers": ("encoder_layers", "decoder_layers"),
         "d_model": ("encoder_embed_dim", "decoder_embed_dim"),
@@ -84,7 +84,7 @@ def training(config: Dict[str, Any]) -> List[str]:
 
 
 def score_lines(scores: Dict[str, Any]) -> List[str]:
-    """The scores with their signatures; that there are none, if so."""
+    """The scores with their signatures, or a note that there are none."""
     lines = ["## Scores", ""]
     if not scores:
         return [*lines, "Not scored when it was packed.", ""]

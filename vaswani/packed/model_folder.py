@@ -1,13 +1,13 @@
-"""A packed model: a folder that can be copied anywhere and is all that translating takes.
+"""A packed model: a folder that can be copied anywhere and has all that translating needs.
 
     config.json         the model's sizes, how text is prepared, how to decode, where it comes from
-    model.safetensors   the parameters; matrices that are shared are stored once
+    model.safetensors   the parameters; shared matrices are stored once
     dict.LANG.txt       the dictionaries, as fairseq has them
     bpecodes            the BPE codes, as subword-nmt has them (none if words are not split)
     README.md           a model card, which may be edited
-    SHA256SUMS          a hash of every file, as ``sha256sum --check`` takes it
+    SHA256SUMS          a hash of every file, in the format of ``sha256sum --check``
 
-Nothing in it is a program or a pickle. All but the model card is checked when it is read.
+Nothing in it is a program or a pickle. Everything except the model card is checked when read.
 """
 
 import json
@@ -30,13 +30,13 @@ CONFIG, WEIGHTS, CODES, CARD, SUMS = (
     "README.md",
     "SHA256SUMS",
 )
-#: what 'vaswani export' leaves beside the files of its target
+#: what 'vaswani export' writes beside its target's files
 EXPORT = "vaswani.json"
-#: sections that every config.json has
+#: the sections of every config.json
 SECTIONS = ("architecture", "text", "generation", "origin")
-#: how files end that are pickles, or archives of them
+#: file endings of pickles, or of archives of them
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
-#: parameters that are the first one's where the matrices are shared (3.4)
+#: parameters that equal the first one if the matrices are shared (3.4)
 SHARED = (
     "encoder.embedding.tokens.weight",
     "decoder.embedding.tokens.weight",
@@ -45,7 +45,7 @@ SHARED = (
 
 
 class Kind(NamedTuple):
-    """A kind of folder: its table, what that says as its format, the command that makes it."""
+    """A kind of folder: its table, the format named there, and the command that makes it."""
 
     table: str
     format: str
@@ -57,12 +57,12 @@ PACKED = Kind(CONFIG, FORMAT, "vaswani pack")
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder that was read and found whole."""
+    """A folder that was read and found complete."""
 
     path: Path
     #: what config.json says
     config: Dict[str, Any]
-    #: SHA-256 by the name of the file
+    #: SHA-256 by file name
     sums: Dict[str, str]
     #: how text is prepared
     recipe: TextRecipe
@@ -77,10 +77,10 @@ class ModelFolder:
         return self.path / f"dict.{lang}.txt"
 
     def parameters(self) -> Dict[str, Any]:
-        """The state dict of the model, shared matrices under all their names.
+        """The model's state dict, with shared matrices under all their names.
 
         Raises:
-            UserError: the file is none of safetensors'.
+            UserError: it is not a safetensors file.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -88,7 +88,7 @@ class ModelFolder:
         try:
             state: Dict[str, Any] = load_file(str(self.path / WEIGHTS))
         except SafetensorError as error:
-            raise UserError(f"{self.path / WEIGHTS} is no safetensors file ({error})") from None
+            raise UserError(f"{self.path / WEIGHTS} is not a safetensors file ({error})") from None
         if not self.config["architecture"].get("untie_embeddings"):
             for name in SHARED[1:]:
                 state[name] = state[SHARED[0]]
@@ -99,10 +99,10 @@ class ModelFolder:
 
 
 def read_folder(path: Path) -> ModelFolder:
-    """A model folder, every file that is used compared with its hash.
+    """A model folder; every file that is used is compared with its hash.
 
     Raises:
-        UserError: it is none, of another format version, incomplete or altered, or holds a pickle.
+        UserError: it is not one, of another format version, incomplete, altered, or has a pickle.
     """
     config = read_config(path)
     if not (path / SUMS).is_file():
@@ -116,7 +116,7 @@ def read_folder(path: Path) -> ModelFolder:
 
 
 def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: str) -> None:
-    """Raises UserError for a file of a folder that is missing, or has not its hash in ``sums``."""
+    """Raises UserError for a file that is missing, or whose hash differs from ``sums``."""
     for name in names:
         if not (path / name).is_file():
             raise UserError(f"{path} is incomplete: {name} is missing; copy the folder again")
@@ -128,15 +128,15 @@ def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: 
 
 
 def read_config(path: Path) -> Dict[str, Any]:
-    """config.json of a folder; UserError, as :func:`read_folder`."""
+    """A folder's config.json; UserError as in :func:`read_folder`."""
     check_is_folder(path)
     if (path / EXPORT).is_file():
         raise UserError(
-            f"{path} was made by 'vaswani export', and is for 'vaswani translate' or its target "
-            "alone: give the model folder that it was made of"
+            f"{path} was made by 'vaswani export', only for 'vaswani translate' or its target: "
+            "give the model folder it was made from"
         )
     if not (path / CONFIG).is_file():
-        raise UserError(f"{path} has no {CONFIG}: it is no model folder, or not all of one")
+        raise UserError(f"{path} has no {CONFIG}: it is not a complete model folder")
     config = read_json(path / CONFIG)
     version = config.get("format_version")
     if config.get("format") != FORMAT or not isinstance(version, int):
@@ -154,41 +154,41 @@ def read_config(path: Path) -> Dict[str, Any]:
 
 
 def check_is_folder(path: Path) -> None:
-    """Raises UserError, with the way to a model folder, for a checkpoint, a run, or nothing."""
+    """Raises UserError, saying how to get a model folder, for a checkpoint, a run, or nothing."""
     if path.is_file():
         if path.suffix == ".pt":
             raise UserError(
-                f"{path} is a checkpoint and no model folder: 'vaswani pack {path} --data DIR "
-                "--out MODEL' makes one of it"
+                f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR "
+                "--out MODEL' makes one from it"
             )
-        raise UserError(f"{path} is a file and no model folder, which 'vaswani pack' makes")
+        raise UserError(f"{path} is a file, not a model folder made by 'vaswani pack'")
     for run in run_folders(str(path)):
         if is_run(run) and not (run / CONFIG).is_file():
             packed = run / "model"
             if (packed / CONFIG).is_file():
                 raise UserError(f"{path} is a run; its model folder is {packed}: give that")
-            raise UserError(f"{path} is a run and no model folder: 'vaswani pack {path}' makes one")
+            raise UserError(f"{path} is a run, not a model folder: 'vaswani pack {path}' makes one")
     if not path.is_dir():
         raise UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
 
 
 def read_sums(path: Path) -> Dict[str, str]:
-    """The hashes in a file of ``sha256sum``'s form, by name; UserError if it is none."""
+    """The hashes in a file in ``sha256sum``'s format, by name; UserError if it is not one."""
     found = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         digest, separator, name = line.partition("  ")
         if len(digest) != 64 or not separator or "/" in name:
-            raise UserError(f"{path} was altered or damaged: '{line[:80]}' is no hash and name")
+            raise UserError(f"{path} was altered or damaged: '{line[:80]}' is not a hash and name")
         found[name] = digest
     return found
 
 
 def refuse_pickles(folder: Path, known: Collection[str] = ()) -> None:
-    """Raises UserError where a folder holds what could run code when it is loaded.
+    """Raises UserError if a folder contains anything that could run code when loaded.
 
     Args:
-        folder: looked through
-        known: names that are none, whatever their ends: only their content counts
+        folder: the folder to search
+        known: names that are allowed whatever their ending: only their content is checked
     """
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
@@ -207,15 +207,15 @@ def refuse_pickles(folder: Path, known: Collection[str] = ()) -> None:
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED) -> None:
-    """Make a model folder: all of it, or nothing. One that was packed before is replaced.
+    """Make a complete model folder, or nothing. One that was packed before is replaced.
 
     Args:
-        folder: where to
-        fill: writes everything but the hashes into a folder aside
+        folder: where to make it
+        fill: writes everything except the hashes into a temporary folder
         kind: of the folder
 
     Raises:
-        UserError: there is something that was not packed, or changed since; the disk is full.
+        UserError: something there was not packed, or has changed since; or the disk is full.
     """
     check_folder(folder.parent)
     check_replaceable(folder, kind)
@@ -230,7 +230,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED
 
 
 def check_replaceable(folder: Path, kind: Kind = PACKED) -> None:
-    """Raises UserError unless nothing is at a path, or exactly what was packed there."""
+    """Raises UserError unless a path is free, or holds exactly what was packed there."""
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
     there = changed_since_packed(folder, kind)
@@ -243,9 +243,9 @@ def check_replaceable(folder: Path, kind: Kind = PACKED) -> None:
 
 
 def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
-    """What of a folder was not packed, or changed since: by its name, what of it."""
+    """What in a folder was not packed, or has changed since: file name → what happened."""
     if folder.is_symlink() or not folder.is_dir():
-        return {folder.name: "is no folder"}
+        return {folder.name: "is not a folder"}
     table = read_json(folder / kind.table)
     if table.get("format") != kind.format or not (folder / SUMS).is_file():
         return {kind.table: "is missing, or another's"}
@@ -260,7 +260,7 @@ def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
 
 
 def write_weights(path: Path, state: Dict[str, Any], tied: bool) -> None:
-    """Write parameters; of shared matrices the first."""
+    """Write parameters; for shared matrices, only the first."""
     from safetensors.torch import save
 
     kept = {
@@ -268,12 +268,12 @@ def write_weights(path: Path, state: Dict[str, Any], tied: bool) -> None:
         for name, value in state.items()
         if not (tied and name in SHARED[1:])
     }
-    with open(path, "wb") as stream:  # the library's save_file has errors without a number
+    with open(path, "wb") as stream:  # the library's save_file raises errors without a number
         stream.write(save(kept, metadata={"format": "pt"}))
 
 
 def write_json(path: Path, table: Dict[str, Any]) -> None:
-    """Write a table as JSON that people can read, too."""
+    """Write a table as human-readable JSON."""
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         json.dump(table, stream, indent=2, ensure_ascii=False)
         stream.write("\n")

@@ -8,12 +8,12 @@ from vaswani.errors import UserError
 from vaswani.packed.model_folder import CONFIG, ModelFolder
 from vaswani.training.run_record import HOW_IT_COMPUTES
 
-#: options of the model that are no part of what it is
+#: model options that are not part of what the model is
 NOT_KEPT = (*HOW_IT_COMPUTES, "share_all_embeddings", "_name")
 
 
 def kept_options() -> List[str]:
-    """The options of the model that a folder keeps: the rest is how it computes."""
+    """The model options that a folder keeps: the others only say how it computes."""
     from transformer_plugin.config import VaswaniTransformerConfig
 
     return [f.name for f in fields(VaswaniTransformerConfig) if f.name not in NOT_KEPT]
@@ -41,7 +41,7 @@ def task_for(source: Any, target: Any, langs: Tuple[str, str], model: Any) -> An
     Args:
         source, target: dictionaries
         langs: of source and target
-        model: its configuration, for the longest source and target in tokens
+        model: its configuration, for the maximum lengths of source and target in tokens
     """
     from transformer_plugin.config import VaswaniTranslationConfig
     from transformer_plugin.task import VaswaniTranslationTask
@@ -54,11 +54,11 @@ def task_for(source: Any, target: Any, langs: Tuple[str, str], model: Any) -> An
 
 
 def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[Any, Any]:
-    """The task and the model of a folder, in evaluation mode and made quick.
+    """A folder's task and model, in evaluation mode and optimised for speed.
 
     Raises:
         UserError: a section of config.json does not fit; no such device or precision.
-        ConfigError, CheckpointError: sizes that cannot be, or that are not the parameters'.
+        ConfigError, CheckpointError: the sizes are invalid, or do not match the parameters.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What a model folder is made of: gathered from a checkpoint, its data and its run."""
+"""Gathers what a model folder needs from a checkpoint, its data and its run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,13 @@ from vaswani.packed.packed_model import kept_options, model_config, task_for
 from vaswani.packed.text_recipe import TextRecipe
 from vaswani.search_options import BEAM_OPTIONS
 
-#: of a report of scores, what is kept
+#: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
 
 
 @dataclass(frozen=True)
 class Packable:
-    """A model with all that it needs to translate text, found whole."""
+    """A model with all that it needs to translate text, found complete."""
 
     checkpoint: Path
     #: the sections of the checkpoint's configuration
@@ -41,13 +41,13 @@ def gather(checkpoint: Path, run: Path, told: DataOptions) -> Packable:
     """A checkpoint with its data.
 
     Args:
-        checkpoint: of ours, or of fairseq's ``transformer``
-        run: its run's folder, or the one it lies in
-        told: beside what the checkpoint says
+        checkpoint: of our model, or of fairseq's ``transformer``
+        run: its run's folder, or the one it is in
+        told: options, in addition to what the checkpoint says
 
     Raises:
-        UserError: something is missing, or does not fit; a model that cannot be packed.
-        CheckpointError: the file is no usable checkpoint.
+        UserError: something is missing or does not fit, or the model cannot be packed.
+        CheckpointError: the file is not a usable checkpoint.
     """
     from vaswani.configuration.fairseq_config import load_plugin
 
@@ -80,7 +80,7 @@ def gather(checkpoint: Path, run: Path, told: DataOptions) -> Packable:
 
 
 def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """The sections of a checkpoint's configuration; of one before fairseq 0.11, its arguments."""
+    """The sections of a checkpoint's configuration; before fairseq 0.11, its arguments."""
     cfg = state.get("cfg")
     if cfg is None:
         options = dict(vars(state["args"]))
@@ -89,19 +89,19 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
     return {**{name: {} for name in SECTIONS}, **found}
 
 
-#: of a checkpoint's configuration, what is kept or told
+#: what is kept or reported from a checkpoint's configuration
 SECTIONS = ("model", "task", "generation", "criterion", "optimizer", "lr_scheduler", "common")
 
 
 def plain(section: Any) -> Dict[str, Any]:
-    """A section as a table, whatever the version of fairseq made of it."""
+    """A section as a table, whatever form the fairseq version gave it."""
     return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))
 
 
 def our_model(
     state: Mapping[str, Any], options: Dict[str, Any], checkpoint: Path
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Options and parameters of a model of ours; of fairseq's, converted."""
+    """Options and parameters of our model; converted if it is fairseq's."""
     from transformer_plugin.config import VaswaniTransformerConfig
     from vaswani.packed.fairseq_model import model_from_fairseq
 
@@ -114,21 +114,21 @@ def our_model(
 
 
 def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) -> Path:
-    """The data-bin, or whatever folder has the dictionaries."""
+    """The data-bin, or another folder with the dictionaries."""
     data = given or task.get("data")
     if not data:
-        raise UserError(f"{checkpoint} does not say where its data lies: give --data DIR")
-    data = data[0] if isinstance(data, list) else data  # as fairseq had it once
+        raise UserError(f"{checkpoint} does not say where its data is: give --data DIR")
+    data = data[0] if isinstance(data, list) else data  # as in older fairseq
     folder = first_data_bin(data)
     if not folder.is_dir():
         raise UserError(
-            f"there is no folder {folder}, which the dictionaries are taken from: give --data DIR"
+            f"there is no folder {folder}, which should have the dictionaries: give --data DIR"
         )
     return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
 
 
 def languages(told: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[str, str]:
-    """Source and target: as told, or as trained, or as the data has them."""
+    """Source and target: as given, or as trained, or from the data."""
     found = pairs_in(folder)
     source = told.source_lang or task.get("source_lang") or (found[0][0] if found else None)
     target = told.target_lang or task.get("target_lang") or (found[0][1] if found else None)
@@ -176,7 +176,7 @@ def check(
 
 
 def decoding(run: Path, sections: Dict[str, Any]) -> Dict[str, Any]:
-    """How the run decodes: the options of its generation section, and its length penalty."""
+    """How the run decodes: the options in its generation section, and its length penalty."""
     table = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else sections
     given = table.get("generation") or {}
     found = {name: given[name] for name in BEAM_OPTIONS if given.get(name) is not None}
@@ -208,7 +208,7 @@ def origin(
 
 
 def scores(run: Path, checkpoint: Path) -> Dict[str, Any]:
-    """What ``vaswani score`` found for translations by this checkpoint, by the name of the set."""
+    """What ``vaswani score`` found for translations by this checkpoint, by test set name."""
     found: Dict[str, Any] = {}
     for path in sorted((run / "eval").glob("*.score.json")):
         subset = path.name.removesuffix(".score.json")

@@ -1,4 +1,4 @@
-"""From raw text to what a model reads, and back: as ``vaswani prepare`` and ``generate`` do it."""
+"""From raw text to the model's input and back, as in ``vaswani prepare`` and ``generate``."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,16 +15,16 @@ class TextRecipe:
 
     source_lang: str
     target_lang: str
-    #: Moses' punctuation normalisation, and no control characters: of "train" (not of what is
-    #: translated), of "all", or "none"
+    #: Moses' punctuation normalisation and removal of control characters: for "train" (not for
+    #: text to translate), "all", or "none"
     normalise: str = "none"
     #: ’ becomes ' before tokenisation
     straight_apostrophes: bool = False
-    #: "moses", or "none": the text is tokens already
+    #: "moses", or "none": the text is already tokenised
     tokeniser: str = "moses"
-    #: Moses' ``-a``: "well-known" is well @-@ known
+    #: Moses' ``-a``: "well-known" becomes well @-@ known
     split_hyphens: bool = False
-    #: the model knows small letters only
+    #: the model knows only lower-case letters
     lowercase: bool = False
     #: "subword_nmt", or None: words are not split
     bpe: Optional[str] = "subword_nmt"
@@ -40,7 +40,7 @@ class TextRecipe:
 
 
 def recipe_of(table: Dict[str, Any], where: str) -> TextRecipe:
-    """The recipe that a table of config.json has; UserError if it is none."""
+    """The recipe in a table of config.json; UserError if it is not one."""
     try:
         return TextRecipe(**table)
     except TypeError as error:
@@ -48,11 +48,11 @@ def recipe_of(table: Dict[str, Any], where: str) -> TextRecipe:
 
 
 class SourceText:
-    """Raw sentences to subwords. Not for several threads at once.
+    """Splits raw sentences into subwords. Not thread-safe.
 
     Args:
-        recipe: how
-        codes: the BPE codes, if there are any
+        recipe: how to prepare the text
+        codes: the BPE codes, if any
     """
 
     def __init__(self, recipe: TextRecipe, codes: Optional[Path]) -> None:
@@ -65,7 +65,7 @@ class SourceText:
         self.split = bpe.splitter(codes) if codes else str
 
     def tokens(self, line: str) -> str:
-        """The tokens of a sentence, joined by spaces; nothing for a blank one."""
+        """The tokens of a sentence, joined by spaces; empty for a blank one."""
         line = line.replace("\n", " ").rstrip("\r")
         if self.normalise:
             line = self.normalise(line)
@@ -78,7 +78,7 @@ class SourceText:
         return line.lower() if self.recipe.lowercase else line
 
     def subwords(self, tokens: str) -> str:
-        """Tokens split by the BPE, none of which is read as one of fairseq's symbols."""
+        """Tokens split by BPE, so that none is read as one of fairseq's symbols."""
         return bpe.spelt_out(self.split(tokens))[0]
 
 

@@ -1,1 +1,1 @@
-"""What a training takes, and what suits a text: memory, batch, hours, disk; a new experiment."""
+"""What a training takes and what suits a text: memory, batch, hours, disk; new experiments."""

@@ -1,4 +1,4 @@
-"""What a training costs, by arithmetic: operations, memory, disk and time. Numbers in, numbers out.
+"""Computes what a training costs: operations, memory, disk and time. Numbers in, numbers out.
 
 Letters: d width (d_model), f feed-forward width (d_ff), h heads of widths k and v (d_k, d_v),
 S and T mean source and target lengths, V vocabulary.
@@ -10,23 +10,23 @@ from typing import Any, Optional, Tuple
 
 #: weight, gradient and Adam's two moments, in float32; a checkpoint has no gradients
 BYTES_A_PARAMETER, SAVED_A_PARAMETER = 16, 12
-#: estimates, chosen rather too large than too small: what CUDA and the allocator keep for
-#: themselves, and the length of sentence that attention weights are counted for
+#: estimates, chosen too large rather than too small: what CUDA and the allocator keep for
+#: themselves, and the sentence length that attention weights are counted for
 RESERVED_BYTES = 1.5e9
 LONG_SENTENCE = 256
-#: of a GPU's memory, what a plan uses: sentences and the allocator's gaps differ between batches
+#: the share of a GPU's memory that a plan uses: sentences and allocator gaps vary between batches
 HEADROOM = 0.9
 #: fairseq leaves out sentences longer than max_tokens; tensor2tensor trained on up to 256 tokens
 LEAST_TOKENS = 256
-#: footnote 5: what a P100 sustains, in operations a second
+#: footnote 5: what a P100 sustains, in operations per second
 P100_FLOPS = 9.5e12
-#: section 5.2: GPUs of the paper's machine
+#: section 5.2: GPUs in the paper's machine
 PAPER_GPUS = 8
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a model, by the paper's letters; encoder and decoder may differ."""
+    """The sizes of a model, in the paper's letters; encoder and decoder may differ."""
 
     encoder_layers: int
     decoder_layers: int
@@ -40,13 +40,13 @@ class Sizes:
     value_width: Optional[int] = None
 
     def projected(self, heads: int) -> float:
-        """h (k + v) / 2, which is d unless the heads' widths are given."""
+        """h (k + v) / 2, which is d unless the head widths are given."""
         even = self.d / heads
         return heads * ((self.key_width or even) + (self.value_width or even)) / 2
 
 
 def sizes_of(model: Any, vocabulary: int) -> Sizes:
-    """The sizes in a model's configuration, ours or fairseq's."""
+    """The sizes from a model's configuration, ours or fairseq's."""
     return Sizes(
         encoder_layers=model.encoder_layers,
         decoder_layers=model.decoder_layers,
@@ -64,10 +64,10 @@ def sizes_of(model: Any, vocabulary: int) -> Sizes:
 def source_flops(sizes: Sizes, source: float) -> float:
     """Forward operations for one source token in sentences of ``source`` tokens.
 
-    A product with a matrix is 2 operations a weight (multiply, add). An encoder layer has the four
-    projections (3.2.2), 4 d · hk weights where k = v, and two feed-forward matrices (3.3), 2 df.
+    A matrix product takes 2 operations per weight (multiply, add). An encoder layer has the four
+    projections (3.2.2), 4 d · hk weights if k = v, and two feed-forward matrices (3.3), 2 df.
     Each query meets S keys and weighs S values: 2 S · hk each. The decoder's keys and values over
-    the encoder's output, 2 d · hk weights a decoder layer, are made once for every source token.
+    the encoder's output, 2 d · hk weights per decoder layer, are computed once per source token.
     """
     e, p = sizes.projected(sizes.encoder_heads), sizes.projected(sizes.decoder_heads)
     layer = 2 * (4 * sizes.d * e + 2 * sizes.d * sizes.encoder_f) + 4 * source * e
@@ -77,9 +77,9 @@ def source_flops(sizes: Sizes, source: float) -> float:
 def target_flops(sizes: Sizes, source: float, target: float) -> float:
     """Forward operations for one target token in sentences of these lengths.
 
-    A decoder layer has four projections of its self-attention and two (queries, output) over the
+    A decoder layer has four projections for its self-attention and two (queries, output) over the
     encoder, 6 d · hk weights, and 2 df. A position sees T / 2 others on average (the causal mask),
-    2 T · hk together, and S source tokens, 4 S · hk. The output matrix (3.4) has d V weights.
+    2 T · hk in all, and S source tokens, 4 S · hk. The output matrix (3.4) has d V weights.
     """
     p = sizes.projected(sizes.decoder_heads)
     layer = 2 * (6 * sizes.d * p + 2 * sizes.d * sizes.decoder_f) + 2 * target * p + 4 * source * p
@@ -93,10 +93,10 @@ def training_flops(
     target_tokens: float,
     lengths: Tuple[float, float],
 ) -> float:
-    """All operations of a training; ``*_tokens`` real ones an update, ``lengths`` (S, T).
+    """All operations of a training; ``*_tokens``: real tokens per update, ``lengths``: (S, T).
 
-    The backward pass has two products (for the input's and the weight's gradient) for each of the
-    forward pass, hence 3. Pads, norms, softmax and the optimizer are not counted.
+    The backward pass has two products (for the gradients of input and weight) for each one in the
+    forward pass, hence 3. Padding, norms, softmax and the optimizer are not counted.
     """
     source, target = lengths
     forward = source_tokens * source_flops(sizes, source)
@@ -106,26 +106,26 @@ def training_flops(
 
 @dataclass(frozen=True)
 class Kept:
-    """What of an update is in memory, as the experiment computes it."""
+    """What an update keeps in memory, as the experiment computes it."""
 
-    #: bytes of a number that a product reads or writes: 2 in bf16 and fp16
+    #: bytes per number that a product reads or writes: 2 in bf16 and fp16
     narrow: int = 4
-    #: attention weights, [H, T, S] a sentence; the fused kernels keep none
+    #: attention weights, [H, T, S] per sentence; the fused kernels keep none
     weights: bool = True
-    #: the logits of a whole batch; our criterion with our model makes some rows at a time
+    #: the logits of a whole batch; our criterion with our model computes some rows at a time
     logits: bool = True
-    #: these rows, and those of them whose softmax is taken at a time
+    #: these rows, and those of them whose softmax is computed at a time
     rows: Tuple[int, int] = (0, 0)
 
 
 def activation_bytes(sizes: Sizes, kept: Kept) -> float:
     """Memory that one source and one target position need until the backward pass (an estimate).
 
-    An attention block keeps queries, keys, values and their weighted mean, 4 hk, and 2 d more of
-    what its products read; a feed-forward block 2 f and 2 d. Both keep a sum and a norm, 2 d in
-    float32. Where attention is as the formula reads, its block has the weights of a long sentence,
-    hS, in float32 and once more in bf16. A decoder layer has two attention blocks. Logits that are
-    kept come with log-probabilities and their gradient, 3 V.
+    An attention block keeps queries, keys, values and their weighted mean, 4 hk, and 2 d more that
+    its products read; a feed-forward block 2 f and 2 d. Both keep a sum and a norm, 2 d in
+    float32. If attention is computed as the formula reads, its block has a long sentence's weights,
+    hS, in float32 and again in bf16. A decoder layer has two attention blocks. Logits that are kept
+    come with log-probabilities and their gradient, 3 V.
     """
     wide = 4 * 2 * sizes.d
     copies = 4 + (kept.narrow if kept.narrow < 4 else 0)
@@ -142,10 +142,10 @@ def activation_bytes(sizes: Sizes, kept: Kept) -> float:
 
 
 def output_bytes(sizes: Sizes, max_tokens: int, kept: Kept) -> float:
-    """Memory of the loss, in float32, where logits are not kept.
+    """Memory of the loss, in float32, if logits are not kept.
 
-    The logits of some rows, the probabilities of some of these and what they are made from; and the
-    gradient of the output matrix, which is made with them and copied once in the backward pass.
+    The logits of some rows, the probabilities of some of these and their inputs; and the gradient
+    of the output matrix, which is computed with them and copied once in the backward pass.
     """
     if kept.logits:
         return 0.0
@@ -154,9 +154,9 @@ def output_bytes(sizes: Sizes, max_tokens: int, kept: Kept) -> float:
 
 
 def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, kept: Kept) -> float:
-    """Memory of one GPU in training with ``max_tokens`` padded tokens a batch (an estimate).
+    """Memory of one GPU in training with ``max_tokens`` padded tokens per batch (an estimate).
 
-    In bf16 the matrices are there once more, in that type.
+    In bf16 there is a second copy of the matrices, in that type.
     """
     bytes_a_parameter = BYTES_A_PARAMETER + (kept.narrow if kept.narrow < 4 else 0)
     fixed = RESERVED_BYTES + bytes_a_parameter * parameters
@@ -165,7 +165,7 @@ def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, kept: Kept) -> 
 
 
 def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, kept: Kept) -> int:
-    """The largest ``max_tokens`` in ``memory`` bytes; -1 if the model does not fit."""
+    """The largest ``max_tokens`` that fits ``memory`` bytes; -1 if the model does not fit."""
     least, most = -1, int(memory // activation_bytes(sizes, kept)) + 1
     while most - least > 1:
         middle = (least + most) // 2
@@ -177,6 +177,6 @@ def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, kept: Kept) ->
 
 
 def share_out(padded: float, gpus: int, most: int) -> Tuple[int, int]:
-    """(max_tokens, update_freq) for ``padded`` tokens an update, with as few batches as fit."""
+    """(max_tokens, update_freq) for ``padded`` tokens per update, in as few batches as possible."""
     freq = max(1, math.ceil(padded / gpus / most))
     return max(8, round(padded / gpus / freq / 8) * 8), freq

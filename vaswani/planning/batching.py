@@ -1,4 +1,4 @@
-"""An experiment's batch on given hardware: chosen, and counted on its data where it is there."""
+"""An experiment's batch on given hardware: chosen, and counted on its data if it exists."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +8,21 @@ from vaswani.errors import UserError
 from vaswani.experiment import first_data_bin
 from vaswani.planning import arithmetic
 
-#: of the padded tokens of a batch, those that are real on the target side, at WMT's lengths
+#: the share of a batch's padded tokens that are real on the target side, at WMT's lengths
 REAL_SHARE = 0.87
-#: mean tokens of a WMT14 sentence, supposed 1.1 to 1.2 subwords a word and an EOS, on 116M English
-#: and 110M German words in 4.5M pairs (Luong et al., 2015), and on 304M English and 348M French
-#: words in 12M pairs (Sutskever et al., 2014); the vocabularies are the paper's (5.1)
+#: mean tokens per WMT14 sentence, assuming 1.1 to 1.2 subwords per word and an EOS, from 116M
+#: English and 110M German words in 4.5M pairs (Luong et al., 2015), and 304M English and 348M
+#: French words in 12M pairs (Sutskever et al., 2014); the vocabularies are the paper's (5.1)
 LENGTHS = {("en", "de"): (30.0, 30.0), ("en", "fr"): (30.0, 34.0)}
 VOCABULARY = {("en", "de"): 37_000, ("en", "fr"): 32_000}
 
 
 @dataclass(frozen=True)
 class Text:
-    """What is known of the training text: a task with its dictionaries and perhaps its data."""
+    """What is known about the training text: a task with its dictionaries and perhaps its data."""
 
     task: Any
-    #: where the batches were counted; None: there is no data, the figures are estimates
+    #: where the batches were counted; None: there is no data, so the figures are estimates
     folder: Optional[Path]
     lengths: Tuple[float, float]
 
@@ -35,16 +35,16 @@ class Batch:
     update_freq: int
     source_tokens: float
     target_tokens: float
-    #: known only with the data
+    #: known only if there is data
     updates_an_epoch: Optional[int] = None
     left_out: Optional[int] = None
 
 
 def training_text(config: Any, data: Optional[str]) -> Text:
-    """The training data if it is there, else a task with dictionaries of the supposed size.
+    """The training data if it exists, else a task with dictionaries of the assumed size.
 
     Raises:
-        UserError: ``data`` was given and is not there, or what is there is damaged.
+        UserError: ``data`` was given but does not exist, or the data is damaged.
     """
     from fairseq import tasks
 
@@ -66,10 +66,10 @@ def training_text(config: Any, data: Optional[str]) -> Text:
 
 
 def text_to_come(config: Any) -> Text:
-    """Dictionaries of the supposed size, for WMT14's pairs.
+    """Dictionaries of the assumed size, for WMT14's pairs.
 
     Raises:
-        UserError: nothing is known of this pair, or the experiment is of another kind than WMT14's.
+        UserError: nothing is known about this pair, or the experiment is unlike WMT14's.
     """
     from fairseq.data import Dictionary
     from fairseq.tasks.translation import TranslationTask
@@ -87,7 +87,7 @@ def text_to_come(config: Any) -> Text:
 
 
 def count_parameters(config: Any, task: Any) -> int:
-    """Of the model as it would be built, but without memory for it."""
+    """The parameter count of the model, built without allocating memory."""
     import torch
     from fairseq import models
 
@@ -99,7 +99,7 @@ def count_parameters(config: Any, task: Any) -> int:
 
 
 def kept_by(config: Any) -> arithmetic.Kept:
-    """What an update of an experiment keeps in memory on a GPU."""
+    """What an experiment's update keeps in memory on a GPU."""
     from transformer_plugin.fast.processor import choices_for
 
     gpu = choices_for("cuda")
@@ -118,10 +118,10 @@ def kept_by(config: Any) -> arithmetic.Kept:
 def most_tokens(
     sizes: arithmetic.Sizes, parameters: int, memory: float, kept: arithmetic.Kept
 ) -> int:
-    """The padded tokens of a batch that fit into ``memory`` GB, with some headroom.
+    """The padded tokens per batch that fit into ``memory`` GB, with some headroom.
 
     Raises:
-        UserError: fewer than a training can do with.
+        UserError: there are too few to train with.
     """
     usable = memory * 1e9 * arithmetic.HEADROOM
     most = arithmetic.tokens_that_fit(sizes, parameters, usable, kept)
@@ -136,13 +136,13 @@ def most_tokens(
 
 
 def choose_batch(config: Any, text: Text, gpus: int, most: int) -> Batch:
-    """Options that give the experiment's batch on this hardware, and what they give.
+    """Options that give the experiment's batch on this hardware, and the result.
 
-    The share of padding depends a little on ``max_tokens``, so where there is data the first choice
-    is measured, and a better one made from it.
+    The share of padding depends a little on ``max_tokens``, so if there is data the first choice is
+    measured and then improved.
 
     Raises:
-        UserError: more GPUs than the batch can be shared among.
+        UserError: there are too many GPUs to share the batch.
     """
     freq = int(config.optimization.update_freq[0])
     padded = float(config.dataset.max_tokens * freq)  # on one GPU
@@ -155,8 +155,8 @@ def choose_batch(config: Any, text: Text, gpus: int, most: int) -> Batch:
     max_tokens, freq = arithmetic.share_out(padded, gpus, most)
     if max_tokens < arithmetic.LEAST_TOKENS:
         raise UserError(
-            f"{gpus} GPUs are too many for updates of {padded:,.0f} padded tokens: each would take "
-            f"{max_tokens}, and sentences longer than that are left out; use at most "
+            f"{gpus} GPUs are too many for updates of {padded:,.0f} padded tokens: each would get "
+            f"{max_tokens}, and longer sentences would be left out; use at most "
             f"{max(1, int(padded // arithmetic.LEAST_TOKENS))}"
         )
     if text.folder is not None:
@@ -166,7 +166,7 @@ def choose_batch(config: Any, text: Text, gpus: int, most: int) -> Batch:
 
 
 def measured(config: Any, text: Text, gpus: int, max_tokens: int, freq: int) -> Batch:
-    """Count the tokens in the batches that fairseq makes of the training data.
+    """Count the tokens in the batches that fairseq makes from the training data.
 
     Raises:
         UserError: no sentence fits into a batch.

@@ -1,4 +1,4 @@
-"""The conditions that an experiment is written for: the text, and the machine."""
+"""The conditions that an experiment is written for: the text and the machine."""
 
 import os
 from dataclasses import dataclass
@@ -16,30 +16,30 @@ LEAST_BATCH = 400
 
 @dataclass(frozen=True)
 class Conditions:
-    """What ``vaswani new`` has to know to write an experiment."""
+    """What ``vaswani new`` needs to know to write an experiment."""
 
     name: str
     data: Path
     languages: Tuple[str, str]
     pairs: int
     gpus: int
-    #: GB, of each GPU, or of the machine
+    #: GB per GPU, or of the machine
     memory: float
     preset: str
     row: Row
     #: whether the two languages share their dictionary
     shared: bool
-    #: validation sentences that are left out, of all, and the longest that stays
+    #: how many validation sentences are left out, how many there are, and the longest kept
     left_out: int
     validation: int
     longest: int
 
 
 def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
-    """Those of binarised text in ``data`` and of this machine.
+    """The conditions for binarised text in ``data`` on this machine.
 
     Raises:
-        UserError: no data, no validation set, or nothing in one.
+        UserError: there is no data or validation set, or one of them is empty.
         DataError: a file is damaged.
     """
     import numpy as np
@@ -77,14 +77,14 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
 
 
 def experiment_positions() -> int:
-    """The longest sentence that task and model take unless told otherwise, in tokens."""
+    """The longest sentence that task and model accept by default, in tokens."""
     from transformer_plugin.config import VaswaniTranslationConfig
 
     return int(VaswaniTranslationConfig().max_source_positions)
 
 
 def memory_of_machine(gpus: int) -> float:
-    """GB: of the smallest GPU, or of the machine where there is none."""
+    """Memory in GB: of the smallest GPU, or of the machine if there is none."""
     import torch
 
     if gpus:
@@ -93,7 +93,7 @@ def memory_of_machine(gpus: int) -> float:
 
 
 def batch_tokens(conditions: Conditions, text: Text, most: int) -> int:
-    """Target tokens of an update: ``most``, but less of a text that has few."""
+    """Target tokens per update: ``most``, but fewer if the text is small."""
     total = text.lengths[1] * conditions.pairs
     return max(
         int(min(most, total / LEAST_UPDATES_AN_EPOCH)), LEAST_BATCH * max(1, conditions.gpus)

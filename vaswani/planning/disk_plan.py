@@ -1,4 +1,4 @@
-"""The disk that a training takes: archives, prepared text and checkpoints, beside what is free."""
+"""The disk space that a training takes: archives, prepared text, checkpoints; and what is free."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ GB = 1e9
 
 
 def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[str, Any]:
-    """How many checkpoints lie there at most, and their bytes with an average (weights alone).
+    """How many checkpoints there are at most, and their bytes with an average (weights only).
 
     One more is written aside before it replaces another.
     """
@@ -38,18 +38,18 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[s
 
 
 def whole_disk(experiment: str, checkpoint_bytes: int, with_data: bool) -> Dict[str, Any]:
-    """What is still to be written besides, all of it together, and what is free here.
+    """What else is still to be written, the total, and what is free here.
 
     Args:
-        experiment: the name, which its recipe is found by
+        experiment: the name, used to find its recipe
         checkpoint_bytes: of all checkpoints together
-        with_data: the text is to be prepared first
+        with_data: whether the text must be prepared first
     """
     archives = data = 0.0
     if with_data:
         try:
             recipe = find_recipe(experiment)[0]
-        except UserError:  # of one's own text nothing is known before it is there
+        except UserError:  # nothing is known about one's own text before it exists
             recipe = None
         if recipe is not None:
             archives = archive_bytes(recipe)
@@ -63,7 +63,7 @@ def whole_disk(experiment: str, checkpoint_bytes: int, with_data: bool) -> Dict[
 
 
 def archive_bytes(recipe: Recipe) -> float:
-    """The archives of a recipe that are not in the usual folder yet; of unstated size: nothing."""
+    """Size of a recipe's archives not yet in the usual folder; archives of unknown size count 0."""
     if not recipe.archives:
         return 0.0
     manifest = read_manifest(str(find_manifest(recipe.archives)))
@@ -78,7 +78,7 @@ def archive_bytes(recipe: Recipe) -> float:
 
 
 def disk_text(found: Dict[str, Any]) -> str:
-    """All of it in a line, with a warning where it does not fit."""
+    """Everything on one line, with a warning if it does not fit."""
     parts = [
         f"checkpoints {found['disk_bytes'] / GB:.1f} ({found['checkpoints']} of "
         f"{found['checkpoint_bytes'] / GB:.2f}, one being written, and an average)"

@@ -1,4 +1,4 @@
-"""What ``vaswani new`` says of an experiment: at the top of the file, and on the terminal."""
+"""What ``vaswani new`` says about an experiment: at the top of the file, and on the terminal."""
 
 from typing import List, Tuple
 
@@ -8,13 +8,13 @@ from vaswani.planning.recipes import of
 
 
 def head(conditions: Conditions) -> List[str]:
-    """What the file says of itself."""
+    """What the file says about itself."""
     name, row = conditions.name, conditions.row
     machine = f"{conditions.gpus} GPUs" if conditions.gpus else "a CPU"
     return [
         f"{' to '.join(conditions.languages)}: {conditions.pairs:,} training pairs in "
         f"{conditions.data}, to be trained on {machine}. Written by 'vaswani new'; change what you "
-        "like, and train again under another run=NAME.",
+        "like and train again with another run=NAME.",
         "",
         f"   vaswani train {name}",
         f"   vaswani average {name} --last {of(conditions.preset, row.average)}",
@@ -22,27 +22,27 @@ def head(conditions: Conditions) -> List[str]:
         "   fairseq-hydra-train --config-dir FOLDER --config-name NAME (both absolute), and",
         '       common.user_dir="$(vaswani plugin-dir)"',
         "",
-        f"The row of vaswani/planning/recipes.py for so many pairs: {row.source}.",
+        f"The row of vaswani/planning/recipes.py for this many pairs: {row.source}.",
     ]
 
 
 def facts(conditions: Conditions, batch: Batch) -> List[Tuple[str, str]]:
-    """What was decided, and by what."""
+    """What was decided, and why."""
     row, preset = conditions.row, conditions.preset
     machine = f"{conditions.gpus} GPUs" if conditions.gpus else "no GPU"
     updates = row.updates(preset, batch.updates_an_epoch or 1)
-    patience = f", or {row.patience} validations without a gain" if row.patience else ""
+    patience = f", or {row.patience} validations without improvement" if row.patience else ""
     found = [
         ("text", f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}: {row.source}"),
         ("model", f"{preset}, dropout {of(preset, row.dropout)} ({machine})"),
         (
             "batch",
-            f"{batch.target_tokens:,.0f} target tokens an update: {batch.max_tokens:,} padded × "
+            f"{batch.target_tokens:,.0f} target tokens per update: {batch.max_tokens:,} padded × "
             f"{batch.update_freq} × {max(1, conditions.gpus)}",
         ),
         (
             "training",
-            f"{updates:,} updates, {batch.updates_an_epoch:,} an epoch{patience}: "
+            f"{updates:,} updates, {batch.updates_an_epoch:,} per epoch{patience}: "
             f"{updates * batch.target_tokens / 1e6:,.0f}M target tokens at most",
         ),
         ("average", f"last {of(preset, row.average)} checkpoints"),

@@ -1,17 +1,17 @@
-"""An experiment as the text of a YAML file, in which every value says why it is what it is."""
+"""An experiment as the text of a YAML file in which every value is explained."""
 
 import textwrap
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-#: of lines, as in the shipped experiments
+#: line width, as in the shipped experiments
 WIDTH = 100
-#: so that fairseq-hydra-train leaves no folders of its own
+#: so that fairseq-hydra-train creates no extra folders
 HYDRA = ["hydra:", "  run:", "    dir: .", "  output_subdir: null"]
 
 
 class Entry(NamedTuple):
-    """A key of a section, its value, and the reason for it (or nothing)."""
+    """A key of a section, its value, and the reason for it (may be empty)."""
 
     key: str
     value: Any
@@ -22,7 +22,7 @@ Sections = Dict[str, List[Entry]]
 
 
 def text_of(head: Sequence[str], sections: Sections) -> str:
-    """The file: paragraphs of comment, then the sections with a comment above each reason's key."""
+    """The file: comment paragraphs, then the sections, each reason a comment above its key."""
     lines: List[str] = []
     for paragraph in head:
         lines += comment(paragraph) if paragraph else ["#"]
@@ -35,7 +35,7 @@ def text_of(head: Sequence[str], sections: Sections) -> str:
 
 
 def comment(text: str, indent: str = "") -> List[str]:
-    """A comment in lines; one that begins with spaces (a command) keeps its form."""
+    """The lines of a comment; text that begins with spaces (a command) is not wrapped."""
     if text.startswith(" "):
         return [f"{indent}#{text}"]
     start = f"{indent}# "
@@ -45,7 +45,7 @@ def comment(text: str, indent: str = "") -> List[str]:
 
 
 def plain(value: Any) -> str:
-    """A value as YAML has it, in one line; text that would read as something else in quotes."""
+    """A value as YAML, on one line; text that YAML would misread is in quotes."""
     import yaml
 
     dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
@@ -53,12 +53,12 @@ def plain(value: Any) -> str:
 
 
 def always(data: str, languages: Sequence[str], task: List[Entry]) -> Sections:
-    """The sections that every experiment begins with: what it is, and on which data.
+    """The sections that every experiment begins with: what it is, and its data.
 
     Args:
         data: the data-bin
         languages: source and target
-        task: what else is to be said of the task
+        task: other entries of the task section
     """
     return {
         "common": [

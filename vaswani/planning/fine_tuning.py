@@ -1,11 +1,11 @@
-"""An experiment that begins with the weights of a trained run: ``vaswani new NAME --from RUN``.
+"""An experiment that starts from the weights of a trained run: ``vaswani new NAME --from RUN``.
 
-fairseq's ``checkpoint.finetune_from_model`` loads the weights alone, once: a training that was
-stopped goes on from its own last checkpoint, where ``restore_file`` with ``reset_optimizer`` would
-start over each time. An average will do as well; it has no optimizer state, and needs none here.
+fairseq's ``checkpoint.finetune_from_model`` loads only the weights, once: a training that was
+stopped continues from its own last checkpoint, where ``restore_file`` with ``reset_optimizer``
+would start over each time. An average works too; it has no optimizer state, and needs none here.
 
-A fine-tuning begins at the learning rate at which the run ended (a higher one would undo what was
-learned), and ends after few epochs, or as soon as validation gains nothing: both are our choice.
+Fine-tuning starts at the learning rate at which the run ended (a higher one would undo what was
+learned), and ends after a few epochs, or when validation stops improving: both are our choice.
 """
 
 from dataclasses import replace
@@ -31,15 +31,15 @@ from vaswani.planning.recipes import Row
 from vaswani.training.run_record import STATISTICS, statistics
 
 EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
-#: updates of warm-up at most: the optimizer's moments begin at zero again
+#: at most this many warm-up updates: the optimizer's moments start from zero again
 MOST_WARMUP = 100
 
 
 def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, str]]]:
-    """The experiment's text, and what is to be told of it.
+    """The experiment's text, and the facts to print about it.
 
     Raises:
-        UserError: no such run, or the data has other dictionaries than it.
+        UserError: there is no such run, or the data's dictionaries are not the run's.
         CheckpointError: the run's checkpoint cannot be read.
     """
     folder, checkpoint, before = beginning(run)
@@ -48,7 +48,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
     if conditions.languages != languages:
         raise UserError(
             f"{data} is {'-'.join(conditions.languages)}, but {folder} translates "
-            f"{'-'.join(languages)}: prepare text of these languages"
+            f"{'-'.join(languages)}: prepare text in these languages"
         )
     as_before = {
         "model": model(before["model"], checkpoint),
@@ -64,14 +64,14 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
         Entry(
             "finetune_from_model",
             str(checkpoint.path),
-            "the weights to begin with; optimizer, schedule and batches start over. Once there is "
-            "a checkpoint of this run, the training goes on from that",
+            "the initial weights; optimizer, schedule and batches start over. Once this run has a "
+            "checkpoint, training continues from that",
         ),
     )
     configured(found)
     head = [
         f"{' to '.join(languages)}: fine-tuning of {folder} on {conditions.pairs:,} pairs in "
-        f"{data}. Written by 'vaswani new'; change what you like, and train again under another "
+        f"{data}. Written by 'vaswani new'; change what you like and train again with another "
         "run=NAME.",
         "",
         f"   vaswani train {name}",
@@ -79,12 +79,12 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
         f"   vaswani generate {name} && vaswani score {name}",
     ]
     told = [fact for fact in facts(conditions, batch) if fact[0] != "model"]
-    told.insert(1, ("from", f"{checkpoint.path}, of {checkpoint.updates:,} updates"))
+    told.insert(1, ("from", f"{checkpoint.path}, after {checkpoint.updates:,} updates"))
     return experiment_text.text_of(head, found), told
 
 
 def beginning(name: str) -> Tuple[Path, Checkpoint, Dict[str, Any]]:
-    """The folder of a run or packed model, its weights as a checkpoint, and how it was trained."""
+    """The folder of a run or packed model, its weights as a checkpoint, and its configuration."""
     path = Path(name)
     if is_model(path):
         model = read_folder(path)
@@ -98,8 +98,8 @@ def beginning(name: str) -> Tuple[Path, Checkpoint, Dict[str, Any]]:
 
 
 def row(batch_tokens: int, warmup: int) -> Row:
-    """What there is to say of a fine-tuning, in the form of the table's rows."""
-    source = "as the run, and our choice where it says nothing"
+    """The values for fine-tuning, in the form of a row of the table."""
+    source = "as in the run, and our choice for the rest"
     return Row(
         pairs=0,
         preset="",
@@ -121,10 +121,10 @@ def batch_for(
     checkpoint: Checkpoint,
     folder: Path,
 ) -> Tuple[Batch, int]:
-    """The run's batch, on this machine and text, and the target tokens that it should have.
+    """The run's batch on this machine and text, and the target tokens that it should have.
 
     Raises:
-        UserError: the data has other dictionaries than the run.
+        UserError: the data's dictionaries are not the run's.
     """
     max_tokens = before["dataset"].get("max_tokens") or CPU_MAX_TOKENS
     freq = before["optimization"]["update_freq"][0]
@@ -141,7 +141,7 @@ def batch_for(
 
 
 def model(before: Dict[str, Any], checkpoint: Checkpoint) -> List[Entry]:
-    """The model of the run, every option as it was."""
+    """The run's model, every option as it was."""
     found = same(before, tuple(before))
     reason = f"as it was trained for {checkpoint.updates:,} updates"
     return [found[0]._replace(reason=reason), *found[1:]]
@@ -156,13 +156,13 @@ def same(before: Dict[str, Any], keys: Tuple[str, ...]) -> List[Entry]:
 def schedule(
     model: Dict[str, Any], folder: Path, checkpoint: Checkpoint, warmup: int
 ) -> List[Entry]:
-    """The paper's formula, scaled so that it peaks at the rate at which the run ended."""
+    """The paper's formula, scaled to peak at the rate at which the run ended."""
     width = model["encoder_embed_dim"]
     rate = last_rate(folder / STATISTICS) or (width * checkpoint.updates) ** -0.5
     factor = float(f"{rate * (width * warmup) ** 0.5:.3g}")
     return [
         Entry("_name", "vaswani_inverse_sqrt", "5.3"),
-        Entry("warmup_updates", warmup, "a short one: Adam's moments begin at zero again"),
+        Entry("warmup_updates", warmup, "a short one: Adam's moments start from zero again"),
         Entry(
             "lr_factor",
             factor,
@@ -173,7 +173,7 @@ def schedule(
 
 
 def last_rate(log: Path) -> Optional[float]:
-    """The last learning rate in a run's statistics; None if there is none."""
+    """The last learning rate in a run's statistics, or None."""
     found = None
     for line in statistics(log):
         found = line.get("lr", line.get("train_lr", found))
@@ -181,13 +181,13 @@ def last_rate(log: Path) -> Optional[float]:
 
 
 def refuse_other_dictionaries(task: Any, path: Path, folder: Path) -> None:
-    """Raises UserError where the data has other dictionaries than the checkpoint."""
+    """Raises UserError if the data's dictionaries are not the checkpoint's."""
     from transformer_plugin.checkpoints import outline_of
     from transformer_plugin.compat.dictionaries import other_dictionaries
 
     other = other_dictionaries(task, outline_of(path).get("task_state") or {})
     if other:
         raise UserError(
-            f"the data has other dictionaries than {folder}, whose weights are of its own: prepare "
-            f"the text with 'vaswani prepare --like {folder} …'"
+            f"the data's dictionaries are not those of {folder}, on which its weights depend: "
+            f"prepare the text with 'vaswani prepare --like {folder} …'"
         )

@@ -26,23 +26,23 @@ from vaswani.planning.experiment_text import Entry, Sections
 from vaswani.planning.recipes import of
 
 MODELS = {"tiny": "_tiny", "base": "", "big": "_big"}
-#: a CPU gains nothing by larger batches of padded tokens
+#: a CPU gains nothing from larger batches of padded tokens
 CPU_MAX_TOKENS = 8192
-#: updates between two checkpoints: few enough to see soon how it goes, and as in the WMT
-#: experiments; between the two, epochs
+#: updates between checkpoints: few enough to see early progress, and as many as in the WMT
+#: experiments; between these limits, whole epochs
 OFTEN, SELDOM = 100, 1500
 
 
 def first_experiment(
     name: str, data: Path, preset: Optional[str]
 ) -> Tuple[str, List[Tuple[str, str]]]:
-    """The experiment's text, and what is to be told of it.
+    """The experiment's text, and the facts to print about it.
 
     Raises:
-        UserError: data that cannot be trained on, or a machine that is too small.
+        UserError: the data cannot be trained on, or the machine is too small.
     """
     conditions = conditions_of(name, data, preset)
-    # with the row's batch first, then with what that comes to on this text and machine
+    # first with the row's batch, then with the batch that fits this text and machine
     row = conditions.row
     draft = Batch(CPU_MAX_TOKENS, 1, row.batch_tokens, row.batch_tokens, 1, 0)
     config = configured(sections(conditions, draft, row.batch_tokens))
@@ -60,7 +60,7 @@ def first_experiment(
 
 
 def configured(found: Sections) -> Any:
-    """fairseq's configuration of an experiment; whatever is wrong with it is said now."""
+    """fairseq's configuration of an experiment; raises now if anything is wrong with it."""
     from vaswani.configuration.fairseq_config import config_of
 
     table: Dict[str, Any] = {
@@ -91,13 +91,13 @@ def sections(conditions: Conditions, batch: Batch, wanted: int) -> Sections:
         Entry(
             "update_freq",
             [batch.update_freq],
-            "batches that are accumulated for one update, so that it sees task.batch_tokens",
+            "batches accumulated for one update, so that it sees task.batch_tokens",
         ),
         Entry(
             "max_update",
             row.updates(preset, batch.updates_an_epoch or 1),
-            f"{epochs} ({row.source}); {batch.updates_an_epoch:,} updates an epoch. Raise it, and "
-            "the same command goes on",
+            f"{epochs} ({row.source}); {batch.updates_an_epoch:,} updates per epoch. Raise it, and "
+            "the same command continues",
         ),
         Entry("clip_norm", 0.0),
     ]
@@ -107,18 +107,18 @@ def sections(conditions: Conditions, batch: Batch, wanted: int) -> Sections:
 
 
 def batch_reason(conditions: Conditions, wanted: int) -> str:
-    """Why an update sees so many tokens."""
+    """Why an update sees this many tokens."""
     row = conditions.row
     if wanted == row.batch_tokens:
-        return f"target tokens an update: {row.source}"
+        return f"target tokens per update: {row.source}"
     return (
-        f"target tokens an update: {row.batch_tokens:,} ({row.source}), but at least "
-        f"{LEAST_UPDATES_AN_EPOCH} updates an epoch, and {LEAST_BATCH} tokens on each GPU"
+        f"target tokens per update: {row.batch_tokens:,} ({row.source}), but at least "
+        f"{LEAST_UPDATES_AN_EPOCH} updates per epoch, and {LEAST_BATCH} tokens on each GPU"
     )
 
 
 def model(conditions: Conditions) -> List[Entry]:
-    """The sizes of the preset, written out, and what the text decides."""
+    """The preset's sizes, written out, and the values that depend on the text."""
     from transformer_plugin import config
 
     kinds = {
@@ -143,14 +143,14 @@ def model(conditions: Conditions) -> List[Entry]:
         Entry(
             "init",
             "fairseq",
-            "where the weights start: as fairseq's model, which learns more in as many updates "
-            "(docs/learning.md); t2t is as in the paper's own program",
+            "initial weights: as in fairseq's model, which learns more in the same number of "
+            "updates (docs/learning.md); t2t is as in the authors' code",
         ),
         Entry(
             "precision",
             "bf16",
-            "products in bfloat16, 1.4 times as fast on a CPU that has it; without the units it "
-            "computes in fp32, and says so",
+            "matrix products in bfloat16, 1.4 times as fast on a CPU with bfloat16 units; without "
+            "them it computes in fp32, and says so",
         ),
     ]
     if not conditions.shared:
@@ -193,7 +193,7 @@ def dataset(conditions: Conditions, batch: Batch) -> List[Entry]:
         Entry(
             "max_tokens",
             batch.max_tokens,
-            "sentences × the longer side, padding included, of one batch on one GPU or CPU: an "
+            "sentences × the longer side, padding included, in a batch on one GPU or CPU: an "
             f"update then sees {batch.target_tokens:,.0f} target tokens; {left_out} and left out",
         ),
         Entry("max_tokens_valid", max(8192, conditions.longest)),
@@ -208,25 +208,25 @@ def dataset(conditions: Conditions, batch: Batch) -> List[Entry]:
         Entry(
             "update_epoch_batch_itr",
             True,
-            "the batches of a resumed run are those of the unbroken one",
+            "a resumed run has the same batches as an uninterrupted one",
         ),
     ]
 
 
 def every(batch: Batch) -> int:
-    """How many epochs lie between two checkpoints, where epochs are short."""
+    """How many epochs there are between two checkpoints, if epochs are short."""
     return math.ceil(OFTEN / (batch.updates_an_epoch or 1))
 
 
 def checkpoint(conditions: Conditions, batch: Batch) -> List[Entry]:
-    """How often to save and to validate, what to keep for the average, when to give up."""
+    """How often to save and validate, what to keep for the average, when to stop early."""
     row, an_epoch = conditions.row, batch.updates_an_epoch or 1
     average = of(conditions.preset, row.average)
     kept = f"averaged in the end: vaswani average {conditions.name} --last {average}"
     found = [Entry("save_dir", experiment_text.save_dir(conditions.name))]
     if an_epoch >= SELDOM:
         found += [
-            Entry("save_interval", 1000, "each save is also a validation; none as epochs end"),
+            Entry("save_interval", 1000, "each save also validates; none when an epoch ends"),
             Entry("save_interval_updates", SELDOM),
             Entry("keep_interval_updates", average + 1, kept),
             Entry("no_epoch_checkpoints", True),
@@ -241,8 +241,8 @@ def checkpoint(conditions: Conditions, batch: Batch) -> List[Entry]:
             Entry(
                 "patience",
                 row.patience,
-                "validations without a gain, after which the training ends: more would only learn "
-                "the text by heart",
+                "validations without improvement, after which training ends: more would only "
+                "memorise the text",
             )
         )
     return found

@@ -1,22 +1,22 @@
-"""Which recipe suits how many training pairs: the one table behind ``vaswani new``.
+"""Which recipe suits how many training pairs: the table behind ``vaswani new``.
 
-Each row is a published recipe; between two of them the nearer one holds (in the logarithm of the
-pairs). What its source does not state is our choice, and said to be.
+Each row is a published recipe; between two rows the nearer one applies (in the logarithm of the
+number of pairs). What its source does not state is our choice, and is marked as such.
 
 1. Sennrich and Zhang (2019), "Revisiting Low-Resource Neural Machine Translation": with 5,000 pairs
-   smaller batches (4,000 to 1,000 tokens), fewer BPE types (14,000 to 2,000) and much dropout help.
+   smaller batches (4,000 to 1,000 tokens), fewer BPE types (14,000 to 2,000) and high dropout help.
 2. Multi30k (29,000 pairs), the published recipe in ``configs/multi30k_en_de.yaml``: the tiny sizes,
    130 epochs at most, patience 10, the average of 10 checkpoints. Its batches of 8,192 padded
    tokens, its warm-up of 2,000 updates and its peak of 0.005 are halved here, and tiny's dropout of
-   0.3 is 0.2, so that the first hour shows what there is: our choice.
+   0.3 is 0.2, so that the first hour already shows results: our choice.
 3. IWSLT 2014 German-English (160,000 pairs), fairseq's example: d_model 512, dropout 0.3, weight
    decay 1e-4, batches of 4,096 tokens, warm-up 4,000, peak 5e-4 (here the paper's formula: 7e-4).
 4. The paper (5.1 to 6.1) on WMT 2014 English-German (4.5 million pairs): 25,000 tokens, warm-up
    4,000, dropout 0.1 (big: 0.3), 100,000 updates (300,000), the average of 5 checkpoints (20).
-5. The paper on English-French (36 million pairs): the same, with dropout 0.1 for big, too (6.1).
+5. The paper on English-French (36 million pairs): the same, but with dropout 0.1 for big (6.1).
 
-The tiny model is not in 3 to 5; that it needs less dropout where there is more text than it can
-learn by heart (0.1, 0) is our choice, and so are the epochs of 1 and 3.
+The tiny model is not in 3 to 5; giving it less dropout (0.1, 0) if there is more text than it can
+memorise is our choice, and so are the numbers of epochs in 1 and 3.
 """
 
 from dataclasses import dataclass
@@ -24,34 +24,34 @@ from typing import Dict, Tuple, TypeVar
 
 Number = TypeVar("Number", int, float)
 PRESETS = ("tiny", "base", "big")
-#: of base and big the paper's (5.2), of tiny our choice
+#: for base and big the paper's (5.2), for tiny our choice
 MOST_UPDATES: Dict[str, int] = {"tiny": 100_000, "base": 100_000, "big": 300_000}
-#: a training lasts as many warm-ups at least, however small the text is: our choice
+#: training lasts at least this many warm-ups, however small the text: our choice
 LEAST_WARMUPS = 3
 
 
 @dataclass(frozen=True)
 class Row:
-    """What suits up to ``pairs`` training pairs; three values are those of the ``PRESETS``."""
+    """What suits up to ``pairs`` training pairs; triples have a value for each of ``PRESETS``."""
 
     pairs: float
-    #: with a GPU; without one it is tiny
+    #: with a GPU; tiny without one
     preset: str
     dropout: Tuple[float, float, float]
     #: target tokens that an update sees
     batch_tokens: int
     warmup: Tuple[int, int, int]
-    #: of the text, at most; 0: as many updates as in the paper
+    #: epochs at most; 0: as many updates as in the paper
     epochs: int
-    #: validations without a gain that end a training; 0: none do
+    #: validations without improvement that end training; 0: never
     patience: int
     average: Tuple[int, int, int]
     weight_decay: float
-    #: where the row comes from, in a few words
+    #: the row's source, in a few words
     source: str
 
     def updates(self, preset: str, an_epoch: int) -> int:
-        """After how many updates a training ends, if its patience does not end it before."""
+        """After how many updates training ends, unless its patience ends it earlier."""
         most = MOST_UPDATES[preset]
         if not self.epochs:
             return most
@@ -60,7 +60,7 @@ class Row:
 
 
 def of(preset: str, values: Tuple[Number, Number, Number]) -> Number:
-    """Of three values, the one for a preset."""
+    """The one of three values that belongs to a preset."""
     return values[PRESETS.index(preset)]
 
 
@@ -95,5 +95,5 @@ TABLE = (
 
 
 def row_for(pairs: int) -> Row:
-    """The row of the table for so many training pairs."""
+    """The row of the table for this many training pairs."""
     return next(row for row in TABLE if pairs <= row.pairs)

@@ -1,9 +1,9 @@
 """BLEU as papers measured it, and as it should be quoted: what each figure is computed from.
 
-All tokenised figures are one formula, Moses' multi-bleu.perl: case-sensitive, up to 4-grams, no
-smoothing, one reference. They differ in the tokens. Those of tensor2tensor's script (the authors'
-code, ``utils/get_ende_bleu.sh``) split compounds on top of Moses' tokens, and come in four
-variants, since that script changed and its reference was altered without a word in it.
+All tokenised figures use one formula, Moses' multi-bleu.perl: case-sensitive, up to 4-grams, no
+smoothing, one reference. They differ in the tokens. tensor2tensor's script (the authors' code,
+``utils/get_ende_bleu.sh``) splits compounds on top of Moses' tokens; there are four variants,
+because the script changed, and its reference was altered without the script saying so.
 docs/scoring.md says which figure is which.
 """
 
@@ -16,12 +16,12 @@ from vaswani.errors import UserError
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script
 SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")
-# On bytes, as Perl ran it: of "ä-ö-ü" both hyphens are split, since a match takes one byte of "ö"
-# and leaves another for the next match, while of "a-o-u" only the first is.
+# On bytes, as in Perl: in "ä-ö-ü" both hyphens are split, since a match takes one byte of "ö" and
+# leaves another for the next match, while in "a-o-u" only the first is.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 _DOUBLE_QUOTES = re.compile("[„“”‟«»]")
-# What Python takes for a space and Perl, on bytes, does not (U+00A0 and the like). Moved to code
-# points without a meaning, so that a token is the same to sacreBLEU as to multi-bleu.perl.
+# Characters that are spaces in Python but not in Perl on bytes (U+00A0 and the like). They become
+# code points without a meaning, so that sacreBLEU sees the same tokens as multi-bleu.perl.
 _KEPT_IN_TOKENS = {
     code: 0xF0000 + code
     for code in range(0x3001)
@@ -32,9 +32,9 @@ Row = Dict[str, Any]
 
 
 def row(label: str, score: Any, signature: Any) -> Row:
-    """One line of the table, as it goes to JSON: a score from 0 to 100 and how it was had.
+    """One line of the table, as written to JSON: a score from 0 to 100 and how it was computed.
 
-    Of BLEU also its brevity penalty and the translations' length by the references'.
+    For BLEU, also its brevity penalty and the ratio of the translations' to the references' length.
     """
     found = {
         "label": label,
@@ -55,7 +55,7 @@ def tokenised_metric() -> Any:
 
 
 def multi_bleu(label: str, hypotheses: List[str], references: List[str]) -> Row:
-    """What multi-bleu.perl says of tokens separated by spaces, one reference a sentence."""
+    """multi-bleu.perl's score for tokens separated by spaces, one reference per sentence."""
     metric = tokenised_metric()
     hypothesis_lines, reference_lines = (
         [line.translate(_KEPT_IN_TOKENS) for line in side] for side in (hypotheses, references)
@@ -71,12 +71,12 @@ def split_mark(line: str) -> str:
 
 
 def refuse_split(lines: List[str], where: str) -> None:
-    """Raises UserError for text whose hyphens are split: once more would inflate BLEU."""
+    """Raises UserError for text whose hyphens are split: splitting again would inflate BLEU."""
     for number, line in enumerate(lines, 1):
         if split_mark(line):
             raise UserError(
-                f"{where}, line {number:,}, holds '{split_mark(line)}': its hyphens are split "
-                "already, and splitting them again would inflate BLEU; give text as it is written"
+                f"{where}, line {number:,}, holds '{split_mark(line)}': its hyphens are already "
+                "split, and splitting them again would inflate BLEU; give untokenised text"
             )
 
 
@@ -91,8 +91,8 @@ def split_compounds(line: str) -> str:
 def straight_quotes(line: str) -> str:
     """Every typographic double quote (``„ “ ” ‟ « »``) as ``"``.
 
-    tensor2tensor's copy of newstest2014's reference had this done to it, which its script does not
-    say (its issue 317). Single quotes stay: they are apostrophes as well.
+    This was done to tensor2tensor's copy of newstest2014's reference, which its script does not
+    mention (its issue 317). Single quotes stay: they are also apostrophes.
     """
     return _DOUBLE_QUOTES.sub('"', line)
 
@@ -100,7 +100,7 @@ def straight_quotes(line: str) -> str:
 def replace_punctuation() -> Callable[[str], str]:
     """Moses' replace-unicode-punctuation: ``“ ”`` → ``"``, ``’`` → ``'``, ``…`` → ``...``, ….
 
-    It leaves ``„``. By sacremoses, which makes the wide digit 1 a ``1``, Moses' script a ``"``.
+    It leaves ``„``. Uses sacremoses, which turns the wide digit 1 into ``1``; Moses' script, ``"``.
     """
     from sacremoses import MosesPunctNormalizer
 
@@ -112,7 +112,7 @@ def compound_split_tokens(hypotheses: List[str], references: List[str]) -> Row:
     """Compound-split BLEU of Moses tokens (made without ``-a``), nothing else changed.
 
     Raises:
-        UserError: the tokens are split already.
+        UserError: the tokens are already split.
     """
     refuse_split(hypotheses, "the translations")
     refuse_split(references, "the references")
@@ -132,7 +132,7 @@ VARIANTS: Dict[Tuple[bool, bool], Tuple[str, str]] = {
 
 
 def compound_split_rows(hypotheses: List[str], references: List[str], lang: str) -> Dict[str, Row]:
-    """tensor2tensor's compound-split BLEU of text as it is written, in its four variants.
+    """tensor2tensor's compound-split BLEU of untokenised text, in its four variants.
 
     - ``compound_split``: the script of June 2017. Both sides through Moses' tokeniser without
       ``-a``, then ``split_compounds``, then multi-bleu.perl.
@@ -141,13 +141,13 @@ def compound_split_rows(hypotheses: List[str], references: List[str], lang: str)
     - ``…_quotes``: the same two with ``straight_quotes`` on the references (not on the
       hypotheses) before they are tokenised, which makes them ``&quot;``.
 
-    The changes are of one side only, as they were there: text with typographic quotes scores below
+    The changes affect one side only, as they did there: text with typographic quotes scores below
     100 against itself in all but the first.
 
     Raises:
-        UserError: the text is split already.
+        UserError: the text is already split.
     """
-    # before they are tokenised, since Moses' tokeniser takes the marks apart
+    # before tokenising, since Moses' tokeniser takes the marks apart
     refuse_split(hypotheses, "the translations")
     refuse_split(references, "the references")
     moses, replace = tokeniser(lang), replace_punctuation()
@@ -168,12 +168,12 @@ def compound_split_rows(hypotheses: List[str], references: List[str], lang: str)
 
 
 def moses_tokens(lines: List[str], lang: str) -> List[str]:
-    """Moses' tokens of text as it is written (no ``-a``)."""
+    """Moses' tokens of raw text (no ``-a``)."""
     return [*map(tokeniser(lang), lines)]
 
 
 def text_metrics() -> Dict[str, Any]:
-    """sacreBLEU's BLEU (its own tokens, 13a) and chrF, for text as it is written."""
+    """sacreBLEU's BLEU (its own tokens, 13a) and chrF, for untokenised text."""
     from sacrebleu.metrics import BLEU, CHRF
 
     return {"bleu": BLEU(), "chrf": CHRF()}
@@ -189,7 +189,7 @@ def token_metrics() -> Dict[str, Any]:
 def sacrebleu_rows(
     hypotheses: List[str], references: List[str], metrics: Dict[str, Any], named: Dict[str, str]
 ) -> Dict[str, Row]:
-    """Rows by sacreBLEU itself; ``named``: test set and pair, for the signature."""
+    """Rows from sacreBLEU itself; ``named``: test set and pair, for the signature."""
     labels = {"bleu": "sacreBLEU", "chrf": "chrF"}
     rows = {}
     for key, metric in metrics.items():

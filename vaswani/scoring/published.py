@@ -1,6 +1,6 @@
-"""What others published for WMT's test sets: shown beside a score of the same set, never another's.
+"""What others published for WMT's test sets, shown only beside a score of the same set.
 
-Each figure stands with what it was scored by, since two scorers can differ by more than one BLEU.
+Each figure names its scorer, since two scorers can differ by more than one BLEU.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -9,7 +9,7 @@ from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 
 
 class Figure(NamedTuple):
-    """A system's BLEU with base and with big (section 6.1, Table 3), as its authors state it."""
+    """A system's BLEU with base and big (section 6.1, Table 3), as its authors state it."""
 
     system: str
     base: Optional[float]
@@ -58,7 +58,7 @@ FIGURES: Dict[Tuple[str, str], List[Figure]] = {
 
 
 def published(test_set: Optional[str], pair: Optional[Tuple[str, str]], lines: int) -> List[Figure]:
-    """The figures for a test set of so many sentences; none for any other text."""
+    """The figures for a test set with this many sentences; none for any other text."""
     if not test_set or not pair or SENTENCES.get(test_set) != lines:
         return []
     return FIGURES.get((test_set, "-".join(pair)), [])

@@ -1,7 +1,7 @@
-"""What is scored: hypotheses beside references, as text and as tokens; read, checked, refused.
+"""Reads and checks what is scored: hypotheses beside references, as text and as tokens.
 
-A line of one file belongs to the same line of the other. What would give a figure that means
-something else (references that are tokens, hypotheses in subwords) is refused.
+A line of one file belongs to the same line of the other. Input whose score would mean something
+else (references that are tokens, hypotheses in subwords) is refused.
 """
 
 import re
@@ -25,7 +25,7 @@ _PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
 
 @dataclass(frozen=True)
 class Sides:
-    """Hypotheses and references of the same number of lines, and the files they are from."""
+    """Hypotheses and references with the same number of lines, and the files they are from."""
 
     hypotheses: List[str]
     references: List[str]
@@ -39,16 +39,16 @@ class Sides:
         }
 
     def without_output(self) -> List[int]:
-        """Line numbers from 1 of empty hypotheses whose reference says something."""
+        """Line numbers, from 1, of empty hypotheses whose reference is not empty."""
         rows = zip(self.hypotheses, self.references, strict=True)
         return [n for n, (hyp, ref) in enumerate(rows, 1) if ref.strip() and not hyp.strip()]
 
 
 @dataclass(frozen=True)
 class ScoreInput:
-    """All there is to score of one system.
+    """All there is to score for one system.
 
-    ``text``: as it is written, detokenised. ``tokens``: as the system made them. One may lack.
+    ``text``: detokenised. ``tokens``: as the system made them. One of them may be missing.
     """
 
     out: Path
@@ -57,7 +57,7 @@ class ScoreInput:
     pair: Optional[Tuple[str, str]] = None
     #: sacreBLEU's name of the test set, if it is one of WMT's
     test_set: Optional[str] = None
-    #: for the signature, where sacreBLEU itself gave the references
+    #: for the signature, if sacreBLEU itself gave the references
     signature: Dict[str, str] = field(default_factory=dict)
     #: the tokens had Moses' ``-a``
     split_hyphens: bool = False
@@ -70,7 +70,7 @@ class ScoreInput:
 
     @property
     def main(self) -> Sides:
-        """What counts and warnings are taken from."""
+        """The sides that counts and warnings are taken from."""
         sides = self.text or self.tokens
         assert sides is not None, "one of them is there"
         return sides
@@ -80,7 +80,7 @@ def of_run(name: str, subset: str) -> ScoreInput:
     """A run's translations beside the references that ``vaswani prepare`` kept.
 
     Raises:
-        UserError: nothing translated yet, the data's text is gone, or a file cannot be scored.
+        UserError: nothing is translated yet, the data's text is gone, or a file cannot be scored.
     """
     folder = find_run(name)
     results = Translations(folder / "eval", subset)
@@ -90,11 +90,11 @@ def of_run(name: str, subset: str) -> ScoreInput:
     if not made.is_file() or not tokens.is_file() or "data" not in report:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
     for path in results.changed():
-        print(f"warning: {path} was changed since it was translated", file=sys.stderr)
+        print(f"warning: {path} has changed since it was translated", file=sys.stderr)
     data = first_data_bin(report["data"]).parent
     if not (data / "recipe.yaml").is_file():
         raise UserError(
-            f"{data} was not made by 'vaswani prepare', so the references are not known: use "
+            f"{data} was not made by 'vaswani prepare', so its references are unknown: use "
             f"--hypotheses {made} --references FILE"
         )
     recipe = read_yaml(data / "recipe.yaml")
@@ -121,10 +121,10 @@ def of_files(
     test_set: Optional[str],
     tokenised: bool,
 ) -> ScoreInput:
-    """A file of translations beside its references, which may be a test set of sacreBLEU's.
+    """A file of translations beside its references, which may be one of sacreBLEU's test sets.
 
     Raises:
-        UserError: a file is missing or cannot be scored, or the test set cannot be had.
+        UserError: a file is missing or cannot be scored, or the test set is unavailable.
     """
     langs = languages(pair) if pair else None
     out = hypotheses.with_name(hypotheses.name + ".score.json")
@@ -134,9 +134,9 @@ def of_files(
         check_test_set(test_set, pair)
     if tokenised:
         if test_set:
-            raise UserError("a test set's references are no tokens: leave out --tokenised")
+            raise UserError("a test set's references are not tokens: leave out --tokenised")
         if references is None:
-            raise UserError("--tokenised needs --references FILE, tokens as well")
+            raise UserError("--tokenised needs --references FILE, which must be tokens too")
         return ScoreInput(out, tokens=read_sides(hypotheses, references), pair=langs)
     named: Dict[str, str] = {}
     if references is None:
@@ -144,7 +144,7 @@ def of_files(
         references = of_sacrebleu(test_set, pair)
         named = {"test": test_set, "lang": pair}
     text = read_text(hypotheses, references)
-    # not of a run, which detokenises: there a mark is a slip of the model in one sentence
+    # not for a run, which detokenises: there a mark is the model's mistake in one sentence
     refuse_split(text.hypotheses, str(hypotheses))
     return ScoreInput(out, text=text, pair=langs, test_set=test_set, signature=named)
 
@@ -153,24 +153,24 @@ def languages(pair: str) -> Tuple[str, str]:
     """Source and target of ``en-de``.
 
     Raises:
-        UserError: not written like that.
+        UserError: it is not of this form.
     """
     found = _PAIR.fullmatch(pair)
     if not found:
-        raise UserError(f"--pair {pair} is no language pair: write source-target, such as en-de")
+        raise UserError(f"--pair {pair} is not a language pair: write source-target, such as en-de")
     return found[1], found[2]
 
 
 def of_sacrebleu(test_set: str, pair: str) -> Path:
-    """The file of references of one of sacreBLEU's test sets, out of its cache or downloaded.
+    """The reference file of one of sacreBLEU's test sets, from its cache or downloaded.
 
     Raises:
-        UserError: it cannot be had, or is damaged.
+        UserError: it is unavailable or damaged.
     """
     source, references = files_of(
         test_set,
         pair,
-        "with the internet it downloads it once into ~/.sacrebleu (or $SACREBLEU); or give "
+        "with internet access it downloads it once, to ~/.sacrebleu (or $SACREBLEU); or give "
         "--references FILE",
     )
     counts = [len(sentences(path)) for path in (source, references)]
@@ -183,10 +183,10 @@ def of_sacrebleu(test_set: str, pair: str) -> Path:
 
 
 def read_text(hypotheses: Path, references: Path) -> Sides:
-    """Two files as they are written, not tokens.
+    """Two files of untokenised text.
 
     Raises:
-        UserError: what cannot be scored, or is not text as it is written.
+        UserError: they cannot be scored, or are not untokenised text.
     """
     sides = read_sides(hypotheses, references)
     refuse_tokens(sides.references, references)
@@ -203,7 +203,7 @@ def read_sides(hypotheses: Path, references: Path) -> Sides:
     if len(lines) != len(reference_lines):
         raise UserError(
             f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: "
-            "every reference needs its translation in the same line"
+            "every reference needs its translation on the same line"
         )
     refuse_bpe(lines, hypotheses, "translations")
     refuse_bpe(reference_lines, references, "references")
@@ -227,12 +227,12 @@ def sentences(path: Path) -> List[str]:
 
 
 def first(lines: List[str], test: Callable[[str], Any]) -> int:
-    """The number from 1 of the first line that passes, or 0."""
+    """The number, from 1, of the first line that passes, or 0."""
     return next((number for number, line in enumerate(lines, 1) if test(line)), 0)
 
 
 def refuse_bpe(lines: List[str], path: Path, what: str) -> None:
-    """Raises UserError where subwords of BPE are not joined again."""
+    """Raises UserError if BPE subwords have not been joined."""
     number = first(lines, _BPE_MARK.search)
     if number:
         raise UserError(
@@ -242,13 +242,13 @@ def refuse_bpe(lines: List[str], path: Path, what: str) -> None:
 
 
 def looks_tokenised(lines: List[str]) -> bool:
-    """Whether most lines that say something have a comma or full stop that stands alone."""
+    """Whether most non-blank lines have a comma or full stop between spaces."""
     full = [line for line in lines if line.strip()]
     return 2 * sum(bool(_SPACED_PUNCTUATION.search(line)) for line in full) > len(full)
 
 
 def refuse_tokens(references: List[str], path: Path) -> None:
-    """Raises UserError for references that a tokeniser has been over."""
+    """Raises UserError for tokenised references."""
     number = first(references, split_mark)
     if number:
         found = f"line {number:,} holds {split_mark(references[number - 1])}"
@@ -257,6 +257,6 @@ def refuse_tokens(references: List[str], path: Path) -> None:
     else:
         return
     raise UserError(
-        f"{path} seems to be tokenised ({found}), but scores are of references as they are "
-        "written: give the raw file, or tokens on both sides and --tokenised"
+        f"{path} seems to be tokenised ({found}), but scores need untokenised references: give "
+        "the raw file, or tokens on both sides and --tokenised"
     )

@@ -1,7 +1,7 @@
-"""Whether one system is better than another: paired bootstrap resampling, by sacreBLEU.
+"""Whether one system is better than another: sacreBLEU's paired bootstrap resampling.
 
 Sentences are drawn with replacement, the same for both systems; p is the share of draws whose
-difference lies further from the mean difference than the one observed (Koehn, 2004). A small p
+difference is further from the mean difference than the observed one (Koehn, 2004). A small p
 says that another test set of the same kind would hardly reverse the order.
 """
 
@@ -16,20 +16,20 @@ def compare(
     sacreBLEU's own defaults: 1,000 resamples, seed 12345 or $SACREBLEU_SEED.
 
     Args:
-        metrics: by the keys the result is to have; sacreBLEU's objects.
-        ours, theirs, references: sentences, line by line.
+        metrics: sacreBLEU's objects, by the keys to use in the result
+        ours, theirs, references: sentences, line by line
     """
     from sacrebleu.significance import PairedTest
 
     test = PairedTest([("this", ours), ("other", theirs)], metrics, [references], test_type="bs")
     signatures, found = test()
     rows = {}
-    # the results come under sacreBLEU's names of the metrics, in the order of ours
+    # results come under sacreBLEU's metric names, in the order of ours
     for key, name in zip(metrics, test.metrics, strict=True):
         results: List[Any] = list(found[name])
         this, other = results
         # equal scores differ by 0, and no draw differs by less; sacreBLEU counts only draws that
-        # differ by more, so two equal systems would have its smallest p
+        # differ by more, so two equal systems would get its smallest p
         p = 1.0 if this.score == other.score else other.p_value
         rows[key] = {
             "score": round(this.score, 2),

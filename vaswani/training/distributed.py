@@ -1,11 +1,11 @@
 """Who trains together: from the way processes were started to fairseq's ``distributed_training``.
 
-fairseq guesses this section from the environment, and without GPUs guesses wrong: it divides by
-their number, or lets every process of torchrun train for itself into the same folder. So what the
-launcher said is written out here, and nothing is left to guess.
+fairseq guesses this section from the environment, and without GPUs it guesses wrong: it divides by
+their number, or lets each torchrun process train on its own into the same folder. So the launcher's
+settings are written out here, and nothing is left to guess.
 
 Three ways to start: ``vaswani train`` alone (one process per visible GPU, or one on the CPU);
-torchrun, which gives every process its five variables; fairseq's own settings by hand
+torchrun, which gives each process its five variables; fairseq's own settings by hand
 (``distributed_training.distributed_init_method=tcp://HOST:PORT`` and the rank of each process).
 """
 
@@ -20,9 +20,9 @@ from vaswani.errors import NO_MEMORY, UserError
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 #: how processes were started, as env.json records it
 ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchrun", "by hand"
-#: nccl needs GPUs, and fairseq's default wrapper asks for a device number, which a CPU has not
+#: nccl needs GPUs, and fairseq's default wrapper asks for a device number, which a CPU lacks
 ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
-#: the last line of a traceback that ends in one of our own sentences
+#: the last line of a traceback that ends in one of our own messages
 _OURS = re.compile(
     r"^(?:vaswani\.errors\.UserError"
     r"|transformer_plugin[\w.]*\.(ConfigError|DataError|CheckpointError)): (.+)",
@@ -40,13 +40,13 @@ class Launch(NamedTuple):
 
 
 def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
-    """Read off the configuration, the environment and the number of visible GPUs.
+    """Determine it from the configuration, the environment and the number of visible GPUs.
 
     ``config`` needs the sections common, optimization and distributed_training.
 
     Raises:
-        UserError: variables that are missing or contradict each other, more processes than GPUs,
-            or an update of no batches.
+        UserError: variables are missing or contradict each other, there are more processes than
+            GPUs, or an update has no batches.
     """
     check_update_freq(config.optimization.update_freq)
     gpus = 0 if config.common.cpu else gpus
@@ -63,12 +63,12 @@ def check_update_freq(frequencies: Sequence[int]) -> None:
     if not frequencies or min(frequencies) < 1:
         raise UserError(
             f"optimization.update_freq is {list(frequencies)}: an update needs at least one batch "
-            "of each process, so give 1 or more"
+            "from each process, so give 1 or more"
         )
 
 
 def by_hand(given: Any, gpus: int) -> Launch:
-    """fairseq's settings as they were given; without a GPU the two that work there."""
+    """fairseq's settings as given; without a GPU, the two that work there."""
     world_size, rank = given.distributed_world_size, given.distributed_rank or 0
     if not 0 <= rank < world_size:
         raise UserError(
@@ -102,7 +102,7 @@ def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
         )
     if gpus and local_rank >= gpus:
         raise UserError(
-            f"process {local_rank} of this machine has no GPU of its own: {gpus} visible; start "
+            f"process {local_rank} of this machine has no GPU: only {gpus} visible; start "
             f"torchrun with --nproc_per_node {gpus}"
         )
     section = {
@@ -121,15 +121,15 @@ def from_this_machine(given: Any, gpus: int) -> Launch:
     world_size = given.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
     if gpus and world_size > gpus:
         raise UserError(
-            f"distributed_training.distributed_world_size is {world_size}, but this machine shows "
-            f"{gpus} GPUs: several machines are started with torchrun (docs/training.md)"
+            f"distributed_training.distributed_world_size is {world_size}, but this machine has "
+            f"{gpus} visible GPUs: to use several machines, start with torchrun (docs/training.md)"
         )
     if not gpus or world_size == 1:
-        # the second one too defaults to the number of GPUs: both alike, nobody asked for processes
+        # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
         if world_size > 1 and world_size != given.distributed_num_procs:
             raise UserError(
                 f"distributed_training.distributed_world_size is {world_size}, but without GPUs "
-                f"processes are started with torchrun: PROCESSES={world_size} scripts/train.sh "
+                f"processes start with torchrun: use PROCESSES={world_size} scripts/train.sh "
                 "(docs/training.md)"
             )
         return Launch(ONE, 0, 1, {"distributed_world_size": 1, "distributed_rank": 0})
@@ -144,16 +144,16 @@ def from_this_machine(given: Any, gpus: int) -> Launch:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port on this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def gathered(word: Any) -> List[Any]:
-    """What each process says, in order of rank, on every one; waits until all have said it.
+    """What each process says, in order of rank, known to all; waits until all have said it.
 
-    Needs fairseq's process group where there are several processes.
+    Needs fairseq's process group if there are several processes.
     """
     import torch
 
@@ -168,12 +168,12 @@ def check_agreement(rank: int, sees: bool, files: Dict[str, str], folder: Path) 
     """Raises ConfigError, in every process, unless all see the same run and the same data.
 
     Args:
-        rank: of this process
-        sees: whether the run's folder looks here as it does to process 0
+        rank: this process's
+        sees: whether this process sees the same run folder as process 0
         files: the hashes of the data, by name, as this process sees them
-        folder: of the run
+        folder: the run's
     """
-    # all learn of it, so that none waits for one that is gone
+    # all learn of it, so that none waits for a process that has gone
     reports = gathered((f"{rank}, on {socket.gethostname()},", sees, files))
     first = reports[0][2]
     problem = None
@@ -181,13 +181,13 @@ def check_agreement(rank: int, sees: bool, files: Dict[str, str], folder: Path) 
         differ = [name for name in sorted({*found, *first}) if found.get(name) != first.get(name)]
         if not sees_it:
             problem = (
-                f"process {who} does not see the {folder} of process 0: the machines of a "
-                "training need one folder that all of them share"
+                f"process {who} does not see the {folder} of process 0: all machines of a "
+                "training must share one folder"
             )
         elif differ:
             problem = (
-                f"process {who} has another {differ[0]} than process 0: all of them need the same "
-                "data; prepare it once, in a folder that they share, or copy it"
+                f"process {who} has a different {differ[0]} from process 0: all need the same "
+                "data; prepare it once, in a shared folder, or copy it"
             )
         if problem:
             from transformer_plugin.config import ConfigError
@@ -211,8 +211,8 @@ def own_error(failure: Exception) -> Exception:
     """What to tell the user when one of the processes that fairseq spawned has failed.
 
     ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or
-    ProcessExitedException, where it was killed. A traceback that ends in a sentence of ours becomes
-    that sentence, one for want of memory its last line; any other stays as it is. torch has stopped
+    ProcessExitedException, if it was killed. A traceback that ends in one of our messages becomes
+    that message, one for lack of memory its last line; any other stays as it is. torch has stopped
     the other processes by then.
     """
     from torch.multiprocessing import ProcessExitedException

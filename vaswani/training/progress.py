@@ -1,8 +1,8 @@
-"""One training, three readers: a bar (or a line now and then), train.jsonl, train.log.
+"""Reports a training in three forms: a bar (or a line now and then), train.jsonl and train.log.
 
 fairseq logs its numbers as JSON messages of the module ``progress_bar`` (``log_format: json``);
 a logging handler turns each into a line of train.jsonl and a step of the bar. The plugin's warnings
-are shown; fairseq's own are in train.log alone.
+are shown; fairseq's own go only to train.log.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import Any, Dict, Optional
 from vaswani.bar import bar, clock
 from vaswani.training.run_record import statistics
 
-#: seconds between lines where there is no terminal for a bar
+#: seconds between lines if there is no terminal for a bar
 LINE_EVERY = 30.0
 _RESUMED = re.compile(r"Loaded checkpoint .*@ (\d+) updates")
 
 
 def numbers(message: str) -> Dict[str, Any]:
-    """fairseq's JSON message with its numbers as numbers; empty if it is not one."""
+    """fairseq's JSON message with its numbers as numbers; empty for any other message."""
     try:
         stats = json.loads(message)
     except ValueError:
@@ -39,12 +39,12 @@ def numbers(message: str) -> Dict[str, Any]:
 
 
 def ends_in_half_a_line(path: Path) -> bool:
-    """Whether the last line has no end, as when the disk was full."""
+    """Whether the last line has no line end, as happens when the disk is full."""
     return path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
 
 
 class TrainingProgress(logging.Handler):
-    """Writes ``jsonl`` and shows how far the training is; attach to the root logger."""
+    """Writes ``jsonl`` and shows the progress of training; attach to the root logger."""
 
     def __init__(self, jsonl: Path, max_update: int) -> None:
         super().__init__(logging.INFO)
@@ -61,7 +61,7 @@ class TrainingProgress(logging.Handler):
         self.bar = bar(total=max_update or None, unit=" updates")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one log record; what is no statistic, resumed checkpoint or warning passes by."""
+        """Handle a log record if it is a statistic, a resumed checkpoint or a warning."""
         message = record.getMessage()
         if record.levelno >= logging.WARNING and record.name.startswith("transformer_plugin"):
             self.bar.write(f"warning: {message}", file=sys.stderr)
@@ -81,7 +81,7 @@ class TrainingProgress(logging.Handler):
         self.stream.flush()
 
     def start_at(self, updates: int) -> None:
-        """A resumed run begins at this many updates."""
+        """Start a resumed run at this many updates."""
         self.first_update = updates
         self.last_update = updates
         self.bar.n = self.bar.initial = updates
@@ -91,7 +91,7 @@ class TrainingProgress(logging.Handler):
             print(f"continuing at update {updates:,}", file=sys.stderr)
 
     def show(self, tag: str, stats: Dict[str, Any]) -> None:
-        """Move the bar, or print a line if it is time, or if something was validated."""
+        """Move the bar, or print a line if it is time or a validation has ended."""
         validated = f"{tag}_loss" in stats and tag != "train"  # the tag is the set's name
         keys = [f"{tag}_ppl", f"{tag}_bleu"] if validated else []
         for key in ["loss", "ppl", "wps"] if tag == "train_inner" else keys:
@@ -121,11 +121,11 @@ class TrainingProgress(logging.Handler):
         return " | ".join(parts)
 
     def seconds(self) -> float:
-        """Of this start of the training and of the earlier ones of the same run."""
+        """Seconds of training, including earlier starts of the same run."""
         return self.earlier + time.monotonic() - self.begun
 
     def close(self) -> None:
-        """End the bar and the file."""
+        """Close the bar and the file."""
         self.bar.close()
         self.stream.close()
         super().close()

@@ -1,4 +1,4 @@
-"""What a run's folder says of its training: config.yaml, env.json, finished.json, checkpoints."""
+"""A run's records of its training: config.yaml, env.json, finished.json, checkpoints."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ FINISHED = "finished.json"
 STATISTICS = "train.jsonl"
 RECORDS = ("config.yaml", "env.json")
 HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
-"""Options of the model that change neither its parameters nor what it is: a run may change them."""
+"""Model options that change neither the parameters nor the function: a run may change them."""
 
 
 def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
@@ -31,9 +31,9 @@ def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
 
 
 def statistics(log: Path) -> Iterator[Dict[str, Any]]:
-    """The lines of a run's train.jsonl that can be read: a full disk leaves half of one.
+    """The readable lines of a run's train.jsonl: a full disk leaves half a line.
 
-    None of a file that is not there.
+    There are none if the file does not exist.
     """
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -47,23 +47,23 @@ def statistics(log: Path) -> Iterator[Dict[str, Any]]:
 
 
 def last_checkpoint(folder: Path) -> Path:
-    """Where a run's newest state lies."""
+    """Where a run's newest state is."""
     return folder / "checkpoints" / "checkpoint_last.pt"
 
 
 def has_checkpoints(folder: Path) -> bool:
-    """Whether something was trained in a run's folder, the last checkpoint there or not."""
+    """Whether a run's folder has checkpoints, even if the last one is missing."""
     from transformer_plugin.compat.resuming import trained_checkpoints
 
     return bool(trained_checkpoints(folder / "checkpoints"))
 
 
 def remove_half_written(folder: Path) -> None:
-    """Remove what a killed training of this run left of checkpoints that it was just writing.
+    """Remove half-written checkpoints of a killed training of this run.
 
-    Not what 'vaswani average' may be writing there.
+    Files that 'vaswani average' may be writing there are left alone.
     """
-    for pattern in (".checkpoint*.pt.part", "checkpoint*.pt.tmp"):  # ours; fairseq's, and before
+    for pattern in (".checkpoint*.pt.part", "checkpoint*.pt.tmp"):  # ours; fairseq's, older
         for path in (folder / "checkpoints").glob(pattern):
             if not path.name.startswith(".checkpoint_average"):
                 path.unlink(missing_ok=True)
@@ -80,33 +80,33 @@ def stop_key(config: Any) -> str:
 
 
 def refuse_foreign_folder(folder: Path) -> None:
-    """Raises UserError where config.yaml or env.json of a folder is not ours to replace."""
+    """Raises UserError if a folder's config.yaml or env.json is not ours to replace."""
     ours = {"command", "data"} <= set(read_json(folder / "env.json"))
     foreign = [folder / name for name in RECORDS if (folder / name).exists()]
     if foreign and not ours:
         raise UserError(
-            f"{foreign[0]} is there already and was not written by 'vaswani train', which would "
+            f"{foreign[0]} already exists and was not written by 'vaswani train', which would "
             "replace it: choose another folder with run=NAME"
         )
 
 
 def refuse_another_run(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
-    """A run keeps its model, its languages, its seed, its dictionary and its training text.
+    """Check that a run keeps its model, languages, seed, dictionary and training text.
 
     Returns:
-        What else of the data changed, one sentence each.
+        What else has changed in the data, one sentence each.
 
     Raises:
-        UserError: the folder holds a training of something else; names the first difference.
+        UserError: the folder has a different training; names the first difference.
     """
     if not has_checkpoints(folder) or not (folder / "config.yaml").is_file():
         return []
     from omegaconf import OmegaConf
 
-    advice = "give the other training a folder of its own with run=NAME"
+    advice = "give the other training its own folder with run=NAME"
     before, now = read_yaml(folder / "config.yaml"), OmegaConf.to_container(config)
     assert isinstance(now, dict)
-    # what was no option when the run began had the default's effect
+    # options that did not exist when the run began had their default's effect
     keys = [("model", key) for key in before["model"] if key not in HOW_IT_COMPUTES]
     keys += [("task", "source_lang"), ("task", "target_lang")]
     keys += [("optimizer", "_name"), ("common", "seed")]
@@ -117,23 +117,23 @@ def refuse_another_run(config: Any, data: Dict[str, Any], folder: Path) -> List[
     changes = []
     for name in changed_files(read_json(folder / "env.json").get("data", {}), data):
         if name.startswith("dict."):
-            raise UserError(f"{folder} was trained with another {name} than there is now: {advice}")
+            raise UserError(f"{folder} was trained with a different {name}: {advice}")
         if not name.startswith(f"{config.dataset.train_subset}."):
-            changes.append(f"{name} is not what {folder} was begun with")
+            changes.append(f"{name} is not what {folder} was started with")
         elif config.checkpoint.reset_dataloader:
-            changes.append(f"{name} has changed: beginning with epoch 1 of it")
+            changes.append(f"{name} has changed: starting at epoch 1 of it")
         else:
             raise UserError(
                 f"{folder} was trained on another text ({name} has changed since): {advice}, or "
-                "checkpoint.reset_dataloader=true to go on with epoch 1 of the new text"
+                "checkpoint.reset_dataloader=true to continue with epoch 1 of the new text"
             )
     return changes
 
 
 def changed_files(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
-    """The files of a data-bin that differ, as far as both records know them; in order of names."""
+    """The files of a data-bin that differ between two records which both list them, by name."""
     differ = set()
-    for kind in ("sha256", "bytes"):  # earlier versions recorded the text by size alone
+    for kind in ("sha256", "bytes"):  # earlier versions recorded only the text's size
         old, new = before.get(kind, {}), now.get(kind, {})
         differ |= {name for name in set(old) & set(new) if old[name] != new[name]}
     return sorted(differ)
@@ -143,7 +143,7 @@ def changed_files(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
 
 
 def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
-    """Leave env.json, in which earlier starts stay, then config.yaml (complete, as trained)."""
+    """Write env.json, keeping earlier starts in it, then config.yaml (complete, as trained)."""
     from omegaconf import OmegaConf
 
     from vaswani.environment import environment
@@ -158,7 +158,7 @@ def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> N
 
 
 def finish(folder: Path, updates: int, seconds: float, stop: str) -> None:
-    """Leave finished.json; the seconds of a training that had nothing left to do stay."""
+    """Write finished.json; if there was nothing left to train, its seconds are kept."""
     before = read_json(folder / FINISHED)
     if before.get("num_updates") == updates:
         seconds = before.get("seconds", seconds)
@@ -170,10 +170,10 @@ def finish(folder: Path, updates: int, seconds: float, stop: str) -> None:
 
 
 class Undo:
-    """Puts a folder back to how it was before a start that was refused.
+    """Restores a folder to how it was before a start that was refused.
 
     Args:
-        folder: of the run; need not exist yet
+        folder: the run's; need not exist yet
     """
 
     def __init__(self, folder: Path) -> None:
@@ -189,7 +189,7 @@ class Undo:
         return {path.name: path.stat().st_mtime_ns for path in found}
 
     def __call__(self) -> None:
-        """Bring the records back, or remove a folder that the start made; not after a save."""
+        """Restore the records, or remove a folder that the start made; not after a save."""
         if self._checkpoints() != self.checkpoints:
             return
         for name, content in self.records.items():
