@@ -306,7 +306,7 @@ def test_a_run_without_its_last_checkpoint_is_still_that_run(four, capsys):
     (folder / "checkpoints" / "checkpoint_last.pt").unlink()
     assert train("model.encoder_layers=2") == 1
     assert train("optimization.max_update=6") == 0
-    assert "of 4 updates" in capsys.readouterr().err
+    assert "(4 updates)" in capsys.readouterr().err
     assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 6
 
 

@@ -1,6 +1,6 @@
 """The label-smoothed loss (section 5.4), computed from features.
 
-It equals ``label_smoothed_loss`` (loss.py) of the logits' log-softmax, in value and gradients.
+It is equal to ``label_smoothed_loss`` (loss.py) of the logits' log-softmax, gradients included.
 Shapes: N tokens, n of them at a time, D model width, V vocabulary. Values are in nats.
 
 For V = 37,000 the formula's log-probabilities and their gradient take more memory than all the rest
