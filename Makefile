@@ -1,9 +1,9 @@
-# Two commands: `make demo` and `make test`. Each sets up first whatever is missing.
+# Two commands: `make demo` and `make test`. Each first sets up whatever is missing.
 #   PYTHON=python3.12   the Python to use (default: the first supported one that runs)
-#   VENV=.venv          where the environment lies
+#   VENV=.venv          where the environment is
 #   PAIR=en-fr          the languages of the demo and of Multi30k (default en-de)
 #   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
-#   JOBS=auto            processes that run the tests, 4 at most (default: one a core)
+#   JOBS=auto            processes that run the tests, 4 at most (default: one per core)
 #   BENCH="train --full" what `make bench` measures (default: everything, in about 10 minutes)
 #   MUTANTS="NAME ..."   which planted bugs `make mutants` tries (default: all, in about 5 minutes)
 PYTHON ?=
@@ -17,7 +17,7 @@ MULTI30K ?=
 export PYTHON VENV
 BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH"
-# a file's tests stay in one process: they share what took long to make
+# a file's tests stay in one process: they share fixtures that take long to make
 PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile
 
 .PHONY: setup demo test test-all check bench mutants multi30k clean

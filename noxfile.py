@@ -1,6 +1,6 @@
-"""The one matrix: the tests on both stacks. ``nox -s tests-3.10`` runs one, ``nox`` runs all.
+"""The test matrix: the tests on both stacks. ``nox -s tests-3.10`` runs one, ``nox`` runs all.
 
-The environments are made by ``make setup``, as for everybody else, and are kept until the pinned
+``make setup`` makes the environments, as for everybody else, and keeps them until the pinned
 versions change: in ``.nox/PYTHON``, or in the folder that VASWANI_ENVIRONMENTS names.
 """
 
@@ -14,9 +14,9 @@ ENVIRONMENTS = Path(os.environ.get("VASWANI_ENVIRONMENTS", ".nox"))
 
 
 for python in PYTHONS:
-    # Named by hand: without an environment of its own a session gets no Python in its name.
+    # Named explicitly: without its own environment, a session's name does not include the Python.
     @nox.session(name=f"tests-{python}", venv_backend="none")
     def tests(session: nox.Session, python: str = python) -> None:
-        """The default tests on this Python; ``-- test-all`` runs every one."""
+        """The default tests on this Python; ``-- test-all`` runs all tests."""
         target = session.posargs[0] if session.posargs else "test"
         session.run("make", target, f"PYTHON={python}", f"VENV={ENVIRONMENTS / python}")

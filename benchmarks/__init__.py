@@ -1,1 +1,1 @@
-"""Speed and memory, ours beside fairseq's own in the same run: ``python -m benchmarks.run``."""
+"""Speed and memory of our model and fairseq's, in the same run: ``python -m benchmarks.run``."""

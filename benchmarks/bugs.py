@@ -1,13 +1,13 @@
-"""What a planted bug looks like to whoever trains with it: the demo's loss curve and score.
+"""What a planted bug looks like in training: the demo's loss curve and score.
 
     python -m benchmarks.bugs                      the right code, then the bugs of docs/bugs.md
     python -m benchmarks.bugs attention-not-scaled dropout-on-the-residual
     python -m benchmarks.bugs --updates 20 --out /tmp/bugs
 
-A bug is an entry of tests/mutants.py, planted in a temporary copy of the sources. There the demo is
-trained, averaged, decoded and scored by the usual verbs, with one thread; its data is made once, in
-data/demo_en_de as by ``make demo``. Kept are OUT/NAME.json and OUT/NAME.log; a bug whose JSON is
-there is not run again. OUT/curves.png is drawn each time, and, where OUT is not given, the
+A bug is an entry of tests/mutants.py, planted in a temporary copy of the sources. There the usual
+commands train, average, decode and score the demo with one thread; its data is made once, in
+data/demo_en_de, as by ``make demo``. The results are OUT/NAME.json and OUT/NAME.log; a bug whose
+JSON exists is not run again. OUT/curves.png is drawn each time, and, if OUT is not given, the
 figures are put into docs/bugs.md.
 """
 
@@ -30,7 +30,7 @@ from vaswani.files import atomic_write, read_json
 from vaswani.signals import heard
 
 RIGHT = "right"
-"""Nothing planted."""
+"""The name of the run without a bug."""
 QUIZ = (
     "embedding-not-scaled",
     "causal-mask-missing",
@@ -49,9 +49,9 @@ RESULTS = Path(__file__).parent / "results" / "bugs"
 PAGE = Path(__file__).parents[1] / "docs" / "bugs.md"
 LETTERS = "ABCDEFGHIJ"
 SHOWN_AT = (100, 200, 400, 900, 1800)
-"""Updates at which the page says the loss."""
+"""Updates for which the page gives the loss."""
 VERBS = (("average", "--last", "5"), ("generate",), ("score",))
-"""What follows ``vaswani train``; each takes the run's name after the verb."""
+"""The commands after ``vaswani train``; each takes the run's name as its first argument."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("names", metavar="NAME", nargs="*", help="of tests/mutants.py, or 'right'")
+    options.add_argument("names", metavar="NAME", nargs="*", help="in tests/mutants.py, or 'right'")
     options.add_argument("--updates", type=int, metavar="N", help="fewer than the demo's 1,800")
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     return options
@@ -72,7 +72,7 @@ class Demo:
 
     Args:
         place: the copy
-        log: gets what the commands print
+        log: the file for the commands' output
     """
 
     def __init__(self, place: Path, log: Path) -> None:
@@ -80,7 +80,7 @@ class Demo:
         (place / "data").symlink_to(Path("data").resolve(), target_is_directory=True)
 
     def vaswani(self, *arguments: str) -> str:
-        """Run a verb; the last line of what it said if it failed, else nothing."""
+        """Run a command; returns the last line of its output if it failed, else nothing."""
         command = [sys.executable, "-m", "vaswani.cli", *arguments]
         variables = {**environment(self.place), "OMP_NUM_THREADS": "1"}
         with open(self.log, "a", encoding="utf-8") as stream:
@@ -93,9 +93,9 @@ class Demo:
         return lines[-1] if done.returncode else ""
 
     def run(self, updates: int) -> Dict[str, Any]:
-        """Train, average, decode, score; what came of it."""
+        """Train, average, decode, score; returns the results."""
         more = []
-        if updates:  # and five checkpoints all the same
+        if updates:  # still saves five checkpoints
             every = max(1, updates // 5)
             more = [
                 f"optimization.max_update={updates}",
@@ -149,7 +149,7 @@ def curves(log: Path) -> Dict[str, List[Tuple[int, float]]]:
 
 
 def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> None:
-    """Run one bug in a copy of ``sources``, and keep its results."""
+    """Run one bug in a copy of ``sources``, and save its results."""
     begun = time.monotonic()
     log = args.out / f"{name}.log"
     log.write_text("", encoding="utf-8")
@@ -167,12 +167,12 @@ def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> 
 
 
 def outcome(result: Dict[str, Any]) -> str:
-    """The score, or that there is none."""
+    """The score, or "no score"."""
     return "no score" if "failed" in result else f"BLEU {result['bleu']['score']:.1f}"
 
 
 def picture(out: Path) -> None:
-    """One panel for each bug of the quiz, without its name: its curves beside the right ones."""
+    """One panel for each bug of the quiz, without its name: its curves and the correct ones."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -200,19 +200,19 @@ def picture(out: Path) -> None:
     for axis in axes[1]:
         axis.set_xlabel("updates")
     for axis in axes[:, 0]:
-        axis.set_ylabel("nll, bits a token")
+        axis.set_ylabel("nll, bits per token")
     figure.tight_layout()
     figure.savefig(out / "curves.png", dpi=100)
     pyplot.close(figure)
 
 
 def at(points: Sequence[Sequence[float]], update: int) -> str:
-    """The loss at the first point from this update on, or that there is none."""
+    """The loss at the first point from this update on, or a dash."""
     return next((f"{nll:.2f}" for number, nll in points if number >= update), "–")
 
 
 def symptom(result: Dict[str, Any]) -> str:
-    """What one sees of a run, in Markdown."""
+    """The visible symptoms of a run, in Markdown."""
     if not result:
         return "Not run yet."
     train, valid = (result["curves"][kind] for kind in ("train", "valid"))
@@ -236,22 +236,22 @@ def symptom(result: Dict[str, Any]) -> str:
 
 
 def fill_in(page: str, out: Path) -> str:
-    """The page with the figures of each letter, and of the right code, between their marks."""
+    """The page with the figures of each letter, and of the correct code, between their marks."""
     names = {"right": RIGHT, **dict(zip(LETTERS, QUIZ, strict=True))}
     for label, name in names.items():
         begin, end = f"<!-- results:{label} -->\n", f"\n<!-- /results:{label} -->"
         before, _, rest = page.partition(begin)
         _, found, after = rest.partition(end)
-        assert found, f"docs/bugs.md has no place for {label}"
+        assert found, f"docs/bugs.md has no marks for {label}"
         page = before + begin + symptom(read_json(out / f"{name}.json")) + end + after
     return page
 
 
 def names_to_run(given: Sequence[str]) -> List[str]:
-    """Those that were asked for, or the quiz's.
+    """The bugs asked for, or those of the quiz.
 
     Raises:
-        UserError: there is no such bug, or its entry is stale.
+        UserError: a bug does not exist, or its entry is stale.
     """
     names = list(dict.fromkeys(given)) or [RIGHT, *QUIZ]
     bugs = [name for name in names if name != RIGHT]
@@ -262,13 +262,13 @@ def names_to_run(given: Sequence[str]) -> List[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is not there yet, one after the other; draw, and fill the page in."""
+    """Run what has no results yet, one bug after the other; draw, and fill in the page."""
     from vaswani import cli
 
     args = parser().parse_args(arguments)
     try:
         if args.updates and args.out == RESULTS:
-            raise UserError("--updates makes other figures than docs/bugs.md has: give --out, too")
+            raise UserError("--updates does not give the figures of docs/bugs.md: give --out, too")
         names = names_to_run(args.names)
         if cli.main(["prepare", DEMO]):
             return 1
@@ -290,7 +290,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"bugs: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("bugs: interrupted; what was done is kept", file=sys.stderr)
+        print("bugs: interrupted; finished results are kept", file=sys.stderr)
         return 130
     return 0
 

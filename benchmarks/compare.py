@@ -1,7 +1,7 @@
 """Two records side by side: ``python -m benchmarks.compare OLD.json NEW.json``.
 
-Compared are ratios to fairseq, which were measured in one run each, and the speeds themselves,
-which mean something only if both records come from the same idle machine.
+It compares the ratios to fairseq, each measured within one run, and the speeds themselves, which
+mean something only if both records come from the same idle machine.
 """
 
 import argparse
@@ -13,14 +13,14 @@ from typing import Any, Dict, List, Sequence, Tuple
 from benchmarks.table import Row, markdown
 
 KEYS = ("work", "batch", "varied", "value", "system")
-"""What names a row within a benchmark."""
+"""What identifies a row within a benchmark."""
 
 
 def rows_of(path: str) -> Dict[Tuple[Any, ...], Row]:
-    """A record's rows by what they are.
+    """A record's rows, keyed by benchmark and ``KEYS``.
 
     Raises:
-        SystemExit: no such file, or no record.
+        SystemExit: there is no such file, or it is not a record.
     """
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Curves of learning: read from logs of training, compared, drawn."""
+"""Learning curves: read from training logs, compared, drawn."""
 
 import gzip
 import statistics
@@ -10,7 +10,7 @@ from vaswani.errors import UserError
 from vaswani.training.progress import numbers
 
 TARGETS = (3.0, 2.6)
-"""Validation nll in bits, to which updates and seconds are told."""
+"""Values of validation nll in bits; the updates and seconds to reach each are reported."""
 
 Spread = Union[float, Dict[str, float]]
 Curve = Dict[int, float]
@@ -18,30 +18,30 @@ Curve = Dict[int, float]
 
 
 class Log(NamedTuple):
-    """What one training logged: its curve, and target tokens an update."""
+    """What one training run logged: its curve, and target tokens per update."""
 
     curve: Curve
     tokens: float
 
 
 class Group(NamedTuple):
-    """Trainings that differ in the seed alone, and tokens a second of such a training alone."""
+    """Training runs that differ only in the seed, and tokens per second of one run by itself."""
 
     label: str
     logs: List[Log]
     speed: Optional[float]
 
     def seconds_per_update(self) -> Optional[float]:
-        """By the speed of the record; None without one."""
+        """From the record's speed; None without a record."""
         tokens = statistics.mean(log.tokens for log in self.logs)
         return tokens / self.speed if self.speed else None
 
 
 def read_log(path: Path) -> Log:
-    """Read a log; of an update that was validated twice, after a resume, the last counts.
+    """Read a log; if an update was validated twice, after a resume, the last value counts.
 
     Raises:
-        UserError: it cannot be read, or nothing was validated in it.
+        UserError: it cannot be read, or has no validation.
     """
     path = path / "train.jsonl" if path.is_dir() else path
     curve: Curve = {}
@@ -55,7 +55,7 @@ def read_log(path: Path) -> Log:
                     curve[stats["valid_num_updates"]] = stats["valid_nll_loss"]
                 if "train_wpb" in stats:
                     tokens.append(stats["train_wpb"])
-    except OSError as error:  # gzip's own too
+    except OSError as error:  # gzip's own are OSErrors, too
         raise UserError(f"{path}: {error.strerror or error}") from None
     if not curve or not tokens:
         raise UserError(
@@ -65,9 +65,9 @@ def read_log(path: Path) -> Log:
 
 
 def updates_to(target: float, curve: Curve) -> Optional[float]:
-    """The update at which a curve first comes down to ``target``; between validations, linearly.
+    """The update at which a curve first falls to ``target``, interpolated between validations.
 
-    None if it never does; the first validation's, if that is below already.
+    None if it never does; the first validation's update if that is below already.
     """
     before: Optional[Tuple[int, float]] = None
     for update, nll in curve.items():
@@ -81,7 +81,7 @@ def updates_to(target: float, curve: Curve) -> Optional[float]:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Median, least and most; of one seed its figure."""
+    """Median, minimum and maximum; with one seed, its figure."""
     return middle(values) if len(values) > 1 else values[0]
 
 
@@ -93,7 +93,7 @@ def scaled(value: Spread, factor: float) -> Spread:
 
 
 def row_of(group: Group) -> Row:
-    """Updates, and seconds if the speed is known, to each of ``TARGETS``."""
+    """Updates to reach each of ``TARGETS``, and seconds if the speed is known."""
     each = group.seconds_per_update()
     lowest = [min(log.curve.values()) for log in group.logs]
     row: Row = {"system": group.label, "seeds": len(group.logs), "lowest nll": spread(lowest)}
@@ -112,13 +112,13 @@ def row_of(group: Group) -> Row:
 
 
 def curve_of(group: Group) -> Dict[int, Spread]:
-    """Update → nll over the seeds, where all of them were validated."""
+    """Update → nll over the seeds, for updates at which all of them were validated."""
     common = set.intersection(*(set(log.curve) for log in group.logs))
     return {u: spread([log.curve[u] for log in group.logs]) for u in sorted(common)}
 
 
 def curve_rows(groups: Sequence[Group], most: int = 25) -> List[Row]:
-    """A column for each group, a row for each update, but ``most`` rows: each second one, …"""
+    """A column for each group, a row for each update; evenly thinned to at most ``most`` rows."""
     curves = {group.label: curve_of(group) for group in groups}
     updates = sorted({update for curve in curves.values() for update in curve})
     step = -(-len(updates) // most)
@@ -130,7 +130,7 @@ def curve_rows(groups: Sequence[Group], most: int = 25) -> List[Row]:
 
 
 def precise(value: Optional[Spread]) -> str:
-    """Bits with two digits, which the table's three figures are not always."""
+    """Bits with two decimals, which the table's three significant figures do not always give."""
     if isinstance(value, dict):
         return f"{value['median']:.2f} ({value['min']:.2f}–{value['max']:.2f})"
     return "–" if value is None else f"{value:.2f}"
@@ -158,7 +158,7 @@ def picture(groups: Sequence[Group], path: str) -> None:
             axis.plot(at, mid, color=f"C{number}", label=group.label)
             axis.fill_between(at, low, high, color=f"C{number}", alpha=0.25, linewidth=0)
         axis.set_xlabel(unit)
-        axis.set_ylabel("validation nll, bits a token")
+        axis.set_ylabel("validation nll, bits per token")
         axis.set_ylim(top=min(8, axis.get_ylim()[1]))
         axis.grid(alpha=0.3)
         axis.legend()

@@ -16,7 +16,7 @@ SYSTEMS: Dict[str, Dict[str, str]] = {
     "ours": {"task": "vaswani_translation", "model": "ours"},
     "ours, bf16": {"task": "vaswani_translation", "model": "ours", "precision": "bf16"},
 }
-"""The first is what the others are compared with."""
+"""The others are compared with the first."""
 
 
 class Configuration(NamedTuple):
@@ -30,7 +30,7 @@ class Configuration(NamedTuple):
 
 
 def configurations(device: str, cores: int) -> List[Configuration]:
-    """What is tried: all cores on one batch, one core alone, and a worker a core. A GPU has one."""
+    """All cores on one batch, one core alone, one worker per core; on a GPU, only the first."""
     tried = [Configuration(cores, 1), Configuration(1, 1), Configuration(1, cores)]
     return list(dict.fromkeys(tried if device == "cpu" else tried[:1]))
 
@@ -40,7 +40,7 @@ class Team:
 
     Args:
         make, options: see :class:`benchmarks.worker.Worker`
-        cores: how many processes, and the most threads of one
+        cores: how many processes, and the most threads that one may use
     """
 
     def __init__(self, make: Callable[..., Any], options: Dict[str, Any], cores: int) -> None:
@@ -55,7 +55,7 @@ class Team:
         return all_at_once(workers)
 
     def peak_megabytes(self, how: Configuration) -> float:
-        """Of the processes at work together."""
+        """The sum over the processes at work."""
         return sum(worker.ask("peak_megabytes") for worker in self.workers[: how.workers])
 
     def end(self) -> None:
@@ -65,12 +65,12 @@ class Team:
 
 
 class Peer:
-    """CTranslate2, which has workers of its own: a process for each use of the cores.
+    """CTranslate2, which has its own workers: one process for each configuration.
 
     Args:
         options: of :class:`benchmarks.decoding.CTranslate2`
-        tried: the uses
-        reader: a process with the sentences
+        tried: the configurations
+        reader: a process that has the sentences
     """
 
     def __init__(self, options: Dict[str, Any], tried: List[Configuration], reader: Worker) -> None:
@@ -90,7 +90,7 @@ class Peer:
         return all_at_once([self.workers[how]])
 
     def peak_megabytes(self, how: Configuration) -> float:
-        """Of the process at work."""
+        """That of the process at work."""
         return float(self.workers[how].ask("peak_megabytes"))
 
     def end(self) -> None:
@@ -100,10 +100,10 @@ class Peer:
 
 
 def all_at_once(workers: List[Worker]) -> Dict[str, Any]:
-    """Let processes that were told to prepare translate, as soon as all have done so.
+    """Let processes that were told to prepare translate, once all of them are ready.
 
     Returns:
-        Seconds from the first begin to the last end, target tokens, hypotheses in order.
+        Seconds from the first start to the last end, target tokens, hypotheses in order.
     """
     for worker in workers:
         worker.answer()
@@ -119,7 +119,7 @@ def all_at_once(workers: List[Worker]) -> Dict[str, Any]:
 
 
 def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> Dict[str, Any]:
-    """Rows of tokens a second by batch size, and how many hypotheses are fairseq's."""
+    """Rows of tokens per second by batch size, and how many hypotheses equal fairseq's."""
     count = 1000 if full else 200
     tried = configurations(device, cores)
     teams = started(device, data, checkpoint, count, tried)
@@ -133,8 +133,8 @@ def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> Dict
     for team in teams.values():
         team.end()
     note = (
-        "Cores: threads × processes (CTranslate2: its own workers), for each system as is best for "
-        "it, which was seen in one round before; there, tokens/s:\n\n" + markdown(sweep)
+        "Cores: threads × processes (for CTranslate2, its own workers). Each system uses what was "
+        "fastest for it in one round beforehand; tokens/s in that round:\n\n" + markdown(sweep)
     )
     return {"rows": rows, "sweep": sweep, "notes": [note], "checkpoint": checkpoint}
 
@@ -155,14 +155,14 @@ def started(
             reader = teams["fairseq"].workers[0]
             teams[f"CTranslate2 {precision}"] = Peer(options, tried, reader)
     except ImportError:
-        say("CTranslate2 is not installed and left out: pip install ctranslate2")
+        say("CTranslate2 is not installed, so it is left out: pip install ctranslate2")
     return teams
 
 
 def swept(
     teams: Dict[str, Any], tried: List[Configuration], size: int, count: int
 ) -> Tuple[Dict[str, Configuration], List[Row]]:
-    """The best use of the cores for each system by one round at one batch size; all speeds."""
+    """Each system's fastest configuration in one round at one batch size, and all speeds."""
     best, rows = {}, []
     for name, team in teams.items():
         speed = {}
@@ -214,7 +214,7 @@ UPDATES = 500
 def trained(folder: Path, data: str, device: str, threads: int) -> str:
     """A checkpoint of fairseq's ``transformer``, size ``small``, made once.
 
-    It is trained as ours, which takes minutes and not half an hour, and then becomes fairseq's.
+    Our model is trained, in minutes instead of half an hour, then converted to fairseq's.
     """
     path = folder / "checkpoint.pt"
     if not path.is_file():

@@ -14,7 +14,7 @@ Sentences = List[List[int]]
 
 
 class Translated(NamedTuple):
-    """When a process began and ended, by the clock of all processes; sentence number → words.
+    """When a process began and ended, by a clock that all share; sentence number → its words.
 
     The words are token numbers, EOS included.
     """
@@ -25,7 +25,7 @@ class Translated(NamedTuple):
 
 
 class Decoding:
-    """A model and a beam search inside this process.
+    """A model and a beam search in this process.
 
     Args:
         checkpoint: of fairseq's own ``transformer``
@@ -34,7 +34,7 @@ class Decoding:
         task: ``translation`` (fairseq's generator) or ``vaswani_translation`` (ours)
         model: ``fairseq``, or ``ours`` with the checkpoint's weights
         precision: of our model, ``fp32`` or ``bf16``
-        sentences: how many are translated, the first ones
+        sentences: how many are translated, from the start of the set
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Decoding:
         self.numbers = sorted(numbers, key=lambda i: -dataset.src_sizes[i])
 
     def texts(self, count: int) -> List[List[str]]:
-        """The first sentences as words, without the EOS."""
+        """The first ``count`` sentences as words, without the EOS."""
         dataset, words = self.task.dataset("test"), self.task.source_dictionary
         numbers = range(min(count, len(dataset)))
         return [[words[t] for t in dataset[n]["source"].tolist()[:-1]] for n in numbers]
@@ -83,9 +83,9 @@ class Decoding:
         return list(words.symbols), words.eos()
 
     def prepare(self, size: int, count: int, threads: int, share: int, shares: int) -> None:
-        """Lay out this process's share of the first ``count`` sentences, for so many threads.
+        """Prepare this process's share of the first ``count`` sentences, for ``threads`` threads.
 
-        They are in batches of ``size``, longest first, dealt out in turn to ``shares`` processes.
+        Batches of ``size``, longest sentences first, go to the ``shares`` processes in turn.
         """
         import torch
         from fairseq import utils
@@ -99,7 +99,7 @@ class Decoding:
         self.samples = [utils.move_to_cuda(s) if on_gpu else s for s in samples]
 
     def translate(self) -> Translated:
-        """Translate what was laid out."""
+        """Translate what was prepared."""
         found: Dict[int, List[int]] = {}
         self.synchronise()
         begun = time.perf_counter()
@@ -111,7 +111,7 @@ class Decoding:
         return Translated(begun, time.perf_counter(), found)
 
     def scores(self, numbers: Sequence[int], hypotheses: Sentences) -> List[float]:
-        """log P / length of each hypothesis in float64: what beam search compares."""
+        """log P / length of each hypothesis, in float64: the value that beam search compares."""
         import torch
 
         model = self.model.double()
@@ -130,7 +130,7 @@ class Decoding:
         return scores
 
     def synchronise(self) -> None:
-        """Wait until the GPU has done what was asked."""
+        """Wait until the GPU has finished."""
         if self.device.type == "cuda":
             import torch
 
@@ -142,16 +142,16 @@ class Decoding:
 
 
 class CTranslate2:
-    """The same weights in CTranslate2, if it is installed; in a process without torch's threads.
+    """The same weights in CTranslate2, if installed; in a process without torch's threads.
 
     Args:
         folder: the converted model
         device: ``cpu`` or ``cuda``
         precision: ``float32`` or ``int8``
-        threads: of each of its workers, on a CPU
-        workers: to which it deals out the batches by itself
+        threads: per worker, on a CPU
+        workers: how many; CTranslate2 itself distributes the batches among them
         words: the target dictionary's, by number
-        eos: the number of the end of a sentence
+        eos: the number of the end-of-sentence token
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class CTranslate2:
         )
 
     def prepare(self, size: int, texts: List[List[str]]) -> None:
-        """Lay out sentences; it sorts them by length, and deals them out in batches of ``size``."""
+        """Set the sentences, which CTranslate2 sorts by length and batches by ``size``."""
         self.size, self.texts = size, texts
 
     def translate(self) -> Translated:
@@ -193,12 +193,12 @@ class CTranslate2:
         return Translated(begun, ended, dict(enumerate(found)))
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.usage.peak_megabytes`; on a GPU it is not known."""
+        """See :func:`vaswani.usage.peak_megabytes`; unknown on a GPU."""
         return peak_megabytes("cpu")
 
 
 def configuration(task: str, data: str) -> Any:
-    """fairseq's configuration of a task and of beam search."""
+    """fairseq's configuration for a task and beam search."""
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
 
@@ -215,7 +215,7 @@ def configuration(task: str, data: str) -> Any:
 
 
 def our_model(theirs: Any, task: Any, precision: str) -> Any:
-    """Our model at the sizes of fairseq's, with its positions and its ε."""
+    """Our model with the sizes, positions and LayerNorm ε of fairseq's."""
     from transformer_plugin.config import VaswaniTransformerConfig
     from transformer_plugin.model import VaswaniTransformerModel
 
@@ -230,7 +230,7 @@ def our_model(theirs: Any, task: Any, precision: str) -> Any:
 
 
 def converted(checkpoint: Path, data: str) -> Path:
-    """The checkpoint in CTranslate2's form, beside it; made once.
+    """The checkpoint in CTranslate2's format, beside the original; made once.
 
     Raises:
         ImportError: CTranslate2 is not installed.
@@ -238,7 +238,7 @@ def converted(checkpoint: Path, data: str) -> Path:
     import torch
     from ctranslate2.converters import FairseqConverter
 
-    # fairseq saves its old models' options in one; the file is our own
+    # fairseq saves the options of its older models in a Namespace; the file is our own
     torch.serialization.add_safe_globals([argparse.Namespace])
     folder = checkpoint.with_suffix(".ctranslate2")
     if not folder.is_dir():

@@ -1,20 +1,20 @@
-"""How much is learned in an update, and in an hour: read from logs of training, nothing is trained.
+"""How much is learned per update and per hour: read from training logs; nothing is trained.
 
     make bench BENCH=learning                                  the table benchmarks/learning.yaml
     make bench BENCH='learning GROUPS.yaml --record TRAIN.json --work "tiny, 4,096 max-tokens"'
     make bench BENCH="learning runs/a runs/b/train.jsonl fairseq_train.log.gz"
 
-Logs are fairseq's (``--log-format json``), train.jsonl, or a run's folder; packed with gzip or not.
-Given as paths, each is a group of its own; a table groups seeds of the same training::
+A log is one of fairseq's (``--log-format json``), a train.jsonl, or a run's folder; gzipped or not.
+Each log given as a path is a separate group; a table groups the seeds of one training::
 
-    record: results/NAME.json            # of 'make bench BENCH=train', for the seconds (--record)
-    work: tiny, 4,096 max-tokens         # which of its trainings (--work)
+    record: results/NAME.json            # from 'make bench BENCH=train', for the seconds (--record)
+    work: tiny, 4,096 max-tokens         # which training in it (--work)
     groups:
-      fairseq: logs/fairseq_s*.log.gz    # the label is the record's system, too, unless it is given
+      fairseq: logs/fairseq_s*.log.gz    # the label also names the record's system by default
       ours, their values: {logs: [a_*/train.jsonl, b.jsonl], system: "ours, bf16"}
 
-Seconds are updates × tokens an update (of the log) ÷ tokens a second (of the record, measured
-alone): without validations and checkpoints, and without what else the machine did meanwhile.
+Seconds are updates × tokens per update (from the log) ÷ tokens per second (from the record,
+measured alone): they leave out validation, checkpoints and whatever else the machine was doing.
 It writes RESULTS/HARDWARE_DATE_learning.json, .md and .png.
 """
 
@@ -34,7 +34,7 @@ TABLE = Path(__file__).parent / "learning.yaml"
 
 
 class Wanted(NamedTuple):
-    """A group as it is asked for: its logs, and the record's system that is as fast."""
+    """A group as requested: its logs, and the record's system with the same speed."""
 
     label: str
     paths: List[Path]
@@ -42,24 +42,24 @@ class Wanted(NamedTuple):
 
 
 def parser(results: Path) -> argparse.ArgumentParser:
-    """Which logs, and the rate that their seconds are computed from."""
+    """Which logs, and the speed from which their seconds are computed."""
     options = argparse.ArgumentParser(
         prog="python -m benchmarks.run learning",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument("logs", metavar="GROUPS.yaml|LOG", nargs="*", default=[str(TABLE)])
-    options.add_argument("--record", metavar="FILE.json", help="of 'make bench BENCH=train'")
-    options.add_argument("--work", metavar="NAME", help="which of its trainings is the logs'")
+    options.add_argument("--record", metavar="FILE.json", help="from 'make bench BENCH=train'")
+    options.add_argument("--work", metavar="NAME", help="which training in it the logs are of")
     options.add_argument("--out", metavar="DIR", default=str(results))
     return options
 
 
 def read_groups(path: Path) -> Tuple[Dict[str, Any], List[Wanted]]:
-    """A table: its other keys, and its groups. Paths in it are relative to it.
+    """A table's other keys, and its groups. Paths are relative to the table.
 
     Raises:
-        UserError: it is no such table, or a pattern fits no file.
+        UserError: it is not such a table, or a pattern matches no file.
     """
     table = read_yaml(path)
     unknown = [key for key in table if key not in ("record", "work", "groups")]
@@ -80,10 +80,10 @@ def read_groups(path: Path) -> Tuple[Dict[str, Any], List[Wanted]]:
 
 
 def read_speeds(record: str, work: Optional[str]) -> Dict[str, float]:
-    """System → tokens a second, of one training of a record.
+    """System → tokens per second, for one training in a record.
 
     Raises:
-        UserError: it is no record of training, or has not that training.
+        UserError: it is not a training record, or does not have that training.
     """
     rows = read_json(Path(record)).get("results", {}).get("train", {}).get("rows")
     if not rows:
@@ -98,30 +98,30 @@ def read_speeds(record: str, work: Optional[str]) -> Dict[str, float]:
 
 
 def groups_of(wanted: Sequence[Wanted], speeds: Dict[str, float]) -> List[Group]:
-    """Read the logs; a group's speed is its system's, which its label is unless another is given.
+    """Read the logs; a group's speed is that of its system, by default the one its label names.
 
     Raises:
-        UserError: a log cannot be read, or the record has not the system that is given.
+        UserError: a log cannot be read, or the record does not have the given system.
     """
     groups = []
     for label, paths, system in wanted:
         if speeds and system is not None and system not in speeds:
             known = "; ".join(speeds)
-            raise UserError(f"'{label}': the record has no system '{system}', but {known}")
+            raise UserError(f"'{label}': the record has no system '{system}', only {known}")
         logs = [read_log(path) for path in paths]
         groups.append(Group(label, logs, speeds.get(label if system is None else system)))
     return groups
 
 
 def label_of(path: Path) -> str:
-    """Of a log that was given by its path: the run's name, or the file's."""
+    """The label of a log given by its path: the run's name, or the file's."""
     if path.is_dir():
         return path.name
     return path.parent.name if path.name.startswith("train.") else path.name.split(".")[0]
 
 
 def report(args: argparse.Namespace) -> Dict[str, Any]:
-    """What is known of the logs that are asked for.
+    """The results for the requested logs.
 
     Raises:
         UserError: see :func:`read_groups`, :func:`read_speeds`, :func:`groups_of`.
@@ -146,9 +146,9 @@ def report(args: argparse.Namespace) -> Dict[str, Any]:
         "curves": {group.label: curve_of(group) for group in groups},
         "groups": groups,
         "notes": [
-            "Validation nll in bits a token, median (least–most) over the seeds:",
+            "Validation nll in bits per token, median (least–most) over the seeds:",
             markdown(curve_rows(groups)),
-            f"Seconds: updates × tokens an update ÷ tokens a second alone ({source}).",
+            f"Seconds: updates × tokens per update ÷ tokens per second alone ({source}).",
             "Logs: " + "; ".join(f"{label}: {', '.join(paths)}" for label, paths in logs.items()),
         ],
     }

@@ -1,8 +1,8 @@
-"""Time and memory of output projection and label-smoothed loss, without the rest of a model.
+"""Time and memory of the output projection and label-smoothed loss, without the rest of the model.
 
-The paper's base sizes: V = 37,000 classes, d_model = 512, 4,096 real tokens. fairseq's way is its
-log-softmax and its loss function on plain logits; ours is ``projected_loss``. Both end with the
-gradients on features and matrix, and both keep freed memory (``fast/malloc.py`` of the plugin).
+The paper's base sizes: V = 37,000 classes, d_model = 512, 4,096 real tokens. fairseq applies its
+log-softmax and loss function to plain logits; we use ``projected_loss``. Both end with the
+gradients of features and matrix, and both keep freed memory (``fast/malloc.py`` of the plugin).
 """
 
 import statistics
@@ -19,13 +19,13 @@ SYSTEMS = [("fairseq", "fp32"), ("ours", "fp32"), ("fairseq", "bf16"), ("ours", 
 
 
 class Loss:
-    """Forward and backward pass of one of the two, in this process.
+    """Forward and backward pass of one of the two systems, in this process.
 
     Args:
         system: ``fairseq`` or ``ours``
         precision: ``fp32``, or ``bf16`` for products under autocast
         device: ``cpu`` or ``cuda``
-        rows: ``product_rows`` and ``softmax_rows`` in place of those of this processor
+        rows: ``product_rows`` and ``softmax_rows`` to use instead of this processor's
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Loss:
         weight = torch.randn(CLASSES, WIDTH, generator=generator).mul_(WIDTH**-0.5)
         self.weight = weight.to(device).requires_grad_()
         self.target = torch.randint(2, CLASSES, (TOKENS,), generator=generator).to(device)
-        # what the first product of a process allocates belongs to neither
+        # what the first product of a process allocates counts for neither system
         (self.features[:8] @ self.weight[:8].t()).sum().backward()
         self.features.grad = self.weight.grad = None
         self.before = peak_megabytes(device)
 
     def measure(self) -> Dict[str, float]:
-        """Seconds of one pass, its loss in nats per token, and the most memory so far above the
-        inputs, in MB."""
+        """Seconds of one pass, its loss in nats per token, and the peak memory so far beyond that
+        of the inputs, in MB."""
         import torch
 
         from benchmarks.machine import seconds
@@ -75,7 +75,7 @@ class Loss:
 
 
 def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
-    """What fairseq's model, ``get_normalized_probs`` and criterion do one after the other."""
+    """What fairseq's model, ``get_normalized_probs`` and criterion do in turn."""
     from fairseq import utils
     from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
     from torch.nn.functional import linear
@@ -92,11 +92,11 @@ def our_loss(features: Any, weight: Any, target: Any) -> Any:
 
 
 def run(device: str, full: bool) -> Dict[str, Any]:
-    """Both ways, in fp32 and under bf16 autocast, round by round in processes of their own.
+    """Both systems, in fp32 and under bf16 autocast, round by round in separate processes.
 
     Args:
         device: ``cpu`` or ``cuda``
-        full: 10 rounds instead of 3, and ours with other slices than ``processor.py`` chooses
+        full: 10 rounds instead of 3, and ours with slices other than those of ``processor.py``
     """
     rounds: Dict[Any, List[Dict[str, float]]] = {key: [] for key in SYSTEMS}
     workers = {
@@ -120,7 +120,7 @@ def run(device: str, full: bool) -> Dict[str, Any]:
 
 
 def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
-    """One system's line: its time and memory, and both as a part of fairseq's in its precision."""
+    """One system's row: its time and memory, and both relative to fairseq's in its precision."""
     system, precision = key
     own, theirs = rounds[key], rounds["fairseq", precision]
     faster = [b["seconds"] / a["seconds"] for a, b in zip(own, theirs, strict=True)]
@@ -130,13 +130,13 @@ def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
         "ms": middle([1000 * m["seconds"] for m in own]),
         "times as fast": middle(faster),
         "memory above its inputs, MB": memory,
-        "part of fairseq's memory": memory / max(m["megabytes"] for m in theirs),
-        "loss, nats a token": round(statistics.median(m["loss"] for m in own), 5),
+        "share of fairseq's memory": memory / max(m["megabytes"] for m in theirs),
+        "loss, nats per token": round(statistics.median(m["loss"] for m in own), 5),
     }
 
 
 def swept(device: str) -> List[Row]:
-    """Ours with other numbers of tokens at a time than ``processor.py`` chooses."""
+    """Ours with slices other than those that ``processor.py`` chooses."""
     rows: List[Row] = []
     for precision, many, few in product(
         ("fp32", "bf16"), (256, 512, 1024, 2048), (16, 32, 64, 128)

@@ -1,4 +1,4 @@
-"""What a figure depends on besides the code: the machine, its versions, its own peak."""
+"""What a figure depends on besides the code: the machine, its software versions, its peak."""
 
 import time
 from typing import Any, Callable, Dict
@@ -7,15 +7,15 @@ from vaswani.environment import environment
 
 
 def machine(device: str) -> Dict[str, Any]:
-    """The environment, as runs record it, and the device."""
+    """The environment, as recorded for runs, and the device."""
     return {**environment(), "device": device}
 
 
 def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> float:
-    """Operations a second of the machine's best square matrix product: what MFU is a share of.
+    """Operations per second of the machine's fastest square matrix product: MFU is a share of it.
 
-    The best of ``times`` runs and of some sizes, by the quicker of torch's libraries on a CPU;
-    not the data sheet's figure, and right only on an idle machine.
+    It is the best of ``times`` runs at each of several sizes; on a CPU, by the faster of torch's
+    libraries. It is not the data sheet's figure, and is right only on an idle machine.
     """
     import torch
 
@@ -35,7 +35,7 @@ def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> fl
 
 
 def seconds(work: Callable[..., Any], device: str, *arguments: Any) -> float:
-    """How long ``work`` takes, the GPU's part included."""
+    """How long ``work`` takes, including the GPU's part."""
     import torch
 
     if device == "cuda":

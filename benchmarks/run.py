@@ -1,12 +1,12 @@
-"""Measures ours beside its peers, in one run, and writes a record of it.
+"""Measures our model and its peers in one run, and writes a record.
 
     python -m benchmarks.run                       train, decode, scaling, loss
     python -m benchmarks.run train --device cuda
-    python -m benchmarks.run decode --full         1,000 sentences; training also of the big model
+    python -m benchmarks.run decode --full         1,000 sentences; for train, the big model too
     python -m benchmarks.run learning [LOGS]       measures nothing: see 'learning --help'
 
-It writes RESULTS/HARDWARE_DATE_NAMES.json and .md (and .png). Nothing here is asserted by a test:
-figures belong to one machine. On a machine that does other things too, believe the ratios.
+It writes RESULTS/HARDWARE_DATE_NAMES.json and .md (and .png). No test asserts any of these figures,
+as they depend on the machine. If the machine is also busy with other things, trust only the ratios.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def physical_cores() -> int:
-    """Cores that compute by themselves: threads of one core share its units."""
+    """Physical cores: hardware threads of one core share its arithmetic units."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -68,7 +68,7 @@ def physical_cores() -> int:
 
 
 def data_to_use(given: str) -> str:
-    """The data-bin: given, Multi30k's where it was prepared, else the demo's, made if need be."""
+    """The data-bin given; else Multi30k's if prepared; else the demo's, made if necessary."""
     from vaswani import cli
 
     if given:
@@ -95,7 +95,7 @@ def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
 
 
 def record_name(facts: Dict[str, Any], names: Sequence[str]) -> str:
-    """``nvidia-h200_2026-11-21_train``: hardware, date, and what was measured unless all was."""
+    """``nvidia-h200_2026-11-21_train``: hardware, date, and what was measured if not all."""
     hardware = (facts["gpus"] or [""])[0] if facts["device"] == "cuda" else facts["cpu"]
     words = re.sub(r"\(.*?\)|processor|@[^,]*", " ", hardware.lower())
     plain = "-".join(re.findall(r"[a-z0-9]+", words)) or platform.machine()
@@ -113,7 +113,7 @@ def report(facts: Dict[str, Any], results: Dict[str, Any], name: str) -> str:
         "",
         f"`{facts['command']}`, {facts['time']}, commit `{facts['commit']}`,",
         f"{facts['cores']} processors, {facts['threads_used']} threads each; {versions}.",
-        f"Data: {facts['data']}. Medians (least–most); a ratio is to fairseq, round by round.",
+        f"Data: {facts['data']}. Medians (least–most); ratios are to fairseq, round by round.",
     ]
     for key, result in results.items():
         lines += ["", f"## {TITLES[key]}", "", markdown(result["rows"])]
@@ -128,7 +128,7 @@ def report(facts: Dict[str, Any], results: Dict[str, Any], name: str) -> str:
 
 
 def read_logs(argv: Sequence[str]) -> int:
-    """Compare what logs of training say, and write the record."""
+    """Compare training logs, and write the record."""
     args = learning.parser(RESULTS).parse_args(argv)
     try:
         result = learning.report(args)
@@ -153,7 +153,7 @@ def read_logs(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, and write the record; a benchmark that is done is kept if a later one fails."""
+    """Measure, and write the record; finished benchmarks are kept if a later one fails."""
     if argv and argv[0] == "learning":
         return read_logs(argv[1:])
     args = parser().parse_args(argv)

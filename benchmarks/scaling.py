@@ -7,7 +7,7 @@ from benchmarks.table import Row
 from benchmarks.worker import Worker
 
 START = {"length": 32, "batch": 16, "layers": 3, "vocabulary": 8_000}
-"""What stays while one of them varies."""
+"""The sizes while another one varies."""
 VARIED: Dict[str, List[int]] = {
     "length": [16, 32, 64, 128, 256, 512, 1024],
     "batch": [4, 8, 16, 32, 64],
@@ -15,7 +15,7 @@ VARIED: Dict[str, List[int]] = {
     "vocabulary": [2_000, 8_000, 16_000, 32_000],
 }
 AT_MOST = 4_096
-"""Positions of a batch; with longer sentences it holds fewer of them."""
+"""The most positions in a batch: longer sentences make it hold fewer sentences."""
 
 
 class Steps:
@@ -33,7 +33,7 @@ class Steps:
         self.model, self.device = model, device
 
     def seconds(self, sizes: Dict[str, int], times: int) -> float:
-        """The median seconds of one pass at these sizes, after one that does not count."""
+        """The median seconds of one pass at these sizes, after one warm-up pass."""
         import statistics
 
         from benchmarks.machine import seconds
@@ -74,7 +74,7 @@ class Steps:
 
 
 def task_with(vocabulary: int) -> Any:
-    """A task whose dictionary has so many types, without data."""
+    """A task without data, whose dictionary has this many types."""
     from argparse import Namespace
 
     from fairseq.data import Dictionary
@@ -89,7 +89,7 @@ def task_with(vocabulary: int) -> Any:
 
 
 def built(model: str, layers: int, task: Any) -> Tuple[Any, Any]:
-    """A model of the ``small`` size with so many layers, and its own loss."""
+    """A model of the ``small`` size with this many layers, and its own loss."""
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
     from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 
@@ -117,7 +117,7 @@ def built(model: str, layers: int, task: Any) -> Tuple[Any, Any]:
 
 
 def run(device: str, full: bool, threads: int) -> Dict[str, Any]:
-    """Rows of seconds, ours beside fairseq's, one size varied at a time."""
+    """Rows of times, ours and fairseq's, varying one size at a time."""
     names = ("fairseq", "ours")
     environment = {"OMP_NUM_THREADS": str(threads)}
     workers = {n: Worker(Steps, {"model": n, "device": device}, environment) for n in names}
@@ -130,7 +130,7 @@ def run(device: str, full: bool, threads: int) -> Dict[str, Any]:
             for name, worker in workers.items():
                 row[f"{name}, ms"] = 1000 * worker.ask("seconds", sizes, 5 if full else 3)
             row["ratio"] = row["fairseq, ms"] / row["ours, ms"]
-            row["ours, µs a token"] = 1000 * row["ours, ms"] / row["tokens"]
+            row["ours, µs per token"] = 1000 * row["ours, ms"] / row["tokens"]
             rows.append(row)
     for worker in workers.values():
         worker.end()
@@ -138,7 +138,7 @@ def run(device: str, full: bool, threads: int) -> Dict[str, Any]:
 
 
 def picture(rows: List[Row], path: str) -> None:
-    """Draw the rows: one panel for each size that was varied, milliseconds against it."""
+    """Draw the rows: one panel for each varied size, with milliseconds against it."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -156,7 +156,7 @@ def picture(rows: List[Row], path: str) -> None:
                 marker="o", label=name,
             )  # fmt: skip
         axis.set_xlabel(what)
-        axis.set_ylabel("ms a token" if what in ("length", "batch") else "ms a step")
+        axis.set_ylabel("ms per token" if what in ("length", "batch") else "ms per step")
         axis.set_xscale("log", base=2)
         axis.set_ylim(bottom=0)
         axis.legend()

@@ -1,4 +1,4 @@
-"""The systems that are compared, as fairseq's flags: same sizes, same data, same seed."""
+"""The systems compared, as fairseq's flags: same sizes, same data, same seed."""
 
 from typing import Any, Dict, List
 
@@ -8,11 +8,11 @@ SIZES = {
     "base": {"layers": 6, "embed_dim": 512, "ffn_embed_dim": 2048, "attention_heads": 8},
     "big": {"layers": 6, "embed_dim": 1024, "ffn_embed_dim": 4096, "attention_heads": 16},
 }
-"""Not in the paper: ``tiny``, Multi30k's, and ``small``; two CPU cores train them in minutes."""
+"""``tiny`` (Multi30k's) and ``small`` are not in the paper; two CPU cores train them in minutes."""
 
 
 def size_flags(size: str) -> List[str]:
-    """The flags, the same for both models, of one of ``SIZES``."""
+    """The flags for one of ``SIZES``, the same for both models."""
     flags = ["--dropout", "0.1", "--share-all-embeddings"]
     for side in ("encoder", "decoder"):
         for name, value in SIZES[size].items():
@@ -32,7 +32,7 @@ TRAINED: Dict[str, Dict[str, Any]] = {
     "fairseq, our bf16 autocast": {"flags": THEIRS, "autocast": True},
     "ours, bf16": {"flags": [*OURS, "--precision", "bf16"]},
 }
-"""Name of a system → how it is trained. The first is what the others are compared with."""
+"""Name of a system → how it is trained. The others are compared with the first."""
 
 TRAINED_ON_GPU: Dict[str, Dict[str, Any]] = {
     "fairseq --fp16": {"flags": [*THEIRS, "--fp16"]},

@@ -1,4 +1,4 @@
-"""Rounds of measurements become rows of a table: medians, spread, ratio to the first system."""
+"""Turns rounds of measurements into table rows: medians, spread, ratio to the first system."""
 
 import statistics
 from typing import Any, Dict, List, Sequence
@@ -7,15 +7,15 @@ Row = Dict[str, Any]
 
 
 def middle(values: Sequence[float]) -> Dict[str, float]:
-    """Median, least and most."""
+    """Median, minimum and maximum."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def compare(rounds: Dict[str, List[Dict[str, float]]]) -> List[Row]:
-    """One row for each system: tokens a second, and how many times the first system's.
+    """One row for each system: tokens per second, and their ratio to the first system's.
 
-    The ratio is taken round by round, of measurements made one after the other on the same
-    batches, so that a machine that slows down slows both; then comes their median.
+    The ratio is the median of one per round: within a round the systems run one after the other
+    on the same batches, so that a machine that slows down slows both.
     """
     first = next(iter(rounds))
     rows = []
@@ -27,7 +27,7 @@ def compare(rounds: Dict[str, List[Dict[str, float]]]) -> List[Row]:
 
 
 def markdown(rows: List[Row]) -> str:
-    """A Markdown table; the columns are those of all rows, in the order they come up."""
+    """A Markdown table with the columns of all rows, in order of first appearance."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
@@ -36,7 +36,7 @@ def markdown(rows: List[Row]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as it stands in the table; a spread as ``median (least–most)``."""
+    """A value as text for the table; a spread is ``median (least–most)``."""
     if value is None:
         return "–"
     if isinstance(value, dict):

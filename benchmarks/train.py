@@ -12,11 +12,11 @@ from vaswani.usage import peak_megabytes
 
 
 class Training:
-    """A training inside this process that does some updates whenever it is asked.
+    """A training run in this process that does updates on request.
 
     Args:
         data: a data-bin with a training part
-        flags: of fairseq-train, for the system under test
+        flags: those of fairseq-train for the system under test
         device: ``cpu`` or ``cuda``
         autocast: run the model's forward under bf16 autocast, as our own precision switch does
     """
@@ -46,8 +46,8 @@ class Training:
         """Do ``count`` updates.
 
         Returns:
-            seconds of wall and of processor time, target tokens, and each update's loss in bits
-            per token.
+            seconds of wall-clock and of processor time, target tokens, and each update's loss in
+            bits per token.
         """
         samples = [[self.next_batch()] for _ in range(count)]
         tokens = sum(sample[0]["ntokens"] for sample in samples)
@@ -67,7 +67,7 @@ class Training:
         }
 
     def warm_up(self, count: int) -> None:
-        """Updates that do not count."""
+        """Do updates that do not count."""
         self.updates(count)
         self.seen, self.positions = [0, 0, 0], 0
 
@@ -80,14 +80,14 @@ class Training:
         return next(self.batches)
 
     def synchronise(self) -> None:
-        """Wait until the GPU has done what was asked."""
+        """Wait until the GPU has finished."""
         if self.device == "cuda":
             import torch
 
             torch.cuda.synchronize()
 
     def flops(self) -> float:
-        """The operations of the updates that count, by :mod:`vaswani.planning.arithmetic`."""
+        """The operations of the counted updates (:mod:`vaswani.planning.arithmetic`)."""
         from argparse import Namespace
 
         from omegaconf import OmegaConf
@@ -103,16 +103,16 @@ class Training:
         return training_flops(sizes, 1, source, target, lengths)
 
     def real_share(self) -> float:
-        """The share of the target's positions that are no pads."""
+        """The share of the target's positions that are not padding."""
         return self.seen[1] / self.positions
 
     def save_for_fairseq(self, arguments: List[str], path: str) -> None:
-        """Leave the weights as a checkpoint of the model that ``arguments`` make in fairseq."""
+        """Save the weights as a checkpoint of the fairseq model that ``arguments`` define."""
         from vaswani.packed.convert import to_fairseq
 
         other = make_trainer([*arguments, *(["--cpu"] if self.device == "cpu" else [])])
         weights = to_fairseq(self.trainer.model.state_dict())
-        # what is missing are tables and, in official fairseq, copies of the same for a fast path
+        # the missing keys are tables and, in official fairseq, copies of weights for a fast path
         left_over = other.model.load_state_dict(weights, strict=False).unexpected_keys
         if left_over:
             raise RuntimeError(f"fairseq's model has no {', '.join(left_over)}")
@@ -147,14 +147,14 @@ def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
     """``small`` and ``base`` (``full``: ``tiny`` and ``big`` too) trained by every system."""
     works = [("small", 2048, 4, 5), ("base", 4096, 1, 3)]
     if full:
-        # more of big do not fit four times into 24 GB
+        # four systems training big with more tokens do not fit into 24 GB
         works += [("tiny", 4096, 4, 5), ("big", 1024, 1, 3)]
     if device == "cuda":
         works = [(size, max(4 * tokens, 8192), 10, rounds) for size, tokens, _, rounds in works]
     peaks = {"fp32": 0.0, "bf16": 0.0}
     rows: List[Row] = []
     for size, max_tokens, updates, rounds in works:
-        for precision, peak in peaks.items():  # again each time: the machine may have been busy
+        for precision, peak in peaks.items():  # each time, as the machine may have been busy
             peaks[precision] = max(peak, peak_flops(device, precision, threads))
         rows += measured(size, max_tokens, updates, rounds, device, data, threads)
     for row in rows:
@@ -174,9 +174,9 @@ def measured(
     data: str,
     threads: int,
 ) -> List[Row]:
-    """One row for each system: all train the same batches, in turn, some updates at a time.
+    """One row for each system: all train on the same batches, in turn, a few updates at a time.
 
-    What is to become MFU is operations a second.
+    The column MFU still holds operations per second; :func:`run` turns it into a share.
     """
     systems = {**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}
     flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
@@ -215,9 +215,9 @@ def measured(
 
 
 def swept(device: str, data: str, threads: int) -> List[Row]:
-    """fairseq's ``small`` at other settings of its own, to find its best, beside ours in bf16.
+    """fairseq's ``small`` with other settings, to find its fastest, beside ours in bf16.
 
-    Ours stays at one setting; the ratio is of tokens a second, round by round.
+    Ours keeps one setting; the ratio is that of tokens per second, round by round.
     """
     small = [*size_flags("small"), "--lr", "5e-4", "--max-tokens"]
     ours = Worker(
@@ -247,7 +247,7 @@ def swept(device: str, data: str, threads: int) -> List[Row]:
         row: Row = {"work": f"small, {max_tokens:,} max-tokens"}
         row["system"] = f"fairseq, {used} threads, {loaders} loaders"
         row["tokens/s"] = middle([theirs for theirs, _ in speeds])
-        row["ours, bf16, 2,048 max-tokens, to it"] = middle([b / a for a, b in speeds])
+        row["ours, bf16, 2,048 max-tokens, relative to it"] = middle([b / a for a, b in speeds])
         rows.append(row)
         say(f"sweep: {row['system']}, {max_tokens}")
     ours.end()

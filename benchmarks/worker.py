@@ -1,6 +1,6 @@
-"""Systems under measurement, each in a process of its own: its own memory, its own threads.
+"""Runs each measured system in a separate process, with its own memory and threads.
 
-The parent asks one after the other, A B A B …: a machine whose speed drifts slows all alike.
+The parent asks them in turn, A B A B …, so that a machine whose speed drifts slows all alike.
 """
 
 import multiprocessing
@@ -13,15 +13,15 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
 
 class WorkerError(RuntimeError):
-    """A system failed in its own process; the message holds its traceback."""
+    """A system failed in its process; the message is its traceback."""
 
 
 class Worker:
     """An object living in a fresh process, whose methods are called from here.
 
     Args:
-        make: called there, with ``options``, to make the object; importable by name
-        environment: variables of that process, in force before torch is imported
+        make: called there, with ``options``, to make the object; must be importable by name
+        environment: variables of that process, set before torch is imported
     """
 
     def __init__(
@@ -30,23 +30,23 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, there = context.Pipe()
         self.process = context.Process(target=serve, args=(there, make, options))
-        weakref.finalize(self, self.pipe.close)  # it ends when nobody listens any more
+        weakref.finalize(self, self.pipe.close)  # the process ends when nobody listens any more
         with environment_with(environment):
             self.process.start()
         there.close()
         self.answer()
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """The result of one method; raises WorkerError if it failed there."""
+        """Call a method and return its result; raises WorkerError if it failed."""
         self.tell(method, *arguments)
         return self.answer()
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Let it begin with a method, whose result is its next answer."""
+        """Start a method; its result is the next :meth:`answer`."""
         self.pipe.send((method, arguments))
 
     def answer(self) -> Any:
-        """What the process has to say next."""
+        """Wait for the next result; raises WorkerError if it is a failure."""
         try:
             failure, result = self.pipe.recv()
         except EOFError:
@@ -64,7 +64,7 @@ class Worker:
 
 @contextmanager
 def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
-    """``os.environ`` with some more variables, for as long as a process is started."""
+    """``os.environ`` with some more variables, while a process is being started."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:

@@ -1,11 +1,11 @@
-"""Makes docs/paper.md: each part of the paper, our code for it, and the tests that hold it.
+"""Makes docs/paper.md: each part of the paper, our code for it, and the tests that check it.
 
     python scripts/paper_index.py            write the page
     python scripts/paper_index.py --check    exit 1 if the page is stale, or an item has no code,
                                              no test and no reason for that
 
-The items are those of docs/paper.yaml. Code is found by the names of classes and functions, tests
-by ``@pytest.mark.paper("3.2.1")``, so lines may move.
+The items come from docs/paper.yaml. Code is found by the names of classes and functions, tests by
+``@pytest.mark.paper("3.2.1")``, so line numbers may change.
 """
 
 import argparse
@@ -23,9 +23,9 @@ PAGE = ROOT / "docs" / "paper.md"
 HEAD = """# The paper as an index
 
 "Attention Is All You Need" ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)), part by part:
-what it says, our code, and the tests that hold it. What differs from the paper, and why, is in
-[fidelity](fidelity.md). This page is made by `python scripts/paper_index.py` from
-[paper.yaml](paper.yaml) and the marks of the tests.
+what it says, our code, and the tests that check it. What differs from the paper, and why, is in
+[fidelity](fidelity.md). `python scripts/paper_index.py` makes this page from
+[paper.yaml](paper.yaml) and the `paper` marks of the tests.
 """
 
 Definition = ast.ClassDef | ast.FunctionDef
@@ -33,7 +33,7 @@ Definition = ast.ClassDef | ast.FunctionDef
 
 @lru_cache(maxsize=None)
 def definitions(path: Path) -> List[Definition]:
-    """The classes and functions of a file, those inside classes too."""
+    """The classes and functions of a file, including those inside classes."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return [node for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
 
@@ -42,7 +42,7 @@ def find_code(name: str) -> str:
     """A link to a file of the project, or to the only class or function of that name.
 
     Raises:
-        SystemExit: there is none, or there are several.
+        SystemExit: there is none, or more than one.
     """
     if "/" in name:
         if not (ROOT / name).is_file():
@@ -69,7 +69,7 @@ def marks(decorators: List[ast.expr]) -> Iterator[str]:
 
 
 def find_tests() -> Dict[str, List[str]]:
-    """The paper's item → links to the tests that are marked with it; a whole file by pytestmark."""
+    """Item of the paper → links to tests marked with it; pytestmark marks a whole file."""
     found: Dict[str, List[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         name = path.relative_to(ROOT)

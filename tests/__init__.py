@@ -1,2 +1,2 @@
-"""Four tiers: unit (is the part right?), parity (is it the same as the formula or a reference?),
+"""Four tiers: unit (is the part right?), parity (is it the same as a formula or a reference?),
 integration (do the commands connect?), system (does it learn?)."""

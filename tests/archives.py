@@ -1,8 +1,8 @@
-"""WMT14 in small: archives of the real names and inner layout, and a server that offers them.
+"""A miniature WMT14: archives with the real names and layout, and a local server for them.
 
-The server is on this machine. It can be told to misbehave: ``server.faults["a.tgz"] = ["cut 500"]``
-spends one entry a request (``cut N``: the connection ends after N bytes; ``end N``: the same,
-and the size was not said; ``page``: a web page instead; a number: that status).
+The server can be made to misbehave: with ``server.faults["a.tgz"] = ["cut 500"]`` each request uses
+up one entry (``cut N``: the connection ends after N bytes; ``end N``: the same, without having
+announced the size; ``page``: a web page instead; a number: that HTTP status).
 """
 
 import gzip
@@ -85,7 +85,7 @@ def pack(path: Path, files: Dict[str, bytes]) -> None:
 
 
 def offer(www: Path, count: int = 120) -> None:
-    """Write every archive of the project's manifest, in small, as ``www/HOST/PATH``."""
+    """Write a small version of every archive in the project's manifest, as ``www/PATH``."""
     table = yaml.safe_load(find_manifest("wmt14").read_text(encoding="utf-8"))
     for part, entry in table["parts"].items():
         files = {}
@@ -97,7 +97,7 @@ def offer(www: Path, count: int = 120) -> None:
 
 
 def manifest(www: Path, base: str, target: Path) -> Path:
-    """The project's manifest with the server's addresses, and sizes and sums where it has them."""
+    """The project's manifest with the server's addresses, and its sizes and sums if it has any."""
     table = yaml.safe_load(find_manifest("wmt14").read_text(encoding="utf-8"))
     for entry in table["parts"].values():
         for source in entry["sources"]:
@@ -113,7 +113,7 @@ def manifest(www: Path, base: str, target: Path) -> Path:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Offers a folder; ``asked`` notes each request (name, Range), ``faults`` are spent by it."""
+    """Serves a folder; ``requested`` lists the requests (name, Range), which use up ``faults``."""
 
     def __init__(self, www: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -123,7 +123,7 @@ class Server(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     def __exit__(self, *problem: Any) -> None:
-        """Stop serving, too."""
+        """Also stop serving."""
         self.shutdown()
         super().__exit__(*problem)
 
@@ -133,7 +133,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """GET of files, whole or from a byte on."""
+    """GET of files, whole or from a given byte on."""
 
     server: Server
 
@@ -171,4 +171,4 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""Attention over made-up sentences, for the tests of the page and of the pictures."""
+"""Attention over made-up sentences, for the tests of the page and the pictures."""
 
 from typing import Any, Dict, List, Sequence
 
@@ -44,10 +44,10 @@ def made(
 
 
 def text(subwords: Sequence[str]) -> str:
-    """The sentence that subwords make."""
+    """The sentence that the subwords form."""
     return (" ".join(subwords) + " ").replace("@@ ", "").strip()
 
 
 def long_sentence(count: int) -> List[str]:
-    """A sentence of so many subwords, every third of which goes on."""
+    """A sentence of ``count`` subwords, every third of which continues its word."""
     return [f"word{n}" + "@@" * (n % 3 == 0) for n in range(count)]

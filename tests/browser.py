@@ -1,7 +1,7 @@
 """A headless Chromium, driven by its own chromedriver over the WebDriver protocol.
 
-Both come with the operating system (Debian: ``chromium`` and ``chromium-driver``); no package of
-Python is needed. See https://www.w3.org/TR/webdriver2/.
+Both come with the operating system (Debian: ``chromium`` and ``chromium-driver``); no Python
+package is needed. See https://www.w3.org/TR/webdriver2/.
 """
 
 import base64
@@ -35,10 +35,10 @@ needs_browser = pytest.mark.skipif(
 
 
 class Browser:
-    """A window of Chromium, until ``quit``.
+    """A Chromium window, open until :meth:`quit`.
 
     Args:
-        folder: for its profile and its log
+        folder: holds its profile and its log
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,7 @@ class Browser:
             raise
 
     def wait(self) -> None:
-        """Until the driver answers."""
+        """Wait until the driver answers."""
         for _ in range(600):
             try:
                 if self.ask("GET", "/status")["ready"]:
@@ -75,7 +75,7 @@ class Browser:
         raise TimeoutError("chromedriver does not answer")
 
     def ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None) -> Any:
-        """One command of the protocol."""
+        """Send one command of the protocol."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, self.path + path, None if body is None else json.dumps(body))
@@ -98,27 +98,27 @@ class Browser:
     # ---- what a user does ----
 
     def open(self, page: Path, hash: str = "") -> None:
-        """Open a file. Its console is empty before."""
+        """Open a file, with an empty console."""
         self.ask("POST", "/url", {"url": "about:blank"})
         self.console()
         self.ask("POST", "/url", {"url": page.resolve().as_uri() + hash})
         loaded = "return location.protocol == 'file:' && document.readyState == 'complete'"
-        until = time.monotonic() + 60  # the driver comes back before a large page is read
+        until = time.monotonic() + 60  # the driver returns before a large page is loaded
         while not self.run(loaded):
             if time.monotonic() > until:
                 raise TimeoutError(f"{page} was not loaded in a minute")
             time.sleep(0.05)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """The value of a script that returns one."""
+        """Run a script; returns its value."""
         return self.ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def element(self, selector: str) -> Dict[str, str]:
-        """The first element of a selector."""
+        """The first element that matches a selector."""
         return self.ask("POST", "/element", {"using": "css selector", "value": selector})
 
     def press(self, *keys: str) -> None:
-        """Press keys, by their names in ``KEYS`` or as they are."""
+        """Press keys, given by their names in ``KEYS`` or as characters."""
         steps = []
         for key in keys:
             value = KEYS.get(key, key)
@@ -135,13 +135,13 @@ class Browser:
         self.actions({"type": "pointer", "id": kind, "parameters": parameters, "actions": steps})
 
     def actions(self, source: Dict[str, Any]) -> None:
-        """A sequence of inputs."""
+        """Perform a sequence of inputs."""
         self.ask("POST", "/actions", {"actions": [source]})
 
     # ---- what a user sees ----
 
     def console(self) -> List[str]:
-        """What the console has been told since it was last asked."""
+        """The console's messages since the last call."""
         return [entry["message"] for entry in self.ask("POST", "/se/log", {"type": "browser"})]
 
     def devtools(self, command: str, **parameters: Any) -> Any:
@@ -150,19 +150,19 @@ class Browser:
         return self.ask("POST", "/goog/cdp/execute", body)
 
     def screen(self, width: int, height: int, mobile: bool = False) -> None:
-        """The size of the window, in the page's pixels."""
+        """Set the size of the window, in the page's pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
         self.devtools("Emulation.setDeviceMetricsOverride", **size)
 
     def media(self, kind: str = "", scheme: str = "light") -> None:
-        """``print`` or the screen; ``light`` or ``dark``."""
+        """Emulate ``print`` or the screen, and ``light`` or ``dark``."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.devtools("Emulation.setEmulatedMedia", media=kind, features=features)
 
     def screenshot(self, path: Path) -> None:
-        """Of what the window shows."""
+        """Save a picture of what the window shows."""
         path.write_bytes(base64.b64decode(self.ask("GET", "/screenshot")))
 
     def pdf(self) -> bytes:
-        """The page as it is printed."""
+        """The page as printed."""
         return base64.b64decode(self.ask("POST", "/print", {}))

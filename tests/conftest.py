@@ -1,4 +1,4 @@
-"""What several tests share: where the plugin is, and a little binarised data."""
+"""Fixtures that many tests share: the plugin's folder, and a little binarised data."""
 
 import os
 import random
@@ -9,11 +9,11 @@ from typing import Iterator
 
 import pytest
 
-# Before torch is imported, here and in the commands that tests start: the tests' models are so
-# small that threads only wait for each other, for minutes where the machine is busy.
+# Set before torch is imported, here and in the commands that tests start: the tests' models are so
+# small that threads only wait for each other, for minutes if the machine is busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 THREADS = int(os.environ["OMP_NUM_THREADS"].split(",")[0])
-# A shell lets what it starts in the background ignore Ctrl-C; the tests of what that does need it.
+# A shell makes its background processes ignore Ctrl-C; the tests of an interrupt need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SYMBOLS = "0123456789"
@@ -22,7 +22,7 @@ SYMBOLS = "0123456789"
 @pytest.fixture(scope="session")
 def plugin_dir() -> Path:
     """The folder for ``--user-dir``."""
-    import transformer_plugin  # not above: the tests of the commands do without torch
+    import transformer_plugin  # not above: the tests of the commands need no torch
 
     return Path(transformer_plugin.__file__).parent
 
@@ -31,7 +31,7 @@ def plugin_dir() -> Path:
 def _same_random_numbers() -> Iterator[None]:
     """Every test starts from the same random state, in whatever order they run."""
     random.seed(1)
-    if "torch" in sys.modules:  # it takes seconds to import, which quick tests do not spend
+    if "torch" in sys.modules:  # importing it takes seconds that quick tests should not spend
         import numpy
         import torch
 
@@ -42,7 +42,7 @@ def _same_random_numbers() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _same_number_of_threads() -> Iterator[None]:
-    """A test may change it for itself: with more threads, sums have other last digits."""
+    """A test may change it only for itself: other thread counts give sums other last digits."""
     yield
     if "torch" in sys.modules:
         import torch
@@ -52,7 +52,7 @@ def _same_number_of_threads() -> Iterator[None]:
 
 
 def write_digit_pairs(folder: Path, name: str, count: int, seed: int) -> None:
-    """Write ``name.en`` (3 to 8 digits a line) and ``name.de`` (the same, reversed)."""
+    """Write ``name.en`` (3 to 8 digits per line) and ``name.de`` (the same, reversed)."""
     numbers = random.Random(seed)
     rows = [numbers.choices(SYMBOLS, k=numbers.randint(3, 8)) for _ in range(count)]
     for language, step in (("en", 1), ("de", -1)):

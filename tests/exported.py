@@ -1,4 +1,4 @@
-"""Small packed models that end their sentences, and text for the proof of an export."""
+"""Small packed models that do end their sentences, and text to check an export with."""
 
 import json
 import random
@@ -36,12 +36,12 @@ def train(
 
 
 def pack(folder: Path, search: Any = None, **options: Any) -> Path:
-    """Pack a small model that was trained for a second; returns the folder.
+    """Pack a small model trained for a second; returns the folder.
 
     Args:
-        folder: to make
-        search: changes the section ``generation``
-        options: of the model
+        folder: the folder to make
+        search: changes to the section ``generation``
+        options: the model's options
     """
     known = packed.dictionary()
     sizes = {"encoder_embed_dim": 32, "decoder_embed_dim": 32}
@@ -55,7 +55,7 @@ def pack(folder: Path, search: Any = None, **options: Any) -> Path:
 
 
 def change(folder: Path, section: str, **values: Any) -> None:
-    """Change config.json (or vaswani.json), hash included."""
+    """Change config.json (or vaswani.json), including its hash."""
     name = next(n for n in ("vaswani.json", "config.json") if (folder / n).is_file())
     table = json.loads((folder / name).read_text())
     (table[section] if section else table).update(values)
@@ -71,14 +71,14 @@ def renew(folder: Path, name: str) -> None:
 
 
 def sentences(count: int = 24) -> List[str]:
-    """Sentences of the models' words, one of them unknown."""
+    """Sentences of the models' words; the last one has an unknown word."""
     rng = random.Random(1)
     made = [" ".join(rng.choices(packed.WORDS, k=rng.randint(2, 8))) for _ in range(count - 1)]
     return [*made, "the elephant sees 2 ."]
 
 
 def packed_like(model: Path, folder: Path, **search: Any) -> Path:
-    """A copy of a packed model that decodes otherwise; returns the folder."""
+    """A copy of a packed model with other search options; returns the folder."""
     shutil.copytree(model, folder)
     change(folder, "generation", **search)
     return folder

@@ -1,4 +1,4 @@
-"""A ``vaswani`` command in a fork of the test's process: limited or killed, without a new start."""
+"""Runs ``vaswani`` commands in a fork of the test's process, so they can be limited or killed."""
 
 import ctypes
 import os
@@ -8,17 +8,17 @@ from typing import Callable, List, NamedTuple
 
 
 class Ended(NamedTuple):
-    """The exit code (negative: the signal), and stderr."""
+    """The exit code (if negative, the signal), and stderr."""
 
     code: int
     message: str
 
 
 def vaswani(arguments: List[str], before: Callable[[], object]) -> Ended:
-    """Run a command line in a fork, after ``before`` there."""
+    """Run a command line in a fork, after calling ``before`` there."""
     from vaswani import cli
 
-    out, into = os.pipe()  # no file: its size may be limited
+    out, into = os.pipe()  # not a file: the size of files may be limited
     pid = os.fork()
     if pid == 0:
         try:
@@ -40,7 +40,7 @@ def vaswani(arguments: List[str], before: Callable[[], object]) -> Ended:
 
 
 def small_files(size: int) -> None:
-    """No file may grow beyond so many bytes: the error is that of a full disk."""
+    """Let no file grow beyond ``size`` bytes: the error is like that of a full disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 

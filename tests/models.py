@@ -34,7 +34,7 @@ def dictionary(size: int = 24) -> Dictionary:
 
 
 def task(source: Any = None, target: Any = None, **cfg: Any) -> SimpleNamespace:
-    """What a model asks of a fairseq task: two dictionaries and a configuration."""
+    """What a model needs from a fairseq task: two dictionaries and a configuration."""
     source = source or dictionary()
     return SimpleNamespace(
         source_dictionary=source,
@@ -46,7 +46,7 @@ def task(source: Any = None, target: Any = None, **cfg: Any) -> SimpleNamespace:
 def config(
     cls: Type[VaswaniTransformerConfig] = VaswaniTransformerConfig, **options: Any
 ) -> VaswaniTransformerConfig:
-    """A configuration of the small sizes with some options changed."""
+    """A configuration with the small sizes and some options changed."""
     cfg = cls()
     for name, value in {**SMALL, **options}.items():
         assert hasattr(cfg, name), name
@@ -83,7 +83,7 @@ def batch(seed: int = 0, vocabulary: int = 24) -> Tuple[Tensor, Tensor, Tensor]:
 
 
 def lively_model(seed: int, vocabulary: int = 24, **options: Any) -> VaswaniTransformerModel:
-    """Random weights under which ends of sentence come at different steps."""
+    """A model with random weights whose sentences end at different steps."""
     for_task = task(dictionary(vocabulary))
     model = small_model(seed, for_task, untie_embeddings=True, **options).eval()
     with torch.no_grad():
@@ -97,7 +97,7 @@ def sample(rows: Any = slice(None), device: Any = "cpu") -> Dict[str, Any]:
 
     Args:
         rows: which of its three sentences, and in which order
-        device: where to
+        device: where to put it
     """
     source, previous, target = (tensor[rows] for tensor in batch())
     return {

@@ -2,9 +2,10 @@
 
     python -m tests.mutants [--list] [NAME...]       make mutants
 
-Each entry is one edit of one file: its old text occurs there exactly once (``unit/test_mutants.py``
-holds that). It says which sentence of the paper, or which promise of ours, the edit breaks, and
-names the tests that must fail then; only those are run. How: ``tests/mutation.py``.
+Each entry is one edit of one file, whose old text occurs there exactly once
+(``unit/test_mutants.py`` checks this). It says which sentence of the paper, or which promise of
+ours, the edit breaks, and names the tests that must then fail; only those are run, by
+``tests/mutation.py``.
 """
 
 import sys
@@ -112,8 +113,8 @@ MUTANTS = [
         ATTENTION,
         "key, value = self.kv_proj(memory)",
         "value, key = self.kv_proj(memory)",
-        "3.2: 'The output is computed as a weighted sum of the values'; W^K and W^V have their "
-        "places in checkpoints",
+        "3.2: 'The output is computed as a weighted sum of the values'; W^K and W^V have "
+        "separate places in checkpoints",
         ("parity/test_torch_transformer.py::test_equal_to_nn_transformer",),
     ),
     Mutant(
@@ -129,7 +130,7 @@ MUTANTS = [
         ATTENTION,
         'float("-inf"), dtype=like.dtype, device=like.device)',
         'float("-inf"), dtype=like.dtype)',
-        "everything is made on the device of its inputs",
+        "every tensor is made on the device of its inputs",
         ("unit/test_devices.py::test_incremental_decoding_by_fairseqs_search",),
     ),
     # ---- embedding --------------------------------------------------------------------------
@@ -154,7 +155,7 @@ MUTANTS = [
         EMBEDDING,
         "return (is_token.cumsum(dim=1) - 1).clamp(min=0) * is_token",
         "return torch.ones_like(tokens).cumsum(dim=1) - 1",
-        "embedding.py: the first token of a sentence is at position 0 whatever stands beside it",
+        "embedding.py: the first token of a sentence is at position 0 whatever the padding",
         ("unit/test_embedding.py::test_positions_count_real_tokens_on_either_side_of_padding",),
     ),
     Mutant(
@@ -246,7 +247,7 @@ MUTANTS = [
         ENCODER,
         "dropout=cfg.attention_dropout,",
         "dropout=cfg.activation_dropout,",
-        "--attention-dropout: of every attention",
+        "--attention-dropout applies to every attention",
         ("unit/test_attention.py::test_attention_dropout_is_that_of_every_attention",),
     ),
     Mutant(
@@ -262,7 +263,7 @@ MUTANTS = [
         ENCODER,
         "tensor.index_select(0, new_order)",
         "tensor[: len(new_order)]",
-        "encoder.py: the same with its batch in new_order, as beam search asks",
+        "encoder.py: encoder_out with its batch in new_order, as beam search asks",
         ("unit/test_model.py::test_reordering_is_decoding_in_that_order",),
     ),
     Mutant(
@@ -302,7 +303,7 @@ MUTANTS = [
         DECODER,
         "cache.length, device=tokens.device)",
         "cache.length)",
-        "everything is made on the device of its inputs",
+        "every tensor is made on the device of its inputs",
         ("unit/test_devices.py::test_decoding",),
     ),
     Mutant(
@@ -328,7 +329,7 @@ MUTANTS = [
         INITIALISATION,
         "nn.init.xavier_uniform_(module.weight)",
         "nn.init.kaiming_uniform_(module.weight)",
-        "--init t2t: Glorot uniform, as the authors' code at the paper's release",
+        "--init t2t: Glorot uniform, as in the authors' code at the paper's release",
         ("unit/test_model.py::test_initialisation_as_in_tensor2tensor",),
     ),
     Mutant(
@@ -336,7 +337,7 @@ MUTANTS = [
         INITIALISATION,
         "std=module.embedding_dim**-0.5",
         "std=1.0",
-        "--init: embeddings from N(0, 1/√d_model), so that √d_model makes them of size 1",
+        "--init: embeddings from N(0, 1/√d_model), so that √d_model scales them to size 1",
         ("unit/test_model.py::test_initialisation_as_in_tensor2tensor",),
     ),
     Mutant(
@@ -352,7 +353,7 @@ MUTANTS = [
         INITIALISATION,
         "math.sqrt(3 / sum(part.shape))",
         "math.sqrt(6 / sum(part.shape))",
-        "--init fairseq: queries, keys and values 1/√2 of Glorot",
+        "--init fairseq: query, key and value matrices at 1/√2 of Glorot's",
         ("parity/test_initialisation.py::test_free_head_widths_keep_the_rule",),
     ),
     # ---- loss and criterion -----------------------------------------------------------------
@@ -380,7 +381,7 @@ MUTANTS = [
         LOSS,
         "nll.masked_fill(pads, 0.0).sum()",
         "nll.sum()",
-        "loss.py: classes equal to padding_idx count for nothing",
+        "loss.py: targets equal to padding_idx are ignored",
         ("unit/test_criterion.py::test_pads_count_for_nothing",),
     ),
     Mutant(
@@ -420,7 +421,7 @@ MUTANTS = [
         CHUNKED,
         "p.sub_(share).mul_(grad_loss)",
         "p.mul_(grad_loss)",
-        "chunked_loss.py: the gradient on the logits is p - q, in float16, too",
+        "chunked_loss.py: the gradient on the logits is p - q, also in float16",
         ("unit/test_loss.py::test_float16_gradients_do_not_vanish",),
     ),
     Mutant(
@@ -436,7 +437,7 @@ MUTANTS = [
         CHUNKED,
         "return grad_features * grad_loss, grad_weight * grad_loss,",
         "return grad_features, grad_weight,",
-        "chunked_loss.py: the same gradients as the formula, whatever comes from above",
+        "chunked_loss.py: the same gradients as the formula, whatever the gradient of the loss",
         ("unit/test_loss.py::test_is_the_formula",),
     ),
     Mutant(
@@ -444,7 +445,7 @@ MUTANTS = [
         CRITERION,
         "real = target.ne(self.padding_idx).nonzero()",
         "real = target.ge(0).nonzero()",
-        "criterion.py: the sums over real tokens",
+        "criterion.py: sums over real tokens only",
         ("parity/test_criterion_parity.py::test_registered_criterion",),
     ),
     Mutant(
@@ -525,7 +526,7 @@ MUTANTS = [
         OPTIMIZER,
         'self.updates = max((int(values["step"]) for values in state.values()), default=0)',
         "self.updates = 0",
-        "optimizer.py: goes on from a saved state as if nothing had happened",
+        "optimizer.py: continues from a saved state as if never interrupted",
         ("parity/test_optimizer.py::test_goes_on_from_either_state",),
     ),
     Mutant(
@@ -533,7 +534,7 @@ MUTANTS = [
         OPTIMIZER,
         "class CorrectedAdam(torch.optim.AdamW):",
         "class CorrectedAdam(torch.optim.Adam):",
-        "optimizer.py: decoupled weight decay, as fairseq's adam",
+        "optimizer.py: decoupled weight decay, as in fairseq's adam",
         ("parity/test_optimizer.py::test_the_same_parameters",),
     ),
     Mutant(
@@ -541,7 +542,7 @@ MUTANTS = [
         OPTIMIZER,
         "(max_norm / (norm + 1e-6)).clamp(max=1.0)",
         "max_norm / (norm + 1e-6)",
-        "--clip-norm: gradients above it are shrunk to it, others left alone",
+        "--clip-norm: gradients with a greater norm are scaled down to it, others left alone",
         ("unit/test_optimizer.py::test_norm_of_gradients",),
     ),
     # ---- beam search ------------------------------------------------------------------------
@@ -550,7 +551,7 @@ MUTANTS = [
         SEARCH,
         "top_candidates(totals, 2 * beam)",
         "top_candidates(totals, beam + 1)",
-        "6.1: 'beam search with a beam size of 4'; of 2k candidates k may be ends",
+        "6.1: 'beam search with a beam size of 4'; up to k of the 2k candidates may be ends",
         ("parity/test_beam_search.py::test_generator_equals_slow_search",),
     ),
     Mutant(
@@ -582,7 +583,7 @@ MUTANTS = [
         RULES,
         "((5 + self.limits) / 6) ** self.alpha",
         "((5 + length) / 6) ** self.alpha",
-        "6.1: 'terminate early when possible': when nothing better can come",
+        "6.1: 'terminate early when possible', that is, when nothing better can come",
         ("parity/test_beam_search.py::test_gnmt_equals_slow_search",),
     ),
     Mutant(
@@ -590,7 +591,7 @@ MUTANTS = [
         RULES,
         "return lengths**self.power",
         "return (lengths + 1) ** self.power",
-        "--length-penalty fairseq: log P / length^power, the end counted",
+        "--length-penalty fairseq: log P / length^power, counting the end",
         ("parity/test_beam_search.py::test_generator_equals_slow_search",),
     ),
     Mutant(
@@ -606,7 +607,7 @@ MUTANTS = [
         RULES,
         "return is_end | unfinished, at_limit",
         "return is_end, at_limit",
-        "--length-penalty gnmt: where nothing ended within the limit, live hypotheses are results",
+        "--length-penalty gnmt: if nothing ended within the limit, live hypotheses are results",
         ("parity/test_beam_search.py::test_gnmt_without_an_end",),
     ),
     Mutant(
@@ -631,7 +632,7 @@ MUTANTS = [
         CACHE,
         "steps[: self.length] = self.steps[: self.length]",
         "pass",
-        "cache.py: what is kept moves into the larger tensor",
+        "cache.py: what is cached is copied into the larger tensor",
         ("unit/test_model.py::test_more_steps_than_the_cache_has_room_for_at_first",),
     ),
     Mutant(
@@ -704,7 +705,7 @@ MUTANTS = [
         PRECISION,
         'if precision == "bf16" and has_bf16_units(device.type):',
         'if precision == "bf16":',
-        "--precision bf16: fp32 where the device has no units for it",
+        "--precision bf16: fp32 on a device without bfloat16 units",
         ("unit/test_precision.py::test_products_are_in_bfloat16",),
     ),
     Mutant(
@@ -712,7 +713,7 @@ MUTANTS = [
         DROPOUT,
         "return mask.mul_(1 / (1 - p)).to(like.dtype)",
         "return mask.to(like.dtype)",
-        "5.4, Srivastava et al.: the expectation of each element stays",
+        "5.4, Srivastava et al.: the expectation of each element is unchanged",
         ("unit/test_dropout.py::test_values",),
     ),
     Mutant(
@@ -744,7 +745,7 @@ MUTANTS = [
         LINEAR,
         "grad_bias = rows.sum(0)",
         "grad_bias = rows.mean(0)",
-        "linear.py: as torch.nn.functional.linear",
+        "linear.py: the same as torch.nn.functional.linear",
         ("unit/test_linear.py::test_equal_to_torch",),
     ),
     Mutant(
@@ -760,7 +761,7 @@ MUTANTS = [
         LINEAR,
         "        if self.readable:\n",
         "        if False:\n",
-        "--attention-impl readable: the whole model as the formulas read",
+        "--attention-impl readable: the whole model as the formulas are written",
         ("parity/test_readable.py::test_one_switch_is_the_whole_model",),
     ),
     Mutant(
@@ -768,7 +769,7 @@ MUTANTS = [
         DECODER,
         'self.computes_losses = str(cfg.attention_impl) != "readable"',
         "self.computes_losses = True",
-        "--attention-impl readable: the whole model as the formulas read",
+        "--attention-impl readable: the whole model as the formulas are written",
         ("parity/test_readable.py::test_one_switch_is_the_whole_model",),
     ),
     Mutant(
@@ -849,7 +850,7 @@ MUTANTS = [
         BLEU,
         'return _COMPOUND.sub(rb"\\1 ##AT##-##AT## \\2", line.encode("utf-8")).decode("utf-8")',
         'return re.sub(r"(\\S)-(\\S)", r"\\1 ##AT##-##AT## \\2", line)',
-        "docs/scoring.md: compounds are split as by the authors' script, on bytes",
+        "docs/scoring.md: compounds are split as the authors' script does, on bytes",
         ("unit/test_bleu.py::test_compounds",),
     ),
     Mutant(
@@ -857,7 +858,7 @@ MUTANTS = [
         SCORE,
         'bleu.multi_bleu("tokenised BLEU", hypotheses, references)',
         'bleu.multi_bleu("tokenised BLEU", references, hypotheses)',
-        "BLEU counts the translation's n-grams that the reference has, and punishes short ones",
+        "BLEU counts the translation's n-grams that the reference has, and penalises brevity",
         ("unit/test_score.py::test_translations_and_references_have_their_sides",),
     ),
     Mutant(
@@ -865,7 +866,7 @@ MUTANTS = [
         SCORE,
         "bleu.moses_tokens(side, system.pair[1])",
         "bleu.moses_tokens(side, system.pair[0])",
-        "Moses' tokens are those of the target language",
+        "Moses tokenises by the rules of the target language",
         ("unit/test_score.py::test_tokens_are_those_of_the_target_language",),
     ),
     # ---- exports ----------------------------------------------------------------------------
@@ -890,7 +891,7 @@ MUTANTS = [
         FOLDER,
         "if sums.get(name) != sha256_of(path / name):",
         "if name not in sums:",
-        "docs/export.md: SHA256SUMS; an export or a model folder that was altered is refused",
+        "docs/export.md: SHA256SUMS: an altered export or model folder is refused",
         (
             "unit/test_export.py::test_what_is_not_whole_is_refused",
             "unit/test_model_folder.py::test_what_is_not_whole_is_refused",

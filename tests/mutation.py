@@ -1,7 +1,7 @@
-"""How planted bugs are tried; ``tests/mutants.py`` is their table.
+"""Plants the bugs of ``tests/mutants.py`` and runs their tests.
 
-Each is planted in a copy of the sources, in a temporary folder, and its tests are run there: the
-working tree is only read, and an interrupt leaves nothing behind.
+Each bug is planted in a copy of the sources, in a temporary folder, and its tests are run there:
+the working tree is only read, and an interrupt leaves nothing behind.
 """
 
 import argparse
@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("transformer_plugin", "vaswani", "tests", "configs", "pyproject.toml")
 """What the tests need."""
 AT_MOST = 600
-"""Seconds for the tests of one bug, on a machine that does other things too."""
+"""Seconds for the tests of one bug; generous, as the machine may be busy."""
 NO_TEST = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "IndentationError")
-"""What ends a test that has tested nothing: a slip of whoever planted the bug."""
+"""Errors with which a test has tested nothing: the planted code itself is wrong."""
 FAILED = re.compile(r"^(?P<kind>FAILED|ERROR) (?P<test>\S.*?)(?: - (?P<reason>.*))?$", re.MULTILINE)
 """A line at the end of pytest's output."""
 
@@ -48,22 +48,22 @@ class Mutant(NamedTuple):
     breaks: str
     """the sentence of the paper with its section, or the promise"""
     tests: Tuple[str, ...]
-    """pytest's names of the tests that must fail, from the folder ``tests``"""
+    """pytest's names of the tests that must fail, relative to the folder ``tests``"""
 
 
 class Result(NamedTuple):
-    """What became of a bug."""
+    """The outcome of trying a bug."""
 
     mutant: Mutant
     verdict: str
     """caught, survived, skipped, error"""
     detail: str
-    """the first test that failed; or what is wrong"""
+    """the first test that failed, or what went wrong"""
     seconds: float
 
 
 def why_stale(mutant: Mutant, root: Path = ROOT) -> str:
-    """What of an entry is no longer true of the sources; empty if it can be planted."""
+    """How an entry no longer fits the sources; empty if it can be planted."""
     path = root / mutant.file
     if not path.is_file():
         return f"there is no file {mutant.file}"
@@ -90,7 +90,7 @@ def why_stale(mutant: Mutant, root: Path = ROOT) -> str:
 
 
 def copy_sources(folder: Path, root: Optional[Path] = None) -> Path:
-    """What can be imported and tested, into a new folder, which is returned."""
+    """Copy what can be imported and tested into a new folder, which is returned."""
     folder.mkdir()
     root = root or ROOT
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -111,20 +111,20 @@ def plant(mutant: Mutant, root: Path) -> None:
 
 
 def environment(folder: Path) -> Dict[str, str]:
-    """In which Python takes the copy for the project, and puts its temporary files there too."""
+    """Variables that make Python use the copy, and put temporary files into it, too."""
     return {
         **os.environ,
         "PYTHONPATH": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": str(folder),
-        "COLUMNS": "200",  # pytest cuts its lines
+        "COLUMNS": "200",  # pytest truncates its lines
     }
 
 
 class Laboratory:
     """Copies of the sources in a temporary folder, and the pytest processes that run in them.
 
-    The first copy is made at once, the others from it: editing may go on meanwhile.
+    The first copy is made at once, and the others from it, so you can go on editing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -151,7 +151,7 @@ class Laboratory:
     def output_of(
         self, command: List[str], place: Path, at_most: Optional[float]
     ) -> Tuple[int, str]:
-        """Run a command that :meth:`close` can end; status -1 if it took longer than so long."""
+        """Run a command that :meth:`close` can end; status -1 if it exceeded ``at_most``."""
         with self.lock:
             if self.closed:
                 return -1, "ended"
@@ -178,7 +178,7 @@ class Laboratory:
                 self.running.discard(process)
 
     def close(self) -> None:
-        """End everything that runs, and start nothing more."""
+        """End all running processes, and start no more."""
         with self.lock:
             self.closed = True
             for process in self.running:
@@ -219,7 +219,7 @@ def judged(code: int, output: str) -> Tuple[str, str]:
 
 
 def dealt(mutants: Sequence[Mutant], groups: int) -> List[List[str]]:
-    """All their tests, those of a file in one group: they share what took long to make."""
+    """All their tests, in groups; tests of one file stay together, as they share slow fixtures."""
     files: Dict[str, List[str]] = {}
     for test in dict.fromkeys(test for mutant in mutants for test in mutant.tests):
         files.setdefault(test.partition("::")[0], []).append(test)
@@ -228,7 +228,7 @@ def dealt(mutants: Sequence[Mutant], groups: int) -> List[List[str]]:
 
 
 def broken_by_nothing(mutant: Mutant, failed: Sequence[str]) -> str:
-    """The first of the bug's tests that fails without it, or nothing."""
+    """The first of the bug's tests that fails without the bug, or an empty string."""
     for line in failed:
         match = FAILED.match(line)
         assert match
@@ -240,7 +240,7 @@ def broken_by_nothing(mutant: Mutant, failed: Sequence[str]) -> str:
 
 
 def run(mutants: Sequence[Mutant], jobs: int) -> List[Result]:
-    """Try all, several at a time; one line for each as it ends."""
+    """Try all, several at a time; prints one line for each as it ends."""
     with heard(), tempfile.TemporaryDirectory(prefix="planted-bugs-") as folder:
         laboratory = Laboratory(Path(folder))
         with ThreadPoolExecutor(jobs) as pool:
@@ -266,14 +266,14 @@ def run(mutants: Sequence[Mutant], jobs: int) -> List[Result]:
 
 
 def told(result: Result) -> str:
-    """One line of a result."""
+    """A result in one line."""
     return (
         f"{result.verdict:<9}{result.mutant.name:<32}{result.seconds:5.0f} s  {result.detail}"
     ).rstrip()
 
 
 def chosen(mutants: Sequence[Mutant], names: Sequence[str]) -> List[Mutant]:
-    """Those of these names, or all.
+    """The bugs with these names, or all.
 
     Raises:
         UserError: there is no bug of that name.
@@ -290,13 +290,13 @@ def chosen(mutants: Sequence[Mutant], names: Sequence[str]) -> List[Mutant]:
 
 
 def main(mutants: Sequence[Mutant], arguments: Optional[Sequence[str]] = None) -> int:
-    """``python -m tests.mutants``; 1 if a bug survived or an entry is not right."""
+    """``python -m tests.mutants``; returns 1 if a bug survived or an entry is wrong."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.mutants", description="Plants bugs; a test has to notice each."
+        prog="python -m tests.mutants", description="Plants bugs, each of which a test must notice."
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="which bugs (all)")
     parser.add_argument("--list", action="store_true", help="print names and what is broken")
-    parser.add_argument("--jobs", default="auto", metavar="N", help="at a time (auto: one a core)")
+    parser.add_argument("--jobs", default="auto", metavar="N", help="at a time (auto: 1 per core)")
     args = parser.parse_args(arguments)
     try:
         wanted = chosen(mutants, args.names)
@@ -316,13 +316,13 @@ def main(mutants: Sequence[Mutant], arguments: Optional[Sequence[str]] = None) -
         print("mutants: interrupted; nothing is left behind", file=sys.stderr)
         return 130
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = spent.ru_utime + spent.ru_stime  # what says most where other things run, too
+    cpu = spent.ru_utime + spent.ru_stime  # the better measure on a busy machine
     print(f"\n{summary(results)}\n{time.monotonic() - begun:.0f} seconds, {cpu:.0f} of CPU")
     return int(any(result.verdict in ("survived", "error") for result in results))
 
 
 def number_of(jobs: str) -> int:
-    """How many at a time; raises UserError if that is no number."""
+    """How many at a time; raises UserError if it is not a number."""
     if jobs == "auto":
         return os.cpu_count() or 1
     if not jobs.isdecimal() or not int(jobs):
@@ -331,7 +331,7 @@ def number_of(jobs: str) -> int:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """The table of all results, what was not noticed spelt out, and how many of each verdict."""
+    """All results in lines, the bugs that survived in detail, and the count of each verdict."""
     lines = [told(result) for result in results]
     for result in results:
         if result.verdict == "survived":

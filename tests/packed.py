@@ -1,4 +1,4 @@
-"""Small packed models for the tests: made in milliseconds, of random weights."""
+"""Small packed models for the tests, made in milliseconds, with random weights."""
 
 from pathlib import Path
 from typing import Any, Dict, Sequence
@@ -62,4 +62,4 @@ def write(
     model_folder.write_folder(folder, fill)
 
 
-assert SMALL["max_source_positions"] == 64  # the tests' long lines have more
+assert SMALL["max_source_positions"] == 64  # the tests' long lines are longer

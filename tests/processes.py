@@ -1,6 +1,6 @@
-"""Commands in processes of their own: started, killed with all they started, waited for.
+"""Starts commands in separate processes, waits for them, or kills them and their children.
 
-And what they leave: the loss of every update, from checkpoints, since logs round it to 3 digits.
+Also reads the loss of every update from their checkpoints, since logs round it to 3 digits.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Dict, List
 from transformer_plugin.checkpoints import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 100  # seconds for any command; then its processes are killed
+PATIENCE = 100  # seconds for any command, after which its processes are killed
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TWO = [*TORCHRUN, "--standalone", "--local-addr", "127.0.0.1", "--nproc_per_node", "2"]
 VASWANI = ["-m", "vaswani.cli", "train", "small"]
@@ -36,7 +36,7 @@ def begin(command: List[str], folder: Path, **environ: str) -> "subprocess.Popen
 
 
 def children(pid: int) -> List[int]:
-    """Processes below one; torchrun's are no members of its process group."""
+    """Descendants of a process; torchrun's are not in its process group."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
@@ -45,7 +45,7 @@ def children(pid: int) -> List[int]:
 
 
 def kill(process: "subprocess.Popen[str]") -> None:
-    """SIGKILL to the command and to all it started."""
+    """Send SIGKILL to the command and everything it started."""
     for pid in [process.pid, *children(process.pid)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -53,7 +53,7 @@ def kill(process: "subprocess.Popen[str]") -> None:
 
 
 def finish(*processes: "subprocess.Popen[str]") -> List[str]:
-    """What commands printed that run beside each other; whatever hangs is killed, and fails."""
+    """The output of commands running side by side; one that hangs is killed, and the test fails."""
     message = []
     try:
         for process in processes:
@@ -66,7 +66,7 @@ def finish(*processes: "subprocess.Popen[str]") -> List[str]:
 
 
 def to_the_end(command: List[str], folder: Path) -> str:
-    """Run a command that must succeed; what it printed."""
+    """Run a command that must succeed; returns its output."""
     process = begin(command, folder)
     message = finish(process)[0]
     assert process.returncode == 0, message
@@ -74,7 +74,7 @@ def to_the_end(command: List[str], folder: Path) -> str:
 
 
 def killed_in_epoch_two(command: List[str], folder: Path, checkpoints: Path) -> int:
-    """Run until a checkpoint of epoch 2, then SIGKILL; returns the updates that were saved."""
+    """Run until a checkpoint of epoch 2, then SIGKILL; returns the number of updates saved."""
     process = begin(command, folder)
     until = time.monotonic() + PATIENCE
     try:
@@ -89,7 +89,7 @@ def killed_in_epoch_two(command: List[str], folder: Path, checkpoints: Path) -> 
 
 
 def losses(checkpoints: Path) -> Dict[int, float]:
-    """Update → its loss, unrounded, from the meters that fairseq saves."""
+    """Update → its unrounded loss, from the meters that fairseq saves."""
     found = {}
     for path in checkpoints.glob("checkpoint*_*.pt"):
         if path.stem.split("_")[-1].isdecimal():
@@ -100,16 +100,16 @@ def losses(checkpoints: Path) -> Dict[int, float]:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """A port that nothing listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
 
 
 def leave_after(other: Path) -> None:
-    """End this gloo process once the other one's result is there too, without an orderly end.
+    """End this gloo process abruptly, once the other one's result is there too.
 
-    That may hang or abort in gloo's threads (seen with torch 2.2).
+    An orderly end may hang or abort in gloo's threads (seen with torch 2.2).
     """
     for _ in range(600):
         if other.exists():

@@ -1,7 +1,7 @@
-"""fairseq's commands in the process of the tests (starting one costs seconds each time).
+"""Runs fairseq's commands in the tests' process (starting a new process takes seconds each time).
 
-fairseq keeps state between commands that a fresh process would not have: logging handlers, meters,
-the best score so far. ``fresh_process`` clears it before a command and restores it after.
+Between commands, fairseq keeps state that a new process would not have: logging handlers, meters,
+the best score so far. ``fresh_process`` clears it before a command and restores it afterwards.
 """
 
 import argparse
@@ -33,14 +33,14 @@ for _side in ("encoder", "decoder"):
     SMALL += [f"--{_side}-ffn-embed-dim", "64", f"--{_side}-attention-heads", "4"]
 """Our tiny preset made smaller still, as flags."""
 
-_first: Dict[str, DictConfig] = {}  # of each task and score; see configuration()
+_first: Dict[str, DictConfig] = {}  # one per task and kind of score; see configuration()
 
 ON_CPU = ["--user-dir", PLUGIN, "--cpu", "--num-workers", "0", "--no-progress-bar"]
 
 
 @contextlib.contextmanager
 def fresh_process() -> Iterator[None]:
-    """What fairseq remembers in a process is forgotten, and logging is left as it was."""
+    """Clear what fairseq remembers in a process, and leave logging as it was."""
     from fairseq import checkpoint_utils
     from fairseq.logging import metrics, progress_bar
     from fairseq_cli import train
@@ -62,7 +62,7 @@ def fresh_process() -> Iterator[None]:
 
 
 def vaswani(*arguments: object) -> int:
-    """The exit code of ``vaswani ARGUMENTS``, as in a process of its own."""
+    """The exit code of ``vaswani ARGUMENTS``, as if in a new process."""
     from vaswani import cli
 
     with fresh_process():
@@ -78,7 +78,7 @@ def train(
 ) -> List[str]:
     """fairseq-train with our loss and schedule; returns what it logged, line by line.
 
-    Flags in ``extra`` win over those given here.
+    Flags in ``extra`` override those given here.
     """
     from fairseq import options
     from fairseq_cli import train as command
@@ -103,7 +103,7 @@ def generate(data: Path, path: str, *extra: str) -> List[str]:
 
 
 def interactive(data: Path, path: str, text: str, *extra: str) -> List[str]:
-    """fairseq-interactive with ``text`` on its standard input; returns its output's lines."""
+    """fairseq-interactive with ``text`` as its standard input; returns its output's lines."""
     from fairseq import options
     from fairseq_cli import interactive as command
 
@@ -120,7 +120,7 @@ def interactive(data: Path, path: str, text: str, *extra: str) -> List[str]:
 def validate(data: Path, path: str, *extra: str) -> List[str]:
     """fairseq-validate on the test set; returns what it logged, line by line.
 
-    Unlike the other commands it knows no task unless it is given one.
+    Unlike the other commands, it must be given a task.
     """
     from fairseq import options
     from fairseq_cli import validate as command
@@ -138,10 +138,10 @@ def validate(data: Path, path: str, *extra: str) -> List[str]:
 
 
 def configuration(args: argparse.Namespace) -> DictConfig:
-    """As ``convert_namespace_to_omegaconf`` for decoding, without its seconds in hydra each time.
+    """``convert_namespace_to_omegaconf`` for decoding, without spending seconds in hydra each time.
 
-    The first one of a task and a kind of score is made by it; the others are copies with the values
-    of ``args`` put in.
+    It makes the first one for each task and kind of score; the others are copies of that with the
+    values of ``args``.
     """
     kind = f"{args.task} {args.scoring}"
     if kind not in _first:
@@ -165,7 +165,7 @@ def printed_by(command: Any, *args: Any) -> List[str]:
 
 @contextlib.contextmanager
 def logged() -> Iterator[List[str]]:
-    """The messages of fairseq's loggers, in a list that grows while they come."""
+    """The messages of fairseq's loggers, in a list that grows as they arrive."""
     lines: List[str] = []
 
     class Listener(logging.Handler):
@@ -192,7 +192,7 @@ def logged() -> Iterator[List[str]]:
 def results(lines: Sequence[str], letter: str) -> Dict[int, List[str]]:
     """Result lines such as ``H-7 <tab> score <tab> text``: sentence number → its other columns.
 
-    Of several hypotheses (``--nbest``) all columns follow one another.
+    With several hypotheses (``--nbest``), the columns of all follow one another.
     """
     found: Dict[int, List[str]] = {}
     for line in lines:
@@ -203,7 +203,7 @@ def results(lines: Sequence[str], letter: str) -> Dict[int, List[str]]:
 
 
 def parameters(checkpoint: Path) -> Dict[str, torch.Tensor]:
-    """The parameters that a checkpoint holds."""
+    """The parameters in a checkpoint."""
     from transformer_plugin.checkpoints import load_checkpoint
 
     return load_checkpoint(checkpoint)["model"]
@@ -217,7 +217,7 @@ def largest_difference(one: Path, other: Path) -> Tuple[float, str]:
 
 
 def without_dictionaries(checkpoint: Path, to: Path) -> Path:
-    """A copy that does not know the words of its dictionaries, as those of earlier versions."""
+    """A copy without the hashes of its dictionaries, like checkpoints of earlier versions."""
     state = torch.load(checkpoint, weights_only=False)
     assert set(state["task_state"].pop("dictionaries_sha256")) == {"source", "target"}
     torch.save(state, to)
