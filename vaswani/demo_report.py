@@ -27,7 +27,7 @@ LEFT = ("report.json", "report.txt", "attention.png")
 class Options:
     """A run of a demo experiment."""
 
-    run: str = argument("RUN")
+    run: str = argument("RUN", "a run: its folder, or its name under runs/")
 
 
 def run(options: Options) -> int:

@@ -44,7 +44,9 @@ from vaswani.search_options import (
 class Options(BeamOptions):
     """What to decode, and with what; also fairseq's beam search options."""
 
-    model: str = argument("RUN|CHECKPOINT")
+    model: str = argument(
+        "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
+    )
     data: Optional[str] = option(metavar="DIR", help="use this data-bin, not the run's")
     subset: str = option("test", "train, valid or test (test)")
     out: Optional[str] = option(metavar="DIR", help="where to put the results (RUN/eval)")

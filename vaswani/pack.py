@@ -40,7 +40,9 @@ from vaswani.packed.model_folder import (
 class Options(DataOptions):
     """What to pack and where; also what its data does not say."""
 
-    model: str = argument("RUN|CHECKPOINT")
+    model: str = argument(
+        "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
+    )
     out: Optional[str] = option(metavar="MODEL", help="the folder to make (RUN/model)")
 
 

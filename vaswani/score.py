@@ -33,7 +33,7 @@ LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF
 class Options:
     """A run or files to score."""
 
-    run: Optional[str] = argument("RUN", default=None)
+    run: Optional[str] = argument("RUN", "a run: its folder, or its name under runs/", default=None)
     subset: str = option("test", "which translations of the run (test)")
     hypotheses: Optional[str] = option(metavar="FILE", help="translations, one per line")
     references: Optional[str] = option(metavar="FILE", help="the references, one per line")

@@ -14,14 +14,16 @@ CPU_BATCH, GPU_BATCH = 2000, 8000
 class BeamOptions:
     """fairseq's beam search options, by fairseq's names; None: as the model was trained."""
 
-    beam: Optional[int] = option(metavar="N")
-    nbest: Optional[int] = option(metavar="N")
-    lenpen: Optional[float] = option(metavar="N")
-    unkpen: Optional[float] = option(metavar="N")
-    max_len_a: Optional[float] = option(metavar="N")
-    max_len_b: Optional[int] = option(metavar="N")
-    min_len: Optional[int] = option(metavar="N")
-    no_repeat_ngram_size: Optional[int] = option(metavar="N")
+    beam: Optional[int] = option(metavar="N", help="beam size")
+    nbest: Optional[int] = option(metavar="N", help="translations per sentence")
+    lenpen: Optional[float] = option(metavar="N", help="larger favours longer translations")
+    unkpen: Optional[float] = option(metavar="N", help="larger means fewer unknown words")
+    max_len_a: Optional[float] = option(metavar="A", help="at most A · source length + B tokens")
+    max_len_b: Optional[int] = option(metavar="B", help="see --max-len-a")
+    min_len: Optional[int] = option(metavar="N", help="at least N tokens")
+    no_repeat_ngram_size: Optional[int] = option(
+        metavar="N", help="never repeat N consecutive tokens"
+    )
 
 
 BEAM_OPTIONS = tuple(item.name for item in fields(BeamOptions))

@@ -26,7 +26,7 @@ from vaswani.errors import UserError
 from vaswani.options import argument, option
 from vaswani.packed.export_folder import is_export, read_model
 from vaswani.packed.model_folder import ModelFolder
-from vaswani.search_options import BeamOptions
+from vaswani.search_options import CPU_BATCH, GPU_BATCH, BeamOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +38,21 @@ class Options(BeamOptions):
 
     model: str = argument("MODEL", "a folder made by 'vaswani pack'")
     files: List[str] = argument("FILE", "text, also .gz or .xz (standard input)", default=[])
-    sampling_topk: Optional[int] = option(metavar="N")
-    sampling_topp: Optional[float] = option(metavar="N")
-    temperature: Optional[float] = option(metavar="N")
-    seed: Optional[int] = option(metavar="N")
-    max_tokens: Optional[int] = option(metavar="N")
+    sampling_topk: Optional[int] = option(metavar="N", help="draw from the N likeliest words")
+    sampling_topp: Optional[float] = option(
+        metavar="P", help="draw from the likeliest words with a joint probability of P"
+    )
+    temperature: Optional[float] = option(metavar="T", help="divide logits by T before the softmax")
+    seed: Optional[int] = option(metavar="N", help="the seed of --sampling")
+    max_tokens: Optional[int] = option(
+        metavar="N", help=f"tokens per batch ({CPU_BATCH} on a CPU, {GPU_BATCH} on a GPU)"
+    )
     length_penalty: Optional[str] = option(choices=["fairseq", "gnmt"], help="what --lenpen means")
-    print_alignment: bool = option(False, "which words look at which: columns of tokens and pairs")
+    print_alignment: bool = option(False, "add columns: tokens, and which words attend to which")
     replace_unk: bool = option(False, "copy the source word where the model outputs <unk>")
     sampling: bool = option(False, "draw words by their probability, instead of beam search")
     scores: bool = option(False, "add a column of scores")
-    precision: str = option("fp32", choices=["fp32", "bf16"])
+    precision: str = option("fp32", "of the matrix products (fp32)", choices=["fp32", "bf16"])
     workers: Optional[int] = option(metavar="N", help="processes, on a CPU (one per core)")
     buffer_size: int = option(10000, "lines per window (10,000)", metavar="N")
     num_shards: int = option(1, "split the text into N parts", metavar="N")

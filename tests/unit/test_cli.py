@@ -3,7 +3,9 @@
 One process for all cases: a start of fairseq costs seconds.
 """
 
+import dataclasses
 import errno
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +44,8 @@ def test_every_verb_explains_itself(verb, capsys):
         cli.main([verb, "--help"])
     assert stop.value.code == 0
     assert f"vaswani {verb}" in capsys.readouterr().out
+    given = dataclasses.fields(importlib.import_module(cli.VERBS[verb][0]).Options)
+    assert [item.name for item in given if not item.metadata.get("help")] == []
 
 
 def test_plugin_dir_is_the_folder_fairseq_needs(capsys):

@@ -20,8 +20,8 @@ class DataOptions:
     """What the user says about the data if it does not say so itself; None: see the data."""
 
     data: Optional[str] = option(metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
-    source_lang: Optional[str] = option(metavar="LANG")
-    target_lang: Optional[str] = option(metavar="LANG")
+    source_lang: Optional[str] = option(metavar="LANG", help="if neither model nor data names it")
+    target_lang: Optional[str] = option(metavar="LANG", help="if neither model nor data names it")
     bpe_codes: Optional[str] = option(metavar="FILE", help="BPE codes, if the data has none")
     tokeniser: Optional[str] = option(
         choices=["moses", "none"],
