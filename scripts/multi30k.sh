@@ -43,7 +43,7 @@ if [[ -z $folder ]]; then
     trap 'rm -f "$part" "$part.text"' EXIT
     mkdir -p "$folder"
     while read -r sum file; do
-        [[ $pair == *"${file##*.}"* ]] || continue
+        [[ $pair == *"${file##*.}"* ]] || continue # not a language of the pair
         for there in "$folder/$file" "$folder/$file.gz"; do
             [[ -f $there ]] || continue
             is_the_text "$there" "$sum" && continue 2

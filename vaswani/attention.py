@@ -31,7 +31,7 @@ PAGE, RECORD = "attention.html", "attention.json"
 class Options:
     """A model, a sentence, and where to put what is made."""
 
-    model: str = argument("MODEL|RUN|CHECKPOINT", "what to look into: a packed model, a run …")
+    model: str = argument("MODEL|RUN|CHECKPOINT", "a packed model, a run or a checkpoint")
     source: str = argument("SOURCE", "a sentence, as one argument")
     target: Optional[str] = argument("TARGET", "its translation (the model's)", default=None)
     out: Optional[str] = option(metavar="FOLDER", help="output folder (NAME_attention, here)")

@@ -132,6 +132,17 @@ def test_every_shipped_experiment_is_complete(name):
     assert config.checkpoint.save_dir == f"runs/{name}/checkpoints"
 
 
+@pytest.mark.parametrize("kind", ["demo", "multi30k"])
+def test_the_language_pairs_differ_in_their_languages_alone(kind):
+    german, french = (
+        yaml.safe_load((ROOT / "configs" / f"{kind}_en_{end}.yaml").read_text(encoding="utf-8"))
+        for end in ("de", "fr")
+    )
+    assert french["task"].pop("target_lang") == "fr"
+    assert german["task"].pop("target_lang") == "de"
+    assert repr(french) == repr(german).replace(f"{kind}_en_de", f"{kind}_en_fr")
+
+
 def test_both_multi30k_systems_differ_in_the_model_and_our_kernels_alone():
     ours, theirs = (
         yaml.safe_load((ROOT / "configs" / f"multi30k_en_de{end}.yaml").read_text(encoding="utf-8"))

@@ -20,14 +20,18 @@ class DataOptions:
     """What the user says about the data if it does not say so itself; None: see the data."""
 
     data: Optional[str] = option(metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
-    source_lang: Optional[str] = option(metavar="LANG", help="if neither model nor data names it")
-    target_lang: Optional[str] = option(metavar="LANG", help="if neither model nor data names it")
+    source_lang: Optional[str] = option(
+        metavar="LANG", help="the source language, if neither the model nor the data names it"
+    )
+    target_lang: Optional[str] = option(
+        metavar="LANG", help="the target language, if neither the model nor the data names it"
+    )
     bpe_codes: Optional[str] = option(metavar="FILE", help="BPE codes, if the data has none")
     tokeniser: Optional[str] = option(
         choices=["moses", "none"],
         help="none: text to translate is already tokens (as in the data's recipe, else moses)",
     )
-    lowercase: Optional[bool] = option(help="lower-case only (if the dictionary has no capitals)")
+    lowercase: Optional[bool] = option(help="lower-case the text (if the dictionary has no capitals)")
 
 
 def text_recipe(
