@@ -31,7 +31,9 @@ class DataOptions:
         choices=["moses", "none"],
         help="none: text to translate is already tokens (as in the data's recipe, else moses)",
     )
-    lowercase: Optional[bool] = option(help="lower-case the text (if the dictionary has no capitals)")
+    lowercase: Optional[bool] = option(
+        help="lower-case the text (if the dictionary has no capitals)"
+    )
 
 
 def text_recipe(
