@@ -3,7 +3,7 @@
     vaswani score RUN                                  the translations in RUN/eval
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
-    vaswani score RUN --compare RUN                    is one better than the other?
+    vaswani score RUN --compare OTHER                  is it better than another run, or file?
 
 Quote sacreBLEU, with its signature; the others are for comparison with older papers
 (docs/scoring.md). All numbers are written to a JSON file beside the translations.
@@ -26,6 +26,8 @@ from vaswani.test_sets import SENTENCES
 SHOWN = 20
 #: the brevity penalty below which to say something about it
 SHORT = 0.95
+#: BLEU, without that penalty, below which the translations have little in common with the references
+UNLEARNED = 5.0
 LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
 
 
@@ -45,7 +47,7 @@ class Options:
     )
     tokenised: bool = option(False, "the files are already tokenised")
     compare: Optional[str] = option(
-        metavar="OTHER", help="another run or file of hypotheses, for a paired bootstrap"
+        metavar="OTHER", help="another file of hypotheses, or another run: a paired bootstrap"
     )
     json: Optional[str] = option(metavar="FILE", help="where to write the numbers")
 
@@ -53,9 +55,7 @@ class Options:
 def run(options: Options) -> int:
     """Print the scores and save them beside the translations."""
     system = find(options, options.run, options.hypotheses)
-    other = None
-    if options.compare:
-        other = find(options, options.compare if options.run else None, options.compare)
+    other = find_other(options, system) if options.compare else None
     path = place(options, system, other)
     warn(system.main)
     results, left_out = score(system)
@@ -72,8 +72,8 @@ def run(options: Options) -> int:
     with writing(path), atomic_write(path) as stream:
         json.dump(report, stream, indent=1)
     print("\n".join(lines))
-    if short := too_short(results):
-        print(short, file=sys.stderr)
+    if found := remark(results):
+        print(found, file=sys.stderr)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
@@ -116,6 +116,19 @@ def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> Sc
             f"{len(system.main.references):,}: it is another set, or part of one"
         )
     return system
+
+
+def find_other(options: Options, system: ScoreInput) -> ScoreInput:
+    """What ``system`` is compared with: a file of hypotheses of the same references, or a run.
+
+    Raises:
+        UserError: it is neither, or cannot be scored.
+    """
+    name = options.compare or ""
+    if options.run and not Path(name).is_file():
+        return of_run(name, options.subset)
+    pair = "-".join(system.pair) if system.pair else None
+    return of_files(Path(name), system.main.files[1], pair, None, tokenised=not system.text)
 
 
 def score(system: ScoreInput) -> Tuple[Dict[str, bleu.Row], List[str]]:
@@ -204,15 +217,23 @@ def table(rows: Dict[str, bleu.Row]) -> List[str]:
     return lines
 
 
-def too_short(rows: Dict[str, bleu.Row]) -> str:
-    """A note if translations are much shorter than their references; empty if they are not."""
+def remark(rows: Dict[str, bleu.Row]) -> str:
+    """What to do about translations that are mostly wrong, or much too short; else empty."""
     row = rows.get("bleu") or rows.get("bleu_tokenised")
-    if not row or row["brevity_penalty"] >= SHORT:
+    if not row:
         return ""
-    whole = row["score"] / row["brevity_penalty"] if row["brevity_penalty"] else 0.0
+    penalty = row["brevity_penalty"]
+    whole = row["score"] / penalty if penalty else 0.0
+    if whole < UNLEARNED:
+        return (
+            f"BLEU {row['score']:.2f}: the model has hardly learned, so train it longer; if it "
+            "should have, see whether each translation is on the line of its reference"
+        )
+    if penalty >= SHORT:
+        return ""
     return (
         f"too short: the translations have {row['length_ratio']:.0%} of the references' length, "
-        f"and BLEU's brevity penalty of {row['brevity_penalty']:.2f} turns {whole:.1f} into "
+        f"and BLEU's brevity penalty of {penalty:.2f} turns {whole:.1f} into "
         f"{row['score']:.1f}. The model ends sentences too early: training longer helps most, a "
         "larger --lenpen in 'vaswani generate' (1.0, 1.2) helps a little"
     )

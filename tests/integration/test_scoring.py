@@ -151,6 +151,22 @@ def test_two_runs_are_compared_on_the_same_references(score, tmp_path):
     assert code == 1 and "on the same references" in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("tokenised", [False, True])
+def test_a_run_is_compared_with_a_file(score, tmp_path, tokenised):
+    """The same comparison as with the run that the file belongs to."""
+    for name, lines in (("a", TEXT), ("b", worse(TEXT))):
+        make_run(tmp_path, name, lines, tokenised=tokenised)
+    _, by_run, _, _ = score("a", "--compare", "b")
+    made = tmp_path / "runs" / "b" / "eval" / f"test.hyp{'.tok' if tokenised else ''}"
+    code, by_file, out, _ = score("a", "--compare", str(made))
+    assert code == 0 and "paired bootstrap, 1,000 resamples" in out
+    assert by_file["comparison"]["with"] == str(made)
+    assert by_file["comparison"]["metrics"] == by_run["comparison"]["metrics"]
+    short = write(tmp_path / "short", *TEXT[:3])
+    code, _, _, err = score("a", "--compare", str(short))
+    assert code == 1 and "short has 3 lines and" in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

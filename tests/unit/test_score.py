@@ -93,6 +93,16 @@ def test_translations_that_are_too_short_are_explained(score):
     assert "too short" not in score(expected, expected, "--pair", "en-de")[3]
 
 
+@pytest.mark.parametrize("line", ["x", "x y z x y z x y z x y z", "a x"])
+def test_a_model_that_has_hardly_learned_is_not_called_too_short(score, line):
+    """Whatever the length of what it says."""
+    references = ["a b c d e f g", "h i j k l m n"]
+    _, report, _, err = score([line, line], references, "--pair", "en-de")
+    assert report["bleu"]["score"] < 5
+    assert f"BLEU {report['bleu']['score']:.2f}: the model has hardly learned" in err
+    assert "too short" not in err
+
+
 def test_of_tokens_there_is_no_sacrebleu(score):
     lines = ["ein alter Mann , der lacht .", "zwei Hunde"]
     code, report, _, err = score(lines, lines, "--tokenised")
