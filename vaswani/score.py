@@ -26,7 +26,7 @@ from vaswani.test_sets import SENTENCES
 SHOWN = 20
 #: the brevity penalty below which to say something about it
 SHORT = 0.95
-#: BLEU, without that penalty, below which the translations have little in common with the references
+#: BLEU, without that penalty, below which translations have little in common with references
 UNLEARNED = 5.0
 LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
 

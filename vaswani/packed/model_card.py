@@ -55,6 +55,12 @@ def distinct(found: Any) -> List[Any]:
     return [value for name, value in found.parameters.items() if not (tied and name in SHARED[1:])]
 
 
+def table_row(*cells: str) -> str:
+    """A row of a Markdown table; within a cell, ``|`` is escaped and a line end is a space."""
+    escaped = [" ".join(cell.split()).replace("|", r"\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
+
+
 def sizes(architecture: Dict[str, Any]) -> List[str]:
     """The table of sizes, with the paper's letters."""
     rows = {
@@ -65,7 +71,7 @@ def sizes(architecture: Dict[str, Any]) -> List[str]:
     }
     lines = ["## Model", "", "| | encoder | decoder |", "|---|---|---|"]
     for name, keys in rows.items():
-        lines.append(f"| {name} | {' | '.join(str(architecture[key]) for key in keys)} |")
+        lines.append(table_row(name, *(str(architecture[key]) for key in keys)))
     tied = "three matrices" if architecture["untie_embeddings"] else "one shared matrix"
     return [*lines, "", f"Embeddings and output: {tied}.", ""]
 
@@ -91,7 +97,6 @@ def score_lines(scores: Dict[str, Any]) -> List[str]:
     lines += ["| set | | score | signature |", "|---|---|---|---|"]
     for subset, rows in scores.items():
         for row in rows.values():
-            lines.append(
-                f"| {subset} | {row['label']} | {row['score']:.2f} | `{row['signature']}` |"
-            )
+            cells = (subset, row["label"], f"{row['score']:.2f}", f"`{row['signature']}`")
+            lines.append(table_row(*cells))
     return [*lines, ""]
