@@ -51,7 +51,7 @@ class Options(BeamOptions):
     subset: str = option("test", "train, valid or test (test)")
     out: Optional[str] = option(metavar="DIR", help="where to put the results (RUN/eval)")
     max_tokens: Optional[int] = option(
-        metavar="N", help=f"tokens per batch ({CPU_BATCH} on a CPU, {GPU_BATCH} on a GPU)"
+        metavar="N", help=f"tokens per batch ({CPU_BATCH:,} on a CPU, {GPU_BATCH:,} on a GPU)"
     )
     workers: Optional[int] = option(
         metavar="N", help="processes, on a CPU (one per core; never more than there are batches)"

@@ -8,6 +8,8 @@ from vaswani.options import option
 
 #: tokens per batch; on a CPU, more gain nothing and leave cores without a batch
 CPU_BATCH, GPU_BATCH = 2000, 8000
+#: the same on a CPU for a model exported to CTranslate2
+EXPORT_CPU_BATCH = 1000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from vaswani.errors import UserError
 from vaswani.options import argument, option
 from vaswani.packed.export_folder import is_export, read_model
 from vaswani.packed.model_folder import ModelFolder
-from vaswani.search_options import CPU_BATCH, GPU_BATCH, BeamOptions
+from vaswani.search_options import CPU_BATCH, EXPORT_CPU_BATCH, GPU_BATCH, BeamOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,9 @@ class Options(BeamOptions):
     temperature: Optional[float] = option(metavar="T", help="divide logits by T before the softmax")
     seed: Optional[int] = option(metavar="N", help="the seed of --sampling")
     max_tokens: Optional[int] = option(
-        metavar="N", help=f"tokens per batch ({CPU_BATCH} on a CPU, {GPU_BATCH} on a GPU)"
+        metavar="N",
+        help=f"tokens per batch ({CPU_BATCH:,} on a CPU, of an export {EXPORT_CPU_BATCH:,}; "
+        f"{GPU_BATCH:,} on a GPU)",
     )
     length_penalty: Optional[str] = option(choices=["fairseq", "gnmt"], help="what --lenpen means")
     print_alignment: bool = option(False, "add columns: tokens, and which words attend to which")

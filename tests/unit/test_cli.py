@@ -9,11 +9,14 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from vaswani import cli, experiment
+from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
+from vaswani.decoding.translator import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*_en_*.yaml"))
@@ -46,6 +49,16 @@ def test_every_verb_explains_itself(verb, capsys):
     assert f"vaswani {verb}" in capsys.readouterr().out
     given = dataclasses.fields(importlib.import_module(cli.VERBS[verb][0]).Options)
     assert [item.name for item in given if not item.metadata.get("help")] == []
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_translates_help_says_how_many_tokens_a_batch_has(capsys, on_cpu):
+    """Those of either kind of model."""
+    with pytest.raises(SystemExit):
+        cli.main(["translate", "--help"])
+    said = capsys.readouterr().out
+    for kind in (Translator, CTranslate2Translator):
+        assert f"{kind.batch_tokens.fget(SimpleNamespace(on_cpu=on_cpu)):,}" in said
 
 
 def test_plugin_dir_is_the_folder_fairseq_needs(capsys):

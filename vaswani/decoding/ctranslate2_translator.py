@@ -15,9 +15,7 @@ from vaswani.errors import UserError
 from vaswani.packed.ctranslate2_spec import import_ctranslate2
 from vaswani.packed.export_folder import MODEL
 from vaswani.packed.model_folder import ModelFolder
-
-#: tokens per batch, on a CPU and on a GPU
-CPU_BATCH, GPU_BATCH = 1000, 8000
+from vaswani.search_options import EXPORT_CPU_BATCH, GPU_BATCH
 
 
 class Words:
@@ -98,7 +96,7 @@ class CTranslate2Translator(Translator):
     @property
     def batch_tokens(self) -> int:
         """Tokens per batch that suit the device."""
-        return CPU_BATCH if self.on_cpu else GPU_BATCH
+        return EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
 
     def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
         """As :meth:`Translator.translate`, but in several threads at a time."""
