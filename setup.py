@@ -1,7 +1,9 @@
 """The distribution ``vaswani-transformer``: the plugin, the command ``vaswani``, the extras."""
 
+import re
 import shutil
 from pathlib import Path
+from typing import Optional
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
@@ -10,23 +12,48 @@ FAIRSEQ = {"modern": "fairseq-fixed==0.12.3.1", "official": "fairseq==0.12.2"}
 ROOT = Path(__file__).resolve().parent
 
 
+#: Markdown's images and links, whose text may hold brackets; HTML's images
+LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"[^>]*>")
+
+
+def outside(text: str, folder: Optional[Path] = None) -> str:
+    """A Markdown page for a place without the repository: what leads nowhere there becomes text.
+
+    Args:
+        folder: where the page will be, if any of the files that it names are there
+    """
+
+    def kept(link: "re.Match[str]") -> str:
+        path = (link[3] or link[4]).partition("#")[0]
+        if re.match("https?:", path) or (folder and (folder / path).exists()):
+            return link[0]
+        return "" if link[1] or link[4] else link[2]
+
+    return LINK.sub(kept, text)
+
+
 class BuildWithConfigs(build_py):
-    """Puts the experiments into the package; in a checkout (and so in editable mode) they are
-    found beside it."""
+    """Puts experiments and documents into the package; in a checkout (and so in editable mode) they
+    are found beside it."""
 
     def run(self) -> None:
-        """As ever, then ``configs/`` as ``vaswani/configs/``."""
+        """As ever, then ``configs/`` as ``vaswani/configs/``, and ``docs/`` likewise."""
         super().run()
-        if not self.editable_mode:
-            inside = Path(self.build_lib) / "vaswani" / "configs"
-            shutil.copytree(ROOT / "configs", inside, dirs_exist_ok=True)
+        if self.editable_mode:
+            return
+        inside = Path(self.build_lib) / "vaswani"
+        for name in ("configs", "docs"):
+            shutil.copytree(ROOT / name, inside / name, dirs_exist_ok=True)
+        for page in (inside / "docs").glob("*.md"):
+            text = outside(page.read_text(encoding="utf-8"), page.parent)
+            page.write_text(text, encoding="utf-8")
 
 
 setup(
     name="vaswani-transformer",
     version="0.1.0",
     description="'Attention Is All You Need' as a plugin of fairseq",
-    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description=outside((ROOT / "README.md").read_text(encoding="utf-8")),
     long_description_content_type="text/markdown",
     author="the vaswani-transformer authors",
     license="MIT",

@@ -17,7 +17,7 @@ from typing import Dict, List, Optional, Tuple
 
 from vaswani import signals
 from vaswani.errors import NO_MEMORY, UserError
-from vaswani.experiment import nearest
+from vaswani.experiment import DOCS, nearest
 from vaswani.files import NO_SPACE
 from vaswani.options import parse
 
@@ -60,7 +60,7 @@ def top_parser() -> argparse.ArgumentParser:
         prog="vaswani",
         usage="vaswani [--help] [--version] VERB …",
         description="Train, decode and score the Transformer of 'Attention Is All You Need'.",
-        epilog=f"verbs:\n{verbs}\n\n'vaswani VERB --help' explains one verb.",
+        epilog=f"verbs:\n{verbs}\n\n'vaswani VERB --help' explains one verb. Documents: {DOCS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"vaswani {version()}")
@@ -98,7 +98,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
     module = importlib.import_module(VERBS[args.verb][0])
     verb_parser = argparse.ArgumentParser(
         prog=f"vaswani {args.verb}",
-        description=module.__doc__,
+        description=(module.__doc__ or "").replace("docs/", f"{DOCS}/"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     code = int(module.run(parse(verb_parser, module.Options, args.rest)))

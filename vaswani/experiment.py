@@ -12,10 +12,9 @@ from typing import Any, Dict, List, Sequence
 from vaswani.errors import UserError
 
 _HERE = Path(__file__).resolve().parent
-#: the shipped configs: inside an installed package, beside it in a checkout
-CONFIGS = next(
-    folder / "configs" for folder in (_HERE, _HERE.parent) if (folder / "configs").is_dir()
-)
+#: the shipped experiments and documents: inside an installed package, beside it in a checkout
+_SHIPPED = _HERE if (_HERE / "configs").is_dir() else _HERE.parent
+CONFIGS, DOCS = _SHIPPED / "configs", _SHIPPED / "docs"
 
 #: in a run's folder: its experiment, complete
 AS_TRAINED = "config.yaml"

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.configuration.build_errors import named_by_section
 from vaswani.errors import UserError
-from vaswani.experiment import CONFIGS, find_config
+from vaswani.experiment import find_config
 from vaswani.files import atomic_write
 from vaswani.options import argument, option
 from vaswani.outputs import is_report, output_file, writing
@@ -166,16 +166,12 @@ def time_and_cost(
 
 
 def command(options: Options, batch: Batch, prepared: bool) -> str:
-    """The command line that trains as planned, preparing the data first if it is not there yet.
-
-    (An installed package has no scripts.)
-    """
-    script = not prepared and (CONFIGS.parent / "scripts" / "train.sh").is_file()
-    start = ["scripts/train.sh"] if script else ["vaswani", "train"]
+    """The command line that trains as planned, preparing the data first if it is not there yet."""
+    first = "" if prepared else f"{shlex.join(['vaswani', 'prepare', options.config])} && "
     chosen = [f"task.data={options.data}"] if options.data else []
     chosen.append(f"dataset.max_tokens={batch.max_tokens}")
     chosen.append(f"optimization.update_freq=[{batch.update_freq}]")
-    return shlex.join([*start, options.config, *options.overrides, *chosen])
+    return first + shlex.join(["vaswani", "train", options.config, *options.overrides, *chosen])
 
 
 # ---- the table ------------------------------------------------------------------------------

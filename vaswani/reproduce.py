@@ -21,7 +21,7 @@ from vaswani import prepare
 from vaswani.checkpoints import describe
 from vaswani.decoding.translations import Translations
 from vaswani.errors import UserError
-from vaswani.experiment import read_yaml
+from vaswani.experiment import DOCS, read_yaml
 from vaswani.files import atomic_write, locked, read_json
 from vaswani.options import stage_named
 from vaswani.outputs import is_report, output_file, writing
@@ -100,7 +100,7 @@ def refuse_without_gpus(target: Reproduction, here: int) -> None:
     if requested > here and here:
         raise UserError(
             f"this machine has {here} visible GPUs, not {requested}: prepare and train on several "
-            "machines (see docs/training.md), then run the same command with --from average"
+            f"machines (see {DOCS / 'training.md'}), then run the same command with --from average"
         )
     if here or on_cpu(target):
         return
@@ -110,7 +110,7 @@ def refuse_without_gpus(target: Reproduction, here: int) -> None:
     raise UserError(
         f"there is no GPU here, and this takes {hours} {found['gpus']} of the paper's P100 "
         f"({found['flops']:.1e} operations; --dry-run says more); for a small trial of all "
-        f"stages on a CPU: scripts/reproduce.sh {name} {TRIAL}"
+        f"stages on a CPU: vaswani reproduce {name} {TRIAL}"
     )
 
 

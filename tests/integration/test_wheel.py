@@ -1,20 +1,26 @@
 """The wheel: all of it is in it, and each verb works from it, in a folder with nothing else."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from email import message_from_string
 from pathlib import Path
+from typing import Iterator, Set
 
 import pytest
 
 from tests import archives
+from vaswani.cli import VERBS as VERBS_OF_IT
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 OFFLINE = ["--no-index", "--no-deps"]
+FOLDERS = "benchmarks|configs|docs|examples|scripts|tests|transformer_plugin|vaswani"
+LINKS = re.compile(r"\]\(([^)\s]+)\)")
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 
 VERBS = """
@@ -40,7 +46,7 @@ def wheel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("transformer_plugin", "vaswani", "configs"):
+    for name in ("transformer_plugin", "vaswani", "configs", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=leave)
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -63,10 +69,12 @@ def test_everything_is_in_it_and_nothing_else(wheel):
     expected = set()
     for package in ("transformer_plugin", "vaswani"):
         expected |= {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
-    configs = (path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*") if path.is_file())
     page = (ROOT / "vaswani" / "attention_page").glob("page.*")
     expected |= {str(path.relative_to(ROOT)) for path in page}
-    assert names == expected | {f"vaswani/{path}" for path in configs}
+    for folder in ("configs", "docs"):
+        files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+        expected |= {f"vaswani/{path.relative_to(ROOT)}" for path in files}
+    assert names == expected
 
 
 def test_what_an_index_shows_of_it(wheel):
@@ -80,6 +88,60 @@ def test_what_an_index_shows_of_it(wheel):
     extras = set(about.get_all("Provides-Extra"))
     assert extras == {"modern", "official", "text", "export", "plots", "dev"}
     assert not [one for one in about.get_all("Requires-Dist") if "extra ==" not in one]
+    links = [link.partition(", ")[2] for link in about.get_all("Project-URL")]
+    links += LINKS.findall(about.get_payload())
+    assert len(links) > 3 and [link for link in links if not link.startswith("https://")] == []
+    assert "<img" not in about.get_payload() and "docs/fidelity.md" in about.get_payload()
+
+
+def test_no_link_of_its_documents_leads_nowhere(installed):
+    """To other documents and to experiments, that is; what only the repository has is no link."""
+    found = set()
+    for page in (installed / "vaswani" / "docs").glob("*.md"):
+        for link in LINKS.findall(page.read_text(encoding="utf-8")):
+            path = link.partition("#")[0]
+            assert path.startswith("https://") or (page.parent / path).exists(), (page.name, link)
+            found.add(path)
+    assert {"commands.md", "../configs/table3.yaml"} <= found
+
+
+def paths(text: str) -> Set[str]:
+    """What a text names of the repository's folders, or of the installed documents."""
+    return set(re.findall(rf"(?<![\w/.])(?:{FOLDERS})/[\w./-]*\w", text)) | set(
+        re.findall(r"/[\w./-]+/docs/[\w.-]*\w", text)
+    )
+
+
+def strings(source: str) -> Iterator[str]:
+    """The strings of a module but its docstrings; ``DOCS / "x"`` as a path."""
+    nodes = list(ast.walk(ast.parse(source)))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.BinOp) and getattr(node.left, "id", "") == "DOCS":
+            assert isinstance(node.right, ast.Constant)
+            yield f"docs/{node.right.value}"
+        elif isinstance(node, ast.Constant) and id(node) not in docstrings:
+            yield str(node.value)
+
+
+def test_what_it_names_is_in_it(installed):
+    """Every path in a help text, a message or an experiment; relative ones from the package."""
+    code = "import sys; from vaswani.cli import main; main(sys.argv[1:])"
+    environ = {**os.environ, "PYTHONPATH": str(installed)}
+    texts = {}
+    for words in ([], *([verb] for verb in VERBS_OF_IT)):
+        command = [sys.executable, "-c", code, *words, "--help"]
+        done = subprocess.run(command, env=environ, cwd=installed, capture_output=True, text=True)
+        texts[" ".join(words)] = done.stdout
+        assert done.returncode == 0 and str(installed) in texts[""], done.stderr
+    for path in installed.glob("*/**/*.py"):
+        texts[str(path)] = "\n".join(strings(path.read_text(encoding="utf-8")))
+    for path in (installed / "vaswani" / "configs").rglob("*.yaml"):
+        texts[str(path)] = path.read_text(encoding="utf-8")
+    named = {(where, path) for where, text in texts.items() for path in paths(text)}
+    assert len({path for _, path in named}) > 5
+    places = (installed, installed / "vaswani")
+    assert [one for one in named if not any((place / one[1]).exists() for place in places)] == []
 
 
 @pytest.mark.slow

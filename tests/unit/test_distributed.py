@@ -106,7 +106,7 @@ def test_settings_by_hand_stand_but_for_what_a_cpu_needs():
         (0, {**FIVE, "RANK": "4"}, {}, "ranks count from 0 to 3"),
         (1, FIVE, {}, "--nproc_per_node 1"),
         (8, {}, {"distributed_world_size": 16}, "has 8 visible GPUs"),
-        (0, {}, {"distributed_world_size": 2}, "PROCESSES=2 scripts/train.sh"),
+        (0, {}, {"distributed_world_size": 2}, "--nproc_per_node 2 -m vaswani.cli train"),
         (0, {}, {"distributed_init_method": "tcp://a:1", "distributed_rank": 1}, "rank is 1"),
         (0, {}, {"update_freq": [2, 0]}, "update_freq is [2, 0]"),
         (0, {}, {"update_freq": []}, "at least one batch"),

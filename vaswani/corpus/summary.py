@@ -5,6 +5,7 @@ from typing import Any, Tuple
 
 from vaswani.corpus.clean import Report
 from vaswani.corpus.steps import Job
+from vaswani.experiment import DOCS
 from vaswani.usage import peak_megabytes
 
 
@@ -22,9 +23,9 @@ def tell(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
         expected = (job.recipe.expected or {}).get(f"{name}/{split}")
         beside = ""
         if expected and job.recipe.limit is None:
-            beside = f" (expected {expected:,})"
-            if abs(found.kept - expected) > expected / 100:
-                beside = f" (expected {expected:,}: more than 1 % off, see docs/wmt14-data.md)"
+            off = abs(found.kept - expected) > expected / 100
+            see = f": more than 1 % off, see {DOCS / 'wmt14-data.md'}" if off else ""
+            beside = f" (expected {expected:,}{see})"
         print(f"  {split}: {found.summary()}{beside}", file=sys.stderr)
     for key, value in (report or {}).items():
         if not isinstance(value, dict):

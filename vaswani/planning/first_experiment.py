@@ -144,7 +144,7 @@ def model(conditions: Conditions) -> List[Entry]:
             "init",
             "fairseq",
             "initial weights: as in fairseq's model, which learns more in the same number of "
-            "updates (docs/learning.md); t2t is as in the authors' code",
+            "updates; t2t is as in the authors' code",
         ),
         Entry(
             "precision",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from vaswani.errors import NO_MEMORY, UserError
+from vaswani.experiment import DOCS
 
 #: what torchrun sets in every process it starts
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -122,15 +123,17 @@ def from_this_machine(given: Any, gpus: int) -> Launch:
     if gpus and world_size > gpus:
         raise UserError(
             f"distributed_training.distributed_world_size is {world_size}, but this machine has "
-            f"{gpus} visible GPUs: to use several machines, start with torchrun (docs/training.md)"
+            f"{gpus} visible GPUs: to use several machines, start with torchrun "
+            f"({DOCS / 'training.md'})"
         )
     if not gpus or world_size == 1:
         # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
         if world_size > 1 and world_size != given.distributed_num_procs:
             raise UserError(
                 f"distributed_training.distributed_world_size is {world_size}, but without GPUs "
-                f"processes start with torchrun: use PROCESSES={world_size} scripts/train.sh "
-                "(docs/training.md)"
+                "processes start with torchrun: torchrun --standalone --local-addr 127.0.0.1 "
+                f"--nproc_per_node {world_size} -m vaswani.cli train CONFIG "
+                f"({DOCS / 'training.md'})"
             )
         return Launch(ONE, 0, 1, {"distributed_world_size": 1, "distributed_rank": 0})
     section = {
