@@ -8,9 +8,12 @@ set -euo pipefail
 pair=${1:-en-de}
 name=demo_${pair//-/_}
 
+seconds=()
 stage() {
+    local start=$SECONDS
     printf '\n== %s\n' "$*" >&2
     "$@"
+    seconds+=("$2=$((SECONDS - start))")
 }
 
 case $pair in
@@ -27,8 +30,8 @@ stage vaswani train "$name"
 stage vaswani average "$name" --last 5
 stage vaswani generate "$name"
 stage vaswani score "$name"
-stage vaswani demo-report "$name"
 stage vaswani pack "$name"
+stage vaswani demo-report "$name" "${seconds[@]}"
 sentence='The meeting is on the 3rd of March 1987.'
 printf '\n== echo "%s" | vaswani translate runs/%s/model\n' "$sentence" "$name" >&2
 vaswani translate "runs/$name/model" <<<"$sentence"

@@ -2,6 +2,9 @@
 
     vaswani demo-report RUN        after 'vaswani generate RUN' and 'vaswani score RUN'
 
+RUN/eval/report.json is a whole record: the figures, and what they depend on (commit, versions,
+machine, seed, commands).
+
 No number, date or amount of the test occurs in training, so a correct number was not memorised.
 For comparison: the BLEU of answering with the translation of the nearest training sentence
 (nearest: the largest Dice coefficient of the sets of source words; the first if several tie).
@@ -13,8 +16,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from vaswani.corpus.text import read_lines
+from vaswani.environment import environment
 from vaswani.errors import UserError
-from vaswani.experiment import find_run, read_yaml
+from vaswani.experiment import AS_TRAINED, find_run, read_yaml
 from vaswani.files import atomic_write, read_json
 from vaswani.options import argument
 from vaswani.outputs import is_report, output_file, writing
@@ -28,11 +32,15 @@ class Options:
     """A run of a demo experiment."""
 
     run: str = argument("RUN", "a run: its folder, or its name under runs/")
+    seconds: List[str] = argument(
+        "STAGE=SECONDS", "what the stages before took, for the record", default=[]
+    )
 
 
 def run(options: Options) -> int:
     """Print the report; leave report.txt, report.json and attention.png in RUN/eval."""
     folder = find_run(options.run)
+    stages = stage_seconds(options.seconds)
     out = folder / "eval"
     scores, data, recipe = scored(folder)
     source, target = recipe["source_lang"], recipe["target_lang"]
@@ -57,6 +65,8 @@ def run(options: Options) -> int:
         ),
         "training": read_training(folder),
         "generation_seconds": scores["translation"]["seconds"],
+        "stage_seconds": stages,
+        "environment": environment(),
     }
     numbers, words, picture = (output_file(out / name, ours=is_ours) for name in LEFT)
     lines = (
@@ -155,12 +165,35 @@ def nearest_bleu(
     return round(BLEU().corpus_score(copied, [reference_lines]).score, 2)
 
 
+def stage_seconds(given: List[str]) -> Dict[str, float]:
+    """Seconds by stage, from ``train=97``; UserError for anything else."""
+    found = {}
+    for item in given:
+        stage, _, value = item.partition("=")
+        try:
+            found[stage] = float(value)
+        except ValueError:
+            raise UserError(f"'{item}' is not a stage and its seconds, such as train=97") from None
+    return found
+
+
 def read_training(folder: Path) -> Dict[str, Any]:
-    """Updates and seconds of a finished training; UserError if it is not."""
+    """Updates, seconds and seed of a finished training, and what it ran on; UserError if it is not.
+
+    The seconds are those of all its starts, the command and the machine those of the last.
+    """
     finished = read_json(folder / "finished.json")
     if "num_updates" not in finished:
         raise UserError(f"{folder} has not finished training: run 'vaswani train' again")
-    return {"updates": finished["num_updates"], "seconds": finished.get("seconds") or 0.0}
+    ran_on = read_json(folder / "env.json")
+    ran_on.pop("data", None)
+    return {
+        "updates": finished["num_updates"],
+        "seconds": finished.get("seconds") or 0.0,
+        "seed": read_yaml(folder / AS_TRAINED).get("common", {}).get("seed"),
+        "starts": 1 + len(ran_on.pop("earlier_starts", [])),
+        "environment": ran_on,
+    }
 
 
 def draw_attention(
@@ -191,8 +224,15 @@ def summary(report: Dict[str, Any]) -> List[str]:
         f"copying the nearest training sentence instead: BLEU {copied:.2f}",
         f"training {training['updates']:,} updates in {training['seconds']:.0f} s, "
         f"translation {report['generation_seconds']:.0f} s",
+        *stage_lines(report["stage_seconds"]),
         "",
     ]
+
+
+def stage_lines(seconds: Dict[str, float]) -> List[str]:
+    """A line with what each stage took, starting the programs included; none if it is not known."""
+    listed = ", ".join(f"{stage} {value:.0f} s" for stage, value in seconds.items())
+    return [f"stages: {listed}; in all {sum(seconds.values()):.0f} s"] if listed else []
 
 
 def examples(

@@ -151,6 +151,18 @@ def scripts(tmp_path, command, **environ):
     return process, tmp_path / "said"
 
 
+def test_the_demo_reports_what_each_stage_took(tmp_path):
+    """Whole seconds; here none takes one."""
+    process, said = scripts(tmp_path, ["scripts/demo.sh", "en-fr"])
+    assert process.wait(timeout=60) == 0
+    calls = [line.split()[1:] for line in said.read_text().splitlines()]
+    verbs = ["prepare", "train", "average", "generate", "score", "pack"]
+    assert [call[0] for call in calls] == [*verbs, "demo-report", "translate"]
+    took = [item.partition("=") for item in calls[-2][2:]]
+    assert [stage for stage, _, _ in took] == verbs
+    assert all(seconds.isdigit() for _, _, seconds in took)
+
+
 TRAIN = ["scripts/train.sh", "small", "run=a"]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.files import write
 from vaswani import cli, demo_report
+from vaswani.environment import environment
 from vaswani.errors import UserError
 from vaswani.outputs import aside, is_inside, put_in_place, same_file, writing
 
@@ -167,6 +168,24 @@ def test_the_demos_report_replaces_its_own_alone(demo, capsys, name):
     assert (demo / "attention.png").read_text() == "a picture\n"
 
 
+def test_the_demos_report_is_a_whole_record(demo, capsys):
+    """What a figure needs in order to be quoted; of the machine, what a training records."""
+    write(demo.parent / "config.yaml", "common: {seed: 7}")
+    ran_on = {"commit": "c0ffee", "command": "vaswani train demo", "cpu": "a processor"}
+    known = {**ran_on, "data": {"train": 1}, "earlier_starts": [ran_on]}
+    write(demo.parent / "env.json", json.dumps(known))
+    write(demo.parent / "finished.json", json.dumps({"num_updates": 9, "seconds": 31.5}))
+    assert cli.main(["demo-report", "demo", "prepare=12", "train=40"]) == 0
+    assert "stages: prepare 12 s, train 40 s; in all 52 s" in capsys.readouterr().out
+    found = json.loads((demo / "report.json").read_text())
+    training = {"updates": 9, "seconds": 31.5, "seed": 7, "starts": 2, "environment": ran_on}
+    assert found["training"] == training
+    assert found["stage_seconds"] == {"prepare": 12, "train": 40}
+    now = environment()
+    assert {"commit", "versions", "cpu", "cores", "gpus", "command"} <= set(now)
+    assert found["environment"] == {**now, "time": found["environment"]["time"]}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -180,6 +199,13 @@ def test_a_demo_with_something_missing_is_one_sentence(demo, capsys, name, conte
     assert cli.main(["demo-report", "demo"]) == 1
     err = capsys.readouterr().err
     assert message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", ["train", "train=", "train=long"])
+def test_what_is_no_stages_time(demo, capsys, given):
+    assert cli.main(["demo-report", "demo", given]) == 1
+    assert f"'{given}' is not a stage and its seconds" in capsys.readouterr().err
+    assert not (demo / "report.json").exists()
 
 
 def test_where_a_path_leads(tmp_path, monkeypatch):
