@@ -122,11 +122,11 @@ def test_what_is_wrong_with_a_recipe_is_said(change, message):
 
 
 def documented(pair: str) -> Dict[str, List[str]]:
-    """The page's table of a pair: key → what it says of the three recipes."""
+    """The page's table of a pair: key → what it says of the three recipes; ° for our choice."""
     page = (CONFIGS.parent / "docs" / "wmt14-data.md").read_text(encoding="utf-8")
     part = page.partition(f"(`{pair}`, `{pair}_t2t`, `{pair}_fairseq`):")[2].partition("\n\n")[2]
     rows = [line.split(" | ") for line in part.partition("\n\n")[0].splitlines()[2:]]
-    return {row[0].strip("| `"): [cell.strip("°| ") for cell in row[2:]] for row in rows}
+    return {row[0].strip("| `"): [cell.strip("| ") for cell in row[2:]] for row in rows}
 
 
 def as_shown(value: Any) -> str:
@@ -149,4 +149,15 @@ def test_the_page_shows_what_the_recipes_say(pair):
         recipe = find_recipe(pair + kind)[0]
         for key, row in table.items():
             value = getattr(recipe, key)
-            assert row[column] == as_shown(value), (pair + kind, key)
+            assert row[column].strip("°") == as_shown(value), (pair + kind, key)
+
+
+@pytest.mark.parametrize("pair", ["wmt14_en_de", "wmt14_en_fr"])
+def test_the_page_marks_our_choices(pair):
+    """Those that a recipe's own comments call so, and no other."""
+    table = documented(pair)
+    for column, kind in enumerate(("", "_t2t", "_fairseq")):
+        recipe = (CONFIGS / "data" / f"{pair}{kind}.yaml").read_text(encoding="utf-8")
+        lines = [line.partition(":") for line in recipe.splitlines() if not line.startswith("#")]
+        ours = {key for key, _, rest in lines if "our choice" in rest and key in table}
+        assert {key for key, row in table.items() if "°" in row[column]} == ours

@@ -90,7 +90,10 @@ BIG_TARGET = 12 * (6 * 1024**2 + 2 * 1024 * 4096) + 2 * 1024 * 32_768 + (12 + 24
     [(BASE, BASE_SOURCE, BASE_TARGET, 367e6), (BIG, BIG_SOURCE, BIG_TARGET, 1.263e9)],
 )
 def test_operations_of_a_token(sizes, source, target, pair):
-    """``pair``: training on one token a side, computed independently, 3 or 4 digits."""
+    """Our count of a model's operations, in which Table 1's n² · d is one term of several.
+
+    ``pair``: training on one token a side, computed independently, 3 or 4 digits.
+    """
     assert arithmetic.source_flops(sizes, 28) == source
     assert arithmetic.target_flops(sizes, 28, 28) == target
     assert 3 * (source + target) == pytest.approx(pair, rel=2e-3)
