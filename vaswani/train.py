@@ -8,6 +8,7 @@ continues; a run that is finished is left alone unless its stopping conditions c
 the machine are used. For several machines, or several processes on a CPU, see docs/training.md.
 """
 
+import functools
 import logging
 import os
 import sys
@@ -30,6 +31,8 @@ from vaswani.training.distributed import (
     gathered,
     own_error,
 )
+from vaswani.training.messages import beginning, diverged, ending, what_next
+from vaswani.training.patience import patient
 from vaswani.training.progress import TrainingProgress
 from vaswani.training.run_record import (
     FINISHED,
@@ -126,8 +129,7 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
             if resumes and finished.get("stop") == stop_key(config):
                 if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
                     start(config, data, folder, launch, Start(False, resumes))
-                done = f"{finished['num_updates']:,} updates"
-                print(f"{folder}: already trained, {done}", file=sys.stderr)
+                tell_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
                 return
             remove_half_written(folder)
             record(config, data, folder, launch)
@@ -135,7 +137,15 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
         except (ConfigError, CheckpointError):
             undo()
             raise
-    print(f"{folder}: trained; next: vaswani average {folder}", file=sys.stderr)
+    tell_end(config, folder, "trained")
+
+
+def tell_end(config: Any, folder: Path, what: str) -> None:
+    """Print why a training ended, how good the model is, and the next command."""
+    finished = read_json(folder / FINISHED)
+    why = [ending(finished, config.optimization.max_update)] if "reason" in finished else []
+    parts = [what, *why, what_next(folder, has_checkpoints(folder))]
+    print(f"{folder}: {'; '.join(parts)}", file=sys.stderr)
 
 
 def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
@@ -211,9 +221,15 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
         run_fairseq(config, [log])
         return
     stop = stop_key(config)  # before fairseq runs, which may be told to stop at once
-    progress = TrainingProgress(Path(folder) / STATISTICS, config.optimization.max_update)
+    limits = config.optimization
+    progress = TrainingProgress(
+        Path(folder) / STATISTICS,
+        limits.max_update,
+        limits.stop_time_hours,
+        functools.partial(beginning, config),
+    )
     run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
-    finish(Path(folder), progress.last_update, progress.seconds(), stop)
+    finish(Path(folder), stop, progress.summary())
 
 
 def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
@@ -233,7 +249,7 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
         # only now: importing it sets up logging to the terminal unless handlers already exist
         from fairseq_cli.train import main
 
-        with named_by_section(config):
+        with named_by_section(config), patient():
             main(hand_over(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")
@@ -244,28 +260,6 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
         fairseq_logs(logging.WARNING)
         for handler in handlers:
             handler.close()
-
-
-def diverged(reason: str, checkpoints: Path) -> str:
-    """The message about a training whose numbers became NaN or infinite.
-
-    Args:
-        reason: fairseq's, with the update: "update 12: gradients are Nan/Inf"
-        checkpoints: the run's checkpoint folder
-    """
-    from transformer_plugin.checkpoints import CheckpointError
-    from transformer_plugin.compat.resuming import newest_checkpoint
-
-    try:
-        newest = newest_checkpoint(checkpoints)
-    except CheckpointError:
-        newest = None
-    good = f"the last good checkpoint is {newest[1]}" if newest else "no checkpoint was saved"
-    return (
-        f"the training diverged at {reason.splitlines()[0]}; {good}: lower the learning rate "
-        "(optimization.lr, lr_scheduler.lr_factor) or lengthen the warm-up, and run the command "
-        "again, with another run=NAME to start over"
-    )
 
 
 class LogFile(logging.FileHandler):

@@ -1,12 +1,30 @@
 """What a training says of how far it is."""
 
+import io
 import json
 import logging
 
 import pytest
+from tqdm import tqdm
 
 from vaswani.training.progress import TrainingProgress
 from vaswani.training.run_record import statistics
+
+
+BEGIN = "Start iterating over samples"
+
+
+def logged(progress, message, name="fairseq_cli.train"):
+    """As fairseq logs."""
+    progress.emit(logging.LogRecord(name, logging.INFO, "train.py", 1, message, (), None))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time in seconds, in a list."""
+    now = [100.0]
+    monkeypatch.setattr("vaswani.training.progress.time.monotonic", lambda: now[0])
+    return now
 
 
 @pytest.mark.parametrize(("updates", "left"), [(50, True), (100, False), (120, False)])
@@ -14,6 +32,7 @@ def test_the_time_left_is_never_below_zero(tmp_path, updates, left):
     """A run that has more updates than it is to have now: "-1:54:21 left"."""
     progress = TrainingProgress(tmp_path / "train.jsonl", max_update=100)
     progress.start_at(10)
+    logged(progress, BEGIN)
     progress.show("train_inner", {"num_updates": updates, "loss": 2.0})
     progress.close()
     logging.getLogger().removeHandler(progress)
@@ -40,9 +59,8 @@ def test_updates_since_the_last_line_of_the_log_are_counted(tmp_path, tag):
     assert (f"{tag}_ppl 9.87" in progress.line()) == (tag != "train")
 
 
-def test_seconds_are_those_of_every_start(tmp_path, monkeypatch):
-    log, now = tmp_path / "train.jsonl", [100.0]
-    monkeypatch.setattr("vaswani.training.progress.time.monotonic", lambda: now[0])
+def test_seconds_are_those_of_every_start(tmp_path, clock):
+    log, now = tmp_path / "train.jsonl", clock
     for updates, seconds in ((10, 60.0), (20, 5.0)):
         progress = TrainingProgress(log, max_update=20)
         now[0] += seconds
@@ -50,3 +68,103 @@ def test_seconds_are_those_of_every_start(tmp_path, monkeypatch):
         progress.close()
     assert progress.seconds() == 65.0
     assert [line["seconds"] for line in statistics(log)] == [60.0, 65.0]
+
+
+def resumed(progress, clock, updates=1000, before=300.0):
+    """What is logged until the first update, in 40 seconds: loading the model, then the text."""
+    clock[0] += 10
+    logged(progress, f"Loaded checkpoint checkpoint_last.pt (epoch 3 @ {updates} updates)")
+    logged(progress, f"trained for {before} seconds before", "vaswani.training.patience")
+    clock[0] += 30
+    logged(progress, BEGIN)
+
+
+def test_after_resuming_rate_and_time_left_are_those_of_this_start(tmp_path, clock):
+    """Neither the updates of before nor the seconds of loading count: 10 updates in 5 seconds."""
+    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
+    resumed(progress, clock)
+    assert (
+        progress.rate() == 0 and progress.left() == float("inf") and "left" not in progress.line()
+    )
+    clock[0] += 5
+    said(progress, "train_inner", num_updates="1010")
+    assert progress.rate() == 2 and "0:08:15 left" in progress.line()
+    progress.close()
+
+
+def test_the_bar_starts_sober_after_resuming(tmp_path, clock, monkeypatch):
+    """tqdm took the 1,000 updates of before for those of its first second."""
+    shown, now = io.StringIO(), clock
+
+    class Bar(tqdm):
+        _time = property(lambda self: lambda: now[0], lambda self, time: None)
+
+    monkeypatch.setattr(
+        "vaswani.training.progress.bar", lambda **o: Bar(file=shown, disable=False, ncols=90, **o)
+    )
+    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
+    resumed(progress, clock)
+    clock[0] += 5
+    said(progress, "train_inner", num_updates="1010")
+    last = shown.getvalue().split("\r")[-1]
+    assert "1010/2000 [00:05<08:15,  2.00 updates/s]" in last
+    progress.close()
+
+
+@pytest.mark.parametrize(
+    ("max_update", "expected", "left"),
+    [(0, 1540, "0:04:25"), (2000, 1540, "0:04:25"), (1100, 1100, "0:00:45")],
+)
+def test_the_hours_are_known(tmp_path, clock, max_update, expected, left):
+    """600 seconds, of which 335 are gone, at 2 updates a second: the nearer limit counts."""
+    progress = TrainingProgress(tmp_path / "train.jsonl", max_update, hours=600 / 3600)
+    resumed(progress, clock)
+    clock[0] += 5
+    said(progress, "train_inner", num_updates="1010")
+    assert progress.bar.total == expected and f"{left} left" in progress.line()
+    progress.close()
+
+
+def test_hours_are_shown_before_the_first_update_is_done(tmp_path, clock):
+    progress = TrainingProgress(tmp_path / "train.jsonl", 12_480, hours=0.1)
+    logged(progress, BEGIN)
+    assert "0:06:00 left" in progress.line() and progress.expected() == 12_480
+    progress.close()
+
+
+def test_training_begins_with_one_line(tmp_path, capsys):
+    """Once, not in each epoch; and not if nothing is left to train."""
+    progress = TrainingProgress(tmp_path / "train.jsonl", 100, opening="after {} updates".format)
+    logged(progress, "Loaded checkpoint checkpoint_last.pt (epoch 3 @ 20 updates)")
+    assert capsys.readouterr().err == ""
+    logged(progress, BEGIN)
+    logged(progress, BEGIN)
+    assert capsys.readouterr().err == "after 20 updates\n"
+    progress.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("Stopping training due to num_updates: 7 >= max_update: 7", "max_update"),
+        (
+            "Stopping training due to cumulative_training_time: 2.1 > stop_time_hours: 2 hour(s)",
+            "stop_time_hours",
+        ),
+        ("early stop since valid performance hasn't improved for last 3 runs", "patience"),
+        (
+            "stopping training because current learning rate (0.0) is smaller than or equal to "
+            "minimum learning rate (--stop-min-lr=0.0)",
+            "stop_min_lr",
+        ),
+        ("done training in 3.2 seconds", "max_epoch"),
+    ],
+)
+def test_the_first_reason_counts(tmp_path, message, reason):
+    """fairseq's own sentences; ``integration/test_trainings_end.py`` has each from fairseq."""
+    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=0)
+    logged(progress, message)
+    if reason != "max_epoch":
+        logged(progress, "early stop since valid performance hasn't improved for last 3 runs")
+    progress.close()
+    assert progress.summary()["reason"] == reason

@@ -142,10 +142,13 @@ def test_a_folder_made_by_a_refused_start_goes_but_not_what_is_not_ours(tmp_path
 
 
 def test_a_training_that_had_nothing_left_to_do_keeps_its_seconds(tmp_path):
-    run_record.finish(tmp_path, 60, 123.4, "a")
-    run_record.finish(tmp_path, 60, 0.5, "b")
+    """And its perplexity; the reason is the new one."""
+    found = {"num_updates": 60, "seconds": 123.4, "reason": "patience", "perplexity": 7.5}
+    run_record.finish(tmp_path, "a", found)
+    again = {"num_updates": 60, "seconds": 0.5, "reason": "max_update", "perplexity": None}
+    run_record.finish(tmp_path, "b", again)
     message = json.loads((tmp_path / run_record.FINISHED).read_text())
-    assert message == {"num_updates": 60, "seconds": 123.4, "stop": "b"}
+    assert message == {**found, "reason": "max_update", "stop": "b"}
 
 
 def test_what_was_half_written_is_removed_but_for_an_average(tmp_path):

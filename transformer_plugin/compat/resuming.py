@@ -172,6 +172,9 @@ def _why_over(trainer: Any) -> Optional[str]:
     hours = trainer.cumulative_training_time() / 3600
     if 0 < limits.stop_time_hours < hours:
         return f"it has trained for {hours:.2f} hours, and --stop-time-hours is less"
+    stale, patience = getattr(trainer, "without_improvement", 0), trainer.cfg.checkpoint.patience
+    if 0 < patience <= stale:  # known to vaswani train alone
+        return f"{stale} validations brought no improvement, and --patience is {patience}"
     return None
 
 

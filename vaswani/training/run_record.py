@@ -157,16 +157,19 @@ def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> N
         stream.write(OmegaConf.to_yaml(config))
 
 
-def finish(folder: Path, updates: int, seconds: float, stop: str) -> None:
-    """Write finished.json; if there was nothing left to train, its seconds are kept."""
+def finish(folder: Path, stop: str, found: Dict[str, Any]) -> None:
+    """Write finished.json; if there was nothing left to train, what it says of that is kept.
+
+    Args:
+        folder: the run's
+        stop: ``stop_key`` of the configuration
+        found: num_updates, seconds, reason and perplexity
+    """
     before = read_json(folder / FINISHED)
-    if before.get("num_updates") == updates:
-        seconds = before.get("seconds", seconds)
+    if before.get("num_updates") == found["num_updates"]:
+        found = {**found, **{k: before[k] for k in ("seconds", "perplexity") if k in before}}
     with atomic_write(folder / FINISHED) as stream:
-        json.dump(
-            {"num_updates": updates, "seconds": round(seconds, 1), "stop": stop},
-            stream,
-        )
+        json.dump({**found, "stop": stop}, stream)
 
 
 class Undo:
