@@ -137,7 +137,7 @@ def main(argv: Optional[List[str]] = None) -> int:
                 terminated = signal.SIGTERM in heard
                 what = "terminated" if terminated else "interrupted"
                 with contextlib.suppress(OSError):
-                    print(f"\n{name}: {what}; the same command continues.", file=sys.stderr)
+                    print(f"\n{name}: {what}{signals.what_next()}.", file=sys.stderr)
                 return signals.TERMINATED if terminated else signals.INTERRUPTED
             if isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone():
                 return signals.NO_READER

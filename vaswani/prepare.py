@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from vaswani import signals
 from vaswani.corpus import plan, stage, steps, text
 from vaswani.corpus.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.corpus.manifest import choose, find_manifest, read_manifest
@@ -157,14 +158,18 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
         for left in stages[redo:]:
             stage.forget(job.folder / left.name)
         show_plan(job, sources, key, stages)
-        ran = run_stages(job, key, stages, examples)
+        # downloads continue where they stopped
+        signals.continues_if(lambda: bool(job.parts) and any(job.archives.glob("*")))
+        ran = run_stages(job, key, stages, examples, bool(start))
         write_recipe(job)
     if not ran:
         print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
 
 
-def run_stages(job: Job, key: str, stages: List[Stage], examples: int) -> bool:
+def run_stages(job: Job, key: str, stages: List[Stage], examples: int, redone: bool) -> bool:
     """Run the stages that are not done; ``key`` is that of the first stage's input.
+
+    ``redone``: whether ``--from`` was given, and so the stages that run would run again.
 
     Returns:
         Whether there was anything to do.
@@ -177,6 +182,8 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int) -> bool:
             ran = True
             spent = (time.monotonic() - begun, cpu_seconds() - used)
             tell(job, step.name, stage.marker(output)["report"], spent)
+        if not (ran and redone):  # else the same command does it again
+            signals.continues_if(lambda: True)
         show_dropped(step.name, stage.marker(output).get("report"), examples)
     return ran
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from typing import List
 
-from vaswani import prepare
+from vaswani import prepare, signals
 from vaswani.checkpoints import describe
 from vaswani.decoding.translations import Translations
 from vaswani.errors import UserError
@@ -74,6 +74,7 @@ def run(options: Options) -> int:
         code = run_stage(target, stage, options.gpus or here or 1, here)
         if code:
             return code
+        signals.continues_if(lambda: not options.start)
     if target.row:
         print("\n".join(table_3(target)))
     return 0

@@ -6,20 +6,45 @@ import select
 import signal
 import sys
 import threading
-from typing import Any, Iterator, List
+from typing import Any, Callable, Iterator, List
 
 #: exit codes, as in shells
 INTERRUPTED, TERMINATED, NO_READER = (128 + number for number in (2, 15, 13))
+
+
+def _nothing_saved() -> bool:
+    return False
+
+
+_saved: Callable[[], bool] = _nothing_saved
+
+
+def continues_if(saved: Callable[[], bool]) -> None:
+    """Say how to find out whether the running command, repeated, would continue its work.
+
+    Without this a verb starts over, and ``what_next`` is silent.
+    """
+    global _saved
+    _saved = saved
+
+
+def what_next() -> str:
+    """``; the same command continues``, or nothing where nothing is saved."""
+    with contextlib.suppress(OSError):
+        return "; the same command continues" if _saved() else ""
+    return ""
 
 
 @contextlib.contextmanager
 def heard() -> Iterator[List[int]]:
     """While the block runs, SIGINT and SIGTERM raise KeyboardInterrupt and are added to the list.
 
-    The exception may arrive as another one: C extensions turn it into their own errors, in
-    ``import torch`` as well as in writing a checkpoint. Under torchrun SIGTERM keeps its default:
-    a process that waits for others would not receive it in Python.
+    The exception's argument is the signal's number. It may arrive as another exception: C
+    extensions turn it into their own errors, in ``import torch`` as well as in writing a
+    checkpoint. Under torchrun SIGTERM keeps its default: a process that waits for others would not
+    receive it in Python.
     """
+    continues_if(_nothing_saved)  # until the verb knows better
     numbers: List[int] = []
     owner = os.getpid()
 
@@ -28,7 +53,7 @@ def heard() -> Iterator[List[int]]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         numbers.append(number)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
     before = {}
     if threading.current_thread() is threading.main_thread():

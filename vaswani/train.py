@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from vaswani import signals
 from vaswani.configuration.build_errors import named_by_section
 from vaswani.configuration.check_config import check_here
 from vaswani.errors import UserError
@@ -120,6 +121,7 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
     refuse_foreign_folder(folder)
     undo = Undo(folder)
     with locked(folder / ".lock", f"{folder} is being trained"):
+        signals.continues_if(lambda: has_checkpoints(folder))
         try:
             for change in refuse_another_run(config, data, folder):
                 print(f"warning: {change}", file=sys.stderr)

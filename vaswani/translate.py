@@ -13,11 +13,13 @@ those that it was packed with. With --nbest N there are N output lines per input
 """
 
 import contextlib
+import signal
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
+from vaswani import signals
 from vaswani.bar import bar
 from vaswani.decoding.search import SearchOptions, search_options
 from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
@@ -72,13 +74,13 @@ def run(options: Options) -> int:
         raise UserError("standard input ('-') and files cannot be combined: give one or the other")
     translating = Translating(folder, options, search)
     if not paths and not options.output and sys.stdin.isatty():
-        prompt(translating)
-        return 0
+        return prompt(translating)
     windows = shard(paths, options)
     with contextlib.ExitStack() as stack:
         if options.output:
             key = key_of_output(folder, output_settings(options, search))
             output = TranslatedFile(Path(options.output), key, paths)
+            signals.continues_if(output.is_begun)
             if stack.enter_context(output.open(windows)) is None:
                 print(f"{options.output}: already translated", file=sys.stderr)
                 return 0
@@ -150,9 +152,26 @@ def translate(
             write(translating.rows(lines, first, tally, shown.update))
 
 
-def prompt(translating: "Translating") -> None:
-    """Answer each line from a terminal; an error in one does not end the session."""
+def prompt(translating: "Translating") -> int:
+    """Answer each line from a terminal; an error in one does not end the session.
+
+    Returns:
+        The exit code: Ctrl-C ends the prompt, too, but with its own.
+    """
+    translating.load()
     print("one sentence per line; Ctrl-D ends", file=sys.stderr)
+    try:
+        answer(translating)
+    except KeyboardInterrupt as interrupt:
+        if signal.SIGTERM in interrupt.args:
+            raise
+        print(file=sys.stderr)
+        return signals.INTERRUPTED
+    return 0
+
+
+def answer(translating: "Translating") -> None:
+    """Read and translate lines until there are no more."""
     number = 0
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
@@ -171,7 +190,7 @@ def prompt(translating: "Translating") -> None:
 
 
 class Translating:
-    """A model and how to use it. The model is loaded when the first line comes.
+    """A model and how to use it. The model is loaded by ``load``, or when the first line comes.
 
     Args:
         folder: the model's

@@ -120,7 +120,7 @@ def test_what_is_prepared_may_be_read_only(own, light, capsys):
 
 @pytest.mark.parametrize("name", ALL)
 def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name):
-    """With half of it written: what was there stays, and the same command continues."""
+    """With half of it written: what was there stays."""
     assert cli.main(HERE) == 0
     before = everything(own / "data/own")
     functions = {"text": "text", "tok": "tokens", "codes": "codes", "bpe": "bpe"}
@@ -132,11 +132,14 @@ def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name
         os.kill(os.getpid(), signal.SIGINT)
 
     again = [*HERE, "--from", name]
+    capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.setattr(steps, function, interrupted)
         assert cli.main(again) == 130
     message = capsys.readouterr().err
-    assert "interrupted; the same command continues" in message and "Traceback" not in message
+    assert "Traceback" not in message
+    continues = name != ALL[0]  # the stages before it are kept
+    assert message.endswith(f"interrupted{'; the same command continues' * continues}.\n")
     after = everything(own / "data/own")
     markers = {f".stages/{stage}.json" for stage in ALL[ALL.index(name) :]}
     assert {k: v for k, v in after.items() if k not in markers} == {
@@ -205,3 +208,15 @@ def test_archives_without_a_count_of_their_pairs(served, light, capsys, own):
     text = "archives: wmt14\ntrain: [commoncrawl]\nvalid: newstest2013\nbpe: 30\n"
     (own / "mine.yaml").write_text(f"source_lang: en\ntarget_lang: de\n{text}")
     assert cli.main(["prepare", "mine.yaml", *command[2:]]) == 0
+
+
+@pytest.mark.parametrize(("again", "continues"), [([], True), (["--from", "text"], False)])
+def test_a_stage_that_is_kept(own, light, monkeypatch, capsys, again, continues):
+    """Only then the same command continues: ``--from text`` makes that stage again."""
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(steps, "make_tokens", interrupted)
+    assert cli.main([*HERE, *again]) == 130
+    assert ("the same command continues" in capsys.readouterr().err) == continues

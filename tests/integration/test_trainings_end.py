@@ -31,6 +31,24 @@ def finished(folder: Path) -> dict:
     return json.loads((folder / "finished.json").read_text(encoding="utf-8"))
 
 
+class Killed(Exception):
+    """The process ends here, with nothing more written."""
+
+
+def stop_after(patch, updates: int, error=Killed) -> None:
+    """Every training ends by an error as it begins the update after this many."""
+    from fairseq.trainer import Trainer
+
+    step = Trainer.train_step
+
+    def train_step(trainer, *arguments, **options):
+        if trainer.get_num_updates() == updates:
+            raise error
+        return step(trainer, *arguments, **options)
+
+    patch.setattr(Trainer, "train_step", train_step)
+
+
 NO_LIMIT = "optimization.max_update=0"
 #: 0.00025 at first, 0.00010 after 5 updates
 FALLING = ("lr_scheduler.warmup_updates=1", "lr_scheduler.lr_factor=0.001", "dataset.batch_size=40")
@@ -88,27 +106,19 @@ def test_a_training_begins_with_its_limits_its_saves_and_its_log(train, capsys):
     )
 
 
+@pytest.mark.parametrize(("updates", "continues"), [(1, False), (3, True)])
+def test_the_same_command_continues_once_something_is_saved(train, capsys, updates, continues):
+    """Saved at update 2."""
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, updates, KeyboardInterrupt)
+        assert train() == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"vaswani train: interrupted{'; the same command continues' * continues}."
+
+
 # --- patience ----------------------------------------------------------------------------------
 
 PATIENT = ("optimization.max_update=90", "checkpoint.patience=6", *STANDING_STILL)
-
-
-class Killed(Exception):
-    """The process ends here, with nothing more written."""
-
-
-def killed_after(monkeypatch, updates: int) -> pytest.MonkeyPatch:
-    """Every training ends abruptly as it begins the update after this many."""
-    from fairseq.trainer import Trainer
-
-    step = Trainer.train_step
-
-    def train_step(trainer, *arguments, **options):
-        if trainer.get_num_updates() == updates:
-            raise Killed
-        return step(trainer, *arguments, **options)
-
-    monkeypatch.setattr(Trainer, "train_step", train_step)
 
 
 def test_patience_survives_a_kill(train):
@@ -118,7 +128,7 @@ def test_patience_survives_a_kill(train):
     assert unbroken["reason"] == "patience" and unbroken["num_updates"] == 12
     for updates in (7, 9):
         with pytest.MonkeyPatch.context() as patch:
-            killed_after(patch, updates)
+            stop_after(patch, updates)
             with pytest.raises(Killed):
                 train(*PATIENT)
     assert train(*PATIENT) == 0

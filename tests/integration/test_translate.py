@@ -6,9 +6,11 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -230,6 +232,37 @@ def test_a_prompt_answers_each_line(model, capsys, monkeypatch):
     assert "line 2: byte 1 is not UTF-8" in capsys.readouterr().err
 
 
+def test_the_prompt_appears_when_the_model_is_ready(model, capsys, monkeypatch):
+    """The first answer is not kept waiting by loading."""
+    load, said = translate.Translating.load, []
+
+    def loading(self):
+        said.append(capsys.readouterr().err)
+        load(self)
+
+    monkeypatch.setattr(translate.Translating, "load", loading)
+    stdin = SimpleNamespace(buffer=io.BytesIO(b"the house\n"), isatty=lambda: True)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert stock.vaswani("translate", model) == 0
+    assert said == [""] and capsys.readouterr().err.startswith("one sentence per line")
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "end"),
+    [(signal.SIGINT, 130, "> \n"), (signal.SIGTERM, 143, "> \nvaswani translate: terminated.\n")],
+)
+def test_ctrl_c_just_ends_the_prompt(model, capsys, monkeypatch, number, code, end):
+    class Terminal(io.BytesIO):
+        def readline(self, *_):
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+
+    stdin = SimpleNamespace(buffer=Terminal(), isatty=lambda: True)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert stock.vaswani("translate", model) == code
+    assert capsys.readouterr().err.endswith(end)
+
+
 def test_columns(model, text, capsys):
     flags = ["--nbest", 2, "--scores", "--print-alignment", "--replace-unk"]
     rows = [line.split("\t") for line in output(capsys, model, text, *flags).split("\n")[:-1]]
@@ -299,8 +332,10 @@ def test_the_same_command_continues(model, text, tmp_path, counted, capsys):
     folder = tmp_path / "out"
     folder.mkdir()
     command = ["translate", model, text, "--buffer-size", 5, "--output", folder / "text.de"]
-    counted.fail[11] = KeyboardInterrupt()
-    assert stock.vaswani(*command) == 130
+    counted.fail.update({1: KeyboardInterrupt(), 11: KeyboardInterrupt()})
+    for said in ("interrupted.", "interrupted; the same command continues."):
+        assert stock.vaswani(*command) == 130
+        assert capsys.readouterr().err.endswith(f"vaswani translate: {said}\n")
     assert left(folder) == [".text.de.part", ".text.de.part.json"]
     with open(folder / ".text.de.part", "ab") as stream:
         stream.write(b"half a l")  # what a kill leaves

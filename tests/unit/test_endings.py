@@ -48,7 +48,24 @@ def in_a_process(*command: str, **options) -> "subprocess.CompletedProcess[str]"
 def test_a_signal_during_imports_is_one_line(number, code, message, turned):
     done = in_a_process("-c", DURING_IMPORT.format(number=number, turned=turned))
     assert done.returncode == code
-    assert done.stderr.strip() == f"vaswani plan: {message}; the same command continues."
+    assert done.stderr.strip() == f"vaswani plan: {message}."
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_the_same_command_continues_only_where_something_is_saved(saved, monkeypatch, capsys):
+    """As the verb says; the next command starts without what this one said."""
+
+    def interrupted(options):
+        signals.continues_if(lambda: saved)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vaswani.plugin_dir.run", interrupted)
+    assert cli.main(["plugin-dir"]) == 130
+    continues = "; the same command continues" if saved else ""
+    assert capsys.readouterr().err == f"\nvaswani plugin-dir: interrupted{continues}.\n"
+    assert signals.what_next() == continues
+    with signals.heard():
+        assert signals.what_next() == ""
 
 
 @pytest.mark.parametrize("argv", [["plugin-dir"], ["--help"], ["train", "--help"]])

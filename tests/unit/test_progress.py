@@ -10,7 +10,6 @@ from tqdm import tqdm
 from vaswani.training.progress import TrainingProgress
 from vaswani.training.run_record import statistics
 
-
 BEGIN = "Start iterating over samples"
 
 

@@ -118,6 +118,10 @@ class TranslatedFile:
         """Whether a file is a report of this kind."""
         return {"key", "input", "sha256", "not_translated"} <= set(read_json(path))
 
+    def is_begun(self) -> bool:
+        """Whether the same command would continue after some lines."""
+        return read_json(self.state_file).get("key") == self.key
+
     @contextlib.contextmanager
     def open(self, windows: Windows) -> Iterator[Optional["TranslatedFile"]]:
         """Continue or start; what is done is skipped in ``windows``. None: everything is done.

@@ -14,6 +14,7 @@ import socket
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
+from vaswani import signals
 from vaswani.errors import NO_MEMORY, UserError
 from vaswani.experiment import DOCS
 
@@ -226,8 +227,8 @@ def own_error(failure: Exception) -> Exception:
 
     if isinstance(failure, ProcessExitedException):
         return UserError(
-            f"the training lost a process ({failure}), and the others were stopped; the same "
-            "command continues"
+            f"the training lost a process ({failure}), and the others were stopped"
+            f"{signals.what_next()}"
         )
     found = _OURS.search(str(failure))
     if not found:

@@ -22,7 +22,7 @@ LINE_EVERY = 30.0
 _RESUMED = re.compile(r"Loaded checkpoint .*@ (\d+) updates")
 _BEFORE = re.compile(r"trained for ([\d.]+) seconds before")
 _STARTED = "Start iterating over samples"
-#: the option that ended a training, by what fairseq or the plugin logs then; max_epoch is not logged
+#: the option that ended a training, by what fairseq or the plugin logs; nothing for max_epoch
 ENDINGS = {
     "max_update": r"Stopping training due to num_updates|nothing is left .* --max-update",
     "stop_time_hours": r"Stopping training due to cumul|nothing is left .* --stop-time-hours",
