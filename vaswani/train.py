@@ -23,6 +23,7 @@ from vaswani.errors import UserError
 from vaswani.experiment import find_config, read_yaml
 from vaswani.files import locked, read_json
 from vaswani.options import argument
+from vaswani.training.busy_cores import wait_briefly
 from vaswani.training.distributed import (
     BY_HAND,
     TORCHRUN,
@@ -52,11 +53,15 @@ from vaswani.training.run_record import (
 
 
 class Start(NamedTuple):
-    """What rank 0 tells the others: whether to train, and whether from a checkpoint and which."""
+    """What rank 0 tells the others: whether to train, and whether from a checkpoint and which.
+
+    ``remark`` is for its own process, if fairseq starts one for it.
+    """
 
     go: bool
     resumes: bool
     restore_file: str = "checkpoint_last.pt"
+    remark: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,7 @@ def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
     path = find_config(options.config)
     name, overrides = split_run(options.overrides)
+    remark = wait_briefly(os.environ)  # before torch is imported
 
     from vaswani import data_bin
     from vaswani.configuration.fairseq_config import experiment_config
@@ -103,17 +109,17 @@ def run(options: Options) -> int:
     if launch.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        lead(config, data, folder, launch)
+        lead(config, data, folder, launch, remark if config.common.cpu else "")
     else:
         start(config, data, folder, launch, None)
     return 0
 
 
-def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
+def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch, remark: str) -> None:
     """Rank 0: decide whether there is anything to train, write the records, train.
 
-    If training is refused before the first update, no new folder is left, and an old one is kept
-    as it was.
+    ``remark`` is said when training begins. If training is refused before the first update, no new
+    folder is left, and an old one is kept as it was.
     """
     from transformer_plugin.checkpoints import CheckpointError
     from transformer_plugin.config import ConfigError
@@ -135,7 +141,7 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Non
                 return
             remove_half_written(folder)
             record(config, data, folder, launch)
-            start(config, data, folder, launch, Start(True, resumes, restore_file))
+            start(config, data, folder, launch, Start(True, resumes, restore_file, remark))
         except (ConfigError, CheckpointError):
             undo()
             raise
@@ -228,7 +234,7 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
         Path(folder) / STATISTICS,
         limits.max_update,
         limits.stop_time_hours,
-        functools.partial(beginning, config),
+        functools.partial(beginning, config, remark=order.remark),
     )
     run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
     finish(Path(folder), stop, progress.summary())

@@ -3,11 +3,13 @@
 import json
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.test_vaswani import run, workplace  # noqa: F401
+from tests.processes import begin, finish
 
 #: validation is not to improve: the loss's three digits do not change at such a rate
 STANDING_STILL = ("lr_scheduler.lr_factor=1e-12", "dataset.batch_size=40")
@@ -156,3 +158,27 @@ def test_a_new_optimizer_counts_anew(train):
     begin = (restore, "checkpoint.reset_optimizer=true", "checkpoint.reset_dataloader=true")
     assert train(*PATIENT, *begin, name="unbroken") == 0
     assert finished(train.folder.with_name("unbroken"))["num_updates"] == 12
+
+
+# --- busy cores --------------------------------------------------------------------------------
+
+ON_BUSY_CORES = """
+import sys
+from vaswani.training import busy_cores
+busy_cores.idle_cores = lambda: 0.0
+from vaswani.cli import main
+sys.exit(main(["train", "small", "run=busy", "optimization.max_update=1"]))
+"""
+
+
+def test_on_busy_cores_threads_wait_briefly_and_it_is_said(workplace):  # noqa: F811
+    """By libgomp's own account of its settings when torch loads it."""
+    environ = {"OMP_NUM_THREADS": "2", "OMP_DISPLAY_ENV": "verbose"}
+    process = begin([sys.executable, "-c", ON_BUSY_CORES], workplace, **environ)
+    message = finish(process)[0]
+    assert process.returncode == 0, message
+    assert "GOMP_SPINCOUNT = '1000'" in message
+    first = next(line for line in message.splitlines() if line.startswith("training to"))
+    assert (
+        "; no core is idle, so threads wait for each other briefly (GOMP_SPINCOUNT=1000)" in first
+    )
