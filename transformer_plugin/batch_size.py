@@ -58,7 +58,7 @@ def rebatch(bounds: Dict[str, int], accumulated: int, ratio: float) -> Tuple[Dic
 
 
 def batch_warning(
-    wanted: int, have: float, bounds: Dict[str, int], accumulated: int
+    wanted: Optional[int], have: float, bounds: Dict[str, int], accumulated: int
 ) -> Optional[str]:
     """The warning if an update has on average ``have`` target tokens, not ``wanted``; or None."""
     if not wanted or abs(have - wanted) <= TOLERANCE * wanted:

@@ -181,10 +181,10 @@ class VaswaniInverseSqrtConfig(FairseqDataclass):
 class VaswaniTranslationConfig(TranslationConfig):
     """fairseq's translation task, and what ours adds to it."""
 
-    batch_tokens: int = option(
+    batch_tokens: Optional[int] = option(
         0,
         "target tokens that one update should see, about 25000 in the paper (5.1); training warns "
-        "if their mean is off by more than a tenth; 0: no check",
+        "if their mean is off by more than a tenth; 0 or none: no check",
     )
     length_penalty: ChoiceEnum(LENGTH_PENALTIES) = option(  # type: ignore[valid-type]
         "fairseq",

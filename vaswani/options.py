@@ -62,13 +62,18 @@ def option(
 
 
 def argument(
-    metavar: Optional[str] = None, help: Optional[str] = None, *, default: Any = MISSING
+    metavar: Optional[str] = None,
+    help: Optional[str] = None,
+    *,
+    default: Any = MISSING,
+    known: Optional[Callable[[], Sequence[str]]] = None,
 ) -> Any:
     """A field that is a positional argument; one with a default may be left out.
 
     A list takes any number of values; without a default, at least one. Its default is always [].
+    ``known`` lists names that are shown where a required argument is missing.
     """
-    given = {"help": help, "metavar": metavar, "positional": True}
+    given = {"help": help, "metavar": metavar, "positional": True, "known": known}
     if isinstance(default, list):
         return field(default_factory=list, metadata=given)
     return field(default=default, metadata=given)
@@ -99,7 +104,9 @@ def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
     hints = get_type_hints(kind)
     for item in sorted(fields(kind), key=lambda item: item.name not in kind.__annotations__):
         name, how = how_to_add(item, hints[item.name])
-        parser.add_argument(name, **how)
+        action = parser.add_argument(name, **how)
+        if item.metadata.get("positional"):
+            action.required = False  # ``parse`` says more than argparse does about a missing one
 
 
 def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
@@ -139,7 +146,14 @@ def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) 
     """
     add_options(parser, kind)
     # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
-    return kind(**vars(parser.parse_intermixed_args(words)))
+    found = vars(parser.parse_intermixed_args(words))
+    for item in fields(kind):
+        needed = item.default is MISSING and item.default_factory is MISSING
+        if item.metadata.get("positional") and needed and not found[item.name]:
+            known = item.metadata["known"]
+            names = f"; known: {', '.join(known())}" if known else ""
+            parser.error(f"{item.metadata['metavar']} is missing: {item.metadata['help']}{names}")
+    return kind(**found)
 
 
 def words(options: Any) -> List[str]:

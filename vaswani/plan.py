@@ -1,5 +1,6 @@
-"""Works out what a training will take on given hardware; nothing is trained.
+"""Works out what a training will take on given hardware; nothing that is trained for it is kept.
 
+    vaswani plan demo_en_de                             on this machine; a CPU's speed is measured
     vaswani plan wmt14_en_de_base --gpus 2
     vaswani plan wmt14_en_de_big --gpus 8 --memory 80 --tokens-per-second 500000
 
@@ -17,11 +18,11 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.configuration.build_errors import named_by_section
 from vaswani.errors import UserError
-from vaswani.experiment import find_config
+from vaswani.experiment import find_config, known_configs
 from vaswani.files import atomic_write
 from vaswani.options import argument, option
 from vaswani.outputs import is_report, output_file, writing
-from vaswani.planning import arithmetic
+from vaswani.planning import arithmetic, on_cpu
 from vaswani.planning.batching import (
     Batch,
     choose_batch,
@@ -30,6 +31,7 @@ from vaswani.planning.batching import (
     most_tokens,
     training_text,
 )
+from vaswani.planning.conditions import memory_of_machine
 from vaswani.planning.disk_plan import disk, disk_text, whole_disk
 
 #: section 5.2: seconds per update and hours (12; 3.5 days) on 8 P100; Table 2: operations
@@ -41,10 +43,14 @@ GB = 1e9
 class Options:
     """An experiment, and the hardware."""
 
-    config: str = argument("CONFIG", "a name in configs/, or a YAML file")
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file", known=known_configs)
     overrides: List[str] = argument("key=value", "changes, as for 'vaswani train'", default=[])
-    gpus: int = option(metavar="N", help="GPUs in all", required=True)
-    memory: float = option(16.0, metavar="GB", help="memory per GPU (16, a P100's)")
+    gpus: Optional[int] = option(
+        metavar="N", help="GPUs in all (this machine's; without any, its CPU)"
+    )
+    memory: Optional[float] = option(
+        metavar="GB", help="memory per GPU (with --gpus 16, a P100's; else this machine's)"
+    )
     data: Optional[str] = option(metavar="DIR", help="use this data-bin, not the experiment's")
     tokens_per_second: Optional[float] = option(
         metavar="X",
@@ -96,12 +102,13 @@ def plan(options: Options) -> Dict[str, Any]:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = count_parameters(config, text.task)
     kept = kept_by(config)
-    most = most_tokens(sizes, parameters, options.memory, kept)
-    batch = choose_batch(config, text, options.gpus, most)
+    gpus, memory = hardware(options)
+    most = most_tokens(sizes, parameters, memory, kept) if gpus else int(config.dataset.max_tokens)
+    batch = choose_batch(config, text, max(1, gpus), most)
     found = {
         "experiment": path.stem,
-        "gpus": options.gpus,
-        "memory_gb": options.memory,
+        "gpus": gpus,
+        "memory_gb": memory,
         "data": None if text.folder is None else str(text.folder),
         "vocabulary": sizes.vocabulary,
         "parameters": parameters,
@@ -118,12 +125,29 @@ def plan(options: Options) -> Dict[str, Any]:
             batch.target_tokens,
             text.lengths,
         ),
-        **time_and_cost(config, batch, options.gpus, options.tokens_per_second),
         **disk(config.checkpoint, parameters, config.optimization.max_update, batch),
     }
+    speed = options.tokens_per_second
+    if not gpus:
+        found.update(measured_updates=None, memory_bytes=None)
+        if not speed and text.folder is not None:
+            one_batch = found["flops"] / found["updates"] / batch.update_freq
+            measured, speed = on_cpu.measure(path, changes(options, batch), one_batch)
+            found.update(measured)
+    found.update(time_and_cost(config, batch, gpus, speed))
     found.update(whole_disk(options.config, found["disk_bytes"], text.folder is None))
     found["command"] = command(options, batch, text.folder is not None)
     return found
+
+
+def hardware(options: Options) -> Tuple[int, float]:
+    """GPUs, and GB of each (of the machine if there are none): as asked for, or this machine's."""
+    import torch
+
+    gpus = options.gpus or torch.cuda.device_count()
+    if options.memory:
+        return gpus, options.memory
+    return gpus, 16.0 if options.gpus else memory_of_machine(gpus)
 
 
 # ---- time and operations ------------------------------------------------------------------------
@@ -155,7 +179,7 @@ def time_and_cost(
     size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
     found: Dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
     found["tokens_per_second"] = tokens_per_second
-    if size:
+    if size and gpus:
         an_update, hours, _ = PAPER[size]
         all_gpus = arithmetic.PAPER_GPUS * arithmetic.P100_FLOPS
         found["paper_flops"] = 3600 * hours * all_gpus
@@ -168,10 +192,15 @@ def time_and_cost(
 def command(options: Options, batch: Batch, prepared: bool) -> str:
     """The command line that trains as planned, preparing the data first if it is not there yet."""
     first = "" if prepared else f"{shlex.join(['vaswani', 'prepare', options.config])} && "
+    return first + shlex.join(["vaswani", "train", options.config, *changes(options, batch)])
+
+
+def changes(options: Options, batch: Batch) -> List[str]:
+    """The changes to the experiment that were given or chosen."""
     chosen = [f"task.data={options.data}"] if options.data else []
     chosen.append(f"dataset.max_tokens={batch.max_tokens}")
     chosen.append(f"optimization.update_freq=[{batch.update_freq}]")
-    return first + shlex.join(["vaswani", "train", options.config, *options.overrides, *chosen])
+    return [*options.overrides, *chosen]
 
 
 # ---- the table ------------------------------------------------------------------------------
@@ -179,22 +208,25 @@ def command(options: Options, batch: Batch, prepared: bool) -> str:
 
 def table(found: Dict[str, Any]) -> str:
     """The plan in lines of ``what  how much``, the command last."""
-    rows = [*batch_rows(found), ("memory", memory_text(found)), *time_rows(found)]
-    rows.append(("disk", disk_text(found)))
-    head = f"{found['experiment']} on {found['gpus']} GPUs of {found['memory_gb']:g} GB"
+    if found["gpus"]:
+        head = f"{found['experiment']} on {found['gpus']} GPUs of {found['memory_gb']:g} GB"
+        takes = [("memory", memory_text(found)), *time_rows(found)]
+    else:
+        head, takes = on_cpu.head(found), on_cpu.rows(found)
+    rows = [*batch_rows(found), *takes, ("disk", disk_text(found))]
     lines = [f"  {name:<13}{value}" for name, value in rows]
     return "\n".join([head, *lines, "", found["command"]])
 
 
 def batch_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
     """The options to give, and the tokens that each update then sees."""
-    padded = found["max_tokens"] * found["update_freq"] * found["gpus"]
+    padded = found["max_tokens"] * found["update_freq"] * max(1, found["gpus"])
     if found["data"]:
         source = f"measured on {found['data']}"
     else:
         source = "estimated from WMT14's mean lengths: there is no data yet"
     rows = [
-        ("max tokens", f"{found['max_tokens']:,} per GPU and batch"),
+        ("max tokens", f"{found['max_tokens']:,} per {'GPU and ' * bool(found['gpus'])}batch"),
         ("update freq", f"{found['update_freq']:,}: {padded:,} padded tokens per update"),
         (
             "real tokens",

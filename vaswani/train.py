@@ -20,7 +20,7 @@ from vaswani import signals
 from vaswani.configuration.build_errors import named_by_section
 from vaswani.configuration.check_config import check_here
 from vaswani.errors import UserError
-from vaswani.experiment import find_config, read_yaml
+from vaswani.experiment import find_config, known_configs, read_yaml
 from vaswani.files import locked, read_json
 from vaswani.options import argument
 from vaswani.training.busy_cores import wait_briefly
@@ -68,7 +68,7 @@ class Start(NamedTuple):
 class Options:
     """An experiment, and changes to it."""
 
-    config: str = argument("CONFIG", "a name in configs/, or a YAML file")
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file", known=known_configs)
     overrides: List[str] = argument(
         "key=value",
         "section.key=value changes the experiment; run=NAME sets the folder to runs/NAME",

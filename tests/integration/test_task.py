@@ -117,7 +117,7 @@ def test_vaswani_train_shows_the_warning(share, warned, experiment, tokens, caps
     assert len(Path("runs/one/eval/test.hyp.tok").read_text("utf-8").splitlines()) == 20
 
 
-@pytest.mark.parametrize("wish", [0, 700])
+@pytest.mark.parametrize("wish", [0, "null", 700])
 def test_the_plan_is_what_training_then_sees(wish, experiment, capsys):
     """``vaswani plan`` counts batches; training with its options counts the same."""
     change = [f"task.batch_tokens={wish}", "dataset.batch_size=null", "dataset.max_tokens=600"]
@@ -126,7 +126,7 @@ def test_the_plan_is_what_training_then_sees(wish, experiment, capsys):
     assert "measured on" in capsys.readouterr().out
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
     assert plan["left_out"] == 0 and plan["vocabulary"] == 16
-    if wish:
+    if wish == 700:
         assert abs(plan["target_tokens"] - wish) <= 0.1 * wish
     else:
         assert (plan["max_tokens"], plan["update_freq"]) == (600, 1)
@@ -148,3 +148,36 @@ def test_data_that_is_named_is_measured(experiment, tiny_data_bin, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert f"measured on {tiny_data_bin}" in "".join(lines)
     assert lines[-1].startswith("vaswani train ") and f"task.data={tiny_data_bin}" in lines[-1]
+
+
+def test_without_a_gpu_the_plan_measures_this_machine(experiment, capsys, monkeypatch):
+    """By the training itself, of which nothing stays; the experiment's own batch."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    change = ["dataset.max_tokens=600", "optimization.max_update=5000", "run=mine"]
+    command = ["plan", str(experiment), *change, "--json", "plan.json"]
+    before = {*Path().iterdir(), Path("plan.json")}
+    assert cli.main(command) == 0
+    assert set(Path().iterdir()) == before
+    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    assert (plan["gpus"], plan["max_tokens"], plan["measured_updates"]) == (0, 600, 30)
+    speed = plan["tokens_per_second"]
+    assert plan["seconds"] == pytest.approx(5000 * plan["target_tokens"] / speed)
+    # by the processor's clock: no update is faster than a microsecond, none takes a minute
+    assert plan["target_tokens"] / 60 < speed < plan["target_tokens"] * 1e6
+    assert 5e7 < plan["memory_bytes"] < plan["memory_gb"] * 1e9
+    shown = capsys.readouterr().out
+    assert f"at {speed:,.0f} target tokens/s, measured here just now in 30 updates" in shown
+    assert "this machine's CPU" in shown.splitlines()[0] and "GPU" not in shown
+
+
+def test_a_measurement_that_fails_says_why(experiment, capsys, monkeypatch):
+    """Here the training is refused after the plan's own checks."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setenv("RANK", "0")
+    assert cli.main(["plan", str(experiment)]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "the speed could not be measured: vaswani train: the environment has RANK" in message
+    monkeypatch.delenv("RANK")
+    assert cli.main(["plan", str(experiment), "--tokens-per-second", "10"]) == 0
+    found = capsys.readouterr()
+    assert "at 10 target tokens/s" in found.out and "measuring" not in found.err

@@ -75,6 +75,17 @@ def test_usage_errors_exit_with_2_and_name_what_is_near(capsys):
     assert "did you mean 'train'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["train", "plan"])
+def test_without_an_experiment_the_known_ones_are_named(verb, capsys):
+    """argparse alone also asks for ``key=value``, which may be left out."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main([verb])
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert stop.value.code == 2 and f"vaswani {verb}: error: CONFIG is missing" in message
+    known = message.partition("known: ")[2].split(", ")
+    assert set(SHIPPED) <= set(known) and "table3" not in known
+
+
 def test_an_interruption_is_one_line_and_130(monkeypatch, capsys):
     def interrupted(args):
         raise KeyboardInterrupt

@@ -18,7 +18,7 @@ class Shared:
 class Options(Shared):
     """One option of each kind."""
 
-    config: str = argument("CONFIG")
+    config: str = argument("CONFIG", "an experiment", known=lambda: ["base", "big"])
     overrides: List[str] = argument("key=value", default=[])
     gpus: int = option(metavar="N", required=True)
     memory: float = option(16.0, metavar="GB")
@@ -55,7 +55,7 @@ def test_a_command_line_and_its_options_are_the_same(line, options):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--gpus 2", "arguments are required: CONFIG"),
+        ("--gpus 2", "error: CONFIG is missing: an experiment; known: base, big\n"),
         ("base", "arguments are required: --gpus"),
         ("base --gpus two", "--gpus: invalid int value: 'two'"),
         ("base --gpus 2 --recipe x", "invalid choice: 'x'"),
@@ -73,11 +73,12 @@ def test_changes_may_stand_before_and_after_an_option():
     assert found.overrides == ["a=1", "b=2"]
 
 
-def test_nothing_stands_for_a_required_argument_of_many():
+def test_nothing_stands_for_a_required_argument_of_many(capsys):
     @dataclass(frozen=True, kw_only=True)
     class Files:
-        inputs: List[str] = argument("FILE")
+        inputs: List[str] = argument("FILE", "to read")
 
     assert parse(argparse.ArgumentParser(), Files, ["a", "b"]).inputs == ["a", "b"]
     with pytest.raises(SystemExit):
         parse(argparse.ArgumentParser(), Files, [])
+    assert capsys.readouterr().err.endswith("error: FILE is missing: to read\n")

@@ -14,10 +14,10 @@ from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.fast.processor import OTHER_CPU, choices_for
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani import cli
+from vaswani import cli, plan
 from vaswani.configuration.fairseq_config import experiment_config
 from vaswani.plan import paper_size
-from vaswani.planning import arithmetic
+from vaswani.planning import arithmetic, on_cpu
 from vaswani.planning.arithmetic import Kept, Sizes
 from vaswani.planning.batching import kept_by
 from vaswani.planning.disk_plan import disk
@@ -328,3 +328,36 @@ def test_a_measured_speed_gives_the_hours(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found, _ = rows(capsys, WMT[0], "--gpus", "1", "--tokens-per-second", "250000")
     assert found["time"].startswith("2.8 hours at 250,000 target tokens/s")
+
+
+def test_without_gpus_and_data_the_time_is_not_known(capsys, tmp_path, monkeypatch):
+    """The paper's hours are those of GPUs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    found, _ = rows(capsys, WMT[0])
+    assert found["time"].startswith("not known: there is no data to measure with")
+
+
+def test_the_speed_counts_from_the_end_of_the_first_update():
+    """300 and 500 tokens in 2 and 3 seconds; the validation in between counts as time."""
+    inner = [(10.0, 900.0), (12.0, 300.0), (15.0, 500.0)]
+    lines = [{"tag": "train_inner", "time": time, "wpb": tokens} for time, tokens in inner]
+    assert on_cpu.speed([*lines, {"tag": "train", "time": 99.0, "wpb": 567.0}]) == 160
+
+
+@pytest.mark.parametrize(
+    ("given", "here", "gpus", "memory"),
+    [
+        ({}, 0, 0, 64.0),
+        ({}, 2, 2, 64.0),
+        ({"gpus": 8}, 2, 8, 16.0),
+        ({"gpus": 8, "memory": 80.0}, 0, 8, 80.0),
+        ({"memory": 80.0}, 2, 2, 80.0),
+    ],
+)
+def test_without_a_number_of_gpus_the_plan_is_for_this_machine(
+    given, here, gpus, memory, monkeypatch
+):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: here)
+    monkeypatch.setattr(plan, "memory_of_machine", lambda gpus: 64.0)
+    assert plan.hardware(plan.Options(config="any", **given)) == (gpus, memory)
