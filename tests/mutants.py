@@ -897,6 +897,45 @@ MUTANTS = [
             "unit/test_model_folder.py::test_what_is_not_whole_is_refused",
         ),
     ),
+    # ---- how a training goes on and ends ----------------------------------------------------
+    Mutant(
+        "patience-counts-anew",
+        "vaswani/training/patience.py",
+        "counted.update(extra_state.get(PATIENCE, {}))",
+        "counted.update({})",
+        "docs/promises.md: --patience is remembered across a restart",
+        ("integration/test_trainings_end.py::test_patience_survives_a_kill",),
+    ),
+    Mutant(
+        "rate-counts-updates-of-before",
+        "vaswani/training/progress.py",
+        "self.bar.n = self.bar.initial = self.bar.last_print_n = updates",
+        "self.bar.n = self.bar.initial = updates",
+        "progress.py: the bar shows the updates per second of this start",
+        ("unit/test_progress.py::test_the_bar_starts_sober_after_resuming",),
+    ),
+    Mutant(
+        "command-always-continues",
+        "vaswani/signals.py",
+        'return "; the same command continues" if _saved() else ""',
+        'return "; the same command continues" if True else ""',
+        "docs/promises.md: 'the same command continues' is said only where something was saved",
+        (
+            "unit/test_endings.py::test_the_same_command_continues_only_where_something_is_saved",
+            "integration/test_translate.py::test_the_same_command_continues",
+        ),
+    ),
+    Mutant(
+        "spin-though-chosen",
+        "vaswani/training/busy_cores.py",
+        "any(environ.get(name) for name in CHOSEN)",
+        "any(environ.get(name) for name in CHOSEN[1:])",
+        "docs/training.md: GOMP_SPINCOUNT stays as the user set it",
+        (
+            "unit/test_busy_cores.py::"
+            "test_only_on_busy_cores_and_never_over_the_users_choice[given6-0.0-False]",
+        ),
+    ),
 ]
 
 if __name__ == "__main__":

@@ -147,13 +147,18 @@ def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) 
     add_options(parser, kind)
     # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
     found = vars(parser.parse_intermixed_args(words))
+    refuse_missing(parser, kind, found)
+    return kind(**found)
+
+
+def refuse_missing(parser: argparse.ArgumentParser, kind: Type[Any], found: Dict[str, Any]) -> None:
+    """Exit with 2 if a positional argument without a default was not given; say what it is."""
     for item in fields(kind):
         needed = item.default is MISSING and item.default_factory is MISSING
         if item.metadata.get("positional") and needed and not found[item.name]:
             known = item.metadata["known"]
             names = f"; known: {', '.join(known())}" if known else ""
             parser.error(f"{item.metadata['metavar']} is missing: {item.metadata['help']}{names}")
-    return kind(**found)
 
 
 def words(options: Any) -> List[str]:
