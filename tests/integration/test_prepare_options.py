@@ -60,6 +60,15 @@ def test_a_changed_option_redoes_exactly_what_depends_on_it(own, light, capsys, 
     assert prepare(capsys, *(option if option[0] != "--from" else []))[0] == []
 
 
+def test_fewer_merges_than_asked_for_are_explained(own, light, capsys):
+    """The text decides how many there can be."""
+    assert "  merges: 30\n" in prepare(capsys)[1].err
+    said = prepare(capsys, "--bpe", "9000")[1].err
+    made = count(Path("data/own/codes")) - 1
+    assert 30 < made < 9000
+    assert f"merges (9,000 asked for; no other two symbols meet twice): {made:,}\n" in said
+
+
 def test_changed_text_is_noticed(own, light, capsys):
     prepare(capsys)
     write(own / "valid.de", *archives.sentences("de", 10, 3))

@@ -176,7 +176,10 @@ def make_codes(job: Job, out: Path) -> Any:
     with Bar("learn BPE", None, "chunks") as bar:
         types = recipe.bpe_counts == "types"
         bpe.learn(sources, out, recipe.bpe, types, job.workers, bar.update)
-    return {"merges": text.count_lines(out) - 1}
+    merges = text.count_lines(out) - 1
+    fewer = not types and merges < recipe.bpe
+    why = f" ({recipe.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""
+    return {f"merges{why}": merges}
 
 
 def make_bpe(job: Job, out: Path) -> Any:
