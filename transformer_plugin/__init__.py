@@ -28,7 +28,7 @@ fairseq's side:
     checkpoints/        reading checkpoints without trusting them
     compat/             every workaround for a particular version of fairseq, torch or numpy
 
-Quicker forms, each file equivalent to a readable form; and dropout (5.4), which is nowhere else: fast/
+Quicker forms, each equivalent to a readable one; and dropout (5.4), which is nowhere else: fast/
 """
 
 # importing each of these registers its part

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import importlib
 import importlib.metadata
+import re
 import signal
 import sys
 from typing import Dict, List, Optional, Tuple
@@ -107,6 +108,21 @@ def run_verb(argv: Optional[List[str]]) -> int:
     return code
 
 
+def how_to_install(package: str) -> str:
+    """The command for a missing package: by the extra of this distribution that has it, if any."""
+    try:
+        requires = importlib.metadata.requires("vaswani-transformer") or []
+    except importlib.metadata.PackageNotFoundError:
+        requires = []
+    extras = []
+    for line in requires:
+        found = re.match(r"([\w.-]+).*extra == ['\"](\w+)", line)
+        # subword_nmt comes from subword-nmt; fairseq from fairseq or fairseq-fixed
+        if found and f"{found[1].replace('-', '_')}_".startswith(f"{package.split('.')[0]}_"):
+            extras.append(f"'vaswani-transformer[{found[2]}]'")
+    return f"pip install {' or '.join(extras) or package} (in the repository: make setup)"
+
+
 def problem_of(error: BaseException) -> Optional[str]:
     """The sentence for an error that is the user's problem; None for a bug."""
     if is_users_problem(error):
@@ -114,7 +130,7 @@ def problem_of(error: BaseException) -> Optional[str]:
     if isinstance(error, ImportError):
         if not error.name or error.name.split(".")[0] in ("vaswani", "transformer_plugin"):
             return None
-        return f"the package '{error.name}' is missing: run 'make setup', or pip install it"
+        return f"the package '{error.name}' is missing: {how_to_install(error.name)}"
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
     if isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY):

@@ -74,7 +74,8 @@ def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
         if (folder / f"{split}.{pair}.{source}.idx").is_file():
             return folder / f"{split}.{pair}"
     there = sorted({path.name.split(".")[0] for path in folder.glob("*.idx")})
-    raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(there)}")
+    advice = f": prepare it with --{split} too" if split in ("train", "valid", "test") else ""
+    raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(there)}{advice}")
 
 
 def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]:

@@ -68,6 +68,31 @@ def test_plugin_dir_is_the_folder_fairseq_needs(capsys):
     assert folder.name == "transformer_plugin"
 
 
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [
+        ("sacremoses", "'vaswani-transformer[text]'"),
+        ("subword_nmt.apply_bpe", "'vaswani-transformer[text]'"),
+        ("fairseq", "'vaswani-transformer[modern]' or 'vaswani-transformer[official]'"),
+        ("somebodys", "somebodys"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_extra_that_has_it(
+    package, command, monkeypatch, capsys
+):
+    requires = ['fairseq-fixed==0.12.3.1; extra == "modern"', 'torch>=2.6; extra == "modern"']
+    requires += ['fairseq==0.12.2 ; extra == "official"', "subword-nmt ; extra == 'text'"]
+    requires += ['sacremoses; extra == "text"', 'sacrebleu>=2; extra == "text"', "somebody"]
+
+    def missing(options):
+        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
+
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: requires)
+    monkeypatch.setattr("vaswani.plugin_dir.run", missing)
+    said = refused(capsys, "plugin-dir")
+    assert f"'{package}' is missing: pip install {command} (in" in said
+
+
 def test_usage_errors_exit_with_2_and_name_what_is_near(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["trian"])

@@ -220,6 +220,15 @@ def test_what_is_refused_is_one_sentence_and_leaves_nothing(place, argv, message
     assert (place / "taken.yaml").read_text() == "mine\n"
 
 
+def test_text_without_a_validation_set_is_refused_with_the_option_that_gives_one(place, capsys):
+    """``prepare --like mine --train more`` makes such data."""
+    for path in (place / "data" / "mine" / "data-bin").glob("valid.*"):
+        path.unlink()
+    assert new("mine", "--data", "data/mine") == 1
+    assert "has no part 'valid'; it has: " in (said := capsys.readouterr().err)
+    assert ": prepare it with --valid too\n" in said
+
+
 def test_a_folder_of_experiments_gets_the_file(place):
     (place / "configs").mkdir()
     assert new("my-own", "--data", "data/mine/data-bin") == 0
