@@ -869,6 +869,14 @@ MUTANTS = [
         "Moses tokenises by the rules of the target language",
         ("unit/test_score.py::test_tokens_are_those_of_the_target_language",),
     ),
+    Mutant(
+        "score-compared-with-runs-alone",
+        SCORE,
+        "if options.run and not Path(name).is_file():",
+        "if options.run:",
+        "docs/scoring.md: a run is compared with another run, or with a file",
+        ("integration/test_scoring.py::test_a_run_is_compared_with_a_file",),
+    ),
     # ---- exports ----------------------------------------------------------------------------
     Mutant(
         "export-exponent-of-another-slope",
