@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from vaswani.errors import UserError
-from vaswani.experiment import first_data_bin
+from vaswani.experiment import CONFIGS, first_data_bin
 from vaswani.files import sha256_of
 
 
@@ -38,6 +38,13 @@ def check_data(config: Any) -> List[str]:
     return remarks
 
 
+def prepare_command(folder: Path) -> str:
+    """The command that makes a data-bin; complete, if its folder has the name of a recipe."""
+    name = folder.parent.name
+    known = (CONFIGS / "data" / f"{name}.yaml").is_file()
+    return f"vaswani prepare {name}" if known else "vaswani prepare"
+
+
 def check_pair(task: Any) -> Path:
     """The (first) data-bin folder of a task; the languages are filled in where not given.
 
@@ -48,7 +55,7 @@ def check_pair(task: Any) -> Path:
         raise UserError("task.data is missing: it should name the data-bin folder")
     folder = first_data_bin(task.data)
     if not folder.is_dir():
-        raise UserError(f"there is no data in {folder}: make it with 'vaswani prepare'")
+        raise UserError(f"there is no data in {folder}: make it with '{prepare_command(folder)}'")
     pairs = pairs_in(folder)
     if not pairs:
         raise UserError(

@@ -140,6 +140,15 @@ def test_experiments_are_found_by_path_and_by_either_spelling(monkeypatch, tmp_p
     assert experiment.find_config("multi30k-en-de") == Path("configs/multi30k_en_de.yaml")
 
 
+def test_an_experiment_without_its_data_names_the_command_that_makes_it(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    said = refused(capsys, "train", "demo-en-de")
+    assert said.endswith("data/demo_en_de/data-bin: make it with 'vaswani prepare demo_en_de'")
+    assert "with 'vaswani prepare'" in refused(capsys, "train", "demo-en-de", "task.data=elsewhere")
+
+
 def test_unknown_experiments_name_the_nearest(capsys):
     assert "did you mean 'multi30k_en_de'?" in refused(capsys, "train", "multi30-en-de")
 

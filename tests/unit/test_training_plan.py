@@ -290,7 +290,10 @@ def test_checkpoints_that_are_kept():
         (["wmt14_en_de_big", "--gpus", "1", "--memory", "4"], "4 GB are too little"),
         (["wmt14_en_de_base", "--gpus", "500"], "500 GPUs are too many"),
         (["wmt14_en_de_base", "--gpus", "1", "--data", "nowhere"], "there is no data in nowhere"),
-        (["demo_en_de", "--gpus", "1"], "only WMT14's can be estimated"),
+        (
+            ["demo_en_de", "--gpus", "1"],
+            "can be estimated: make it with 'vaswani prepare demo_en_de'",
+        ),
         (["wmt14_en_de_base", "optimization.max_update=0", "--gpus", "1"], "max_update"),
     ],
 )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Tuple
 
+from vaswani import data_bin
 from vaswani.errors import UserError
 from vaswani.experiment import first_data_bin
 from vaswani.planning import arithmetic
@@ -48,8 +49,6 @@ def training_text(config: Any, data: Optional[str]) -> Text:
     """
     from fairseq import tasks
 
-    from vaswani import data_bin
-
     if data:
         config.task.data = data
     if not data and not first_data_bin(config.task.get("data", "")).is_dir():
@@ -76,9 +75,10 @@ def text_to_come(config: Any) -> Text:
 
     pair = (config.task.source_lang, config.task.target_lang)
     if pair not in LENGTHS or not getattr(config.task, "batch_tokens", 0):
+        folder = config.task.get("data")
         raise UserError(
-            f"there is no data in {config.task.get('data')} to plan with, and only WMT14's can be "
-            "estimated: make it with 'vaswani prepare' first"
+            f"there is no data in {folder} to plan with, and only WMT14's can be estimated: make "
+            f"it with '{data_bin.prepare_command(first_data_bin(folder or ''))}' first"
         )
     words = Dictionary()
     for number in range(VOCABULARY[pair] - len(words)):
