@@ -155,7 +155,7 @@ def refuse_missing(parser: argparse.ArgumentParser, kind: Type[Any], found: Dict
     """Exit with 2 if a positional argument without a default was not given; say what it is."""
     for item in fields(kind):
         needed = item.default is MISSING and item.default_factory is MISSING
-        if item.metadata.get("positional") and needed and not found[item.name]:
+        if item.metadata.get("positional") and needed and found[item.name] in (None, []):
             known = item.metadata["known"]
             names = f"; known: {', '.join(known())}" if known else ""
             parser.error(f"{item.metadata['metavar']} is missing: {item.metadata['help']}{names}")
