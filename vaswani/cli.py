@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import importlib
 import importlib.metadata
+import os
 import re
 import signal
 import sys
@@ -103,8 +104,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     code = int(module.run(parse(verb_parser, module.Options, args.rest)))
-    if sys.stdout is not None:  # it is None if closed
-        sys.stdout.flush()  # if that fails, let it fail here
+    sys.stdout.flush()  # if that fails, let it fail here
     return code
 
 
@@ -141,8 +141,27 @@ def problem_of(error: BaseException) -> Optional[str]:
     return None
 
 
+def open_standard_streams() -> None:
+    """Open each standard stream that the caller closed (``2>&-``) on the null device.
+
+    Python has None for it, so that ``print(file=sys.stderr)`` would write to standard output; and
+    the next file that is opened would get its descriptor, and with it what C libraries and child
+    processes write there.
+    """
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number: this one
+            os.set_inheritable(descriptor, True)
+        if getattr(sys, name) is None:
+            stream = open(descriptor, mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+            setattr(sys, name, stream)
+
+
 def main(argv: Optional[List[str]] = None) -> int:
     """Run one command line and return its exit code."""
+    open_standard_streams()
     words = sys.argv[1:] if argv is None else argv
     name = " ".join(["vaswani", *words[:1]])
     with signals.heard() as heard:

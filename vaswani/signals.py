@@ -72,7 +72,7 @@ def output_is_gone() -> bool:
     """Whether nobody reads standard output or error any more; drops what is left for them."""
     gone = False
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, ValueError):  # none, closed, or not a file
+        with contextlib.suppress(ValueError):  # closed, or not a file
             descriptor = stream.fileno()
             poll = select.poll()
             poll.register(descriptor, 0)

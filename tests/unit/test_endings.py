@@ -91,6 +91,29 @@ def test_standard_output_on_a_full_disk():
     assert done.stderr == "vaswani plugin-dir: writing failed: No space left on device\n"
 
 
+CLOSED = """
+import subprocess, sys
+from vaswani import cli
+cli.open_standard_streams()
+with open("written", "w") as file:  # it does not get the number of a closed stream
+    assert file.fileno() > 2
+    for stream in (sys.stdout, sys.stderr):
+        print("\u00fc", file=stream, flush=True)
+    subprocess.run("printf x >&2; printf x; cat", shell=True, check=True)
+assert not open("written").read() and sys.stdin.isatty() is False
+"""
+
+
+@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_the_null_device(closing, tmp_path):
+    """For this process, for C libraries and for child processes; nothing lands in another file."""
+    opened = [f"{name}/dev/null" for name in ("<", ">", "2>") if f"{name}&-" not in closing.split()]
+    (tmp_path / "closed.py").write_text(CLOSED, encoding="utf-8")
+    command = " ".join([sys.executable, "closed.py", closing, *opened])
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "C"}
+    assert subprocess.run(command, shell=True, cwd=tmp_path, env=environ).returncode == 0
+
+
 def test_a_closed_output_is_no_error():
     command = f"{sys.executable} -m vaswani.cli plugin-dir >&-"
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
