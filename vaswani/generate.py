@@ -23,10 +23,10 @@ from vaswani.checkpoints import find_checkpoint
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
 from vaswani.decoding.decoding_text import data_files, data_folder
+from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
 from vaswani.decoding.workers import Workers, one_thread, processes
 from vaswani.errors import UserError
-from vaswani.experiment import read_yaml
 from vaswani.files import atomic_write, locked, sha256_of
 from vaswani.options import argument, option
 from vaswani.outputs import check_folder, is_inside, writing
@@ -59,6 +59,9 @@ class Options(BeamOptions):
     length_penalty: Optional[str] = option(
         choices=["fairseq", "gnmt"],
         help="what --lenpen means: a power of the length, or the paper's formula (the run's)",
+    )
+    user_dir: Optional[str] = option(
+        metavar="DIR", help="a user-dir of your own that the model needs (the run's)"
     )
 
 
@@ -186,7 +189,11 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
                 "num_workers": 0,
                 "skip_invalid_size_inputs_valid_test": True,
             },
-            "common": {"log_format": "none", "cpu": bool(trained["common"].get("cpu"))},
+            "common": {
+                "log_format": "none",
+                "cpu": bool(trained["common"].get("cpu")),
+                "user_dir": options.user_dir or trained["common"].get("user_dir"),
+            },
         },
     )
     if options.data:
@@ -195,40 +202,6 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     if options.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if config.common.cpu else GPU_BATCH
     return config
-
-
-def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dict[str, Any]:
-    """The task section to decode with.
-
-    fairseq's ``translation`` becomes ours, whose beam search gives the same results in less time.
-    """
-    task = {**trained, "eval_bleu": False}
-    if task.get("_name") == "translation":
-        task["_name"] = "vaswani_translation"
-    if length_penalty:
-        task["length_penalty"] = length_penalty
-    return task
-
-
-def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
-    """The sections task, generation and common: the run's, or of a checkpoint outside any run.
-
-    Raises:
-        UserError: the checkpoint is from a fairseq too old to have them, or it lacks a task.
-    """
-    from transformer_plugin.checkpoints import outline_of
-
-    path = folder / "config.yaml"
-    config = read_yaml(path) if path.is_file() else outline_of(checkpoint).get("cfg")
-    if config is None:
-        raise UserError(
-            f"{checkpoint} has no configuration (fairseq before 0.11): it cannot be used"
-        )
-    sections = {name: dict(config.get(name) or {}) for name in ("task", "generation", "common")}
-    if "_name" not in sections["task"]:
-        where = path if path.is_file() else checkpoint
-        raise UserError(f"{where} names no task to decode with (task: _name:)")
-    return sections
 
 
 class Output:

@@ -212,9 +212,9 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
         UserError: the training diverged.
         ConfigError: a machine has different data or a different folder.
     """
-    from vaswani.configuration.fairseq_config import load_plugin
+    from vaswani.configuration.fairseq_config import load_user_dir
 
-    load_plugin()
+    load_user_dir(config.common.user_dir)  # a process that fairseq spawned knows nothing yet
     rank = config.distributed_training.distributed_rank or 0
     order = gathered(order)[0]
     assert order is not None

@@ -233,3 +233,12 @@ def test_a_folder_of_experiments_gets_the_file(place):
     (place / "configs").mkdir()
     assert new("my-own", "--data", "data/mine/data-bin") == 0
     assert (place / "configs" / "my_own.yaml").is_file()
+
+
+def test_a_model_of_ones_own_keeps_its_user_dir():
+    """For ``--from``; the plugin's own folder is written without a place, as everywhere."""
+    from vaswani.planning.experiment_text import common
+
+    assert common("/mine/relative_positions")[0].value == "/mine/relative_positions"
+    for plugins in (None, "transformer_plugin", "/elsewhere/transformer_plugin"):
+        assert common(plugins)[0].value == "transformer_plugin"

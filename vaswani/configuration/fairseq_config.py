@@ -8,6 +8,8 @@ known one is suggested, where hydra prints a stack trace or, for some models, no
 import argparse
 import dataclasses
 import logging
+import os
+import traceback
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
 
@@ -30,6 +32,43 @@ def load_plugin() -> None:
     compat.quiet()
     logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
     fairseq_logs(logging.WARNING)
+
+
+def load_user_dir(user_dir: Optional[str]) -> str:
+    """Import the plugin, then a user-dir of one's own if there is one; returns its absolute path.
+
+    A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
+    run was trained: Python cannot load two packages of one name.
+
+    Args:
+        user_dir: ``common.user_dir``; a relative path is looked for where fairseq looks for it:
+            here, in fairseq's folder, and beside that
+
+    Raises:
+        UserError: there is no such folder, or it cannot be imported.
+    """
+    load_plugin()
+    if not user_dir or Path(user_dir).name == plugin_dir().name:
+        return str(plugin_dir())
+    import fairseq
+    from fairseq.utils import import_user_module
+
+    inside = Path(fairseq.__file__).parent
+    places = [Path(os.path.abspath(place / user_dir)) for place in (Path(), inside, inside.parent)]
+    folder = next((place for place in places if place.is_dir()), None)
+    if folder is None:
+        raise UserError(f"common.user_dir: there is no folder {user_dir}")
+    try:
+        import_user_module(argparse.Namespace(user_dir=str(folder)))
+    except Exception as error:
+        import_user_module.memo.discard(str(folder))  # fairseq's: what it has imported
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+        where = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
+        raise UserError(
+            f"common.user_dir: {folder} cannot be imported ({where}{type(error).__name__}: {error})"
+        ) from error
+    return str(folder)
 
 
 def fairseq_logs(level: int) -> None:
@@ -63,6 +102,8 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
         given = OmegaConf.create(table)
         for changed, value in checked_overrides(overrides).items():
             OmegaConf.update(given, changed, value, merge=True)
+        common = given.get("common")
+        load_user_dir(str(common.get("user_dir") or "") if OmegaConf.is_dict(common) else None)
         given = OmegaConf.to_container(given)
         check_names(given, where)
         config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)
@@ -98,11 +139,12 @@ def with_defaults(config: Any) -> Any:
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from omegaconf import OmegaConf
 
+    user_dir = load_user_dir(config.common.user_dir)
     add_defaults(config)
     fill_in_old_model(config)
     with omegaconf_no_object_check():
         config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-    config.common.user_dir = str(plugin_dir())
+    config.common.user_dir = user_dir
     config.common.cpu = config.common.cpu or not torch.cuda.is_available()
     return config
 

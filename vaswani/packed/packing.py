@@ -102,11 +102,13 @@ def our_model(
     state: Mapping[str, Any], options: Dict[str, Any], checkpoint: Path
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """Options and parameters of our model; converted if it is fairseq's."""
+    from fairseq.models import MODEL_REGISTRY
+
     from transformer_plugin.config import VaswaniTransformerConfig
     from vaswani.packed.fairseq_model import model_from_fairseq
 
     name = str(options.get("_name") or options.get("arch"))
-    if not name.startswith("vaswani_transformer"):
+    if getattr(MODEL_REGISTRY.get(name), "__module__", "") != "transformer_plugin.model":
         return model_from_fairseq(options, state["model"], str(checkpoint))
     defaults = VaswaniTransformerConfig()
     found = {key: options.get(key, getattr(defaults, key)) for key in kept_options()}

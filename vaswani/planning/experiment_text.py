@@ -2,7 +2,7 @@
 
 import textwrap
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 #: line width, as in the shipped experiments
 WIDTH = 100
@@ -52,6 +52,17 @@ def plain(value: Any) -> str:
     return dumped.splitlines()[0]
 
 
+def common(user_dir: Optional[str] = None) -> List[Entry]:
+    """The section ``common``, with the user-dir of the run that an experiment starts from."""
+    own = user_dir and Path(user_dir).name != "transformer_plugin"  # else the plugin's own folder
+    return [
+        Entry("user_dir", user_dir if own else "transformer_plugin"),
+        Entry("seed", 1),
+        Entry("log_format", "json"),
+        Entry("log_interval", 20),
+    ]
+
+
 def always(data: str, languages: Sequence[str], task: List[Entry]) -> Sections:
     """The sections that every experiment begins with: what it is, and its data.
 
@@ -61,12 +72,7 @@ def always(data: str, languages: Sequence[str], task: List[Entry]) -> Sections:
         task: other entries of the task section
     """
     return {
-        "common": [
-            Entry("user_dir", "transformer_plugin"),
-            Entry("seed", 1),
-            Entry("log_format", "json"),
-            Entry("log_interval", 20),
-        ],
+        "common": common(),
         "task": [
             Entry("_name", "vaswani_translation"),
             Entry("data", data),

@@ -53,6 +53,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
     as_before = {
         "model": model(before["model"], checkpoint),
         "criterion": same(before["criterion"], ("_name", "label_smoothing")),
+        "common": experiment_text.common(before.get("common", {}).get("user_dir")),
     }
     batch, wanted = batch_for(conditions, before, as_before, checkpoint, folder)
     warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))

@@ -1,0 +1,144 @@
+"""A user-dir of one's own (examples/relative_positions) with ``vaswani train`` and what follows."""
+
+import json
+import multiprocessing
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import stock
+from tests.integration.test_vaswani import SIZES
+from tests.processes import ROOT, VASWANI, begin, finish, killed_in_epoch_two, to_the_end
+from transformer_plugin.checkpoints import load_checkpoint
+from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.data_bin import fingerprint
+from vaswani.errors import UserError
+from vaswani.train import Start, train_process
+
+EXAMPLES = ROOT / "examples"
+COMMAND = [sys.executable, *VASWANI[:2]]
+
+
+@pytest.fixture(scope="module")
+def work(tiny_data_bin: Path, tmp_path_factory: Any) -> Path:
+    """A folder with the example as ``own/relative_positions``, and an experiment that names it."""
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copytree(EXAMPLES / "relative_positions", folder / "own" / "relative_positions")
+    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table["common"].update(user_dir="own/relative_positions", cpu=True)
+    table["task"]["data"] = str(tiny_data_bin)
+    table["model"] = {"_name": "relative_transformer", "max_distance": 4, **SIZES}
+    table["dataset"]["max_tokens"] = 300
+    table["checkpoint"] = {"save_interval_updates": 1}
+    (folder / "small.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
+    return folder
+
+
+def test_it_trains_is_killed_resumes_and_translates(
+    work: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Each command is a process of its own, which knows nothing of the model at its start."""
+    run = work / "runs" / "small"
+    train = [sys.executable, *VASWANI]
+    reached = killed_in_epoch_two(
+        [*train, "optimization.max_update=100000"], work, run / "checkpoints"
+    )
+    message = to_the_end([*train, f"optimization.max_update={reached + 3}"], work)
+    assert f"continuing at update {reached:,}" in message
+    state = load_checkpoint(run / "checkpoints" / "checkpoint_last.pt")["model"]
+    assert state["decoder.layers.0.self_attention.distances.weight"].shape == (9, 8)
+    monkeypatch.chdir(work)
+    assert stock.vaswani("average", "small", "--last", "2") == 0
+    to_the_end([*COMMAND, "generate", "small", "--workers", "2"], work)
+    report = json.loads((run / "eval" / "test.json").read_text(encoding="utf-8"))
+    assert report["workers"] == 2 and "average" in report["checkpoint"]
+    assert len((run / "eval" / "test.hyp").read_text(encoding="utf-8").splitlines()) == 20
+
+    # outside its run, a checkpoint names no program to be run
+    alone = shutil.copy(run / "checkpoints" / "checkpoint_last.pt", tmp_path / "alone.pt")
+    command = ["generate", str(alone), "--out", str(tmp_path)]
+    refused = begin([*COMMAND, *command], work)
+    (message,) = finish(refused)
+    assert refused.returncode == 1 and "--user-dir" in message and "Traceback" not in message
+    to_the_end([*COMMAND, *command, "--user-dir", "own/relative_positions"], work)
+
+
+def test_no_other_models_are_packed(work: Path, monkeypatch: Any, capsys: Any) -> None:
+    """A model folder says nothing of a program; and a name alone does not make a model ours."""
+    from vaswani.packed.packing import our_model
+
+    for name in ("relative_transformer", "vaswani_transformer_of_mine"):
+        with pytest.raises(UserError, match=f"architecture {name}: only this plugin's models"):
+            our_model({"model": {}}, {"_name": name}, Path("x.pt"))
+
+
+def test_yaml_and_command_line_alike(work: Path, monkeypatch: Any) -> None:
+    """A relative path is fairseq's: from the folder in which the command runs; kept absolute."""
+    monkeypatch.chdir(EXAMPLES)
+    table = yaml.safe_load((work / "small.yaml").read_text(encoding="utf-8"))
+    table["common"]["user_dir"] = "relative_positions"
+    path = work / "other.yaml"
+    path.write_text(yaml.safe_dump(table), encoding="utf-8")
+    by_yaml = experiment_config(path)
+    override = "common.user_dir=relative_positions"
+    by_override = experiment_config(work / "small.yaml", [override])
+    assert by_yaml == by_override
+    assert by_yaml.common.user_dir == str(EXAMPLES / "relative_positions")
+
+
+def test_the_plugins_folder_is_the_one_in_use(plugin_dir: Path) -> None:
+    """The shipped experiments name it without a place, and runs from elsewhere with another one."""
+    for there in ("transformer_plugin", "/not/here/transformer_plugin"):
+        config = experiment_config(ROOT / "configs/demo_en_de.yaml", [f"common.user_dir={there}"])
+        assert config.common.user_dir == str(plugin_dir)
+
+
+def test_a_process_that_was_spawned_knows_the_model(work: Path, monkeypatch: Any) -> None:
+    """As fairseq's, one for each GPU: it gets the configuration, and imports all by itself."""
+    monkeypatch.chdir(EXAMPLES)
+    override = "common.user_dir=relative_positions"
+    config = experiment_config(
+        work / "small.yaml", [override, "optimization.max_update=2", "common.log_format=json"]
+    )
+    folder = work / "runs" / "spawned"
+    (folder / "checkpoints").mkdir(parents=True)
+    config.checkpoint.save_dir = str(folder / "checkpoints")
+    config.distributed_training.update(distributed_world_size=1, distributed_rank=0)
+    process = multiprocessing.get_context("spawn").Process(
+        target=train_process, args=(config, fingerprint(config), str(folder), Start(True, False))
+    )
+    process.start()
+    process.join(100)
+    assert process.exitcode == 0
+    assert (folder / "checkpoints" / "checkpoint_last.pt").is_file()
+
+
+BAD = {
+    "nowhere": (None, "there is no folder nowhere"),
+    "fails_at_import": (
+        "import os\n\nundefined()\n",
+        r"fails_at_import/__init__.py, line 3: NameError: name 'undefined' is not defined",
+    ),
+    "no_python": ("def :\n", "cannot be imported .*SyntaxError"),
+    "json": ("", "cannot be imported .*not globally unique"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_one_that_cannot_be_loaded_is_one_sentence(
+    name: str, work: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    source, message = BAD[name]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    if source is not None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(source, encoding="utf-8")
+    for _ in range(2):  # a second attempt in the same process says the same
+        with pytest.raises(UserError, match=f"^common.user_dir: .*{message}"):
+            experiment_config(work / "small.yaml", [f"common.user_dir={name}"])
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,45 @@
+"""What a run, or a checkpoint outside any run, says about how to decode with it."""
+
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from vaswani.errors import UserError
+from vaswani.experiment import AS_TRAINED, read_yaml
+
+
+def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+    """The sections task, generation and common: the run's, or of a checkpoint outside any run.
+
+    A checkpoint is not trusted: a user-dir, which is a program, is taken from a run's config.yaml.
+
+    Raises:
+        UserError: the checkpoint is from a fairseq too old to have them, or it lacks a task.
+    """
+    from transformer_plugin.checkpoints import outline_of
+
+    path = folder / AS_TRAINED
+    config = read_yaml(path) if path.is_file() else outline_of(checkpoint).get("cfg")
+    if config is None:
+        raise UserError(
+            f"{checkpoint} has no configuration (fairseq before 0.11): it cannot be used"
+        )
+    sections = {name: dict(config.get(name) or {}) for name in ("task", "generation", "common")}
+    if "_name" not in sections["task"]:
+        where = path if path.is_file() else checkpoint
+        raise UserError(f"{where} names no task to decode with (task: _name:)")
+    if not path.is_file():
+        sections["common"].pop("user_dir", None)
+    return sections
+
+
+def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dict[str, Any]:
+    """The task section to decode with.
+
+    fairseq's ``translation`` becomes ours, whose beam search gives the same results in less time.
+    """
+    task = {**trained, "eval_bleu": False}
+    if task.get("_name") == "translation":
+        task["_name"] = "vaswani_translation"
+    if length_penalty:
+        task["length_penalty"] = length_penalty
+    return task
