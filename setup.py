@@ -74,7 +74,11 @@ setup(
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["transformer_plugin*", "vaswani*"]),
     cmdclass={"build_py": BuildWithConfigs},
-    package_data={"vaswani.attention_page": ["page.html", "page.css", "page.js"]},
+    package_data={
+        "vaswani": ["py.typed"],
+        "transformer_plugin": ["py.typed"],
+        "vaswani.attention_page": ["page.html", "page.css", "page.js"],
+    },
     # fairseq is not required here: two distributions share its folder, and installing one beside
     # the other breaks both. It comes with one of the two extras, or is there already.
     install_requires=[],

@@ -10,10 +10,12 @@ The package imports ``transformer_plugin`` (and with it torch and fairseq) insid
 import, so that ``vaswani --help`` answers at once.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from vaswani.decoding.translator import Translation, Translator
+
+    __version__: str
 
 __all__ = ["Translation", "Translator"]
 
@@ -24,4 +26,13 @@ def __getattr__(name: str) -> Any:
         from vaswani.decoding import translator
 
         return getattr(translator, name)
+    if name == "__version__":
+        from vaswani.environment import version
+
+        return version()
     raise AttributeError(f"module 'vaswani' has no attribute {name!r}")
+
+
+def __dir__() -> List[str]:
+    """What there is, imported or not."""
+    return sorted({*globals(), *__all__, "__version__"})

@@ -10,7 +10,6 @@ Exit codes: 0 done (perhaps with warnings), 1 a user error (one sentence on stde
 import argparse
 import contextlib
 import importlib
-import importlib.metadata
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ import sys
 from typing import Dict, List, Optional, Tuple
 
 from vaswani import signals
+from vaswani.environment import version
 from vaswani.errors import NO_MEMORY, UserError
 from vaswani.experiment import DOCS, nearest
 from vaswani.files import NO_SPACE
@@ -45,14 +45,6 @@ VERBS: Dict[str, Tuple[str, str]] = {
         "report what the demo's model learned",
     ),
 }
-
-
-def version() -> str:
-    """The installed version of the distribution."""
-    try:
-        return importlib.metadata.version("vaswani-transformer")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed: running from the source tree)"
 
 
 def top_parser() -> argparse.ArgumentParser:

@@ -16,6 +16,14 @@ from vaswani.errors import UserError
 PACKAGES = ("vaswani-transformer", "fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf")
 
 
+def version() -> str:
+    """The installed version of the distribution."""
+    try:
+        return importlib.metadata.version("vaswani-transformer")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed: running from the source tree)"
+
+
 def environment() -> Dict[str, Any]:
     """Versions, commit, processor, GPUs, command and time of day."""
     import torch

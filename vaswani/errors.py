@@ -4,8 +4,10 @@
 NO_MEMORY = ("can't allocate memory", "out of memory")
 
 
-class UserError(Exception):
+class UserError(ValueError):
     """The user's problem, in one sentence: what is wrong, where, and what to do.
+
+    In Python it is the ValueError of a value that cannot work, as the plugin's ConfigError is.
 
     ``vaswani.cli.main`` prints it without a traceback and exits with status 1.
     """

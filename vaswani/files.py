@@ -67,7 +67,7 @@ def read_json(path: Path) -> Dict[str, Any]:
     """A JSON table, or an empty one if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):  # the last: nested without end
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -91,7 +91,7 @@ PACKAGES = {
     "corpus": {"demo"},
     "training": {"corpus"},
     "packed": {"configuration", "corpus", "training"},
-    "decoding": {"corpus", "packed"},
+    "decoding": {"configuration", "corpus", "packed"},
     "scoring": {"corpus", "decoding"},
     "planning": {"configuration", "corpus", "packed", "training"},
     "exports": {"corpus", "decoding", "packed"},

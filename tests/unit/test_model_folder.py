@@ -90,7 +90,7 @@ DAMAGES = {
     "an unknown size": (change("architecture", experts=2), "it has 'experts'"),
     "another size": (
         change("architecture", encoder_layers=1),
-        "--encoder-layers: 2 in the checkpoint, 1 in this model",
+        "config.json does not fit model.safetensors: .*encoder_layers 1, its parameters 2",
     ),
     "a text option": (change("text", alphabet="runes"), "section 'text' was altered"),
     "a language": (change("text", source_lang=None), "section 'text' was altered"),

@@ -3,7 +3,7 @@
 import ast
 import importlib.util
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List, Mapping, Optional
 
 from vaswani.configuration.option_rules import AMP, BF16, RULES, Rule
 from vaswani.errors import UserError
@@ -16,12 +16,21 @@ def check_config(config: Any) -> None:
         UserError: a value that fairseq would fail on later, hang on, or misread.
     """
     for section, rules in RULES.items():
-        for key, rule in rules.items():
-            value = (config.get(section) or {}).get(key)
-            if value is not None and not holds(rule, value):
-                raise UserError(f"{section}.{key} is {value}, but must be {rule.words}")
+        check_values(config.get(section) or {}, rules, f"{section}.")
     for check in (check_batch, check_end, check_precision, check_checkpoint):
         check(config)
+
+
+def check_values(given: Any, rules: Mapping[str, Rule], where: str) -> None:
+    """Check a section's values by the rules for its keys; ``where`` comes before a key in messages.
+
+    Raises:
+        UserError: a value for which its rule does not hold; None is no value.
+    """
+    for key, rule in rules.items():
+        value = given.get(key)
+        if value is not None and not holds(rule, value):
+            raise UserError(f"{where}{key} is {value}, but must be {rule.words}")
 
 
 def check_here(config: Any) -> None:

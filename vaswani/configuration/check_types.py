@@ -1,4 +1,7 @@
-"""Checks that each value of an experiment has the type that its option declares.
+"""Checks that each value in a table has the type that is declared for it.
+
+For an experiment's YAML, what omegaconf would convert is accepted: "4" is a whole number. Elsewhere
+(``strict``: JSON, and options in Python) nothing is converted.
 
 omegaconf checks too, but reads 0.5 as a whole number (0) and ``no`` as the text "False", and its
 message is "Value 'abc' of type 'str' could not be converted to Integer".
@@ -6,8 +9,9 @@ message is "Value 'abc' of type 'str' could not be converted to Integer".
 
 import enum
 import math
+import reprlib
 import typing
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Union
 
 from vaswani.errors import UserError
 
@@ -15,25 +19,39 @@ from vaswani.errors import UserError
 _TRUTHS = ("true", "false", "yes", "no", "on", "off", "y", "n")
 
 
-def check_types(given: Dict[str, Any], declared: Dict[str, Any], where: str) -> None:
-    """Check a section's values; ``declared`` has its keys' types, ``where`` names the section.
+def check_types(
+    given: Mapping[str, Any], declared: Dict[str, Any], where: str, strict: bool = False
+) -> None:
+    """Check a section's values.
+
+    Args:
+        given: the values by their keys
+        declared: the type of each key; others are not checked
+        where: what comes before a key in the message: ``configs/a.yaml: model.``
+        strict: whether a value must have the type as it is
 
     Raises:
         UserError: a value of the wrong type; names the key and what it may be.
     """
     for key, value in given.items():
         kind = declared.get(key)
-        if kind is None or (isinstance(value, str) and "${" in value):
+        if kind is None or (isinstance(value, str) and "${" in value and not strict):
             continue
         if value is None and not _may_be_none(kind):
-            raise UserError(f"{where}.{key} is empty, but must be {_words(kind)}")
-        if value is not None and not _fits(value, kind):
-            hint = ""
-            if _bare(kind) is str and isinstance(value, (bool, float)):
-                hint = " (YAML reads words such as no, on and 1e5 as something else: quote them)"
-            elif _bare(kind) is int and isinstance(value, float) and value.is_integer():
-                hint = f": write {value:.0f}"
-            raise UserError(f"{where}.{key} is {value!r}, but must be {_words(kind)}{hint}")
+            raise UserError(f"{where}{key} is empty, but must be {_words(kind)}")
+        if value is not None and not (_is(value, kind) if strict else _fits(value, kind)):
+            hint = "" if strict else _hint(value, _bare(kind))
+            shown = reprlib.repr(value)
+            raise UserError(f"{where}{key} is {shown}, but must be {_words(kind)}{hint}")
+
+
+def _hint(value: Any, kind: Any) -> str:
+    """What YAML may have misread, to end a message with."""
+    if kind is str and isinstance(value, (bool, float)):
+        return " (YAML reads words such as no, on and 1e5 as something else: quote them)"
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return f": write {value:.0f}"
+    return ""
 
 
 def _may_be_none(kind: Any) -> bool:
@@ -49,7 +67,9 @@ def _bare(kind: Any) -> Any:
 
 
 def _choices(kind: Any) -> Optional[List[str]]:
-    """The names in an enumeration."""
+    """The names in an enumeration, or in a ``Literal``."""
+    if typing.get_origin(kind) is Literal:
+        return [str(choice) for choice in typing.get_args(kind)]
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return [str(choice.value) for choice in kind]
     return None
@@ -78,6 +98,17 @@ def _fits(value: Any, kind: Any) -> bool:
     return True
 
 
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a value has a type, without any conversion: True is no number, nor is numpy's 5."""
+    kind = _bare(kind)
+    choices = _choices(kind)
+    if choices is not None:
+        return isinstance(value, str) and value in choices
+    if kind in (int, float):
+        return type(value) in (int, kind)
+    return isinstance(value, typing.get_origin(kind) or kind)
+
+
 def _words(kind: Any) -> str:
     """A type in words."""
     bare = _bare(kind)
@@ -89,5 +120,6 @@ def _words(kind: Any) -> str:
         found = "a list of whole numbers, such as [1]" if whole else "a list, such as [0.001]"
     else:
         known = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        known[dict] = "a table"
         found = known.get(bare, "given")
     return found + (" or null" if _may_be_none(kind) else "")

@@ -225,7 +225,7 @@ def check_names(given: Dict[str, Any], where: str) -> None:
             if known is not None and key not in known:
                 offer = nearest(str(key), list(known))
                 raise UserError(f"{where}: {section} has no key '{key}'{offer}")
-        check_types(keys or {}, known or {}, f"{where}: {section}")
+        check_types(keys or {}, known or {}, f"{where}: {section}.")
     for section in COMPONENTS:
         if not given.get(section):
             raise UserError(f"{where}: section '{section}' is missing")

@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence, Tuple
 
 from vaswani.corpus.clean import LONGEST_WORD, Limits
 from vaswani.corpus.parallel import Chunk, Outcome, chunks, in_order
@@ -92,11 +92,14 @@ def learn(
     )
     del words
     # subword-nmt draws its own bar on stderr: useful on a terminal, noise in a log
-    quiet = contextlib.nullcontext() if sys.stderr.isatty() else io.StringIO()
-    with atomic_write(codes) as stream, contextlib.ExitStack() as stack:
-        if isinstance(quiet, io.StringIO):
-            stack.enter_context(contextlib.redirect_stderr(quiet))
+    quiet = contextlib.nullcontext() if sys.stderr.isatty() else quietly()
+    with atomic_write(codes) as stream, quiet:
         learn_bpe(dictionary, stream, size, is_dict=True, total_symbols=types)
+
+
+def quietly() -> ContextManager[Any]:
+    """While the block runs, nothing is printed on stderr."""
+    return contextlib.redirect_stderr(io.StringIO())
 
 
 def spelt_out(line: str) -> Tuple[str, int]:
@@ -111,11 +114,18 @@ def splitter(codes: Path) -> Callable[[str], str]:
 
     Extremely long words are split in several steps, since BPE is quadratic in word length. Text to
     be binarised also goes through ``spelt_out``.
+
+    Raises:
+        UserError: the file is not one of BPE codes.
     """
     from subword_nmt.apply_bpe import BPE
 
-    with open(codes, encoding="utf-8", newline="\n") as stream:
-        bpe: Any = BPE(stream)
+    try:
+        # subword-nmt prints what is wrong, and exits
+        with open(codes, encoding="utf-8", newline="\n") as stream, quietly():
+            bpe: Any = BPE(stream)
+    except (SystemExit, ValueError, IndexError) as error:
+        raise UserError(f"{codes} is damaged: it is not a file of BPE codes") from error
 
     def split_word(word: str) -> str:
         starts = range(0, len(word), LONGEST_WORD)

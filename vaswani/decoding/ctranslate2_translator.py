@@ -4,13 +4,14 @@ Neither torch nor fairseq is needed or imported.
 """
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from vaswani.decoding.ctranslate2_options import check, threads
 from vaswani.decoding.hypotheses import Found
 from vaswani.decoding.search import SearchOptions, search_options
-from vaswani.decoding.translator import Source, Translation, Translator, batches
+from vaswani.decoding.translator import Source, Translation, Translator, batches, listed
 from vaswani.errors import UserError
 from vaswani.packed.ctranslate2_spec import import_ctranslate2
 from vaswani.packed.export_folder import MODEL
@@ -100,11 +101,9 @@ class CTranslate2Translator(Translator):
 
     def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
         """As :meth:`Translator.translate`, but in several threads at a time."""
-        if isinstance(sentences, str):
-            raise TypeError("translate takes a list of sentences, not a string: translate([text])")
-        chosen = self.options.changed(**options)
+        chosen, lines = self.options.changed(**options), listed(sentences)
         with self.lock:
-            sources = [self.read(sentence) for sentence in sentences]
+            sources = [self.read(line) for line in lines]
         groups = batches(sources, chosen.max_tokens or self.batch_tokens)
         found = self.find(sources, groups, chosen)
         with self.lock:
@@ -254,5 +253,17 @@ def vocabularies(folder: ModelFolder) -> List[Words]:
         path = next((path for path in paths if path.name in folder.sums), None)
         if path is None:
             raise UserError(f"{folder.path} is incomplete: {paths[0].name} is missing")
-        found.append(Words(json.loads(path.read_text(encoding="utf-8"))))
+        symbols = read_json_list(path)
+        if not {"<s>", "</s>", "<unk>"} <= set(symbols):
+            raise UserError(f"{path} was altered or damaged: it is not a list of words")
+        found.append(Words(symbols))
     return found
+
+
+def read_json_list(path: Path) -> List[str]:
+    """The strings in a JSON list; none if it is no such list."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return []
+    return content if isinstance(content, list) and all(type(w) is str for w in content) else []

@@ -1,9 +1,15 @@
 """How a packed model searches: fairseq's options, by fairseq's names."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, Optional
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterator, Literal, Optional, get_type_hints
 
+from vaswani.configuration.check_config import check_values
+from vaswani.configuration.check_types import check_types
+from vaswani.configuration.option_rules import SEED
 from vaswani.errors import UserError
+from vaswani.experiment import nearest
+from vaswani.packed.schema import read_section
 from vaswani.search_options import BEAM_OPTIONS, check_search
 
 #: fairseq's options that only apply to sampling
@@ -23,7 +29,7 @@ class SearchOptions:
     min_len: int = 1
     no_repeat_ngram_size: int = 0
     #: what lenpen means: "fairseq", a power of the length, or "gnmt", the paper's formula
-    length_penalty: str = "fairseq"
+    length_penalty: Literal["fairseq", "gnmt"] = "fairseq"
     #: draw words by their probability, instead of beam search
     sampling: bool = False
     sampling_topk: int = -1
@@ -39,7 +45,19 @@ class SearchOptions:
     max_tokens: Optional[int] = None
 
     def changed(self, **options: Any) -> "SearchOptions":
-        """The same with some options changed; raises TypeError for an unknown option."""
+        """The same with some options changed.
+
+        Raises:
+            TypeError: an unknown option, or a value of another type.
+        """
+        declared = get_type_hints(SearchOptions)
+        for name in options:
+            if name not in declared:
+                raise TypeError(f"there is no option '{name}'{nearest(name, list(declared))}")
+        try:
+            check_types(options, declared, "the option ", strict=True)
+        except UserError as error:
+            raise TypeError(str(error)) from None
         return replace(self, **options)
 
     def generation(self, types: int) -> Any:
@@ -54,13 +72,10 @@ class SearchOptions:
         from fairseq.dataclass.configs import GenerationConfig
         from omegaconf import OmegaConf
 
-        if self.length_penalty not in ("fairseq", "gnmt"):
-            raise UserError(
-                f"--length-penalty is {self.length_penalty!r}; it may be fairseq or gnmt"
-            )
         for name in ("sampling_topk", "sampling_topp"):
-            if getattr(self, name) > 0 and not self.sampling:
+            if getattr(self, name) >= 0 and not self.sampling:
                 raise UserError(f"--{name.replace('_', '-')} has no effect without --sampling")
+        check_values(vars(self), {"seed": SEED}, "--")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise UserError(f"--max-tokens is {self.max_tokens}, but must be at least 1")
         given = {name: getattr(self, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
@@ -75,9 +90,20 @@ class SearchOptions:
 
 
 def search_options(table: Dict[str, Any], where: str) -> SearchOptions:
-    """The options in the section ``generation`` of a model folder."""
-    known = {item.name for item in fields(SearchOptions)}
-    unknown = sorted(set(table) - known)
-    if unknown:
-        raise UserError(f"{where}: section 'generation' was altered: it has '{unknown[0]}'")
-    return SearchOptions(**table)
+    """The options in the section ``generation`` of a model folder; UserError if it is none."""
+    return read_section(SearchOptions, table, f"{where}: generation")
+
+
+@contextlib.contextmanager
+def seeded(options: SearchOptions, sample: Dict[str, Any]) -> Iterator[None]:
+    """While a batch is searched, make random numbers depend only on the seed and the batch."""
+    if not options.sampling:
+        yield
+        return
+    import torch
+
+    source = sample["net_input"]["src_tokens"]
+    devices = [source.device] if source.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(options.seed * 1_000_003 + int(sample["id"].min()))
+        yield

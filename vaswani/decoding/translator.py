@@ -7,16 +7,26 @@ for translation in translator.translate(["The house is big.", "It is old."]):
     print(translation.text, translation.score)
 """
 
-import contextlib
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from vaswani.corpus.bpe import undo
 from vaswani.decoding import hypotheses
 from vaswani.decoding.hypotheses import Found, Word
-from vaswani.decoding.search import SearchOptions, search_options
+from vaswani.decoding.search import SearchOptions, search_options, seeded
 from vaswani.errors import UserError
 from vaswani.packed.export_folder import is_export, read_model
 from vaswani.packed.model_folder import CODES, ModelFolder
@@ -130,20 +140,24 @@ class Translator:
                 in ``self.options``, such as ``beam=5``, ``nbest=5``, ``print_alignment=True``
 
         Raises:
-            TypeError: an unknown option, or one string instead of a list.
-            UserError, ConfigError: an invalid option.
+            TypeError: an unknown option or one of another type, or anything but a list of strings.
+            UserError, ConfigError: an option's value that cannot work; both are ValueErrors.
         """
-        if isinstance(sentences, str):
-            raise TypeError("translate takes a list of sentences, not a string: translate([text])")
-        chosen = self.options.changed(**options)
+        chosen, lines = self.options.changed(**options), listed(sentences)
         with self.lock:
-            sources = [self.read(sentence) for sentence in sentences]
+            sources = [self.read(line) for line in lines]
             search = self.searcher(chosen)
             found: Dict[int, List[Any]] = {}
             for numbers in batches(sources, chosen.max_tokens or self.batch_tokens):
                 results = search(self.sample(sources, numbers))
                 found.update(zip(numbers, results, strict=True))
             return [self.result(s, found.get(n, []), chosen) for n, s in enumerate(sources)]
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a Translator cannot be pickled or copied: pass on the name of its folder, and call "
+            "Translator.from_pretrained there"
+        )
 
     # ---- the steps, for those who search elsewhere ---------------------------------------------
 
@@ -255,6 +269,18 @@ class Translator:
         return Hypothesis(self.to_text(line), float(found["score"]), line.split(), pairs)
 
 
+def listed(sentences: Any) -> List[str]:
+    """The sentences given to ``translate``; TypeError if they are not strings."""
+    if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
+        kind = "a string" if isinstance(sentences, str) else type(sentences).__name__
+        raise TypeError(f"translate takes a list of sentences, not {kind}: translate([text])")
+    found = list(sentences)
+    for number, sentence in enumerate(found, 1):
+        if not isinstance(sentence, str):
+            raise TypeError(f"sentence {number} is {type(sentence).__name__}, but must be str")
+    return found
+
+
 def batches(sources: Sequence[Source], max_tokens: int) -> List[List[int]]:
     """The numbers of the sentences to translate together, grouped by similar length.
 
@@ -269,18 +295,3 @@ def batches(sources: Sequence[Source], max_tokens: int) -> List[List[int]]:
         else:
             made.append([number])
     return made
-
-
-@contextlib.contextmanager
-def seeded(options: SearchOptions, sample: Dict[str, Any]) -> Iterator[None]:
-    """While a batch is searched, make random numbers depend only on the seed and the batch."""
-    if not options.sampling:
-        yield
-        return
-    import torch
-
-    source = sample["net_input"]["src_tokens"]
-    devices = [source.device] if source.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(options.seed * 1_000_003 + int(sample["id"].min()))
-        yield

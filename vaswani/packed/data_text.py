@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from vaswani.corpus.bpe import MARK
 from vaswani.errors import UserError
@@ -59,7 +59,7 @@ def text_recipe(
             )
     if codes is not None and not codes.is_file():
         raise UserError(f"there are no BPE codes {codes}")
-    tokeniser = told.tokeniser or ("none" if prepared.get("tokenised") else "moses")
+    tokeniser: Any = told.tokeniser or ("none" if prepared.get("tokenised") else "moses")
     recipe = TextRecipe(
         *langs,
         normalise=prepared.get("normalise") or "none",

@@ -25,7 +25,8 @@ from vaswani.packed.model_folder import (
     read_sums,
     refuse_pickles,
 )
-from vaswani.packed.text_recipe import recipe_of
+from vaswani.packed.schema import LENGTH, Limits, check_sections, read_section
+from vaswani.packed.text_recipe import TextRecipe
 
 EXPORTED = Kind(EXPORT, "vaswani-transformer-export", "vaswani export")
 EXPORT_VERSION = 1
@@ -33,7 +34,9 @@ TARGETS = ("ctranslate2", "fairseq")
 #: CTranslate2's
 MODEL, TARGETS_CONFIG = "model.bin", "config.json"
 #: the sections of every vaswani.json
-SECTIONS = ("text", "generation", "origin")
+SECTIONS = ("text", "generation", "limits", "origin")
+#: what else is there, which translating does not need
+OTHERS = ("target", "quantization", "scores", "proof")
 
 
 def read_model(path: Path) -> ModelFolder:
@@ -59,7 +62,7 @@ def read_export(path: Path) -> ModelFolder:
     """
     table = read_json(path / EXPORT)
     version = table.get("format_version")
-    if table.get("format") != EXPORTED.format or not isinstance(version, int):
+    if table.get("format") != EXPORTED.format or type(version) is not int:
         raise UserError(f"{path / EXPORT} was not written by 'vaswani export', or is damaged")
     if version != EXPORT_VERSION:
         advice = "get a newer one" if version > EXPORT_VERSION else "export the model again"
@@ -72,13 +75,13 @@ def read_export(path: Path) -> ModelFolder:
             f"{path} was exported to {table.get('target')}, whose own commands translate with it: "
             f"see {path / CARD}; for 'vaswani translate' use the model folder it was made from"
         )
-    missing = [name for name in SECTIONS if not isinstance(table.get(name), dict)]
-    if missing:
-        raise UserError(f"{path / EXPORT} was altered: it has no section '{missing[0]}'")
+    check_sections(table, SECTIONS, OTHERS, path / EXPORT)
+    limits = {"source": LENGTH, "target": LENGTH}
+    read_section(Limits, table["limits"], f"{path / EXPORT}: limits", limits)
     if not (path / SUMS).is_file():
         raise UserError(f"{path} is incomplete: {SUMS} is missing; copy the folder again")
     refuse_pickles(path, known=[MODEL])
-    recipe = recipe_of(table["text"], str(path / EXPORT))
+    recipe = read_section(TextRecipe, table["text"], f"{path / EXPORT}: text")
     sums = read_sums(path / SUMS)
     needed = {EXPORT, MODEL, TARGETS_CONFIG, *sums} - {CARD}
     names = sorted(needed | ({CODES} if recipe.bpe else set()))

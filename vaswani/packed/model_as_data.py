@@ -111,14 +111,10 @@ def write_checkpoint(folder: ModelFolder, path: Path) -> None:
     from vaswani.configuration.fairseq_config import load_plugin
 
     load_plugin()
-    from fairseq.data import Dictionary
-
     from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
-    from vaswani.packed.packed_model import model_config, task_for
+    from vaswani.packed.packed_model import described
 
-    words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
-    model = model_config(folder.config["architecture"], str(folder.path / CONFIG))
-    task = task_for(words[0], words[1], folder.langs, model)
+    _, task = described(folder)
     sections = as_trained(folder)
     state = {
         "cfg": {"model": sections["model"], "task": sections["task"]},

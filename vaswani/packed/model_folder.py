@@ -20,7 +20,9 @@ from vaswani.errors import UserError
 from vaswani.experiment import is_run, run_folders
 from vaswani.files import read_json, sha256_of
 from vaswani.outputs import aside, check_folder, put_in_place, writing
-from vaswani.packed.text_recipe import TextRecipe, recipe_of
+from vaswani.packed.schema import SIZES, Architecture, check_sections, read_section
+from vaswani.packed.text_recipe import TextRecipe
+from vaswani.packed.weights import stored_in
 
 FORMAT, FORMAT_VERSION = "vaswani-transformer", 1
 CONFIG, WEIGHTS, CODES, CARD, SUMS = (
@@ -82,13 +84,10 @@ class ModelFolder:
         Raises:
             UserError: it is not a safetensors file.
         """
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        try:
-            state: Dict[str, Any] = load_file(str(self.path / WEIGHTS))
-        except SafetensorError as error:
-            raise UserError(f"{self.path / WEIGHTS} is not a safetensors file ({error})") from None
+        stored_in(self.path / WEIGHTS)  # raises
+        state: Dict[str, Any] = load_file(str(self.path / WEIGHTS))
         if not self.config["architecture"].get("untie_embeddings"):
             for name in SHARED[1:]:
                 state[name] = state[SHARED[0]]
@@ -109,7 +108,7 @@ def read_folder(path: Path) -> ModelFolder:
         raise UserError(f"{path} is incomplete: {SUMS} is missing; copy the folder again")
     sums = read_sums(path / SUMS)
     refuse_pickles(path)
-    recipe = recipe_of(config["text"], str(path / CONFIG))
+    recipe = read_section(TextRecipe, config["text"], f"{path / CONFIG}: text")
     needed = [CONFIG, WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
     check_files(path, needed + ([CODES] if recipe.bpe else []), sums, "pack the model again")
     return ModelFolder(path, config, sums, recipe)
@@ -139,7 +138,7 @@ def read_config(path: Path) -> Dict[str, Any]:
         raise UserError(f"{path} has no {CONFIG}: it is not a complete model folder")
     config = read_json(path / CONFIG)
     version = config.get("format_version")
-    if config.get("format") != FORMAT or not isinstance(version, int):
+    if config.get("format") != FORMAT or type(version) is not int:
         raise UserError(f"{path / CONFIG} was not written by 'vaswani pack', or is damaged")
     if version != FORMAT_VERSION:
         advice = "get a newer one" if version > FORMAT_VERSION else "pack the model again"
@@ -147,9 +146,8 @@ def read_config(path: Path) -> Dict[str, Any]:
             f"{path} is of format version {version}, but this vaswani-transformer reads version "
             f"{FORMAT_VERSION}: {advice}"
         )
-    missing = [name for name in SECTIONS if not isinstance(config.get(name), dict)]
-    if missing:
-        raise UserError(f"{path / CONFIG} was altered: it has no section '{missing[0]}'")
+    check_sections(config, SECTIONS, ("scores",), path / CONFIG)
+    read_section(Architecture, config["architecture"], f"{path / CONFIG}: architecture", SIZES)
     return config
 
 

@@ -5,32 +5,23 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.errors import UserError
-from vaswani.packed.model_folder import CONFIG, ModelFolder
-from vaswani.training.run_record import HOW_IT_COMPUTES
-
-#: model options that are not part of what the model is
-NOT_KEPT = (*HOW_IT_COMPUTES, "share_all_embeddings", "_name")
+from vaswani.packed.model_folder import CONFIG, SHARED, WEIGHTS, ModelFolder
+from vaswani.packed.schema import SIZES, Architecture, read_section
+from vaswani.packed.weights import refuse_others, stored_in
 
 
 def kept_options() -> List[str]:
     """The model options that a folder keeps: the others only say how it computes."""
-    from transformer_plugin.config import VaswaniTransformerConfig
-
-    return [f.name for f in fields(VaswaniTransformerConfig) if f.name not in NOT_KEPT]
+    return [item.name for item in fields(Architecture)]
 
 
 def model_config(architecture: Dict[str, Any], where: str) -> Any:
-    """A model's configuration from the section ``architecture``; UserError for an unknown key."""
+    """A model's configuration from the section ``architecture``; UserError if it is none."""
     from transformer_plugin.config import VaswaniTransformerConfig
 
     config = VaswaniTransformerConfig()
-    known = kept_options()
-    for name in known:
-        if name not in architecture:
-            raise UserError(f"{where}: section 'architecture' was altered: '{name}' is missing")
-    for name, value in architecture.items():
-        if name not in known:
-            raise UserError(f"{where}: section 'architecture' was altered: it has '{name}'")
+    found = read_section(Architecture, architecture, f"{where}: architecture", SIZES)
+    for name, value in vars(found).items():
         setattr(config, name, value)
     return config
 
@@ -53,6 +44,43 @@ def task_for(source: Any, target: Any, langs: Tuple[str, str], model: Any) -> An
     return VaswaniTranslationTask(config, source, target)
 
 
+def described(folder: ModelFolder) -> Tuple[Any, Any]:
+    """The model's configuration and task as config.json describes them, which fit its parameters.
+
+    The parameters' names, shapes and types are those of a model that is built without memory.
+
+    Raises:
+        UserError: config.json describes another model, or one that cannot be.
+    """
+    import torch
+    from fairseq.data import Dictionary
+
+    from transformer_plugin.checkpoints.parameters import misdeclared
+    from transformer_plugin.config import ConfigError
+    from transformer_plugin.model import VaswaniTransformerModel
+
+    where = folder.path / CONFIG
+    architecture = folder.config["architecture"]
+    stored = stored_in(folder.path / WEIGHTS)
+    options = {"_name": "vaswani_transformer", **architecture}
+    problem = misdeclared({"cfg": {"model": options}, "model": stored})  # first: how many layers
+    if problem:
+        raise UserError(f"{where} does not fit {WEIGHTS}: {problem}; pack the model again")
+    config = model_config(architecture, str(where))
+    words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
+    task = task_for(words[0], words[1], folder.langs, config)
+    try:
+        with torch.device("meta"):
+            model = VaswaniTransformerModel.build_model(config, task)
+    except ConfigError as error:
+        raise UserError(f"{where}: {error}") from None
+    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    for name in () if config.untie_embeddings else SHARED[1:]:
+        del expected[name]
+    refuse_others(stored, expected, folder.path / WEIGHTS, CONFIG)
+    return config, task
+
+
 def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[Any, Any]:
     """A folder's task and model, in evaluation mode and optimised for speed.
 
@@ -65,7 +93,6 @@ def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[A
     from vaswani.configuration.fairseq_config import load_plugin
 
     load_plugin()
-    from fairseq.data import Dictionary
     from fairseq.dataclass.configs import GenerationConfig
 
     from transformer_plugin.model import VaswaniTransformerModel
@@ -73,10 +100,8 @@ def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[A
 
     if precision not in PRECISIONS:
         raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
-    config = model_config(folder.config["architecture"], str(folder.path / CONFIG))
+    config, task = described(folder)
     config.precision = precision
-    words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
-    task = task_for(words[0], words[1], folder.langs, config)
     model = VaswaniTransformerModel.build_model(config, task)
     model.load_state_dict(folder.parameters())
     try:

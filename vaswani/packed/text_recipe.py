@@ -2,11 +2,10 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Literal, Optional, Tuple
 
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.sentences import normaliser
-from vaswani.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -17,17 +16,17 @@ class TextRecipe:
     target_lang: str
     #: Moses' punctuation normalisation and removal of control characters: for "train" (not for
     #: text to translate), "all", or "none"
-    normalise: str = "none"
+    normalise: Literal["none", "train", "all"] = "none"
     #: ’ becomes ' before tokenisation
     straight_apostrophes: bool = False
     #: "moses", or "none": the text is already tokenised
-    tokeniser: str = "moses"
+    tokeniser: Literal["moses", "none"] = "moses"
     #: Moses' ``-a``: "well-known" becomes well @-@ known
     split_hyphens: bool = False
     #: the model knows only lower-case letters
     lowercase: bool = False
     #: "subword_nmt", or None: words are not split
-    bpe: Optional[str] = "subword_nmt"
+    bpe: Optional[Literal["subword_nmt"]] = "subword_nmt"
 
     @property
     def langs(self) -> Tuple[str, str]:
@@ -37,14 +36,6 @@ class TextRecipe:
     def table(self) -> Dict[str, Any]:
         """For config.json."""
         return asdict(self)
-
-
-def recipe_of(table: Dict[str, Any], where: str) -> TextRecipe:
-    """The recipe in a table of config.json; UserError if it is not one."""
-    try:
-        return TextRecipe(**table)
-    except TypeError as error:
-        raise UserError(f"{where}: section 'text' was altered ({error})") from None
 
 
 class SourceText:
