@@ -1,10 +1,13 @@
 """``vaswani translate`` and ``Translator``: text in, text out, as prepare and generate do it."""
 
+import copy
 import errno
 import gzip
+import importlib.metadata
 import io
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -492,6 +495,53 @@ def test_a_sentence_is_a_list_of_one(model):
     one, two = translator.translate(["the\nhouse", "the house"])
     assert one.text == two.text and one.score == two.score
     assert translator.translate([" "])[0].score is None
+
+
+@pytest.mark.parametrize(
+    ("sentences", "options", "message"),
+    [
+        ([None], {}, "sentence 1 is NoneType, but must be str"),
+        (["the house", b"is big"], {}, "sentence 2 is bytes, but must be str"),
+        (b"the house", {}, "a list of sentences, not bytes"),
+        (None, {}, "a list of sentences, not NoneType"),
+        (["the house"], {"beem": 4}, "no option 'beem' (did you mean 'beam'?)"),
+        (["the house"], {"beam": "5"}, "the option beam is '5', but must be a whole number"),
+        (["the house"], {"beam": 2.5}, "the option beam is 2.5, but must be a whole number"),
+        (["the house"], {"beam": True}, "the option beam is True, but must be a whole number"),
+        (["the house"], {"lenpen": None}, "the option lenpen is empty, but must be a number"),
+        (["the house"], {"sampling": "no"}, "but must be true or false"),
+        (["the house"], {"length_penalty": "gnmtt"}, "but must be one of fairseq, gnmt"),
+    ],
+)
+def test_what_translate_takes(sentences, options, message, model):
+    translator = Translator.from_pretrained(str(model), device="cpu")
+    with pytest.raises(TypeError, match=re.escape(message)):
+        translator.translate(sentences, **options)
+
+
+@pytest.mark.parametrize("seed", [-1, 10**13, 10**30])
+def test_a_seed_that_cannot_be(seed, model, text, capsys):
+    message = f"--seed is {seed}, but must be from 0 to 4,000,000,000"
+    translator = Translator.from_pretrained(str(model), device="cpu")
+    with pytest.raises(ValueError, match=message):
+        translator.translate(["the house"], sampling=True, seed=seed)
+    assert stock.vaswani("translate", model, text, "--sampling", "--seed", seed) == 1
+    assert message in capsys.readouterr().err
+    assert translator.translate(["the house"], sampling=True, seed=4_000_000_000)
+
+
+def test_a_translator_is_not_copied(model):
+    translator = Translator.from_pretrained(str(model), device="cpu")
+    for take in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled or copied: .*from_pretrained"):
+            take(translator)
+
+
+def test_the_package_names_what_it_has():
+    import vaswani
+
+    assert {"Translator", "Translation", "__version__"} <= set(dir(vaswani))
+    assert vaswani.__version__ == importlib.metadata.version("vaswani-transformer")
 
 
 def test_translator_is_imported_only_where_it_is_asked_for():

@@ -69,6 +69,7 @@ def test_everything_is_in_it_and_nothing_else(wheel):
     expected = set()
     for package in ("transformer_plugin", "vaswani"):
         expected |= {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
+        expected.add(f"{package}/py.typed")  # its types are for type checkers, too (PEP 561)
     page = (ROOT / "vaswani" / "attention_page").glob("page.*")
     expected |= {str(path.relative_to(ROOT)) for path in page}
     for folder in ("configs", "docs"):

@@ -39,7 +39,7 @@ class Architecture:
     attention_dropout: float
     activation_dropout: float
     untie_embeddings: bool
-    sinusoid_layout: Literal["paper", "tensor2tensor", "fairseq"]
+    sinusoid_layout: Literal["paper", "t2t", "fairseq"]
     layer_norm_eps: float
     max_source_positions: int
     max_target_positions: int
