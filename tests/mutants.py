@@ -40,6 +40,9 @@ BLEU = "vaswani/scoring/bleu.py"
 SCORE = "vaswani/score.py"
 PROOF = "vaswani/exports/export_proof.py"
 FOLDER = "vaswani/packed/model_folder.py"
+WEIGHTS = "vaswani/packed/weights.py"
+CLI = "vaswani/cli.py"
+CONFIGURATION = "vaswani/configuration/fairseq_config.py"
 
 MUTANTS = [
     # ---- attention --------------------------------------------------------------------------
@@ -943,6 +946,30 @@ MUTANTS = [
             "unit/test_busy_cores.py::"
             "test_only_on_busy_cores_and_never_over_the_users_choice[given6-0.0-False]",
         ),
+    ),
+    Mutant(
+        "closed-stream-is-none",
+        CLI,
+        "        if getattr(sys, name) is None:",
+        "        if False:",
+        "docs/promises.md: a standard stream that is closed is the null device",
+        ("unit/test_endings.py::test_a_closed_stream_is_the_null_device",),
+    ),
+    Mutant(
+        "weights-of-any-type",
+        WEIGHTS,
+        "if kind not in FLOATS:",
+        "if not kind:",
+        "docs/promises.md: a model folder's weights are those that config.json describes",
+        ("unit/test_model_schema.py::test_weights_are_those_of_the_model",),
+    ),
+    Mutant(
+        "user-dir-replaced",
+        CONFIGURATION,
+        "config.common.user_dir = user_dir",
+        "config.common.user_dir = str(plugin_dir())",
+        "docs/promises.md: a model of your own in a user-dir trains",
+        ("integration/test_user_dir.py::test_yaml_and_command_line_alike",),
     ),
 ]
 

@@ -26,7 +26,7 @@ from vaswani.errors import UserError
 from vaswani.signals import heard
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("transformer_plugin", "vaswani", "tests", "configs", "pyproject.toml")
+COPIED = ("transformer_plugin", "vaswani", "tests", "configs", "examples", "pyproject.toml")
 """What the tests need."""
 AT_MOST = 600
 """Seconds for the tests of one bug; generous, as the machine may be busy."""
