@@ -7,6 +7,7 @@ the best score so far. ``fresh_process`` clears it before a command and restores
 import argparse
 import contextlib
 import copy
+import importlib.util
 import io
 import logging
 import sys
@@ -17,9 +18,8 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig, OmegaConf
 
-import transformer_plugin
-
-PLUGIN = str(Path(transformer_plugin.__file__).parent)
+#: found, not imported: tests/other_tasks.py runs fairseq without it
+PLUGIN = str(Path(importlib.util.find_spec("transformer_plugin").origin).parent)
 OURS = [
     *("--criterion", "vaswani_label_smoothed_cross_entropy"),
     *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9"),

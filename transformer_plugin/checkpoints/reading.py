@@ -29,6 +29,7 @@ from typing import IO, Any, Callable, Dict, Iterator, List, Tuple, Union
 
 import numpy as np
 import torch
+from fairseq.data import Dictionary
 from fairseq.logging import meters
 
 from . import outline
@@ -62,6 +63,7 @@ def _allowed_names() -> Dict[str, Any]:
     """Dotted name in a file → the harmless class or function it stands for, for any torch."""
     names = {"argparse.Namespace": argparse.Namespace, "_codecs.encode": codecs.encode}
     names.update(_numpy_names())
+    names["fairseq.data.dictionary.Dictionary"] = Dictionary  # in the state of some speech tasks
     for meter in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
         for module in ("fairseq.meters", "fairseq.logging.meters"):  # whole meters, before 0.9
             names[f"{module}.{meter.__name__}"] = meter

@@ -11,6 +11,7 @@ file per subject, each with its own ``apply``:
     generation_options.py  decoding options that cannot work, or are ignored
     refusals.py        one sentence where fairseq has a stack trace, or trains something else
     stale_warnings.py  warnings about fairseq from newer libraries
+    scope.py           whose task or model it is: other people's are left to fairseq
 """
 
 import sys

@@ -9,6 +9,7 @@ from fairseq.tasks import FairseqTask, translation
 from fairseq.trainer import Trainer
 
 from ..config import ConfigError
+from .scope import is_translation
 
 _SKIP = (
     "--skip-invalid-size-inputs-valid-test (in YAML dataset.skip_invalid_size_inputs_valid_test)"
@@ -117,6 +118,8 @@ def _look_ahead() -> None:
 
     @functools.wraps(original)
     def get_train_iterator(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_translation(self.task):
+            return original(self, *args, **kwargs)
         dataset = self.cfg.dataset
         if not dataset.disable_validation and not getattr(self, "_looked_ahead", False):
             self._looked_ahead = True

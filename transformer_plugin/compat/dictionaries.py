@@ -5,6 +5,10 @@ other BPE codes may have as many types in another order: the model then reads an
 without any warning. A hash of the symbols goes into ``task_state``, which fairseq saves with every
 checkpoint and gives back to the task for decoding. Checkpoints without it are compared by size, as
 before.
+
+Only fairseq's ``translation`` and our task compare. Others have reasons to decode, or to go on, with
+other dictionaries: ``multilingual_translation`` has one per language, and takes the first for both
+sides in training; ``denoising`` adds ``<mask>``, which fine-tuning leaves out again.
 """
 
 import functools
@@ -14,6 +18,7 @@ from typing import Any, Callable, Dict, Mapping
 from fairseq.tasks import FairseqTask
 
 from ..checkpoints import CheckpointError
+from .scope import is_translation
 
 KEY = "dictionaries_sha256"
 """In ``task_state``: ``source`` and ``target``, each 64 hexadecimal digits."""
@@ -63,15 +68,14 @@ def _refusing(original: Callable) -> Callable:
 
 
 def dictionary_hashes(task: Any) -> Dict[str, str]:
-    """SHA-256 of the symbols, in order, of each of a task's dictionaries; empty if it has none."""
-    found = {}
-    for side in ("source", "target"):
-        try:
-            symbols = getattr(task, f"{side}_dictionary").symbols
-        except Exception:  # the task has none, or not yet; fairseq's tasks may raise anything
-            continue
-        found[side] = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
-    return found
+    """SHA-256 of the symbols, in order, of the task's dictionaries; empty for other tasks."""
+    if not is_translation(task):
+        return {}
+    words = {"source": task.source_dictionary, "target": task.target_dictionary}
+    return {
+        side: hashlib.sha256("\n".join(found.symbols).encode()).hexdigest()
+        for side, found in words.items()
+    }
 
 
 def other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> str:

@@ -9,11 +9,11 @@ from typing import Any, Dict, Iterator
 
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
-from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 from fairseq_cli import generate
 from omegaconf import OmegaConf, open_dict
 
 from ..config import ConfigError, flag
+from .scope import is_translation
 
 logger = logging.getLogger(__name__)
 
@@ -40,16 +40,16 @@ def _check_before_decoding() -> None:
     """Options that cannot work are refused, and one that changes nothing is named in a warning.
 
     All versions give a stack trace from the middle of the search, or nonsense (``--lenpen nan``),
-    or the same output as without the option. Tasks with a generator of another kind
-    (``translation_lev``, speech) are not checked here.
+    or the same output as without the option. Other tasks than translation are not checked.
     """
     original = FairseqTask.build_generator
 
     @functools.wraps(original)
     def build_generator(task: Any, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
-        check(args)
-        for sentence in without_effect(args, len(task.target_dictionary)):
-            logger.warning(sentence)
+        if is_translation(task):
+            check(args)
+            for sentence in without_effect(args, len(task.target_dictionary)):
+                logger.warning(sentence)
         return original(task, models, args, *rest, **kwargs)
 
     FairseqTask.build_generator = build_generator
@@ -62,7 +62,8 @@ def check(args: Any) -> None:
         return getattr(args, name, _DEFAULTS.get(name))
 
     for name in _FINITE:
-        if not math.isfinite(value(name)):
+        no_unknown_words = name == "unkpen" and value(name) == math.inf
+        if not math.isfinite(value(name)) and not no_unknown_words:
             raise ConfigError(f"{flag(name)} must be a finite number, not {value(name)}")
     for name in _ABOVE_ZERO:
         if value(name) <= 0:
@@ -122,18 +123,19 @@ def _shards_and_sacrebleu() -> None:
 
     @functools.wraps(original)
     def main(cfg: Any, output_file: Any) -> Any:
+        if not is_translation(TASK_REGISTRY[cfg.task._name]):
+            return original(cfg, output_file)
         shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
         if not 0 <= shard < shards:
             raise ConfigError(
                 f"--shard-id {shard} must be at least 0 and below --num-shards {shards}"
             )
-        if cfg.generation.constraints and cfg.task._name in ("translation", "vaswani_translation"):
+        if cfg.generation.constraints:
             raise ConfigError(
                 "--constraints works in fairseq-interactive, where each line brings its "
                 "constraints after a tab; fairseq-generate has no way to read them"
             )
-        refines = issubclass(TASK_REGISTRY[cfg.task._name], TranslationLevenshteinTask)
-        for name in [] if refines else _ITERATIVE:
+        for name in _ITERATIVE:
             if cfg.generation[name]:
                 raise ConfigError(
                     f"{flag(name)} is for models of iterative refinement (--task translation_lev); "
@@ -165,6 +167,8 @@ def say_what_interactive_ignores(interactive: Any) -> None:
 
     @functools.wraps(original)
     def main(cfg: Any) -> Any:
+        if not is_translation(TASK_REGISTRY[cfg.task._name]):
+            return original(cfg)
         given = {
             "prefix_size": cfg.generation.prefix_size,
             "sacrebleu": cfg.generation.sacrebleu,

@@ -8,16 +8,22 @@ from typing import IO, Any, Callable, Dict, Optional
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.modules import SinusoidalPositionalEmbedding
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..checkpoints import TORCH_RESTRICTS_ITSELF, CheckpointError, check_is_file, read_checkpoint
-from ..checkpoints.parameters import not_finite
+from ..checkpoints.parameters import model_name, model_options, not_finite
+from .scope import is_known
+
+MOST_IN_TABLE = 1 << 30
+"""Numbers (4 GB) in a table of positions of a model built from a checkpoint: 2,000,000 × 512."""
 
 
 def apply() -> None:
     """Install this file's workarounds."""
     _load_safely()
     _build_no_more_than_was_saved()
+    _make_no_endless_table()
     _share_state_between_ranks()
 
 
@@ -42,7 +48,7 @@ def _load(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
             f"{name} has NaN or infinity in {parameter}: its training has diverged; use an earlier "
             "checkpoint."
         )
-    if Limit.now:
+    if Limit.now and is_known(model_name(model_options(state))):
         Limit.now.give(name, state["model"])
     return state
 
@@ -70,7 +76,8 @@ class Limit:
     """How large a model built from a checkpoint may become: a few times what is in the file.
 
     (Some parameters are made and then replaced by shared ones; and the data's dictionary may be
-    larger than the checkpoint's, which is explained better once the model is built.)
+    larger than the checkpoint's, which is explained better once the model is built.) Another
+    plugin's model may have parts that it does not save: those are not counted.
     """
 
     now: Optional["Limit"] = None
@@ -126,6 +133,25 @@ def _build_no_more_than_was_saved() -> None:
             Limit.now = before
 
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
+
+
+def _make_no_endless_table() -> None:
+    """A checkpoint that asks for a thousand million sinusoidal positions is refused.
+
+    All versions compute the table of fairseq's own models at once. It is no parameter, and so is
+    not counted above.
+    """
+    original = SinusoidalPositionalEmbedding.__init__
+
+    @functools.wraps(original)
+    def __init__(
+        self: Any, embedding_dim: int, padding_idx: int, init_size: int = 1024
+    ) -> None:
+        if Limit.now and Limit.now.name and init_size * embedding_dim > MOST_IN_TABLE:
+            raise Limit.now.refusal()
+        original(self, embedding_dim, padding_idx, init_size)
+
+    SinusoidalPositionalEmbedding.__init__ = __init__
 
 
 def _share_state_between_ranks() -> None:

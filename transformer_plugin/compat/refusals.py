@@ -1,6 +1,7 @@
 """What fairseq should not accept, or refuses unclearly, refused in one sentence."""
 
 import functools
+import importlib.util
 import os
 import sys
 import traceback
@@ -15,6 +16,7 @@ from hydra._internal import utils as hydra_utils
 
 from ..checkpoints import CheckpointError
 from ..config import ConfigError
+from .scope import is_known, is_ours
 
 #: on each side; the deepest one published has 500
 MOST_LAYERS = 1000
@@ -44,7 +46,8 @@ def _name_unknown_models() -> None:
                 f"No model {name!r} is registered; correct model._name (--arch), or, for a "
                 "checkpoint of another plugin, add the --user-dir that it was trained with."
             )
-        refuse_huge(cfg)
+        if is_known(name):
+            refuse_huge(cfg)
         return original(cfg, task, *args, **kwargs)
 
     models.build_model = build_model
@@ -109,8 +112,7 @@ def _refuse_precisions() -> None:
     @functools.wraps(original)
     def __init__(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         common = getattr(cfg, "common", cfg)  # fairseq also takes a Namespace
-        plugin = __name__.partition(".")[0]
-        ours = any(cls.__module__.partition(".")[0] == plugin for cls in type(model).__mro__)
+        ours = is_ours(type(model))
         for name in ("bf16", "memory_efficient_bf16"):
             if ours and getattr(common, name, False):
                 raise ConfigError(
@@ -173,12 +175,12 @@ def refuse_length_penalty(argv: Sequence[str]) -> None:
 def refuse_bf16(argv: Sequence[str]) -> None:
     """Stop a command of fairseq that is given ``--bf16``, naming the switch that works.
 
-    All versions turn the flag into TPU mode before any model is built, and fail because torch_xla
-    is missing. (``common.bf16`` in YAML does not: fairseq-hydra-train then keeps the weights
+    All versions turn the flag into TPU mode before any model is built, and fail where torch_xla is
+    missing. (``common.bf16`` in YAML does not: fairseq-hydra-train then keeps the weights
     themselves in bfloat16.) ``argv`` is a command with its arguments; other programs' commands are
     left alone. Raises SystemExit (status 1) with one sentence.
     """
-    if not is_fairseqs(argv):
+    if not is_fairseqs(argv) or importlib.util.find_spec("torch_xla"):
         return
     flags = [a for a in argv[1:] if a in ("--bf16", "--memory-efficient-bf16")]
     if flags:

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from ..checkpoints import CheckpointError, load_checkpoint, outline_of
 from .dictionaries import other_dictionaries
+from .scope import is_translation
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ def _choose_where_to_go_on() -> None:
 
     @functools.wraps(original)
     def load(cfg: Any, trainer: Any, **options: Any) -> Any:
+        if not is_translation(trainer.task):
+            return original(cfg, trainer, **options)
         suffix = trainer.checkpoint_suffix or ""
         with _restoring(cfg, suffix):
             try:
@@ -64,8 +67,7 @@ def _choose_where_to_go_on() -> None:
                     "text, batches or number of processes. To begin again with epoch 1, give "
                     "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
                 ) from None
-        begun = extra_state is not None and isinstance(trainer, Trainer)
-        reason = _why_over(trainer) if begun else None
+        reason = _why_over(trainer) if extra_state is not None else None
         if reason:
             logger.warning("nothing is left to train: %s", reason)
             trainer.cfg.optimization.max_epoch = -1  # what fairseq checks before each epoch
@@ -181,7 +183,8 @@ def _why_over(trainer: Any) -> Optional[str]:
 def _compare_with_checkpoint() -> None:
     """On resuming, other dictionaries are refused and other options are reported.
 
-    All versions compare only the shapes of the parameters.
+    All versions compare only the shapes of the parameters. Where the optimizer is reset, another
+    training begins from these parameters, perhaps with other dictionaries on purpose.
     """
     original = Trainer.load_checkpoint
 
@@ -189,11 +192,13 @@ def _compare_with_checkpoint() -> None:
     def load(
         trainer: Any, filename: str, reset_optimizer: bool = False, *rest: Any, **kw: Any
     ) -> Any:
-        if Path(filename).is_file():
+        if is_translation(trainer.task) and Path(filename).is_file():
             saved = load_checkpoint(filename, mapped=True)
             other = other_dictionaries(trainer.task, saved.get("task_state") or {})
-            if other:
+            if other and not reset_optimizer:
                 raise CheckpointError(other)
+            if other:
+                logger.warning(other)
             if not reset_optimizer and trainer.data_parallel_rank == 0:
                 changes = changed_options(saved.get("cfg") or {}, trainer.cfg)
                 if changes:

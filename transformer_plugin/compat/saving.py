@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Optional
 
@@ -152,14 +153,17 @@ def _copy_atomically() -> None:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with numpy numbers as Python numbers and numpy arrays as tensors, at any depth."""
+    """``value`` with numpy numbers as Python numbers and numpy arrays as tensors, at any depth.
+
+    Other people's meters may have containers of their own classes: those are left as they are.
+    """
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, dict):
+    if type(value) in (dict, OrderedDict):
         return type(value)((key, _plain(item)) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):
         return type(value)(_plain(item) for item in value)
     return value
 

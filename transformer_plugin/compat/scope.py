@@ -1,0 +1,30 @@
+"""Whose task and model it is: what fairseq does with other people's is left to fairseq.
+
+What repairs a plain fault of fairseq does so for everyone. What refuses something that fairseq
+accepts, or does something else than fairseq would, asks here first.
+"""
+
+from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationTask
+
+_PLUGIN = __name__.partition(".")[0]
+
+
+def is_translation(task: Any) -> bool:
+    """Whether a task, or its class, is fairseq's ``translation`` itself, or ours or a subclass."""
+    kind = task if isinstance(task, type) else type(task)
+    return kind is TranslationTask or issubclass(kind, TASK_REGISTRY["vaswani_translation"])
+
+
+def is_ours(model: type) -> bool:
+    """Whether a model's class is one of this plugin's, or a subclass."""
+    return any(cls.__module__.partition(".")[0] == _PLUGIN for cls in model.__mro__)
+
+
+def is_known(name: Any) -> bool:
+    """Whether a model, by its registered name, is fairseq's or ours: not another plugin's."""
+    model = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
+    return model is not None and (model.__module__.startswith("fairseq.") or is_ours(model))
