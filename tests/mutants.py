@@ -43,6 +43,8 @@ FOLDER = "vaswani/packed/model_folder.py"
 WEIGHTS = "vaswani/packed/weights.py"
 CLI = "vaswani/cli.py"
 CONFIGURATION = "vaswani/configuration/fairseq_config.py"
+SCOPE = "transformer_plugin/compat/scope.py"
+RESUMING = "transformer_plugin/compat/resuming.py"
 
 MUTANTS = [
     # ---- attention --------------------------------------------------------------------------
@@ -970,6 +972,23 @@ MUTANTS = [
         "config.common.user_dir = str(plugin_dir())",
         "docs/promises.md: a model of your own in a user-dir trains",
         ("integration/test_user_dir.py::test_yaml_and_command_line_alike",),
+    ),
+    # ---- other people's tasks ---------------------------------------------------------------
+    Mutant(
+        "refusals-for-every-task",
+        SCOPE,
+        "return kind is TranslationTask or",
+        'return hasattr(kind, "load_dataset") or',
+        "docs/promises.md: another plugin's task is left to fairseq",
+        ("unit/test_compat.py::test_only_translation_compares_dictionaries",),
+    ),
+    Mutant(
+        "dictionaries-compared-though-reset",
+        RESUMING,
+        "if other and not reset_optimizer:",
+        "if other:",
+        "docs/promises.md: where the optimizer is reset, another training begins",
+        ("integration/test_nothing_lost.py::test_another_training_may_begin_with_other_words",),
     ),
 ]
 

@@ -352,6 +352,18 @@ def test_a_model_is_no_larger_than_the_parameters_beside_it(options, run, tmp_pa
     assert_one_sentence(refused.value, path)
 
 
+def test_over_a_million_positions_are_no_mistake(run, tmp_path):
+    """Their table has 1,500,000 rows of 32 numbers."""
+
+    def change(state):
+        model = state["cfg"]["model"]
+        (model if isinstance(model, dict) else vars(model))["max_target_positions"] = 1_500_000
+
+    path = altered(run, tmp_path / "long.pt", change)
+    (model,), *_ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    assert model.max_positions()[1] == 1_500_000
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("-inf")])
 def test_what_is_no_number_is_not_decoded(number, run, tmp_path):
     name = "decoder.layers.0.fc1.weight"

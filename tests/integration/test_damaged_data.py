@@ -141,7 +141,7 @@ def add(text: str) -> Callable[[Path], None]:
 
 DICTIONARY_DAMAGE = {
     "shorter than the data": (drop_entries, "token number"),
-    "empty": (lambda path: path.write_bytes(b""), "no entries"),
+    "empty": (lambda path: path.write_bytes(b""), "ends at 3: it is not the one"),
     "an entry twice": (add("7 3\n"), "line 13 has '7', which is already in line"),
     "an entry of fairseq's": (add("<pad> 3\n"), "line 13 has '<pad>', which is fairseq's own"),
     "a line without a count": (add("word\n"), "line 13 is not 'WORD COUNT'"),

@@ -159,13 +159,25 @@ def other_words(tiny_data_bin, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("flag", ["--save-dir", "--restore-file", "--finetune-from-model"])
+@pytest.mark.parametrize("flag", ["--save-dir", "--restore-file"])
 def test_training_with_other_words_is_refused(begun, other_words, tmp_path, flag):
     path = str(begun if flag == "--save-dir" else begun / "checkpoint_last.pt")
     before = contents(begun)
     with pytest.raises(CheckpointError, match="another source dictionary"):
         stock.train(other_words, tmp_path / "new", *EVERY_3, flag, path, "--max-update", "9")
     assert contents(begun) == before
+
+
+@pytest.mark.parametrize("flags", ["--finetune-from-model", "--reset-optimizer --restore-file"])
+def test_another_training_may_begin_with_other_words(begun, other_words, tmp_path, flags):
+    """The optimizer is reset on purpose: a warning."""
+    options = [*flags.split(), str(begun / "checkpoint_last.pt"), "--reset-dataloader"]
+    options = options[: 2 if "finetune" in flags else None]
+    lines = stock.train(other_words, tmp_path / "new", *EVERY_3, *options, "--max-update", "2")
+    assert any("another source dictionary" in line for line in lines)
+    assert updates(tmp_path / "new" / "checkpoint_last.pt") == 2
+    lines = stock.train(other_words, tmp_path / "new", *EVERY_3, "--max-update", "3")
+    assert not any("another source dictionary" in line for line in lines)
 
 
 def test_so_is_translating_with_them(begun, other_words):

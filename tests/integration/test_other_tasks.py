@@ -1,5 +1,6 @@
 """With the plugin loaded, tasks and models that are not ours give what they give without it."""
 
+import inspect
 import json
 import os
 import random
@@ -9,19 +10,23 @@ from pathlib import Path
 from typing import Any, Dict, Tuple
 
 import pytest
+from fairseq import options
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_cli import preprocess as command
+from fairseq_cli import train
 
 from tests import other_tasks, stock
 from tests.conftest import preprocess
+from transformer_plugin.checkpoints import CheckpointError
+from transformer_plugin.config import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """Digits and, as the other language, letters: as pairs, as text of one file, as joined pairs."""
-    from fairseq import options
-    from fairseq_cli import preprocess as command
-
+    """Digits and, as the other language, letters: as pairs, as text alone, as joined pairs."""
     text, folder = tmp_path_factory.mktemp("text"), tmp_path_factory.mktemp("data")
     numbers = random.Random(1)
     for name, count in ("train", 60), ("valid", 12), ("test", 12):
@@ -30,14 +35,23 @@ def data(tmp_path_factory) -> Path:
         german = ["".join(f"{'abcdefghij'[digit]} " for digit in row[::-1]) + "\n" for row in rows]
         for suffix, lines in (".en", english), (".de", german), ("", english + german):
             (text / f"{name}{suffix}").write_text("".join(lines), encoding="utf-8")
+        labels = "English\n" * count + "German\n" * count
+        (text / f"{name}.label").write_text(labels, encoding="utf-8")
     preprocess(text, folder / "pairs")
-    arguments = ["--only-source", "--destdir", str(folder / "text")]
-    for part in ("train", "valid", "test"):
-        arguments += [f"--{part}pref", str(text / part)]
-    command.main(options.get_preprocessing_parser().parse_args(arguments))
-    words = str(folder / "text" / "dict.txt")
-    preprocess(text, folder / "joined", "--joined-dictionary", "--srcdict", words)
+    one_sided(text, folder / "text", "")
+    words = ["--srcdict", str(folder / "text" / "dict.txt")]
+    preprocess(text, folder / "joined", "--joined-dictionary", *words)
+    one_sided(text, folder / "classes" / "input0", "", *words)
+    one_sided(text, folder / "classes" / "label", ".label")
     return folder
+
+
+def one_sided(text: Path, destination: Path, suffix: str, *extra: str) -> None:
+    """Binarise train, valid and test, each one file, with fairseq-preprocess."""
+    arguments = ["--only-source", "--destdir", str(destination), *extra]
+    for part in ("train", "valid", "test"):
+        arguments += [f"--{part}pref", str(text / f"{part}{suffix}")]
+    command.main(options.get_preprocessing_parser().parse_args(arguments))
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +72,50 @@ def test_the_same_numbers_as_without_the_plugin(name: str, both) -> None:
     without, with_it = both
     assert without.keys() == with_it.keys() == set(other_tasks.NAMES)
     assert without[name] and with_it[name] == without[name]
+
+
+# --- what we refuse, or do otherwise than fairseq, is for translation -----------------------------
+
+
+@register_task("somebodys_translation", dataclass=TranslationConfig)
+class SomebodysTask(TranslationTask):
+    """Another plugin's task: it may have reasons for anything."""
+
+
+THEIRS = ["--task", "somebodys_translation"]
+REFUSED = {
+    "--restore-file gone.pt": CheckpointError,
+    "--stop-min-lr 1": ConfigError,
+    # sentences of the validation set are too long, but no validation will come
+    "--max-source-positions 5 --validate-after-updates 9": ConfigError,
+}
+
+
+@pytest.mark.parametrize("flags", REFUSED)
+def test_another_plugins_task_trains_where_ours_refuses(flags, tiny_data_bin, tmp_path) -> None:
+    if "validate" in flags and "dry-run validation" in inspect.getsource(train.main):
+        pytest.skip("fairseq-fixed looks at the validation set first, too")
+    options = [*flags.split(), "--max-update", "2", "--no-epoch-checkpoints"]
+    with pytest.raises(REFUSED[flags]):
+        stock.train(tiny_data_bin, tmp_path, *options)
+    lines = stock.train(tiny_data_bin, tmp_path, *options, *THEIRS)
+    assert any(line.startswith("done training") for line in lines)
+
+
+def test_another_plugins_task_starts_and_ends_where_fairseq_does(tiny_data_bin, tmp_path) -> None:
+    """Without checkpoint_last.pt it starts over; with all its updates it makes one more."""
+    options = [*THEIRS, "--max-update", "2", "--save-interval-updates", "1"]
+    stock.train(tiny_data_bin, tmp_path, *options)
+    (tmp_path / "checkpoint_last.pt").unlink()
+    lines = stock.train(tiny_data_bin, tmp_path, *options)
+    assert any(line.startswith("No existing checkpoint found") for line in lines)
+    stock.train(tiny_data_bin, tmp_path, *options)
+    assert (tmp_path / "checkpoint_1_3.pt").exists()
+
+
+def test_another_plugins_task_takes_all_of_fairseqs_options(trained, tiny_data_bin) -> None:
+    options = ["--lenpen", "inf", "--max-len-b", "5"]
+    with pytest.raises(ConfigError, match="--lenpen must be a finite number"):
+        stock.generate(tiny_data_bin, trained, *options)
+    lines = stock.generate(tiny_data_bin, trained, *options, *THEIRS)
+    assert len(stock.results(lines, "H")) == 20

@@ -1,7 +1,9 @@
 """The workarounds: each shown to be needed where that can be shown, and to do what it says."""
 
 import argparse
+import collections
 import errno
+import importlib.util
 import io
 import os
 import shutil
@@ -15,14 +17,22 @@ from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerModel, base_architecture
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.denoising import DenoisingTask
+from fairseq.tasks.masked_lm import MaskedLMTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
-from tests.models import small_model, task
+from tests.models import dictionary, small_model, task
 from transformer_plugin import compat
-from transformer_plugin.checkpoints import CheckpointError
+from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 from transformer_plugin.checkpoints.parameters import explain_mismatch
-from transformer_plugin.compat import refusals
+from transformer_plugin.compat import generation_options, loading, refusals, saving
+from transformer_plugin.compat.dictionaries import KEY, other_dictionaries
+from transformer_plugin.config import ConfigError
 
 
 def test_apply_twice_wraps_nothing_twice():
@@ -63,6 +73,11 @@ def test_bf16_of_fairseq_is_refused_naming_ours(argv, monkeypatch):
 )
 def test_other_arguments_are_left_alone(argv):
     refusals.refuse_bf16(argv)
+
+
+def test_bf16_is_left_to_tpus_where_there_are_any(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "torch_xla")
+    refusals.refuse_bf16(["/usr/bin/fairseq-train", "data", "--bf16"])
 
 
 def test_our_tasks_option_without_our_task_names_the_task():
@@ -129,6 +144,12 @@ def test_meters_are_saved_without_numpy_and_go_on_after_loading():
     metrics.reset()
 
 
+def test_containers_of_other_peoples_meters_are_left_alone():
+    Pair = collections.namedtuple("Pair", ["first", "second"])
+    for value in (Pair(1, 2), collections.Counter("aab"), collections.defaultdict(list, a=[1])):
+        assert saving._plain({"state": [value]})["state"][0] is value
+
+
 # --- several processes -------------------------------------------------------------------------
 
 
@@ -167,6 +188,79 @@ def test_fairseqs_own_encoder_runs_in_evaluation():
         out = model.encoder(tokens, torch.tensor([2, 4]))["encoder_out"][0]
     assert out.shape == (4, 2, 8)
     assert torch.isfinite(out).all()
+
+
+@register_model("another_plugins_model")
+class AnotherPluginsModel(BaseFairseqModel):
+    """Of another plugin: its sizes need not mean what fairseq's mean."""
+
+    @classmethod
+    def build_model(cls, args, task):
+        return cls()
+
+
+@register_model_architecture("another_plugins_model", "another_plugins_model")
+def its_only_architecture(args):
+    """Nothing to fill in."""
+
+
+def test_the_sizes_of_another_plugins_model_are_its_own():
+    sizes = {"encoder_layers": 5000, "encoder_embed_dim": 10**9}
+    cfg = argparse.Namespace(_name="another_plugins_model", **sizes)
+    assert isinstance(models.build_model(cfg, task()), AnotherPluginsModel)
+    with pytest.raises(ConfigError, match="--encoder-layers is 5,000"):
+        models.build_model(argparse.Namespace(_name="transformer", **sizes), task())
+
+
+@pytest.mark.parametrize("name,counted", [("another_plugins_model", False), ("transformer", True)])
+def test_what_another_plugins_model_does_not_save_is_not_counted(name, counted, tmp_path):
+    """A part that is the same for all, say, and comes from elsewhere."""
+    state = {"model": {}, "cfg": {"model": {"_name": name}}, "optimizer_history": [{}]}
+    torch.save(state, tmp_path / "saved.pt")
+    loading.Limit.now = loading.Limit()
+    try:
+        with open(tmp_path / "saved.pt", "rb") as stream:
+            checkpoint_utils.torch.load(stream)
+        assert bool(loading.Limit.now.name) is counted
+    finally:
+        loading.Limit.now = None
+
+
+# --- dictionaries ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [MaskedLMTask, DenoisingTask, SentencePredictionTask])
+def test_only_translation_compares_dictionaries(kind):
+    """``sentence_prediction`` goes on from ``masked_lm``, each with a dictionary of its own."""
+    arguments = {"label_dictionary": dictionary()} if kind is SentencePredictionTask else {}
+    built = kind(None, dictionary(30), **arguments)
+    assert built.state_dict() == {}
+    saved = {KEY: {"source": "another", "target": "another"}}  # by an earlier version of ours
+    built.load_state_dict(saved)
+    assert built.state_dict() == {} and other_dictionaries(built, saved) == ""
+    ours = TranslationTask(TranslationConfig(), dictionary(30), dictionary(30))
+    assert set(ours.state_dict()[KEY]) == {"source", "target"}
+    assert "another source dictionary" in other_dictionaries(ours, saved)
+
+
+def test_a_dictionary_in_a_tasks_state_can_be_read(tmp_path):
+    """As ``audio_finetuning`` and ``hubert_pretraining`` save it."""
+    kept = FairseqTask(None)
+    kept.state.add_factory("target_dictionary", lambda: dictionary(30))
+    assert len(kept.state.target_dictionary) == 30
+    state = {"model": {}, "cfg": {"model": {}}, "optimizer_history": [{}]}
+    torch.save({**state, "task_state": kept.state_dict()}, tmp_path / "saved.pt")
+    found = load_checkpoint(tmp_path / "saved.pt")["task_state"]["target_dictionary"]
+    assert found.symbols == dictionary(30).symbols and found.index("w3") == 7
+
+
+# --- decoding options --------------------------------------------------------------------------
+
+
+def test_unknown_words_can_be_kept_out():
+    generation_options.check(argparse.Namespace(unkpen=float("inf")))
+    with pytest.raises(ConfigError, match="--unkpen must be a finite number"):
+        generation_options.check(argparse.Namespace(unkpen=float("-inf")))
 
 
 # --- batches -----------------------------------------------------------------------------------
@@ -236,8 +330,6 @@ def test_the_option_that_differs_is_named(options, expected):
 
 
 def test_another_dictionary_is_named():
-    from tests.models import dictionary
-
     other = small_model(for_task=task(dictionary(30)))
     sentence = explain_mismatch(other.state_dict(), small_model().state_dict())
     assert "dictionary" in sentence and "30 in the checkpoint, 24 in this model" in sentence

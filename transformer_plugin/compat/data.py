@@ -181,7 +181,7 @@ def _join_large_parts() -> None:
 def _name_bad_dictionaries() -> None:
     """The error for an unreadable dictionary names the file and the line.
 
-    All versions name neither, and an empty dictionary makes a model with four symbols.
+    All versions name neither.
     """
     original = Dictionary.load.__func__
 
@@ -189,14 +189,11 @@ def _name_bad_dictionaries() -> None:
         if not isinstance(f, (str, Path)):
             return original(cls, f, *args, **kwargs)
         try:
-            found = original(cls, str(f), *args, **kwargs)
+            return original(cls, str(f), *args, **kwargs)
         except (FileNotFoundError, TypeError):
             raise
         except Exception as error:  # also of fairseq's own: "Incorrect encoding detected"
             raise DataError(f"{f}: {_trouble(Path(f)) or error}") from None
-        if len(found) == found.nspecial:
-            raise DataError(f"{f} has no entries: prepare the data again")
-        return found
 
     Dictionary.load = classmethod(load)
 

@@ -6,9 +6,9 @@ without any warning. A hash of the symbols goes into ``task_state``, which fairs
 checkpoint and gives back to the task for decoding. Checkpoints without it are compared by size, as
 before.
 
-Only fairseq's ``translation`` and our task compare. Others have reasons to decode, or to go on, with
-other dictionaries: ``multilingual_translation`` has one per language, and takes the first for both
-sides in training; ``denoising`` adds ``<mask>``, which fine-tuning leaves out again.
+Only fairseq's ``translation`` and our task compare. Others have reasons to decode with other
+dictionaries, or to go on with them: ``multilingual_translation`` has one per language, and takes
+the first for both sides in training; ``denoising`` adds ``<mask>``, which fine-tuning leaves out.
 """
 
 import functools

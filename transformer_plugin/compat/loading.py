@@ -144,9 +144,7 @@ def _make_no_endless_table() -> None:
     original = SinusoidalPositionalEmbedding.__init__
 
     @functools.wraps(original)
-    def __init__(
-        self: Any, embedding_dim: int, padding_idx: int, init_size: int = 1024
-    ) -> None:
+    def __init__(self: Any, embedding_dim: int, padding_idx: int, init_size: int = 1024) -> None:
         if Limit.now and Limit.now.name and init_size * embedding_dim > MOST_IN_TABLE:
             raise Limit.now.refusal()
         original(self, embedding_dim, padding_idx, init_size)
