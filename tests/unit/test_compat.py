@@ -8,6 +8,7 @@ import io
 import os
 import shutil
 import warnings
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -212,11 +213,25 @@ def test_the_sizes_of_another_plugins_model_are_its_own():
         models.build_model(argparse.Namespace(_name="transformer", **sizes), task())
 
 
+def save_of(name, path, weight):
+    state = {"model": {"a.weight": torch.tensor([weight])}, "cfg": {"model": {"_name": name}}}
+    torch.save({**state, "optimizer_history": [{}]}, path)
+
+
+def test_the_numbers_of_another_plugins_model_are_its_own(tmp_path):
+    for name in ("another_plugins_model", "transformer"):
+        save_of(name, tmp_path / name, float("nan"))
+    with open(tmp_path / "another_plugins_model", "rb") as stream:
+        assert checkpoint_utils.torch.load(stream)["model"]["a.weight"].isnan()
+    refused = pytest.raises(CheckpointError, match="NaN or infinity in a.weight")
+    with open(tmp_path / "transformer", "rb") as stream, refused:
+        checkpoint_utils.torch.load(stream)
+
+
 @pytest.mark.parametrize("name,counted", [("another_plugins_model", False), ("transformer", True)])
 def test_what_another_plugins_model_does_not_save_is_not_counted(name, counted, tmp_path):
     """A part that is the same for all, say, and comes from elsewhere."""
-    state = {"model": {}, "cfg": {"model": {"_name": name}}, "optimizer_history": [{}]}
-    torch.save(state, tmp_path / "saved.pt")
+    save_of(name, tmp_path / "saved.pt", 1.0)
     loading.Limit.now = loading.Limit()
     try:
         with open(tmp_path / "saved.pt", "rb") as stream:
@@ -233,7 +248,7 @@ def test_what_another_plugins_model_does_not_save_is_not_counted(name, counted, 
 def test_only_translation_compares_dictionaries(kind):
     """``sentence_prediction`` goes on from ``masked_lm``, each with a dictionary of its own."""
     arguments = {"label_dictionary": dictionary()} if kind is SentencePredictionTask else {}
-    built = kind(None, dictionary(30), **arguments)
+    built = kind(MagicMock(), dictionary(30), **arguments)
     assert built.state_dict() == {}
     saved = {KEY: {"source": "another", "target": "another"}}  # by an earlier version of ours
     built.load_state_dict(saved)

@@ -42,13 +42,15 @@ def _load(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
     """Replaces ``torch.load(stream, map_location)`` in fairseq.checkpoint_utils (always CPU)."""
     name = getattr(stream, "name", "the checkpoint")
     state = read_checkpoint(stream, name)
+    if not is_known(model_name(model_options(state))):
+        return state  # another plugin's: what its parameters mean is its own affair
     parameter = not_finite(state["model"])
     if parameter:
         raise CheckpointError(
             f"{name} has NaN or infinity in {parameter}: its training has diverged; use an earlier "
             "checkpoint."
         )
-    if Limit.now and is_known(model_name(model_options(state))):
+    if Limit.now:
         Limit.now.give(name, state["model"])
     return state
 

@@ -16,12 +16,10 @@ from hydra._internal import utils as hydra_utils
 
 from ..checkpoints import CheckpointError
 from ..config import ConfigError
-from .scope import is_known, is_ours
+from .scope import TASK, is_known, is_ours
 
 #: on each side; the deepest one published has 500
 MOST_LAYERS = 1000
-#: the task that has our beam search
-TASK = "vaswani_translation"
 
 
 def apply() -> None:

@@ -1,7 +1,8 @@
 """Whose task and model it is: what fairseq does with other people's is left to fairseq.
 
-What repairs a plain fault of fairseq does so for everyone. What refuses something that fairseq
-accepts, or does something else than fairseq would, asks here first.
+What repairs a plain fault of fairseq does so for everyone, and so does what says earlier, or in one
+sentence, that something fails. What would work without this plugin, and is refused or done
+otherwise with it, asks here first.
 """
 
 from typing import Any
@@ -10,13 +11,16 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 
+TASK = "vaswani_translation"
+"""The task that has our beam search."""
+
 _PLUGIN = __name__.partition(".")[0]
 
 
 def is_translation(task: Any) -> bool:
     """Whether a task, or its class, is fairseq's ``translation`` itself, or ours or a subclass."""
     kind = task if isinstance(task, type) else type(task)
-    return kind is TranslationTask or issubclass(kind, TASK_REGISTRY["vaswani_translation"])
+    return kind is TranslationTask or issubclass(kind, TASK_REGISTRY[TASK])
 
 
 def is_ours(model: type) -> bool:
