@@ -39,6 +39,7 @@ CHOICE = "vaswani/checkpoints.py"
 BLEU = "vaswani/scoring/bleu.py"
 SCORE = "vaswani/score.py"
 PROOF = "vaswani/exports/export_proof.py"
+COMPARISON = "vaswani/exports/comparison.py"
 FOLDER = "vaswani/packed/model_folder.py"
 WEIGHTS = "vaswani/packed/weights.py"
 CLI = "vaswani/cli.py"
@@ -893,11 +894,22 @@ MUTANTS = [
     ),
     Mutant(
         "export-worse-by-any-bleu",
-        PROOF,
-        "not abs(self.bleu_difference) <= limit.bleu",
-        "not self.bleu_difference <= limit.bleu",
+        COMPARISON,
+        "not abs(gap) <= most",
+        "not gap <= most",
         "docs/export.md: beyond a tolerance an export fails",
         ("unit/test_export.py::test_tolerances",),
+    ),
+    Mutant(
+        "export-whose-model-may-differ",
+        COMPARISON,
+        "if self.root_mean_square <= self.tolerance:",
+        "if self.root_mean_square >= 0:",
+        "docs/export.md: both models give the same translations the same log-probabilities",
+        (
+            "unit/test_export.py::test_tolerances",
+            "integration/test_export_ctranslate2.py::test_a_broken_model_is_refused",
+        ),
     ),
     Mutant(
         "export-read-though-altered",

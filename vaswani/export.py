@@ -4,14 +4,15 @@
     vaswani export MODEL --to ctranslate2 --quantization int8  or float16, bfloat16
     vaswani export MODEL --to fairseq                          its own transformer, no plugin needed
 
-MODEL is a folder made by 'vaswani pack', or a run that has one. The same sentences are translated
-by both, and compared; if the results differ by more than a tolerance, nothing is written. The
-sentences are the first --lines of the run's test text (else its validation text), or of --text.
+MODEL is a folder made by 'vaswani pack', or a run that has one. Both translate the same sentences,
+and both give the packed model's translations a probability; if the results differ by more than a
+tolerance, nothing is written. The sentences are the first --lines of the run's test text (else its
+validation text), or of --text.
 """
 
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -112,7 +113,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     from vaswani.exports.export_proof import Proof
 
     load_plugin()
-    proof = Proof(text, options.to, options.quantization)
+    proof = Proof(text, options.quantization)
     ours = Translator(folder, device="cpu")
     proof.translate_ours(ours)
     table = table_of(folder, options, proof)
@@ -120,7 +121,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
         shutil.copyfile(folder.path / CODES, part / CODES)
     theirs = TO[options.to](folder, options, table, part)
     proof.compare(theirs)
-    proof.tell()
+    proof.tell(options.to)
     table["proof"] = proof.table()
     write_json(part / EXPORT, table)
     card = export_card(table, out, proof.lines())
@@ -161,6 +162,7 @@ def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], par
     """Write a checkpoint and dictionaries of fairseq; returns what translates with them."""
     from vaswani.exports.fairseq_export import FairseqTranslator, write_checkpoint
 
+    folder = replace(folder, config={**folder.config, "generation": table["generation"]})
     write_checkpoint(folder, folder.parameters(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")

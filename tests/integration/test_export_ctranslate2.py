@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def printed(*arguments: object) -> str:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    """A packed model that copies its sentences, more or less."""
+    """A packed model that copies its sentences."""
     return exported.pack(tmp_path_factory.mktemp("packed") / "model", SEARCH)
 
 
@@ -94,17 +95,16 @@ def test_every_word_has_our_probability(options, tmp_path):
 
 
 @pytest.mark.parametrize("kind, size", [("int8", 0.5), ("float16", 0.7), ("bfloat16", 0.7)])
-def test_what_is_stored(kind, size, model, moved, text, tmp_path, monkeypatch):
+def test_what_is_stored(kind, size, model, moved, text, tmp_path):
     arguments = ["--to", "ctranslate2", "--quantization", kind, "--out", tmp_path / "out"]
     assert run("export", model, *arguments, "--text", text) == 1  # there is no reference
-    copied = tmp_path / "copied"
-    copied.write_text(printed(model, text))
-    # a model that knows little is not to be judged by the last tenth
-    monkeypatch.setitem(export_proof.STORED, kind, export_proof.Tolerance(bleu=20))
-    assert run("export", model, *arguments, "--text", text, "--reference", copied) == 0
+    assert run("export", model, *arguments, "--text", text, "--reference", text) == 0
     table = json.loads((tmp_path / "out" / "vaswani.json").read_text())
     assert table["quantization"] == kind
-    assert [row["tolerance"]["bleu"] for row in table["proof"]["rows"]] == [20, 20]
+    limit = export_proof.TOLERANCES[kind]
+    assert table["proof"]["model"]["tolerance"] == limit.log_prob
+    assert table["proof"]["model"]["root_mean_square"] > 1e-5  # it is not float32
+    assert [row["tolerance"] for row in table["proof"]["rows"]] == [limit.bleu] * 2
     stored, whole = ((folder / "model.bin").stat().st_size for folder in (tmp_path / "out", moved))
     assert stored < size * whole
 
@@ -241,8 +241,101 @@ def test_a_proof_that_fails_leaves_nothing(model, text, tmp_path, capsys, monkey
     )
     arguments = ["--to", "ctranslate2", "--text", text, "--out", tmp_path / "out"]
     assert run("export", model, *arguments) == 1
-    assert "fails its proof: greedy:" in capsys.readouterr().err
+    assert "fails its proof: the model:" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+# ---- the proof ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def young(model, tmp_path_factory) -> Path:
+    """A model that has learned little: it repeats words until it is cut in many sentences."""
+    folder = tmp_path_factory.mktemp("young") / "model"
+    return exported.pack(folder, {**SEARCH, "max_len_b": 30}, updates=45)
+
+
+@pytest.fixture(scope="module")
+def more_text(tmp_path_factory) -> Path:
+    """Most of these sentences are new to the models."""
+    path = tmp_path_factory.mktemp("more") / "text"
+    path.write_text("\n".join(exported.sentences(200)) + "\n")
+    return path
+
+
+def proof(model, text, tmp_path, kind=None) -> Any:
+    """What ``vaswani export`` returned, and the proof that it wrote, if any."""
+    arguments = ["--to", "ctranslate2", "--out", tmp_path / "out", "--text", text]
+    arguments += ["--reference", text, *(["--quantization", kind] if kind else [])]
+    code = run("export", model, *arguments)
+    table = tmp_path / "out" / "vaswani.json"
+    return code, json.loads(table.read_text())["proof"] if table.exists() else None
+
+
+@pytest.mark.parametrize("kind", [None, "float16"])
+def test_a_young_model_is_exported(kind, young, more_text, tmp_path):
+    """Whatever its search turns a last digit into: the model is the same, and BLEU is."""
+    code, found = proof(young, more_text, tmp_path, kind)
+    assert code == 0
+    limit = export_proof.TOLERANCES[kind or "float32"].log_prob
+    assert 0 < found["model"]["root_mean_square"] < limit
+    assert all(row["identical"] + row["cut"] > 100 for row in found["rows"])
+
+
+def changed_parameters(change) -> Any:
+    """The exported parameters, changed in place."""
+
+    def write(folder, parameters, *more):
+        state = {name: value.clone() for name, value in parameters.items()}
+        change(state)
+        return write_model(folder, state, *more)
+
+    return "vaswani.packed.ctranslate2_spec.write_model", write
+
+
+def wrong_weight(state):
+    state["decoder.layers.0.feed_forward.fc1.weight"][3, 5] += 5
+
+
+def wrong_scale(state):
+    state["decoder.layers.0.cross_attention.out_proj.weight"] *= 2
+
+
+def swapped_words(state):
+    for name in state:
+        if "embedding" in name or "output_projection" in name:
+            state[name][[5, 6]] = state[name][[6, 5]]
+
+
+FAULTS = {"a weight": wrong_weight, "a scale": wrong_scale, "the vocabulary": swapped_words}
+
+
+@pytest.mark.parametrize("kind", [None, "int8"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_broken_model_is_refused(fault, kind, young, more_text, tmp_path, capsys, monkeypatch):
+    """By its probabilities, whatever it translates."""
+    monkeypatch.setattr(*changed_parameters(fault))
+    code, found = proof(young, more_text, tmp_path, kind)
+    assert code == 1 and found is None
+    assert "fails its proof: the model: log-probabilities" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("references", [True, False])
+def test_a_wrong_length_penalty_is_refused(
+    references, young, more_text, tmp_path, capsys, monkeypatch
+):
+    """The model is the same, but not what the search prefers: by BLEU, or by the scores."""
+    generation = export_proof.Proof.generation
+    monkeypatch.setattr(
+        export_proof.Proof,
+        "generation",
+        lambda proof, packed: {**generation(proof, packed), "lenpen": -5.0},
+    )
+    arguments = ["--to", "ctranslate2", "--out", tmp_path / "out", "--text", more_text]
+    assert run("export", young, *arguments, *(["--reference", more_text] * references)) == 1
+    error = capsys.readouterr().err
+    reason = "BLEU differs" if references else "are worse by the packed model's scores"
+    assert "fails its proof: beam 3, lenpen 0.6:" in error and reason in error
 
 
 def test_a_full_disk_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):

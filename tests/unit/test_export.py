@@ -16,12 +16,16 @@ from vaswani import Translator, cli
 from vaswani.decoding.ctranslate2_options import check, threads
 from vaswani.decoding.search import SearchOptions
 from vaswani.errors import UserError
-from vaswani.exports import export_proof, export_text
+from vaswani.exports import export_text
+from vaswani.exports.comparison import OTHER_RULE, TOLERANCES, WORSE, Model, Row
 from vaswani.exports.export_card import export_card
-from vaswani.exports.export_proof import NEARLY, OTHER_RULE, SAME, Row, Tolerance, nearest_exponent
+from vaswani.exports.export_proof import nearest_exponent, penalty
+from vaswani.exports.teacher_forcing import log_probabilities
 from vaswani.packed.ctranslate2_spec import fill_layer, position_table
 from vaswani.packed.export_folder import EXPORTED, read_export, read_model
 from vaswani.packed.model_folder import read_folder, write_folder
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("alpha, length", [(0.6, 5.0), (0.6, 14.4), (1.0, 30.0), (0.0, 9.0)])
@@ -35,25 +39,26 @@ def test_the_nearest_exponent_has_the_same_slope(alpha, length):
     assert nearest_exponent(alpha, length) == pytest.approx(slope, abs=1e-6)
 
 
-def row(identical, score, bleu, tolerance, sentences=500):
-    return Row("greedy", sentences, identical, score, bleu, 1.0, tolerance)
+def row(bleu, worse=0, sentences=500, tolerance=0.2):
+    return Row("greedy", sentences, 300, 150, worse, 50, bleu, 1.0, tolerance)
 
 
 @pytest.mark.parametrize(
     "one, problem",
     [
-        (row(500, 0.0, (30.0, 30.0), SAME), None),
-        (row(498, 1e-3, (30.0, 30.1), SAME), None),
-        (row(497, 1e-3, (30.0, 30.0), SAME), "3 of 500 translations differ"),
-        (row(19, 0.0, (99.0,), SAME, 20), None),  # one tie among few
-        (row(18, 0.0, (99.0,), SAME, 20), "2 of 20 translations differ"),
-        (row(500, 6e-3, (30.0, 30.0), SAME), "scores differ by 0.006, more than 0.005"),
-        (row(500, math.nan, (30.0, 30.0), SAME), "scores differ by nan"),
-        (row(495, 6e-3, (30.0, 30.0), NEARLY), None),
-        (row(100, 9.0, (30.0, 29.6), OTHER_RULE), None),
-        (row(100, 9.0, (30.0, 30.6), OTHER_RULE), "BLEU differs by +0.60, more than 0.5"),
-        (row(100, 9.0, (30.0, 29.7), Tolerance(bleu=0.2)), "BLEU differs by -0.30, more than 0.2"),
-        (row(500, 0.0, (30.0, math.nan), OTHER_RULE), "BLEU differs by"),
+        (Model(900, 9e-5, 1e-2, 1e-4), None),
+        (Model(900, 2e-4, 2e-4, 1e-4), "differ by 0.0002 (root mean square), more than 0.0001"),
+        (Model(900, math.nan, math.nan, 0.1), "differ by nan"),
+        (row((30.0, 30.2), worse=150), None),  # with references, BLEU decides
+        (row((30.0, 29.6)), "BLEU differs by -0.40, more than 0.2"),
+        (row((30.0, 30.6), tolerance=OTHER_RULE), "BLEU differs by +0.60, more than 0.5"),
+        (row((30.0, math.nan)), "BLEU differs by"),
+        (row((30.0, 25.5), sentences=20), None),  # one translation among few
+        (row((30.0, 24.5), sentences=20), "BLEU differs by -5.50, more than 5"),
+        (row(None, worse=5), None),
+        (row(None, worse=6), "6 of 500 translations are worse by the packed model's scores"),
+        (row(None, worse=1, sentences=20), None),
+        (row(None, worse=2, sentences=20), "2 of 20 translations are worse"),
     ],
 )
 def test_tolerances(one, problem):
@@ -61,10 +66,37 @@ def test_tolerances(one, problem):
     assert found is None if problem is None else problem in found
 
 
-def test_the_issues_tolerances():
-    assert (SAME.identical, OTHER_RULE.bleu) == (99.5, 0.5)
-    stored = {name: limit.bleu for name, limit in export_proof.STORED.items()}
-    assert stored == {"float16": 0.2, "bfloat16": 0.2, "int8": 0.5}
+def test_the_documented_tolerances():
+    """The table of docs/export.md; and none is finer than what float32 can add exactly."""
+    text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    for kind, limit in TOLERANCES.items():
+        assert f"| `{kind}` | {limit.log_prob:g} | {limit.bleu:g} |" in text
+        assert limit.log_prob >= 2**-24 * 2048**0.5 * 36
+    assert f"BLEU within {OTHER_RULE:g}" in text and f"{WORSE:.0%} of them" in text
+
+
+def test_penalties_are_the_searches():
+    """fairseq's length^λ, and the paper's ((5 + length) / 6)^α."""
+    assert penalty(9, SearchOptions(lenpen=0.5)) == 3
+    gnmt = SearchOptions(lenpen=2.0, length_penalty="gnmt")
+    assert penalty(7, gnmt) == pytest.approx(4)
+
+
+def test_given_translations_have_their_probabilities(tmp_path):
+    """In a batch padded on both sides: those of each sentence alone, in its place."""
+    exported.pack(tmp_path / "model", updates=30)
+    translator = Translator(read_folder(tmp_path / "model"), device="cpu")
+    lines, targets = ["the house is big .", "a dog", "the cat"], [["a"], [], ["the", "cat", "is"]]
+    words, model = translator.task.target_dictionary, translator.model
+    found = log_probabilities(translator, lines, targets)
+    assert [len(row) for row in found] == [2, 1, 4]
+    for line, target, row in zip(lines, targets, found, strict=True):
+        tokens = [*map(words.index, target), words.eos()]
+        with torch.no_grad():
+            source = translator.read(line).numbers[None]
+            logits, _ = model(source, None, torch.tensor([tokens]).roll(1))
+        expected = logits[0].log_softmax(-1)[range(len(tokens)), tokens]
+        torch.testing.assert_close(torch.tensor(row), expected, rtol=0, atol=1e-5)
 
 
 # ---- the mapping to CTranslate2 -----------------------------------------------------------------
@@ -385,8 +417,6 @@ def test_the_card_says_how_to_use_it():
 
 
 # ---- the documents ------------------------------------------------------------------------------
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_documented_service_is_the_example():

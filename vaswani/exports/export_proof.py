@@ -1,43 +1,28 @@
-"""Compares translations of the same sentences by a packed model and by its export.
+"""The proof of an export: its model says what the packed model says, and it translates as well.
+
+The two are proved apart, since a search turns the last digit of a score into another translation:
+
+- the model: both give the packed model's translations the same log-probabilities, token by token;
+- the search: the export's translations have the same BLEU. Those that differ are counted, as the
+  packed model scores them.
 
 The sentences are translated with the model's own search settings, and greedily. A model that uses
 the paper's length penalty (``gnmt``), which no target has, is exported with the nearest exponent of
-fairseq's rule, and also compared by that rule, with which both must find the same.
+fairseq's rule, with which both are also compared.
 """
 
+import math
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 from vaswani.decoding.search import SearchOptions
 from vaswani.errors import UserError
+from vaswani.exports.comparison import OTHER_RULE, TOLERANCES, Model, Row
 from vaswani.exports.export_text import Text
-
-
-class Tolerance(NamedTuple):
-    """How large the differences in a comparison may be."""
-
-    #: least percentage of identical translations (but one may always differ)
-    identical: Optional[float] = None
-    #: between any two scores, which are log-probabilities by length^lenpen: no more than a tie
-    score: Optional[float] = None
-    #: between two BLEU scores
-    bleu: Optional[float] = None
-
-
-#: for float32: the rest are ties, decided by the last digit. (CTranslate2 excludes the end of
-#: sentence before the first softmax, fairseq after it: scores differ by its probability there.)
-SAME = Tolerance(identical=99.5, score=5e-3)
-#: fairseq's norms have an ε of 1e-5
-NEARLY = Tolerance(identical=99.0, score=1e-2)
-#: another length penalty or number type
-STORED = {
-    "float16": Tolerance(bleu=0.2),
-    "bfloat16": Tolerance(bleu=0.2),
-    "int8": Tolerance(bleu=0.5),
-}
-OTHER_RULE = Tolerance(bleu=0.5)
+from vaswani.exports.teacher_forcing import log_probabilities
+from vaswani.search_options import CPU_BATCH
 
 
 @dataclass(frozen=True)
@@ -45,48 +30,11 @@ class Output:
     """A system's translations of the sentences."""
 
     texts: List[str]
-    scores: List[float]
-    #: in tokens, including the end of sentence
-    lengths: List[int]
-    #: which reached the maximum length without an end, if the system says so: CTranslate2 scores
-    #: them without the end that fairseq adds
+    #: without the end of sentence
+    subwords: List[List[str]]
+    #: which reached the maximum length without an end (fairseq's search adds one)
     cut: List[bool]
     seconds: float
-
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison."""
-
-    search: str
-    sentences: int
-    identical: int
-    #: the largest; None: the two kinds of score are not comparable
-    score_difference: Optional[float]
-    #: of ours and theirs; without references, only of theirs against ours
-    bleu: Tuple[float, ...]
-    speed: float
-    tolerance: Tolerance
-
-    @property
-    def bleu_difference(self) -> float:
-        """How much better theirs is; without references, how far it is from ours."""
-        return self.bleu[-1] - (self.bleu[0] if len(self.bleu) == 2 else 100.0)
-
-    def problem(self) -> Optional[str]:
-        """What exceeds the tolerance, if anything."""
-        limit, other = self.tolerance, self.sentences - self.identical
-        if limit.identical and other > max(1.0, self.sentences * (1 - limit.identical / 100)):
-            return (
-                f"{other} of {self.sentences} translations differ, but at least "
-                f"{limit.identical} % must be the same"
-            )
-        gap = self.score_difference
-        if limit.score and gap is not None and not gap <= limit.score:
-            return f"scores differ by {gap:.2g}, more than {limit.score:g}"
-        if limit.bleu and not abs(self.bleu_difference) <= limit.bleu:
-            return f"BLEU differs by {self.bleu_difference:+.2f}, more than {limit.bleu}"
-        return None
 
 
 def nearest_exponent(alpha: float, length: float) -> float:
@@ -102,13 +50,13 @@ def nearest_exponent(alpha: float, length: float) -> float:
 
 
 def translate_all(translator: Any, sentences: List[str], options: SearchOptions) -> Output:
-    """Translate on one thread, in the batches of ``vaswani translate``."""
+    """Translate on one thread, in batches that are the same for every translator."""
     from vaswani.decoding.translator import batches
     from vaswani.decoding.workers import one_thread
 
     sources = [translator.read(line) for line in sentences]
     search = translator.searcher(options)
-    groups = batches(sources, translator.batch_tokens)
+    groups = batches(sources, CPU_BATCH)
     found: Dict[int, Any] = {}
     with one_thread():
         search(translator.sample(sources, groups[0][:1]))  # one-time work
@@ -116,28 +64,28 @@ def translate_all(translator: Any, sentences: List[str], options: SearchOptions)
         for group in groups:
             found.update(zip(group, search(translator.sample(sources, group)), strict=True))
         seconds = time.perf_counter() - start
-    results = [translator.result(s, found.get(n, []), options) for n, s in enumerate(sources)]
+    results = [translator.result(s, found[number], options) for number, s in enumerate(sources)]
     best = [found[number][0] for number in range(len(sources))]
+    words = translator.task.target_dictionary
+    tokens = [one["tokens"].tolist() for one in best]
     return Output(
         [result.text for result in results],
-        [float(one["score"]) for one in best],
-        [len(one["tokens"]) for one in best],
+        [[words[token] for token in row if token != words.eos()] for row in tokens],
         [bool(one.get("cut")) for one in best],
         seconds,
     )
 
 
 class Proof:
-    """A comparison of translations.
+    """A comparison of a packed model and its export.
 
     Args:
         text: the text to translate
-        target: the export's target
         quantization: the export's quantization
     """
 
-    def __init__(self, text: Text, target: str, quantization: Optional[str]) -> None:
-        self.text, self.target, self.quantization = text, target, quantization
+    def __init__(self, text: Text, quantization: Optional[str]) -> None:
+        self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
         self.ours: Dict[SearchOptions, Output] = {}
         self.rows: List[Row] = []
 
@@ -159,7 +107,7 @@ class Proof:
             else [line for line, ok in zip(self.text.reference, taken, strict=True) if ok],
         )
         self.asked = translator.options.changed(nbest=1)
-        lengths = self.output(self.asked).lengths
+        lengths = [len(subwords) + 1 for subwords in self.output(self.asked).subwords]
         self.length = sum(lengths) / len(lengths)
         if self.asked.length_penalty == "gnmt":
             nearest = round(nearest_exponent(self.asked.lenpen, self.length), 3)
@@ -182,59 +130,96 @@ class Proof:
         }
 
     def compare(self, theirs: Any) -> None:
-        """Compare with the export, which ``theirs`` translates with."""
-        usual = SAME if self.target == "ctranslate2" or self.same_norms() else NEARLY
-        usual = STORED[self.quantization] if self.quantization else usual
-        greedy = self.plain.changed(beam=1)
-        for options in dict.fromkeys([greedy, self.plain]):
-            found = translate_all(theirs, self.text.source, options)
-            self.rows.append(self.row(said(options), self.output(options), found, usual))
+        """Compare with the export, which ``theirs`` translates with, as its own options say."""
+        self.model = self.compare_models(theirs)
+        for beam in dict.fromkeys([1, self.plain.beam]):
+            options = self.plain.changed(beam=beam)
+            asked = theirs.options.changed(beam=beam, nbest=1)
+            found = translate_all(theirs, self.text.source, asked)
+            self.rows.append(self.row(options, found, self.tolerance.bleu, said(options)))
         if self.asked != self.plain:
             name = f"{said(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
-            self.rows.append(self.row(name, self.output(self.asked), found, OTHER_RULE))
+            self.rows.append(self.row(self.asked, found, OTHER_RULE, name))
 
-    def same_norms(self) -> bool:
-        """Whether the model's norms use fairseq's ε."""
-        return bool(self.translator.folder.config["architecture"]["layer_norm_eps"] == 1e-5)
+    def compare_models(self, theirs: Any) -> Model:
+        """Both models' log-probabilities of the packed model's translations."""
+        targets = self.output(self.plain).subwords
+        found = [
+            sum(log_probabilities(one, self.text.source, targets), [])
+            for one in (self.translator, theirs)
+        ]
+        gaps = [abs(a - b) for a, b in zip(*found, strict=True)]
+        squares = math.fsum(gap * gap for gap in gaps)
+        limit = self.tolerance.log_prob
+        return Model(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
 
-    def row(self, name: str, ours: Output, theirs: Output, tolerance: Tolerance) -> Row:
-        """One comparison."""
-        pairs = list(zip(ours.texts, theirs.texts, strict=True))
-        gaps = [abs(a - b) for a, b in zip(ours.scores, theirs.scores, strict=True)]
-        gaps = [gap for gap, cut in zip(gaps, theirs.cut, strict=True) if not cut] or [0.0]
-        same = [a == b for a, b in pairs]
-        reference = self.text.reference
-        if reference is None:
-            scores: Tuple[float, ...] = (bleu(theirs.texts, ours.texts),)
-        else:
-            scores = (bleu(ours.texts, reference), bleu(theirs.texts, reference))
-        speed = ours.seconds / theirs.seconds
-        gap = None if tolerance is OTHER_RULE else max(gaps)
-        return Row(name, len(pairs), sum(same), gap, scores, speed, tolerance)
+    def scores(
+        self, sentences: Sequence[str], targets: Sequence[List[str]], options: SearchOptions
+    ) -> List[float]:
+        """The packed model's scores of translations, by the search's length penalty."""
+        found = log_probabilities(self.translator, sentences, targets)
+        return [math.fsum(row) / penalty(len(row), options) for row in found]
+
+    def row(self, options: SearchOptions, theirs: Output, tolerance: float, name: str) -> Row:
+        """One comparison of searches.
+
+        Args:
+            options: of the packed model's search
+            theirs: what the export found
+            tolerance: of BLEU
+            name: of the comparison
+        """
+        ours = self.output(options)
+        texts = list(zip(ours.texts, theirs.texts, strict=True))
+        other = [number for number, (a, b) in enumerate(texts) if a != b]
+        whole = [number for number in other if not theirs.cut[number]]
+        sentences = [self.text.source[number] for number in whole]
+        expected, found = (
+            self.scores(sentences, [output.subwords[n] for n in whole], options)
+            for output in (ours, theirs)
+        )
+        gaps = [b - a for a, b in zip(expected, found, strict=True)]
+        limit, reference = self.tolerance.log_prob, self.text.reference
+        return Row(
+            name,
+            sentences=len(texts),
+            identical=len(texts) - len(other),
+            better=sum(gap > limit for gap in gaps),
+            worse=sum(gap < -limit for gap in gaps),
+            cut=len(other) - len(whole),
+            bleu=None
+            if reference is None
+            else (bleu(ours.texts, reference), bleu(theirs.texts, reference)),
+            speed=ours.seconds / theirs.seconds,
+            tolerance=tolerance,
+        )
 
     # ---- what is said ---------------------------------------------------------------------------
 
     def lines(self) -> List[str]:
-        """The table."""
-        bleus = ["BLEU packed", "exported"] if self.text.reference else ["BLEU against packed"]
-        table = [["search", "identical", "", "scores differ by", *bleus, "difference", "speed"]]
+        """The comparison of the models, and a table of the searches."""
+        model, bleus = self.model, ["BLEU packed", "exported", "difference"]
+        table = [["search", "identical", "", "better", "worse", "cut"]]
+        table[0] += [*(bleus if self.text.reference else []), "speed"]
         for row in self.rows:
-            share = 100 * row.identical / row.sentences
-            gap = "–" if row.score_difference is None else f"{row.score_difference:.1e}"
+            scores = [f"{score:.2f}" for score in row.bleu or ()]
+            if row.bleu:
+                scores.append(f"{row.bleu_difference:+.2f}")
             table.append(
                 [
                     row.search,
                     f"{row.identical:,} of {row.sentences:,}",
-                    f"{share:.2f} %",
-                    gap,
-                    *(f"{score:.2f}" for score in row.bleu),
-                    f"{row.bleu_difference:+.2f}",
+                    f"{row.identical / row.sentences:.2%}",
+                    *(f"{count:,}" for count in (row.better, row.worse, row.cut)),
+                    *scores,
                     f"{row.speed:.2f}x",
                 ]
             )
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return [
             f"{len(self.text.source):,} sentences of {self.text.name}, one thread each, on a CPU:",
+            f"log-probabilities of {model.tokens:,} tokens differ by {model.root_mean_square:.1e} "
+            f"(root mean square; at most {model.tolerance:g}), the largest by {model.largest:.1e}",
             *(
                 "  ".join(
                     cell.rjust(width) if place else cell.ljust(width)
@@ -244,16 +229,17 @@ class Proof:
             ),
         ]
 
-    def tell(self) -> None:
-        """Print the table; UserError if anything exceeds its tolerance."""
+    def tell(self, target: str) -> None:
+        """Print the lines; UserError if anything exceeds its tolerance."""
         print("\n".join(self.lines()))
         sys.stdout.flush()
-        for row in self.rows:
-            problem = row.problem()
+        problems = {"the model": self.model.problem()}
+        problems.update((row.search, row.problem()) for row in self.rows)
+        for name, problem in problems.items():
             if problem:
                 raise UserError(
-                    f"the export to {self.target} fails its proof: {row.search}: {problem}; "
-                    "nothing was written"
+                    f"the export to {target} fails its proof: {name}: {problem}; nothing was "
+                    "written"
                 )
 
     def table(self) -> Dict[str, Any]:
@@ -261,15 +247,16 @@ class Proof:
         return {
             "text": self.text.name,
             "mean_length": round(self.length, 2),
-            "rows": [
-                {
-                    **asdict(row),
-                    "tolerance": row.tolerance._asdict(),
-                    "bleu_difference": round(row.bleu_difference, 4),
-                }
-                for row in self.rows
-            ],
+            "model": asdict(self.model),
+            "rows": [asdict(row) for row in self.rows],
         }
+
+
+def penalty(length: int, options: SearchOptions) -> float:
+    """What a log-probability of so many tokens is divided by."""
+    if options.length_penalty == "gnmt":
+        return float(((5 + length) / 6) ** options.lenpen)
+    return float(length**options.lenpen)
 
 
 def said(options: SearchOptions) -> str:
