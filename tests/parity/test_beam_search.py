@@ -17,12 +17,18 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from tests.models import batch, dictionary, lively_model
+from tests import models
+from tests.models import batch, dictionary
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.search.generator import VaswaniSequenceGenerator
 
 PAD, EOS = 1, 2
 Hypothesis = Tuple[float, List[int]]
+
+
+def lively_model(seed: int) -> VaswaniTransformerModel:
+    """In float64: there no two hypotheses are so close that the order of a sum decides."""
+    return models.lively_model(seed).double()
 
 
 def continuations(
@@ -32,7 +38,7 @@ def continuations(
     candidates: List[Hypothesis] = []
     for score, tokens in alive:
         logits, _ = model.decoder(torch.tensor([[EOS, *tokens]]), encoder_out)
-        log_probs = torch.log_softmax(logits[0, -1].float(), dim=-1)
+        log_probs = torch.log_softmax(logits[0, -1], dim=-1)
         for token, log_prob in enumerate(log_probs.tolist()):
             if token != PAD and (tokens or token != EOS):
                 candidates.append((score + log_prob, [*tokens, token]))
@@ -95,7 +101,7 @@ def slow_gnmt_search(
 
 
 def assert_equal(results: List[Any], expected: List[Hypothesis]) -> None:
-    """Tokens equal, scores within fp32's rounding."""
+    """Tokens equal, scores within the rounding of float32, in which fairseq's search adds."""
     assert [h["tokens"].tolist() for h in results] == [tokens for _, tokens in expected]
     scores = [h["score"].item() for h in results]
     assert scores == pytest.approx([score for score, _ in expected], abs=1e-4)
