@@ -44,6 +44,7 @@ if [[ ${AVERAGE:-yes} == no ]]; then
     model=$folder/checkpoints/checkpoint_last.pt
 else
     vaswani average "$run" --last "${LAST:-$last}"
+    model=$folder/checkpoints/checkpoint_average_last${LAST:-$last}.pt
 fi
 vaswani generate "$model" "$@"
 exec vaswani score "$run" --subset "$subset"

@@ -61,7 +61,7 @@ vaswani prepare "multi30k_${pair/-/_}" --text "$folder"
 for system in "${systems[@]}"; do
     vaswani train "$system"
     vaswani average "$system" --last 10
-    vaswani generate "$system" --beam 5
+    vaswani generate "runs/$system/checkpoints/checkpoint_average_last10.pt" --beam 5
     vaswani score "$system" >/dev/null
 done
 printf '\n%-26s %s\n' system 'BLEU (tokenised, lower-cased, test_2016_flickr; average of 10, beam 5)'

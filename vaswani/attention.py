@@ -91,7 +91,7 @@ def opened(name: str) -> Iterator[Any]:
         yield Translator(read_folder(Path(name)))
         return
     from vaswani import pack
-    from vaswani.checkpoints import find_checkpoint
+    from vaswani.best_checkpoint import find_checkpoint
     from vaswani.packed.packing import DataOptions, gather
 
     checkpoint, run = find_checkpoint(name)

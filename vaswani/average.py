@@ -1,29 +1,45 @@
 """Average the parameters of several checkpoints of one run into one checkpoint (section 6.1).
 
-The paper averages the last 5 checkpoints of the base model and the last 20 of the big one, ten
-minutes apart. Given a run, the last N are chosen by the update count inside the files; given
-files, it averages those. fairseq-generate can decode the result; it holds no optimizer state, so
-training cannot continue from it.
+    vaswani average RUN               tries the last checkpoint alone, the last 2, 3 … averaged, and
+                                      the best one alone; makes what has the lowest validation loss
+    vaswani average RUN --last 5      the last 5, as the paper does for its base model (big: 20)
+    vaswani average CHECKPOINT …      these
+
+An average is not always better than its parts: one that reaches back to the steep part of a
+training can be far worse. So its validation loss is computed and shown beside those of its parts,
+and where the best checkpoint alone is better, that is said, or no average made. "Last" is by the
+update count inside the files. fairseq-generate can decode the result; it holds no optimizer state,
+so training cannot continue from it.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from vaswani.averaging import averaged_checkpoint, model_of, running_means
+from vaswani.bar import Bar
 from vaswani.checkpoints import (
-    DEFAULT_LAST,
+    BESIDE,
+    BEST,
+    OWN,
     Checkpoint,
     check_one_run,
-    choose,
+    checkpoints_in,
     describe,
     is_name_of_training,
+    named,
+    run_folder,
+    run_of,
+    select_last,
 )
+from vaswani.data_bin import subset_option
 from vaswani.errors import UserError
+from vaswani.experiment import first_data_bin, is_run, trained_as
+from vaswani.files import locked
 from vaswani.options import argument, option
 from vaswani.outputs import output_file, writing
-
-#: what decoding needs of a checkpoint besides its parameters
-KEPT = ("args", "cfg", "criterion", "optimizer_history", "task_state")
+from vaswani.validation import Validation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +52,7 @@ class Options:
     )
     last: Optional[int] = option(
         metavar="N",
-        help=f"how many of a run's last checkpoints to average (default {DEFAULT_LAST})",
+        help="average the run's last N checkpoints (as many as give the lowest validation loss)",
     )
     output: Optional[str] = option(
         metavar="FILE",
@@ -44,16 +60,162 @@ class Options:
     )
 
 
+class Trial(NamedTuple):
+    """Checkpoints and the validation loss of their average, or of a single one itself."""
+
+    parts: Sequence[Checkpoint]
+    loss: float
+
+
 def run(options: Options) -> int:
-    """Choose, average, write."""
-    chosen, name = choose(options.inputs, options.last)
-    check_one_run(chosen)
-    output = Path(options.output) if options.output else chosen[-1].path.with_name(name)
-    place = check_output(output, chosen)
-    write(averaged_checkpoint(chosen), place)
-    updates = ", ".join(str(checkpoint.updates) for checkpoint in chosen)
-    print(f"{output}: the average of {len(chosen)} checkpoints (updates {updates})")
+    """Choose, average, validate, write."""
+    folder = run_folder(options.inputs[0]) if len(options.inputs) == 1 else None
+    if folder is None:
+        if options.last is not None:
+            raise UserError("--last chooses within one run: leave it out with checkpoint files")
+        parts = named(options.inputs)
+        name = f"checkpoint_average_of{len(parts)}.pt"
+    else:
+        parts = checkpoints_in(folder)
+        if options.last is not None:
+            parts = select_last(parts, options.last, str(folder))
+        elif not parts:
+            raise UserError(f"{folder} has no checkpoint yet: train longer")
+        name = f"checkpoint_average_last{len(parts)}.pt"
+    check_one_run(parts)
+    output = Path(options.output) if options.output else parts[-1].path.with_name(name)
+    check_output(output, parts)
+    busy = f"an average is being made in {output.parent}"
+    with locked(output.parent / ".average.lock", busy, leave=False):
+        if folder is None or options.last is not None:
+            make(parts, output)
+        elif len(parts) == 1:
+            print(f"{parts[0].path}: the only checkpoint of the run; there is nothing to average")
+            tell_next(parts[0].path)
+        else:
+            make_the_best(parts, Path(options.output) if options.output else None)
     return 0
+
+
+def make(parts: Sequence[Checkpoint], output: Path) -> None:
+    """Write the average of these checkpoints; show its validation loss beside those of others."""
+    state = averaged_checkpoint(parts)
+    best = best_beside(parts)
+    singles = {one.updates: one for one in (*([best] if best else []), *parts)}
+    try:
+        validation = Validation(parts[-1].path, run_of(parts[-1].path))
+        with Bar("validate", (len(singles) + 1) * len(validation), "batches") as bar:
+            own = Trial(parts, validation(state["model"], bar.update))
+            alone = [
+                Trial([one], validation(model_of(one), bar.update))
+                for _, one in sorted(singles.items())
+            ]
+    except UserError as error:
+        print(f"its validation loss is unknown ({error}); it is made all the same", file=sys.stderr)
+    else:
+        tell([*alone, own])
+        keep_losses(state, own, alone)
+        lowest = min(alone, key=lambda trial: trial.loss)
+        if lowest.loss < own.loss:
+            print(
+                f"warning: {lowest.parts[0].path} alone has a lower validation loss than the "
+                "average; without --last, 'vaswani average RUN' makes what has the lowest",
+                file=sys.stderr,
+            )
+    finish(state, parts, output)
+
+
+def make_the_best(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
+    """Write the average of the last checkpoints that has the lowest validation loss, if any has.
+
+    Args:
+        parts: all of the run
+        output: None for the name that says how many are averaged
+    """
+    try:
+        trials = tried(parts, best_beside(parts))
+    except UserError as error:
+        raise UserError(
+            f"the validation loss cannot be computed ({error}): give --last N to average without it"
+        ) from None
+    tell(trials)
+    chosen = min(trials, key=lambda trial: (trial.loss, len(trial.parts)))
+    path = chosen.parts[-1].path
+    if len(chosen.parts) == 1:
+        print(f"{path}: has the lowest validation loss by itself, so no average is made")
+    else:
+        path = output or path.with_name(f"checkpoint_average_last{len(chosen.parts)}.pt")
+        state = averaged_checkpoint(chosen.parts)
+        keep_losses(state, chosen, [trial for trial in trials if len(trial.parts) == 1])
+        finish(state, chosen.parts, path)
+    tell_next(path)
+
+
+def tried(parts: Sequence[Checkpoint], best: Optional[Checkpoint]) -> List[Trial]:
+    """The last one, the last 2, 3 … averaged, and the best one alone.
+
+    Each average is the one before and one model more; three models are in memory at a time.
+    """
+    newest_first = parts[::-1]
+    trials: List[Trial] = []
+    validation = Validation(parts[-1].path, run_of(parts[-1].path))
+    other = [best] if best and best.updates != parts[-1].updates else []
+    with Bar("validate", (len(parts) + len(other)) * len(validation), "batches") as bar:
+        models = ((str(one.path), model_of(one)) for one in newest_first)
+        for count, mean in enumerate(running_means(models), start=1):
+            last = parts[-count:] if count > 1 or other or not best else [best]
+            trials.append(Trial(last, validation(mean, bar.update)))
+        trials += [Trial([one], validation(model_of(one), bar.update)) for one in other]
+    return trials
+
+
+def best_beside(parts: Sequence[Checkpoint]) -> Optional[Checkpoint]:
+    """The checkpoint that the training found best, if it is beside these and of the same run."""
+    from transformer_plugin.checkpoints import CheckpointError
+
+    path = parts[-1].path.with_name(BEST)
+    try:
+        best = describe(path)
+        check_one_run([*parts, best])
+    except (CheckpointError, UserError):
+        return None
+    return None if best.averaged else best
+
+
+# ---- what is said and written -----------------------------------------------------------------
+
+
+def tell(trials: Sequence[Trial]) -> None:
+    """Print the validation losses as a table, the lowest marked."""
+    lowest = min(trial.loss for trial in trials)
+    print("validation loss", file=sys.stderr)
+    for parts, loss in trials:
+        what = f"update {parts[0].updates:,}"
+        if len(parts) > 1:
+            what = f"the average of {len(parts)}, from {what} on"
+        mark = "  (lowest)" if loss == lowest else ""
+        print(f"  {loss:8.4f}  {what}{mark}", file=sys.stderr)
+
+
+def tell_next(path: Path) -> None:
+    """Print the command that decodes with a checkpoint."""
+    folder = run_of(path)
+    task = trained_as(path, folder).get("task", {})
+    subset = subset_option(first_data_bin(task.get("data")))
+    print(f"next: vaswani generate {folder if is_run(folder) else path}{subset}", file=sys.stderr)
+
+
+def keep_losses(state: Dict[str, Any], own: Trial, alone: Sequence[Trial]) -> None:
+    """Store validation losses in an average: its own, and those of single checkpoints."""
+    state[OWN] = own.loss
+    state[BESIDE] = {trial.parts[0].updates: trial.loss for trial in alone}
+
+
+def finish(state: Dict[str, Any], parts: Sequence[Checkpoint], output: Path) -> None:
+    """Write an average, and say so."""
+    write(state, check_output(output, parts))
+    updates = ", ".join(str(checkpoint.updates) for checkpoint in parts)
+    print(f"{output}: the average of {len(parts)} checkpoints (updates {updates})")
 
 
 def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
@@ -86,107 +248,3 @@ def write(state: Dict[str, Any], path: Path) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_checkpoint(state, str(path))
-
-
-# ---- averaging ------------------------------------------------------------------------------
-
-
-def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
-    """One checkpoint with the averaged parameters; the rest is the last one's, for decoding.
-
-    Two models are in memory at a time: the mean so far, and the one being added.
-    """
-    from transformer_plugin.checkpoints import load_checkpoint
-
-    rest: Dict[str, Any] = {}
-
-    def models() -> Iterator[Tuple[str, Mapping[str, Any]]]:
-        for checkpoint in checkpoints:
-            state = load_checkpoint(checkpoint.path, mapped=True)
-            model = state.pop("model")
-            rest.update((key, state[key]) for key in KEPT if key in state)
-            del state  # with it, the optimizer's two numbers per parameter
-            yield str(checkpoint.path), model
-            del model
-
-    rest["model"] = average_models(models())
-    rest["extra_state"] = {}  # fairseq looks for it
-    rest["averaged_updates"] = [checkpoint.updates for checkpoint in checkpoints]
-    return rest
-
-
-def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str, Any]:
-    """The mean of every floating-point tensor over (label, name → tensor); the last's integers.
-
-    It is a running mean: mean += (x - mean) / k, in float32 (float64 for float64); half precision
-    is rounded once, at the end. The terms added are differences, far smaller than the parameters,
-    so float32 loses nothing that matters, and the mean of equal checkpoints is exactly the same.
-    Names that share one tensor (tied embeddings) are averaged once and stay shared.
-
-    Raises:
-        UserError: names, shapes or sharing differ, or there is a NaN or infinity; the sentence
-            starts with the label.
-    """
-    import torch
-
-    from transformer_plugin.checkpoints.parameters import not_finite
-
-    mean: Dict[str, Any] = {}
-    owner: Dict[str, str] = {}
-    types: Dict[str, Any] = {}
-    k = 0
-    for label, model in models:
-        for name, tensor in model.items():
-            if not isinstance(tensor, torch.Tensor):
-                raise UserError(f"{label}: {name} is not a tensor, so it cannot be averaged")
-        bad = not_finite(model)
-        if bad:
-            raise UserError(
-                f"{label} has NaN or infinity in {bad}: its training diverged; average others"
-            )
-        k += 1  # noqa: SIM113 (enumerate() would hold on to a model while the next is read)
-        if k == 1:
-            owner, types = owners(model), {name: tensor.dtype for name, tensor in model.items()}
-            for name in set(owner.values()):
-                half = types[name] in (torch.float16, torch.bfloat16)
-                mean[name] = model[name].to(torch.float32 if half else types[name], copy=True)
-        else:
-            check_same_shape(label, model, mean, owner)
-            for name, tensor in mean.items():
-                if tensor.is_floating_point():
-                    tensor.lerp_(model[name].to(tensor.dtype), 1 / k)
-                else:
-                    tensor.copy_(model[name])
-        del model
-    final = {name: tensor.to(types[name]) for name, tensor in mean.items()}
-    return {name: final[first] for name, first in owner.items()}
-
-
-def owners(model: Mapping[str, Any]) -> Dict[str, str]:
-    """Each name → the first name that shares its tensor (its own, if it shares none)."""
-    first: Dict[Tuple, str] = {}
-    return {
-        name: first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)
-        if tensor.numel()
-        else name
-        for name, tensor in model.items()
-    }
-
-
-def check_same_shape(
-    label: str, model: Mapping[str, Any], mean: Mapping[str, Any], owner: Mapping[str, str]
-) -> None:
-    """Raises UserError unless ``model`` has the names, shapes and sharing of the mean so far."""
-    import torch
-
-    for name in sorted(set(owner) ^ set(model)):
-        where = "lacks" if name in owner else "has"
-        raise UserError(f"{label} {where} {name}, unlike the checkpoints before it")
-    for name, first in owner.items():
-        here, there = tuple(model[name].shape), tuple(mean[first].shape)
-        if here != there:
-            raise UserError(f"{label}: {name} is {here}, but {there} in the checkpoints before it")
-        if name != first and not torch.equal(model[name], model[first]):
-            raise UserError(
-                f"{label}: {name} and {first} differ, but are shared in the checkpoints before it"
-            )

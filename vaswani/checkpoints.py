@@ -1,17 +1,18 @@
-"""The checkpoints of a run, identified by what is inside them, and chosen to average or decode."""
+"""The checkpoints of a run, identified by what is inside them, and chosen to be averaged."""
 
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from vaswani.errors import UserError
-from vaswani.experiment import AS_TRAINED, find_run, read_yaml, run_folders
-from vaswani.training.run_record import HOW_IT_COMPUTES, last_checkpoint
+from vaswani.experiment import AS_TRAINED, read_yaml, run_folders
+from vaswani.training.run_record import HOW_IT_COMPUTES
 
+#: section 6.1, for the base model
 DEFAULT_LAST = 5
-#: what to decode in a run without an average: the first of these that exists
-PREFERRED = ("checkpoint_best.pt", "checkpoint_last.pt")
+BEST = "checkpoint_best.pt"
+#: where an average keeps its own validation loss, and those of single checkpoints by their updates
+OWN, BESIDE = "validation_loss", "validation_losses"
 
 
 @dataclass(frozen=True)
@@ -20,34 +21,40 @@ class Checkpoint:
 
     ``run``: option → value, equal in all checkpoints of one run (see ``run_options``).
     ``averaged``: how many checkpoints it averages; 0 for one saved by a training.
+    ``loss``: of an average, the validation loss that was computed when it was made; None if
+    unknown. ``beside``: updates → the loss of a single checkpoint, as computed at the same time.
     """
 
     path: Path
     updates: int
     run: Mapping[str, Any]
     averaged: int = 0
+    loss: Optional[float] = None
+    beside: Mapping[int, float] = field(default_factory=dict)
 
 
 # ---- to average -----------------------------------------------------------------------------
 
 
-def choose(inputs: Sequence[str], last: Optional[int]) -> Tuple[List[Checkpoint], str]:
-    """The checkpoints to average, fewest updates first, and a name for the result."""
-    folder = run_folder(inputs[0]) if len(inputs) == 1 else None
-    if folder is not None:
-        count = DEFAULT_LAST if last is None else last
-        names = sorted(path for path in folder.glob("*.pt") if is_name_of_training(path))
-        found = select_last([describe(path) for path in names], count, str(folder))
-        return found, f"checkpoint_average_last{count}.pt"
-    if last is not None:
-        raise UserError("--last chooses within one run: leave it out with checkpoint files")
+def checkpoints_in(folder: Path) -> List[Checkpoint]:
+    """The checkpoints that a training left in a folder, one for each update, fewest first.
+
+    Raises:
+        UserError: one of them is an average.
+        CheckpointError: one of them is damaged.
+    """
+    names = sorted(path for path in folder.glob("*.pt") if is_name_of_training(path))
+    return distinct([describe(path) for path in names])
+
+
+def named(inputs: Sequence[str]) -> List[Checkpoint]:
+    """The checkpoints with these file names, fewest updates first."""
     for path in map(Path, inputs):
         if path.is_dir():
             raise UserError(f"{path} is a folder: give one run, or checkpoint files only")
         if not path.is_file():
             raise UserError(f"there is no checkpoint or run '{path}'")
-    found = select_named([describe(Path(path)) for path in inputs])
-    return found, f"checkpoint_average_of{len(found)}.pt"
+    return select_named([describe(Path(path)) for path in inputs])
 
 
 def is_name_of_training(path: Path) -> bool:
@@ -66,29 +73,42 @@ def run_folder(name: str) -> Optional[Path]:
     return None
 
 
-def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> List[Checkpoint]:
-    """The last ``count`` by updates, fewest first; files of the same update count once.
+def run_of(checkpoint: Path) -> Path:
+    """The folder of the run that a checkpoint is in, or the folder that it is in."""
+    folder = checkpoint.parent
+    return folder.parent if folder.name == "checkpoints" else folder
+
+
+def distinct(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
+    """One checkpoint for each update, fewest first.
 
     (checkpoint_last.pt and checkpoint_best.pt are copies of others, or the only copy if an epoch's
     file was not kept.)
+    """
+    refuse_averages(checkpoints)
+    by_updates: Dict[int, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        by_updates.setdefault(checkpoint.updates, checkpoint)
+    return [by_updates[number] for number in sorted(by_updates)]
+
+
+def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> List[Checkpoint]:
+    """The last ``count`` by updates, fewest first; files of the same update count once.
 
     Raises:
         UserError: fewer than two are asked for, or more than there are.
     """
     if count < 2:
         raise UserError(f"--last must be at least 2, not {count}: there is nothing to average")
-    refuse_averages(checkpoints)
-    by_updates: Dict[int, Checkpoint] = {}
-    for checkpoint in checkpoints:
-        by_updates.setdefault(checkpoint.updates, checkpoint)
-    updates = sorted(by_updates)
-    if len(updates) < count:
-        listed = f" (updates: {', '.join(map(str, updates))})" if updates else ""
-        remedy = f"give --last {len(updates)}, or train longer" if updates[1:] else "train longer"
+    found = distinct(checkpoints)
+    if len(found) < count:
+        updates = ", ".join(str(checkpoint.updates) for checkpoint in found)
+        listed = f" (updates: {updates})" if found else ""
+        remedy = f"give --last {len(found)}, or train longer" if found[1:] else "train longer"
         raise UserError(
-            f"{count} checkpoints were asked for, but {where} has {len(updates)}{listed}: {remedy}"
+            f"{count} checkpoints were asked for, but {where} has {len(found)}{listed}: {remedy}"
         )
-    return [by_updates[number] for number in updates[-count:]]
+    return found[-count:]
 
 
 def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
@@ -130,65 +150,13 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
                 )
 
 
-# ---- to decode ------------------------------------------------------------------------------
+# ---- of the paper ------------------------------------------------------------------------------
 
 
 def last_of_the_paper(folder: Path) -> int:
     """How many checkpoints of a run to average (6.1): 20 if it keeps that many, else 5."""
     kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
     return 20 if kept >= 20 else DEFAULT_LAST
-
-
-def find_checkpoint(name: str) -> Tuple[Path, Path]:
-    """The checkpoint to decode with, and the folder of its run (or the one it is in, if no run's).
-
-    Raises:
-        UserError: no such run or checkpoint.
-        CheckpointError: the file is not a checkpoint.
-    """
-    path = Path(name)
-    if path.suffix == ".pt":
-        if not path.is_file() and ".pt:" in name:
-            raise UserError(
-                f"{name} names several checkpoints, but only one can be used: for an ensemble use "
-                "fairseq-generate --path, for their mean 'vaswani average'"
-            )
-        if not path.is_file():
-            raise UserError(f"there is no checkpoint {path}")
-        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        return path, folder
-    folder = find_run(name)
-    average = newest_average(folder / "checkpoints")
-    if average:
-        tell_if_stale(average, folder)
-        return average.path, folder
-    for name in PREFERRED:
-        if (folder / "checkpoints" / name).is_file():
-            return folder / "checkpoints" / name, folder
-    raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
-
-
-def newest_average(folder: Path) -> Optional[Checkpoint]:
-    """A run's average that reaches the latest update; among equals, the one of most checkpoints."""
-    paths = sorted(path for path in folder.glob("checkpoint_average*.pt") if path.is_file())
-    found = [describe(path) for path in paths]
-    return max(found, key=lambda one: (one.updates, one.averaged), default=None)
-
-
-def tell_if_stale(average: Checkpoint, folder: Path) -> None:
-    """Warn if training continued after the average to be decoded was made."""
-    from transformer_plugin.checkpoints import CheckpointError
-
-    try:
-        goes_on = describe(last_checkpoint(folder)).updates > average.updates
-    except (CheckpointError, UserError):  # missing or unusable: the average still works
-        return
-    if goes_on:
-        print(
-            f"warning: training continued after {average.path} was made (update "
-            f"{average.updates:,}); for a new one: vaswani average {folder}",
-            file=sys.stderr,
-        )
 
 
 # ---- what is inside -------------------------------------------------------------------------
@@ -204,7 +172,15 @@ def describe(path: Path) -> Checkpoint:
         raise UserError(f"{path} does not say after how many updates it was saved")
     averaged = state.get("averaged_updates", [])
     number = len(averaged) if isinstance(averaged, list) else 1
-    return Checkpoint(path, updates, run_options(state), number)
+    loss, beside = state.get(OWN), state.get(BESIDE)
+    return Checkpoint(
+        path,
+        updates,
+        run_options(state),
+        number,
+        loss if isinstance(loss, float) else None,
+        beside if isinstance(beside, dict) else {},
+    )
 
 
 def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:

@@ -29,7 +29,10 @@ VERBS: Dict[str, Tuple[str, str]] = {
     "new": ("vaswani.new", "write an experiment for your own prepared text"),
     "plan": ("vaswani.plan", "what a training will take: batch, memory, hours, operations, disk"),
     "train": ("vaswani.train", "train an experiment, or continue where it stopped"),
-    "average": ("vaswani.average", "average the last checkpoints of a run into one"),
+    "average": (
+        "vaswani.average",
+        "average a run's last checkpoints: as many as have the lowest loss",
+    ),
     "generate": ("vaswani.generate", "translate a test set with beam search"),
     "score": ("vaswani.score", "score translations: BLEU and chrF, with their signatures"),
     "pack": ("vaswani.pack", "pack a trained model into a folder that translates text anywhere"),

@@ -85,6 +85,11 @@ def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
     raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(there)}{advice}")
 
 
+def subset_option(folder: Path) -> str:
+    """What a command for ``vaswani generate`` needs: nothing, or `` --subset valid`` (no test)."""
+    return "" if any(folder.glob("test.*.idx")) else " --subset valid"
+
+
 def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]:
     """The sentence lengths of both sides, each an array [N].
 

@@ -84,6 +84,29 @@ def read_yaml(path: Path) -> Dict[str, Any]:
     return read_table(path)
 
 
+def trained_as(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+    """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
+
+    Raises:
+        UserError: the checkpoint is from a fairseq too old to have one.
+        CheckpointError: the file is not a checkpoint.
+    """
+    from transformer_plugin.checkpoints import outline_of
+
+    saved = outline_of(checkpoint).get("cfg")
+    run = read_yaml(folder / AS_TRAINED) if is_run(folder) else {}
+    if saved is None and not run:
+        raise UserError(
+            f"{checkpoint} has no configuration (fairseq before 0.11): it cannot be used"
+        )
+    return {name: plain(section) for name, section in {**(saved or {}), **run}.items()}
+
+
+def plain(section: Any) -> Dict[str, Any]:
+    """A section as a table, whatever form the fairseq version gave it; empty if it is none."""
+    return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))
+
+
 def run_folders(name: str) -> List[Path]:
     """What a run's name may mean: a path, or a name under ./runs."""
     return [Path(name), Path("runs") / name, Path("runs") / spelt(name)]

@@ -18,6 +18,7 @@ from typing import Any, Dict, Optional
 
 from vaswani.errors import UserError
 from vaswani.experiment import is_run, run_folders
+from vaswani.files import read_json, sha256_of
 from vaswani.options import argument, option
 from vaswani.packed.ctranslate2_spec import QUANTIZATIONS, import_ctranslate2, refuse_inexpressible
 from vaswani.packed.export_folder import EXPORT, EXPORT_VERSION, EXPORTED, TARGETS
@@ -98,11 +99,32 @@ def check_options(options: Options) -> None:
 
 
 def model_folder(name: str) -> Path:
-    """The folder of a packed model, which may be a run's."""
+    """The folder of a packed model, which may be a run's; UserError if the run has a better one."""
     for folder in run_folders(name):
         if is_run(folder) and (folder / "model" / CONFIG).is_file():
+            refuse_unless_best(folder)
             return folder / "model"
     return Path(name)
+
+
+def refuse_unless_best(run: Path) -> None:
+    """Raises UserError if a run's packed model is not what has the lowest validation loss.
+
+    A run whose checkpoints are gone has no other than the packed one.
+    """
+    from transformer_plugin.checkpoints import CheckpointError
+    from vaswani.best_checkpoint import best_of_run
+
+    try:
+        best = best_of_run(run)
+    except (CheckpointError, UserError):
+        return
+    origin = read_json(run / "model" / CONFIG).get("origin", {})
+    if origin.get("sha256") != sha256_of(best):
+        raise UserError(
+            f"{run / 'model'} was packed from {origin.get('checkpoint')}, not from {best}: run "
+            f"'vaswani pack {run}' first, or name the folder {run / 'model'} to export it"
+        )
 
 
 def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path, out: Path) -> None:

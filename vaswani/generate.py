@@ -1,6 +1,6 @@
 """Translates a test set by beam search; writes runs/NAME/eval/.
 
-    vaswani generate RUN                     the run's averaged checkpoint, else best, else last
+    vaswani generate RUN                     with what of the run has the lowest validation loss
     vaswani generate CHECKPOINT --subset valid --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50
     vaswani generate CHECKPOINT --length-penalty gnmt --beam 4 --lenpen 0.6 …   the paper's search
     vaswani generate RUN --workers 1         in one process; the default on a CPU is one per core
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.bar import bar
-from vaswani.checkpoints import find_checkpoint
+from vaswani.best_checkpoint import find_checkpoint
 from vaswani.corpus import bpe, text, tokenise
 from vaswani.corpus.stage import key_of
 from vaswani.decoding.decoding_text import data_files, data_folder

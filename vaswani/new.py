@@ -20,6 +20,7 @@ from vaswani.experiment import experiment_paths, spelt
 from vaswani.files import atomic_write
 from vaswani.options import argument, option
 from vaswani.outputs import check_folder, writing
+from vaswani.planning.experiment_summary import next_commands
 from vaswani.planning.recipes import PRESETS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -56,7 +57,7 @@ def run(options: Options) -> int:
         text, facts = first_experiment(name, data, options.preset)
     with writing(path), atomic_write(path) as stream:
         stream.write(text)
-    tell(path, facts, next_commands(name, data, facts))
+    tell(path, facts, next_commands(name, data))
     return 0
 
 
@@ -82,18 +83,6 @@ def data_bin_in(folder: Path) -> Path:
     """The data-bin for a folder of ``vaswani prepare``, or for the data-bin itself."""
     inside = folder / "data-bin"
     return inside if inside.is_dir() else folder
-
-
-def next_commands(name: str, data: Path, facts: List[Tuple[str, str]]) -> List[str]:
-    """The commands from the experiment to its score."""
-    average = dict(facts)["average"].split()[1]
-    subset = "" if any(data.glob("test.*.idx")) else " --subset valid"
-    return [
-        f"vaswani train {name}",
-        f"vaswani average {name} --last {average}",
-        f"vaswani generate {name}{subset}",
-        f"vaswani score {name}{subset}",
-    ]
 
 
 def tell(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:

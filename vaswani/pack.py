@@ -1,7 +1,7 @@
 """Packs a trained model into a folder that translates text, here or elsewhere.
 
-    vaswani pack RUN                         the run's average, else best, else last checkpoint,
-                                             into runs/NAME/model
+    vaswani pack RUN                         what of the run has the lowest validation loss, into
+                                             runs/NAME/model
     vaswani pack CHECKPOINT --data DIR --out MODEL
                                              a checkpoint, also of fairseq's own transformer
 
@@ -48,7 +48,7 @@ class Options(DataOptions):
 
 def run(options: Options) -> int:
     """Pack what the arguments name."""
-    from vaswani.checkpoints import find_checkpoint
+    from vaswani.best_checkpoint import find_checkpoint
     from vaswani.packed.packing import gather
 
     checkpoint, folder = find_checkpoint(options.model)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from vaswani.errors import UserError
-from vaswani.experiment import AS_TRAINED, read_yaml
+from vaswani.experiment import AS_TRAINED, is_run, trained_as
 
 
 def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
@@ -15,19 +15,12 @@ def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     Raises:
         UserError: the checkpoint is from a fairseq too old to have them, or it lacks a task.
     """
-    from transformer_plugin.checkpoints import outline_of
-
-    path = folder / AS_TRAINED
-    config = read_yaml(path) if path.is_file() else outline_of(checkpoint).get("cfg")
-    if config is None:
-        raise UserError(
-            f"{checkpoint} has no configuration (fairseq before 0.11): it cannot be used"
-        )
-    sections = {name: dict(config.get(name) or {}) for name in ("task", "generation", "common")}
+    config = trained_as(checkpoint, folder)
+    sections = {name: config.get(name, {}) for name in ("task", "generation", "common")}
     if "_name" not in sections["task"]:
-        where = path if path.is_file() else checkpoint
+        where = folder / AS_TRAINED if is_run(folder) else checkpoint
         raise UserError(f"{where} names no task to decode with (task: _name:)")
-    if not path.is_file():
+    if not is_run(folder):
         sections["common"].pop("user_dir", None)
     return sections
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from vaswani.data_bin import pairs_in
 from vaswani.errors import UserError
-from vaswani.experiment import first_data_bin, read_yaml
+from vaswani.experiment import first_data_bin, plain, read_yaml
 from vaswani.files import read_json, sha256_of
 from vaswani.packed.data_text import DataOptions, text_recipe
 from vaswani.packed.packed_model import kept_options, model_config, task_for
@@ -91,11 +91,6 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
 
 #: what is kept or reported from a checkpoint's configuration
 SECTIONS = ("model", "task", "generation", "criterion", "optimizer", "lr_scheduler", "common")
-
-
-def plain(section: Any) -> Dict[str, Any]:
-    """A section as a table, whatever form the fairseq version gave it."""
-    return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))
 
 
 def our_model(

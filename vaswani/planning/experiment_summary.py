@@ -1,7 +1,9 @@
 """What ``vaswani new`` says about an experiment: at the top of the file, and on the terminal."""
 
+from pathlib import Path
 from typing import List, Tuple
 
+from vaswani.data_bin import subset_option
 from vaswani.planning.batching import Batch
 from vaswani.planning.conditions import Conditions, experiment_positions
 from vaswani.planning.recipes import of
@@ -16,13 +18,24 @@ def head(conditions: Conditions) -> List[str]:
         f"{conditions.data}, to be trained on {machine}. Written by 'vaswani new'; change what you "
         "like and train again with another run=NAME.",
         "",
-        f"   vaswani train {name}",
-        f"   vaswani average {name} --last {of(conditions.preset, row.average)}",
-        f"   vaswani generate {name} && vaswani score {name}",
+        *(f"   {command}" for command in next_commands(name, conditions.data)),
         "   fairseq-hydra-train --config-dir FOLDER --config-name NAME (both absolute), and",
         '       common.user_dir="$(vaswani plugin-dir)"',
         "",
         f"The row of vaswani/planning/recipes.py for this many pairs: {row.source}.",
+    ]
+
+
+def next_commands(name: str, data: Path) -> List[str]:
+    """The commands from an experiment to its score, and to a model that translates text."""
+    subset = subset_option(data)
+    return [
+        f"vaswani train {name}",
+        f"vaswani average {name}",
+        f"vaswani generate {name}{subset}",
+        f"vaswani score {name}{subset}",
+        f"vaswani pack {name}",
+        f"vaswani translate runs/{name}/model",
     ]
 
 
@@ -45,7 +58,7 @@ def facts(conditions: Conditions, batch: Batch) -> List[Tuple[str, str]]:
             f"{updates:,} updates, {batch.updates_an_epoch:,} per epoch{patience}: "
             f"{updates * batch.target_tokens / 1e6:,.0f}M target tokens at most",
         ),
-        ("average", f"last {of(preset, row.average)} checkpoints"),
+        ("average", f"chosen from the last {of(preset, row.average)} checkpoints"),
     ]
     left_out = []
     if batch.left_out:

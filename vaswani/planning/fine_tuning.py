@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from vaswani.checkpoints import Checkpoint, describe, find_checkpoint
+from vaswani.best_checkpoint import find_checkpoint
+from vaswani.checkpoints import Checkpoint, describe
 from vaswani.errors import UserError
 from vaswani.experiment import find_run, read_yaml
 from vaswani.packed.model_as_data import as_trained, checkpoint_of, is_model
@@ -20,7 +21,7 @@ from vaswani.packed.model_folder import read_folder
 from vaswani.planning import experiment_text
 from vaswani.planning.batching import Batch, choose_batch, measured, training_text
 from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
-from vaswani.planning.experiment_summary import facts
+from vaswani.planning.experiment_summary import facts, next_commands
 from vaswani.planning.experiment_text import Entry, Sections
 from vaswani.planning.first_experiment import (
     CPU_MAX_TOKENS,
@@ -75,9 +76,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
         f"{data}. Written by 'vaswani new'; change what you like and train again with another "
         "run=NAME.",
         "",
-        f"   vaswani train {name}",
-        f"   vaswani average {name} --last {AVERAGE}",
-        f"   vaswani generate {name} && vaswani score {name}",
+        *(f"   {command}" for command in next_commands(name, data)),
     ]
     told = [fact for fact in facts(conditions, batch) if fact[0] != "model"]
     told.insert(1, ("from", f"{checkpoint.path}, after {checkpoint.updates:,} updates"))

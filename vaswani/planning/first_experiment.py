@@ -31,6 +31,8 @@ CPU_MAX_TOKENS = 8192
 #: updates between checkpoints: few enough to see early progress, and as many as in the WMT
 #: experiments; between these limits, whole epochs
 OFTEN, SELDOM = 100, 1500
+#: so many checkpoints are saved at least, however short the training: 'vaswani average' chooses
+LEAST_CHECKPOINTS = 10
 
 
 def first_experiment(
@@ -197,7 +199,7 @@ def dataset(conditions: Conditions, batch: Batch) -> List[Entry]:
             f"update then sees {batch.target_tokens:,.0f} target tokens; {left_out} and left out",
         ),
         Entry("max_tokens_valid", max(8192, conditions.longest)),
-        Entry("validate_interval", every(batch)),
+        Entry("validate_interval", every(conditions, batch)),
         Entry("num_workers", 2 if conditions.gpus else 0),
         Entry(
             "skip_invalid_size_inputs_valid_test",
@@ -213,16 +215,18 @@ def dataset(conditions: Conditions, batch: Batch) -> List[Entry]:
     ]
 
 
-def every(batch: Batch) -> int:
+def every(conditions: Conditions, batch: Batch) -> int:
     """How many epochs there are between two checkpoints, if epochs are short."""
-    return math.ceil(OFTEN / (batch.updates_an_epoch or 1))
+    an_epoch = batch.updates_an_epoch or 1
+    most = conditions.row.updates(conditions.preset, an_epoch) // (an_epoch * LEAST_CHECKPOINTS)
+    return max(1, min(math.ceil(OFTEN / an_epoch), most))
 
 
 def checkpoint(conditions: Conditions, batch: Batch) -> List[Entry]:
-    """How often to save and validate, what to keep for the average, when to stop early."""
+    """How often to save and validate, what to keep to average, when to stop early."""
     row, an_epoch = conditions.row, batch.updates_an_epoch or 1
     average = of(conditions.preset, row.average)
-    kept = f"averaged in the end: vaswani average {conditions.name} --last {average}"
+    kept = "those that 'vaswani average' can choose from in the end"
     found = [Entry("save_dir", experiment_text.save_dir(conditions.name))]
     if an_epoch >= SELDOM:
         found += [
@@ -233,7 +237,9 @@ def checkpoint(conditions: Conditions, batch: Batch) -> List[Entry]:
         ]
     else:
         found += [
-            Entry("save_interval", every(batch), f"epochs, of {an_epoch:,} updates each"),
+            Entry(
+                "save_interval", every(conditions, batch), f"epochs, of {an_epoch:,} updates each"
+            ),
             Entry("keep_last_epochs", average, kept),
         ]
     if row.patience:
