@@ -822,17 +822,17 @@ MUTANTS = [
     Mutant(
         "average-in-half-precision",
         AVERAGE,
-        "half = types[name] in (torch.float16, torch.bfloat16)",
+        "half = dtype in (torch.float16, torch.bfloat16)",
         "half = False",
-        "average.py: half precision is rounded once, at the end",
+        "averaging.py: half precision is rounded once, at the end",
         ("unit/test_average.py::test_half_precision_is_rounded_once",),
     ),
     Mutant(
         "average-unties-matrices",
         AVERAGE,
-        "return {name: final[first] for name, first in owner.items()}",
-        "return {name: final[first].clone() for name, first in owner.items()}",
-        "average.py: names that share one tensor stay shared",
+        "yield {name: final[first] for name, first in owner.items()}",
+        "yield {name: final[first].clone() for name, first in owner.items()}",
+        "averaging.py: names that share one tensor stay shared",
         ("unit/test_average.py::test_tied_matrices_stay_one",),
     ),
     Mutant(

@@ -101,7 +101,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
     """Write the average of these checkpoints; show its validation loss beside those of others."""
     state = averaged_checkpoint(parts)
     best = best_beside(parts)
-    singles = {one.updates: one for one in (*([best] if best else []), *parts)}
+    singles = {one.updates: one for one in (*parts, *([best] if best else []))}
     try:
         validation = Validation(parts[-1].path, run_of(parts[-1].path))
         with Bar("validate", (len(singles) + 1) * len(validation), "batches") as bar:

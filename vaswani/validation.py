@@ -85,12 +85,12 @@ class Validation:
 def validation_config(checkpoint: Path, folder: Path) -> Any:
     """fairseq's configuration for validating in one process; raises UserError without data."""
     table = trained_as(checkpoint, folder)
-    missing = [name for name in SECTIONS[:4] if not table.get(name)]
-    if missing:
-        raise UserError(f"{checkpoint} does not say its {missing[0]}")
-    data = table["task"].get("data")
+    data = table.get("task", {}).get("data")
     if data and not first_data_bin(data).is_dir():
         raise UserError(f"there is no data in {first_data_bin(data)}")
+    missing = [name for name in SECTIONS if not table.get(name)]
+    if missing:
+        raise UserError(f"{checkpoint} does not say its {missing[0]}")
 
     from vaswani.configuration.fairseq_config import load_plugin, with_defaults
 

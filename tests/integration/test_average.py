@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from tests import stock
+from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
+from vaswani.checkpoints import describe
+from vaswani.errors import UserError
+from vaswani.validation import Validation
 
 FAIRSEQS = ["--arch", "transformer_tiny", "--share-all-embeddings"]
 
@@ -37,9 +41,32 @@ def test_train_resume_average_generate(
     assert max((one[name] - other[name]).abs().max() for name in one) > 1e-3
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, (one[name] + other[name]) / 2, rtol=1e-5, atol=1e-6)
+    stored = describe(averaged)
+    for path in inputs:
+        state = load_checkpoint(path)
+        said = state["extra_state"]["val_loss"]  # what fairseq logged: valid_loss, to 3 digits
+        updates = state["optimizer_history"][-1]["num_updates"]
+        assert stored.beside[updates] == pytest.approx(said, abs=6e-4)
+    assert stored.loss and stored.loss != pytest.approx(said, abs=1e-3)
     assert averaged.stat().st_size < 0.6 * inputs[0].stat().st_size  # no optimizer state
 
     hypotheses = stock.results(stock.generate(tiny_data_bin, str(averaged)), "H")
     assert sorted(hypotheses) == list(range(20))
     assert cli.main(["average", str(tmp_path), "--last", "4"]) == 1
     assert "4 checkpoints were asked for, but" in capsys.readouterr().err
+
+
+def test_the_loss_of_any_parameters_by_one_validation(trained: Path, another: Path) -> None:
+    """Of these, then of others, then of these again: nothing is left of what was before.
+
+    And of much larger parameters: it is far higher.
+    """
+    validation = Validation(trained, trained.parent)
+    models = [stock.parameters(path) for path in (trained, another, trained)]
+    losses = [validation(model) for model in models]
+    assert losses[0] == losses[2] < losses[1]
+    said = load_checkpoint(trained)["extra_state"]["val_loss"]
+    assert losses[0] == pytest.approx(said, abs=6e-4)
+    assert validation({name: 9 * value for name, value in models[0].items()}) > losses[0] + 1
+    with pytest.raises(UserError):
+        validation({"w": torch.zeros(2)})

@@ -3,6 +3,8 @@
 import argparse
 import errno
 import os
+import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +14,12 @@ import pytest
 import torch
 
 from vaswani import average, cli, reproduce
-from vaswani.average import average_models
+from vaswani.averaging import average_models, running_means
+from vaswani.best_checkpoint import find_checkpoint
 from vaswani.checkpoints import (
     Checkpoint,
     check_one_run,
-    find_checkpoint,
+    describe,
     run_options,
     select_last,
     select_named,
@@ -157,6 +160,25 @@ def test_half_precision_is_rounded_once(dtype: torch.dtype) -> None:
     assert mean.item() == values.double().mean().to(dtype).item()
 
 
+@pytest.mark.parametrize("first", [torch.float16, torch.float32])
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_half_and_whole_precision_give_whole(first: torch.dtype, half: torch.dtype) -> None:
+    """Whichever comes first: the mean is not one that half precision can hold."""
+    fine, coarse = torch.tensor([1 + 2**-20]), torch.tensor([1.0], dtype=half)
+    models = [{"w": fine}, {"w": coarse}]
+    mean = average_models(labelled(*(models if first == torch.float32 else models[::-1])))["w"]
+    assert mean.dtype == torch.float32 and mean.item() == 1 + 2**-21
+    other = torch.bfloat16 if half == torch.float16 else torch.float16
+    mixed = average_models(labelled({"w": coarse}, {"w": torch.tensor([2.0], dtype=other)}))["w"]
+    assert mixed.dtype == torch.float32 and mixed.item() == 1.5
+
+
+def test_each_running_mean_is_the_mean_so_far() -> None:
+    values = [3.0, 5.0, 1.0]
+    models = labelled(*({"w": torch.tensor([value])} for value in values))
+    assert [mean["w"].item() for mean in running_means(models)] == [3.0, 4.0, 3.0]
+
+
 def test_equal_checkpoints_have_themselves_as_mean() -> None:
     weight = torch.randn(1000)
     mean = average_models(labelled(*({"w": weight.clone()} for _ in range(7))))["w"]
@@ -206,7 +228,7 @@ def test_other_shapes_and_names() -> None:
 
 def test_run(run_folder: Path, capsys) -> None:
     """The last five updates: 200 to 600, so the mean of 2, 3, 4, 5, 6."""
-    assert invoke(run_folder) == 0
+    assert invoke(run_folder, "--last", 5) == 0
     written = run_folder / "checkpoints" / "checkpoint_average_last5.pt"
     state = load(written)
     assert state["model"]["weight"].tolist() == [4.0] * 4
@@ -228,7 +250,7 @@ def test_an_average_is_never_an_input(run_folder: Path) -> None:
 
 def test_run_by_its_name(run_folder: Path, monkeypatch) -> None:
     monkeypatch.chdir(run_folder.parent.parent)
-    assert invoke("demo", "--output", "mean.pt") == 0
+    assert invoke("demo", "--last", 5, "--output", "mean.pt") == 0
     assert load(Path("mean.pt"))["model"]["weight"].tolist() == [4.0] * 4
 
 
@@ -328,7 +350,9 @@ def test_bad_inputs(tmp_path: Path, run_folder: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     cases: List[Any] = [
-        ([empty], UserError, "asked for, but .*empty has 0"),
+        ([empty], UserError, "empty has no checkpoint yet"),
+        ([empty, "--last", 2], UserError, "asked for, but .*empty has 0"),
+        ([run_folder], UserError, "cannot be computed .there is no data in data-bin.: give --last"),
         ([tmp_path / "nowhere"], UserError, "there is no checkpoint or run '.*nowhere'"),
         ([good, tmp_path / "nowhere.pt"], UserError, "there is no checkpoint or run '.*nowhere"),
         ([good], UserError, "checkpoint1.pt is a single checkpoint"),
@@ -345,11 +369,16 @@ def test_bad_inputs(tmp_path: Path, run_folder: Path) -> None:
             invoke(*arguments)
 
 
-def test_only_one_checkpoint_in_a_run(tmp_path: Path) -> None:
+def test_only_one_checkpoint_in_a_run(tmp_path: Path, capsys) -> None:
     save(tmp_path / "checkpoint1.pt", 10)
     save(tmp_path / "checkpoint_last.pt", 10)
     with pytest.raises(UserError, match=r"has 1 \(updates: 10\): train longer"):
         invoke(tmp_path, "--last", 2)
+    assert invoke(tmp_path) == 0
+    message = capsys.readouterr()
+    assert "the only checkpoint" in message.out and "nothing to average" in message.out
+    command = f"next: vaswani generate {tmp_path / 'checkpoint1.pt'} --subset valid"
+    assert message.err.splitlines() == [command]
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
@@ -398,7 +427,7 @@ def test_an_average_under_a_name_of_training_is_no_input(run_folder: Path) -> No
     invoke(run_folder, "--last", "2")
     made.rename(made.with_name("checkpoint9.pt"))
     with pytest.raises(UserError, match=r"checkpoint9\.pt is already an average"):
-        invoke(run_folder)
+        invoke(run_folder, "--last", 2)
 
 
 def refusing(error: BaseException) -> Any:
@@ -439,10 +468,11 @@ def test_the_earlier_average_stays(
     made = run_folder / "checkpoints" / "checkpoint_average_last2.pt"
     before, names = made.read_bytes(), sorted(made.parent.iterdir())
     monkeypatch.setattr(torch, "save", refusing(error))
-    capsys.readouterr()
+    unknown = capsys.readouterr().err
     assert cli.main(["average", str(run_folder), "--last", "2"]) == code
     err = capsys.readouterr().err
     assert refusal in err and "Traceback" not in err
+    err = err.replace(unknown, "")
     assert code == 130 or (str(made) in err and err.count("\n") == 1)
     assert made.read_bytes() == before and sorted(made.parent.iterdir()) == names
 
@@ -458,11 +488,151 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_done(
     assert not (run_folder / "new").exists()
 
 
+# ---- by validation loss -----------------------------------------------------------------------
+
+
+class Distance:
+    """Stands for a run's validation: the loss is how far the parameter is from ``aim``."""
+
+    aim = 0.0
+    calls = 0
+
+    def __init__(self, checkpoint: Path, folder: Path) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return 1
+
+    def __call__(self, model: Dict[str, torch.Tensor], told: Any = None) -> float:
+        Distance.calls += 1
+        return abs(model["weight"][0].item() - Distance.aim)
+
+
+@pytest.fixture
+def validated(run_folder: Path, monkeypatch) -> Path:
+    """``run_folder`` as a run whose validation is ``Distance``; its best is update 500, 5.0."""
+    (run_folder / "config.yaml").write_text("task: {data: gone}", encoding="utf-8")
+    monkeypatch.setattr(average, "Validation", Distance)
+    monkeypatch.setattr("vaswani.validation.Validation", Distance)
+    return run_folder
+
+
+@pytest.mark.parametrize(("aim", "count"), [(5.4, 2), (4.6, 4), (3.5, 6)])
+def test_as_many_as_have_the_lowest_loss(
+    validated: Path, capsys, monkeypatch, aim: float, count: int
+) -> None:
+    """The same file as with --last N, but for the losses; which decide what is decoded."""
+    monkeypatch.setattr(Distance, "aim", aim)
+    folder = validated / "checkpoints"
+    assert invoke(validated) == 0
+    message = capsys.readouterr()
+    made = folder / f"checkpoint_average_last{count}.pt"
+    assert message.out.startswith(f"{made}: the average of {count} checkpoints (updates ")
+    table = message.err.splitlines()
+    assert len(table) == 1 + 6 + 1 + 1, "a title, the last 1 to 6, the best alone, what is next"
+    (lowest,) = [line for line in table if "lowest" in line]
+    assert f"the average of {count}, from update {700 - 100 * count} on" in lowest
+    assert table[-1] == f"next: vaswani generate {validated} --subset valid"
+    found = describe(made)
+    assert found.loss == pytest.approx(abs((13 - count) / 2 - aim))
+    assert found.beside == {600: pytest.approx(6 - aim), 500: pytest.approx(abs(5 - aim))}
+    other = folder / "other.pt"
+    assert invoke(validated, "--last", count, "--output", other) == 0
+    assert torch.equal(load(other)["model"]["weight"], load(made)["model"]["weight"])
+    Distance.calls = 0
+    assert find_checkpoint(str(validated)) == (made, validated)
+    assert Distance.calls == 0, "the losses in the average are enough"
+    assert "the lowest validation loss" in capsys.readouterr().err
+
+
+def test_where_a_single_checkpoint_is_best_none_is_made(
+    validated: Path, capsys, monkeypatch
+) -> None:
+    """And an older average that is worse is not decoded; nor is it from an earlier version."""
+    monkeypatch.setattr(Distance, "aim", 5.05)
+    folder = validated / "checkpoints"
+    assert invoke(validated, "--last", 2) == 0
+    err = capsys.readouterr().err
+    (warning,) = [line for line in err.splitlines() if "warning" in line]
+    assert f"{folder / 'checkpoint_best.pt'} alone has a lower validation loss" in warning
+    monkeypatch.setattr(Distance, "aim", 4.99)
+    made = folder / "checkpoint_average_last2.pt"
+    before = made.read_bytes()
+    assert invoke(validated) == 0
+    message = capsys.readouterr()
+    best = folder / "checkpoint_best.pt"
+    assert message.out.startswith(f"{best}: has the lowest validation loss by itself")
+    assert message.err.endswith(f"next: vaswani generate {validated} --subset valid\n")
+    assert made.read_bytes() == before and len(list(folder.glob("*average*.pt"))) == 1
+    assert find_checkpoint(str(validated)) == (best, validated)
+    state = load(made)
+    for key in ("validation_loss", "validation_losses"):
+        del state[key]
+    torch.save(state, made)
+    Distance.calls = 0
+    assert find_checkpoint(str(validated)) == (best, validated)
+    assert Distance.calls == 2, "computed, since it is not known"
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert line.startswith(f"taking {best}: the lowest validation loss, 0.0100; next checkpoint_av")
+
+
+def test_a_better_checkpoint_of_later_is_taken(validated: Path, monkeypatch) -> None:
+    """Training went on: what the average says of the best checkpoint is of another one."""
+    monkeypatch.setattr(Distance, "aim", 5.4)
+    assert invoke(validated) == 0
+    save(validated / "checkpoints" / "checkpoint_best.pt", 700, 5.41)
+    best = validated / "checkpoints" / "checkpoint_best.pt"
+    assert find_checkpoint(str(validated)) == (best, validated)
+    assert find_checkpoint(str(best)) == (best, validated)
+
+
+def test_a_named_checkpoint_is_taken_as_it_is(validated: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(Distance, "aim", 5.4)
+    first = validated / "checkpoints" / "checkpoint1.pt"
+    assert invoke(validated) == 0
+    capsys.readouterr()
+    assert find_checkpoint(str(first)) == (first, validated)
+    assert capsys.readouterr().err == ""
+
+
+def test_without_data_an_average_is_made_all_the_same(run_folder: Path, capsys) -> None:
+    """With --last, and of files: the recipes of the paper do not fail at this step."""
+    folder = run_folder / "checkpoints"
+    for words in (
+        [run_folder, "--last", 2],
+        [folder / "checkpoint1.pt", folder / "checkpoint3.pt"],
+    ):
+        assert invoke(*words) == 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("its validation loss is unknown (there is no data in data-bin)")
+    assert describe(folder / "checkpoint_average_last2.pt").loss is None
+
+
+def test_two_at_once_do_not_write_one_file(run_folder: Path, monkeypatch, capsys) -> None:
+    """The second is refused before it does anything; the first ends as if alone."""
+    code = f"import sys; from vaswani import cli; sys.exit(cli.main(['average', '{run_folder}'"
+    second = [sys.executable, "-c", f"{code}, '--last', '2']))"]
+    ended: List[Any] = []
+    original = average.averaged_checkpoint
+
+    def averaged(parts: Any) -> Any:
+        ended.append(subprocess.run(second, capture_output=True, text=True))
+        return original(parts)
+
+    monkeypatch.setattr(average, "averaged_checkpoint", averaged)
+    assert invoke(run_folder, "--last", 2) == 0
+    assert ended[0].returncode == 1 and ended[0].stderr.count("\n") == 1
+    assert "an average is being made in" in ended[0].stderr
+    assert load(run_folder / "checkpoints" / "checkpoint_average_last2.pt")
+    assert not (run_folder / "checkpoints" / ".average.lock").exists()
+
+
 # ---- what is decoded --------------------------------------------------------------------------
 
 
-def test_the_newest_average_is_that_of_the_last_updates(run_folder: Path, capsys) -> None:
-    """Not that of the latest file: copying and restoring change times. Of equals, the larger."""
+def test_where_the_loss_is_unknown_the_newest_average_is_taken(run_folder: Path, capsys) -> None:
+    """It is that of the last updates, not of the latest file: copying and restoring change times.
+    Of equals, the one of most checkpoints."""
     folder = run_folder / "checkpoints"
     (run_folder / "config.yaml").write_text("task: {}", encoding="utf-8")
     early = [folder / f"{name}.pt" for name in ("checkpoint1", "checkpoint_2_200")]
@@ -474,7 +644,8 @@ def test_the_newest_average_is_that_of_the_last_updates(run_folder: Path, capsys
         os.utime(folder / name, (1000 + age, 1000 + age))
     capsys.readouterr()
     assert find_checkpoint(str(run_folder)) == (folder / names[0], run_folder)
-    assert capsys.readouterr().err == "", "it is of the last update, whatever the files' times"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"taking {folder / names[0]}: the newest average; the validation losses are" in line
     save(folder / "checkpoint_last.pt", 700)
     os.utime(folder / "checkpoint_last.pt", (1, 1))
     find_checkpoint(str(run_folder))
@@ -489,7 +660,7 @@ def test_reproduce_averages_again_where_training_went_on(run_folder: Path) -> No
     average = folder / "checkpoint_average_last5.pt"
     order: Any = SimpleNamespace(checkpoint=average, run=run_folder, subset="test")
     assert not reproduce.is_averaged(order)
-    invoke(run_folder)
+    invoke(run_folder, "--last", 5)
     os.utime(average, (1, 1))
     assert reproduce.is_averaged(order)
     before = average.read_bytes()
