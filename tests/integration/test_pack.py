@@ -73,14 +73,30 @@ def test_a_run_is_packed_once(run, capsys):
     assert "README.md was changed" in capsys.readouterr().err
 
 
-def test_the_best_checkpoint_and_before_it_the_average(run):
+def test_what_has_the_lowest_validation_loss(run, trained, capsys):
+    """Of the best checkpoint and an average without stored losses; export refuses the other."""
     folder = run / "checkpoints"
     shutil.copy(folder / "checkpoint_last.pt", folder / "checkpoint_best.pt")
     assert cli.main(["pack", "digits"]) == 0
     assert config(run / "model")["origin"]["checkpoint"] == "checkpoint_best.pt"
     state = load_checkpoint(folder / "checkpoint_last.pt")
+    model = load_checkpoint(trained)["model"]
+    state["model"] = {name: 9 * value for name, value in state["model"].items()}
     torch.save({**state, "averaged_updates": [10, 20]}, folder / "checkpoint_average_last2.pt")
     assert cli.main(["pack", "digits"]) == 0
+    found = config(run / "model")["origin"]
+    assert found["checkpoint"] == "checkpoint_best.pt", "which is the better one"
+    state["model"] = model
+    torch.save({**state, "averaged_updates": [10, 20]}, folder / "checkpoint_average_last2.pt")
+    capsys.readouterr()
+    assert cli.main(["export", "digits", "--to", "fairseq"]) == 1
+    problem = capsys.readouterr().err.splitlines()[-1]
+    assert "was packed from checkpoint_best.pt" in problem
+    assert "run 'vaswani pack runs/digits' first" in problem
+    assert cli.main(["pack", "digits"]) == 0
+    line = capsys.readouterr().err.splitlines()[0]
+    assert "checkpoint_average_last2.pt: the lowest validation loss, " in line
+    assert "; next checkpoint_best.pt with " in line
     found = config(run / "model")["origin"]
     assert (found["checkpoint"], found["averaged"]) == ("checkpoint_average_last2.pt", 2)
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests import stock
+from vaswani.checkpoints import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {
@@ -96,7 +97,10 @@ def test_average_generate_score(trained, workplace, monkeypatch, capsys):
     command = ["generate", "small", "--beam", "2", "--max-len-a", "0", "--max-len-b", "6"]
     assert run(workplace, monkeypatch, *command) == 0
     report = json.loads((trained / "eval" / "test.json").read_text(encoding="utf-8"))
-    assert report["checkpoint"].endswith("checkpoint_average_last2.pt")
+    taken = describe(Path(report["checkpoint"]))
+    average = describe(trained / "checkpoints" / "checkpoint_average_last2.pt")
+    lowest = min(average.loss, *average.beside.values())
+    assert (taken.loss or average.beside[taken.updates]) == lowest
     assert report["options"]["beam"] == 2 and report["options"]["lenpen"] == 0.6
     assert len((trained / "eval" / "test.hyp").read_text(encoding="utf-8").splitlines()) == 20
     capsys.readouterr()
@@ -179,4 +183,6 @@ def test_what_cannot_be_decoded(trained, workplace, monkeypatch, capsys, command
         shutil.rmtree(trained / "eval", ignore_errors=True)
     assert run(workplace, monkeypatch, *command) == 1
     error = capsys.readouterr().err
-    assert message in error and error.strip().count("\n") == 0
+    *taken, problem = error.strip().splitlines()
+    assert message in problem
+    assert not [line for line in taken if not line.startswith("taking ")]

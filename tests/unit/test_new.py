@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,7 +13,8 @@ from tests import stock
 from tests.conftest import preprocess
 from vaswani import cli
 from vaswani.configuration.fairseq_config import experiment_config
-from vaswani.planning import conditions, recipes
+from vaswani.planning import conditions, fine_tuning, first_experiment, recipes
+from vaswani.planning.batching import Batch
 
 PAPERS_WARMUP = 4000
 
@@ -98,10 +100,11 @@ def test_the_experiment_is_complete_and_every_choice_has_a_reason(place, capsys)
     assert given["checkpoint"]["keep_last_epochs"] == 10
     for key in ("batch_tokens", "dropout", "init", "warmup_updates", "max_tokens", "max_update"):
         assert re.search(rf"^  # .+\n  {key}: ", text, re.MULTILINE), key
-    assert "vaswani average mine --last 10" in text
     assert max(map(len, text.splitlines())) <= 100
-    for command in ("train mine", "average mine --last 10", "generate mine", "score mine"):
-        assert f"vaswani {command}\n" in message.err
+    commands = ["train mine", "average mine", "generate mine", "score mine", "pack mine"]
+    for command in [*commands, "translate runs/mine/model"]:
+        assert f"  vaswani {command}\n" in message.err
+        assert f"#   vaswani {command}\n" in text
 
 
 def test_it_trains_and_a_second_one_begins_with_its_weights(place, capsys):
@@ -113,6 +116,8 @@ def test_it_trains_and_a_second_one_begins_with_its_weights(place, capsys):
     for name in ("last", "average"):
         if name == "average":
             assert cli.main(["average", "mine", "--last", "2"]) == 0
+            for single in ("best", "last"):  # it has a higher loss than they
+                (place / f"runs/mine/checkpoints/checkpoint_{single}.pt").unlink()
         assert new(name, "--data", "data/mine", "--from", "mine") == 0
         given = read(place / f"{name}.yaml")
         start = given["checkpoint"]["finetune_from_model"]
@@ -130,6 +135,21 @@ def test_it_trains_and_a_second_one_begins_with_its_weights(place, capsys):
             assert cli.main(["train", name, "optimization.max_update=2"]) == 0
         log = (place / "runs" / name / "train.jsonl").read_text(encoding="utf-8").splitlines()
         assert max(json.loads(line).get("train_num_updates", 0) for line in log) == 2
+
+
+@pytest.mark.parametrize("an_epoch", [1, 4, 10, 99, 100, 1499, 1500, 40_000])
+@pytest.mark.parametrize("source", ["a table's row", "fine-tuning"])
+def test_however_short_a_training_it_saves_checkpoints_to_choose_from(source, an_epoch):
+    """Of 100 updates in 10 epochs there was a single one, after the last."""
+    rows = [fine_tuning.row(2000, 100)] if source == "fine-tuning" else recipes.TABLE
+    for row in rows:
+        for preset in recipes.PRESETS:
+            mine = SimpleNamespace(row=row, preset=preset, name="mine")
+            batch = Batch(4000, 1, 2000.0, 2000.0, an_epoch, 0)
+            given = {e.key: e.value for e in first_experiment.checkpoint(mine, batch)}
+            every = given.get("save_interval_updates") or an_epoch * given["save_interval"]
+            saved = row.updates(preset, an_epoch) // every
+            assert saved >= min(10, row.updates(preset, an_epoch) // an_epoch)
 
 
 def test_other_dictionaries_cannot_be_fine_tuned_on(place, tiny_text, tmp_path, capsys):
