@@ -35,7 +35,7 @@ KERNEL = "transformer_plugin/fast/attention.py"
 LINEAR = "transformer_plugin/fast/linear.py"
 PROCESSOR = "transformer_plugin/fast/processor.py"
 AVERAGE = "vaswani/averaging.py"
-CHOICE = "vaswani/checkpoints.py"
+CHOICE = "vaswani/best_checkpoint.py"
 BLEU = "vaswani/scoring/bleu.py"
 SCORE = "vaswani/score.py"
 PROOF = "vaswani/exports/export_proof.py"
@@ -834,6 +834,22 @@ MUTANTS = [
         "yield {name: final[first].clone() for name, first in owner.items()}",
         "averaging.py: names that share one tensor stay shared",
         ("unit/test_average.py::test_tied_matrices_stay_one",),
+    ),
+    Mutant(
+        "an-average-whatever-its-loss",
+        CHOICE,
+        "sorted(zip(losses, (one.path for one in candidates), strict=True))",
+        "zip(losses, (one.path for one in candidates), strict=True)",
+        "best_checkpoint.py: what has the lowest validation loss is decoded",
+        ("unit/test_average.py::test_where_a_single_checkpoint_is_best_none_is_made",),
+    ),
+    Mutant(
+        "validation-with-dropout",
+        "vaswani/validation.py",
+        "self.trainer.valid_step(batch)",
+        "self.trainer.train_step([batch])",
+        "validation.py: the loss is the one that training computes",
+        ("integration/test_average.py::test_the_loss_of_any_parameters_by_one_validation",),
     ),
     Mutant(
         "bleu-smoothed",

@@ -76,7 +76,7 @@ def test_a_run_has_the_same_average_translations_and_scores(work):
     again = load_checkpoint(average)["model"]
     assert list(again) == list(weights)
     assert all(torch.equal(again[name], value) for name, value in weights.items())
-    assert stock.vaswani("generate", "numbers") == 0 and stock.vaswani("score", "numbers") == 0
+    assert stock.vaswani("generate", str(average)) == 0 and stock.vaswani("score", "numbers") == 0
     assert (run / "eval/test.hyp").read_bytes() == hypotheses
     found = json.loads((run / "eval/test.score.json").read_text())["bleu"]
     assert found.items() >= scores["bleu"].items()
