@@ -198,11 +198,16 @@ def tell(trials: Sequence[Trial]) -> None:
 
 
 def tell_next(path: Path) -> None:
-    """Print the command that decodes with a checkpoint."""
-    folder = run_of(path)
+    """Print the command that decodes with a checkpoint: by its run, if that chooses it."""
+    folder, best = run_of(path), path.with_name(BEST)
+    if is_name_of_training(path):
+        chosen = not best.is_file() or describe(best).updates == describe(path).updates
+    else:
+        chosen = path.match("checkpoint_average*.pt")
     task = trained_as(path, folder).get("task", {})
     subset = subset_option(first_data_bin(task.get("data")))
-    print(f"next: vaswani generate {folder if is_run(folder) else path}{subset}", file=sys.stderr)
+    what = folder if chosen and is_run(folder) else path
+    print(f"next: vaswani generate {what}{subset}", file=sys.stderr)
 
 
 def keep_losses(state: Dict[str, Any], own: Trial, alone: Sequence[Trial]) -> None:

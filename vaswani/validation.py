@@ -17,7 +17,7 @@ from vaswani.errors import UserError
 from vaswani.experiment import first_data_bin, trained_as
 
 #: the sections of a run's configuration on which its validation depends
-SECTIONS = ("task", "model", "criterion", "dataset", "optimization")
+SECTIONS = ("task", "model", "criterion", "dataset")
 
 
 class Validation:

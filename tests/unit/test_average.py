@@ -576,6 +576,19 @@ def test_where_a_single_checkpoint_is_best_none_is_made(
     assert line.startswith(f"taking {best}: the lowest validation loss, 0.0100; next checkpoint_av")
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_what_the_run_would_not_choose_is_next_by_its_own_name(
+    validated: Path, capsys, monkeypatch, named: bool
+) -> None:
+    """The last checkpoint where training found another one best, and an average elsewhere."""
+    monkeypatch.setattr(Distance, "aim", 5.4 if named else 6.0)
+    mine = validated / "checkpoints" / ("mine.pt" if named else "checkpoint_last.pt")
+    assert invoke(validated, *(["--output", mine] if named else [])) == 0
+    message = capsys.readouterr()
+    assert message.out.startswith(f"{mine}: {'the average' if named else 'has the lowest'}")
+    assert message.err.splitlines()[-1] == f"next: vaswani generate {mine} --subset valid"
+
+
 def test_a_better_checkpoint_of_later_is_taken(validated: Path, monkeypatch) -> None:
     """Training went on: what the average says of the best checkpoint is of another one."""
     monkeypatch.setattr(Distance, "aim", 5.4)

@@ -45,6 +45,7 @@ class Row:
     epochs: int
     #: validations without improvement that end training; 0: never
     patience: int
+    #: checkpoints that are kept, from which the average is chosen
     average: Tuple[int, int, int]
     weight_decay: float
     #: the row's source, in a few words
