@@ -10,6 +10,8 @@ import torch
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
+from vaswani.checkpoints import run_of
+from vaswani.validation import Validation
 
 FROZEN = Path(__file__).resolve().parents[1] / "frozen" / "0.1.0.tar.xz"
 
@@ -95,3 +97,12 @@ def test_a_checkpoint_of_the_official_stack_decodes_to_the_same_text(work):
     )
     found = {int(number): text[-1] for number, text in stock.results(lines, "D").items()}
     assert [found[n] for n in sorted(found)] == Path("official/test.hyp").read_text().splitlines()
+
+
+@pytest.mark.parametrize("folder", ["runs/numbers/checkpoints", "official"])
+def test_its_validation_loss_is_what_it_was(work, folder):
+    """Also that of a checkpoint of the other stack: ``val_loss`` has three digits."""
+    last = Path(folder) / "checkpoint_last.pt"
+    state = load_checkpoint(last)
+    loss = Validation(last, run_of(last))(state["model"])
+    assert loss == pytest.approx(state["extra_state"]["val_loss"], abs=1e-3)
