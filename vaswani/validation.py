@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from vaswani.errors import UserError
-from vaswani.experiment import first_data_bin, trained_as
+from vaswani.experiment import first_data_bin, is_run, trained_as
 
 #: the sections of a run's configuration on which its validation depends
 SECTIONS = ("task", "model", "criterion", "dataset")
@@ -104,6 +104,8 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
         sections["task"]["eval_bleu"] = False
     common = table.get("common", {})
     sections["common"] = {"seed": common.get("seed", 1), "cpu": bool(common.get("cpu"))}
+    if is_run(folder):  # a checkpoint alone is not trusted to name a program
+        sections["common"]["user_dir"] = common.get("user_dir")
     sections["distributed_training"] = {"distributed_world_size": 1}
     try:
         return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections))
