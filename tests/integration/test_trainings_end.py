@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_vaswani import run, workplace  # noqa: F401
-from tests.processes import begin, finish
+from tests.processes import TWO, VASWANI, begin, finish, killed_in_epoch_two, to_the_end
 
 #: validation is not to improve: the loss's three digits do not change at such a rate
 STANDING_STILL = ("lr_scheduler.lr_factor=1e-12", "dataset.batch_size=40")
@@ -136,6 +136,21 @@ def test_patience_survives_a_kill(train):
     assert train(*PATIENT) == 0
     assert finished(train.folder)["num_updates"] == 12
     assert finished(train.folder)["reason"] == "patience"
+
+
+@pytest.mark.slow
+def test_patience_survives_a_kill_of_two_processes(workplace):  # noqa: F811
+    """Both count: each decides for itself whether to stop."""
+    ended = {}
+    for name in ("killed2", "unbroken2"):
+        command = [*TWO, *VASWANI, f"run={name}", "common.cpu=true", *PATIENT]
+        checkpoints = workplace / "runs" / name / "checkpoints"
+        if name == "killed2":
+            killed_in_epoch_two(command, workplace, checkpoints)
+        to_the_end(command, workplace)
+        ended[name] = finished(checkpoints.parent)
+    assert ended["killed2"]["reason"] == ended["unbroken2"]["reason"] == "patience"
+    assert ended["killed2"]["num_updates"] == ended["unbroken2"]["num_updates"]
 
 
 def test_a_kill_before_finished_json_adds_no_update(train, capsys):
