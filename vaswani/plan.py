@@ -102,7 +102,7 @@ def plan(options: Options) -> Dict[str, Any]:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = count_parameters(config, text.task)
     kept = kept_by(config)
-    gpus, memory = hardware(options)
+    gpus, memory = hardware(options, config.common.cpu)
     most = most_tokens(sizes, parameters, memory, kept) if gpus else int(config.dataset.max_tokens)
     batch = choose_batch(config, text, max(1, gpus), most)
     found = {
@@ -140,11 +140,14 @@ def plan(options: Options) -> Dict[str, Any]:
     return found
 
 
-def hardware(options: Options) -> Tuple[int, float]:
-    """GPUs, and GB of each (of the machine if there are none): as asked for, or this machine's."""
+def hardware(options: Options, cpu: bool) -> Tuple[int, float]:
+    """GPUs, and GB of each (of the machine if there are none): as asked for, or this machine's.
+
+    ``cpu``: whether the experiment leaves this machine's GPUs unused, if there are any.
+    """
     import torch
 
-    gpus = options.gpus or torch.cuda.device_count()
+    gpus = options.gpus or (0 if cpu else torch.cuda.device_count())
     if options.memory:
         return gpus, options.memory
     return gpus, 16.0 if options.gpus else memory_of_machine(gpus)

@@ -33,7 +33,7 @@ from vaswani.training.distributed import (
     gathered,
     own_error,
 )
-from vaswani.training.messages import beginning, diverged, ending, what_next
+from vaswani.training.messages import beginning, diverged, ending, next_command
 from vaswani.training.patience import patient
 from vaswani.training.progress import TrainingProgress
 from vaswani.training.run_record import (
@@ -80,7 +80,7 @@ def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
     path = find_config(options.config)
     name, overrides = split_run(options.overrides)
-    remark = wait_briefly(os.environ)  # before torch is imported
+    waits = wait_briefly(os.environ)  # before torch is imported
 
     from vaswani import data_bin
     from vaswani.configuration.fairseq_config import experiment_config
@@ -109,7 +109,7 @@ def run(options: Options) -> int:
     if launch.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        lead(config, data, folder, launch, remark if config.common.cpu else "")
+        lead(config, data, folder, launch, waits if config.common.cpu else "")
     else:
         start(config, data, folder, launch, None)
     return 0
@@ -152,7 +152,7 @@ def tell_end(config: Any, folder: Path, what: str) -> None:
     """Print why a training ended, how good the model is, and the next command."""
     finished = read_json(folder / FINISHED)
     why = [ending(finished, config.optimization.max_update)] if "reason" in finished else []
-    parts = [what, *why, what_next(folder, has_checkpoints(folder))]
+    parts = [what, *why, next_command(folder, has_checkpoints(folder))]
     print(f"{folder}: {'; '.join(parts)}", file=sys.stderr)
 
 

@@ -256,7 +256,8 @@ def test_an_interrupt_ends_all_processes(number, code, data, tmp_path, monkeypat
         ended = forks.vaswani(command(data, tmp_path / "out", *more), os.setsid)
     assert ended.code == code
     message = ended.message.strip().splitlines()
-    assert len(message) == 1 and "the same command continues" in message[0]
+    what = "interrupted" if number == signal.SIGINT else "terminated"
+    assert message == [f"vaswani generate: {what}."], "nothing is kept to continue from"
     wait_until_gone(pids, 1)
     assert not (tmp_path / "woke").exists()
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]

@@ -182,17 +182,18 @@ import sys
 from vaswani.training import busy_cores
 busy_cores.idle_cores = lambda: 0.0
 from vaswani.cli import main
-sys.exit(main(["train", "small", "run=busy", "optimization.max_update=1"]))
+sys.exit(main(["train", "small", "run=busy", "optimization.max_update=1", *sys.argv[1:]]))
 """
 
 
 def test_on_busy_cores_threads_wait_briefly_and_it_is_said(workplace):  # noqa: F811
-    """By libgomp's own account of its settings when torch loads it."""
+    """By libgomp's own account of its settings when torch loads it; after a warning, too."""
+    long = ("task.max_source_positions=7", "task.max_target_positions=7")
     environ = {"OMP_NUM_THREADS": "2", "OMP_DISPLAY_ENV": "verbose"}
-    process = begin([sys.executable, "-c", ON_BUSY_CORES], workplace, **environ)
+    process = begin([sys.executable, "-c", ON_BUSY_CORES, *long], workplace, **environ)
     message = finish(process)[0]
     assert process.returncode == 0, message
-    assert "GOMP_SPINCOUNT = '1000'" in message
+    assert "GOMP_SPINCOUNT = '1000'" in message and "warning: " in message
     first = next(line for line in message.splitlines() if line.startswith("training to"))
     assert (
         "; no core is idle, so threads wait for each other briefly (GOMP_SPINCOUNT=1000)" in first

@@ -363,4 +363,6 @@ def test_without_a_number_of_gpus_the_plan_is_for_this_machine(
 ):
     monkeypatch.setattr("torch.cuda.device_count", lambda: here)
     monkeypatch.setattr(plan, "memory_of_machine", lambda gpus: 64.0)
-    assert plan.hardware(plan.Options(config="any", **given)) == (gpus, memory)
+    assert plan.hardware(plan.Options(config="any", **given), cpu=False) == (gpus, memory)
+    if not given:
+        assert plan.hardware(plan.Options(config="any"), cpu=True) == (0, 64.0)

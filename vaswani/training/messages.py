@@ -65,7 +65,7 @@ def ending(finished: Dict[str, Any], max_update: int) -> str:
     return text
 
 
-def what_next(folder: Path, saved: bool) -> str:
+def next_command(folder: Path, saved: bool) -> str:
     """The command that follows a training, which chooses or averages its checkpoints."""
     if not saved:
         return "no checkpoint was saved"
