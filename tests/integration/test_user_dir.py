@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import stock
 from tests.integration.test_vaswani import SIZES
 from tests.processes import ROOT, VASWANI, begin, finish, killed_in_epoch_two, to_the_end
 from transformer_plugin.checkpoints import load_checkpoint
@@ -38,9 +37,7 @@ def work(tiny_data_bin: Path, tmp_path_factory: Any) -> Path:
     return folder
 
 
-def test_it_trains_is_killed_resumes_and_translates(
-    work: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_it_trains_is_killed_resumes_and_translates(work: Path, tmp_path: Path) -> None:
     """Each command is a process of its own, which knows nothing of the model at its start."""
     run = work / "runs" / "small"
     train = [sys.executable, *VASWANI]
@@ -51,11 +48,11 @@ def test_it_trains_is_killed_resumes_and_translates(
     assert f"continuing at update {reached:,}" in message
     state = load_checkpoint(run / "checkpoints" / "checkpoint_last.pt")["model"]
     assert state["decoder.layers.0.self_attention.distances.weight"].shape == (9, 8)
-    monkeypatch.chdir(work)
-    assert stock.vaswani("average", "small", "--last", "2") == 0
+    message = to_the_end([*COMMAND, "average", "small", "--last", "2"], work)
+    assert "the average of 2" in message and "unknown" not in message
     to_the_end([*COMMAND, "generate", "small", "--workers", "2"], work)
     report = json.loads((run / "eval" / "test.json").read_text(encoding="utf-8"))
-    assert report["workers"] == 2 and "average" in report["checkpoint"]
+    assert report["workers"] == 2
     assert len((run / "eval" / "test.hyp").read_text(encoding="utf-8").splitlines()) == 20
 
     # outside its run, a checkpoint names no program to be run
