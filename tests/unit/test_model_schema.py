@@ -95,6 +95,7 @@ def test_a_value_of_another_type_is_refused(section: str, model: Path) -> None:
     assert checked > 100
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of lenpen 1e308
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_strange_value_is_refused_or_works(section: str, model: Path) -> None:
     """Negative, huge, infinite, unknown words; but not the lengths, which may be that long."""

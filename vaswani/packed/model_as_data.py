@@ -19,6 +19,8 @@ from vaswani.packed.model_folder import (
     read_config,
     read_folder,
 )
+from vaswani.packed.schema import read_section
+from vaswani.packed.text_recipe import TextRecipe
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
 OF_MODEL = "model_folder_sha256"
@@ -46,20 +48,20 @@ def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
 
 def recipe_table(path: Path) -> Dict[str, Any]:
     """What a model folder says about its text, in the keys of a data recipe."""
-    text = read_config(path)["text"]
-    if text["lowercase"]:
+    text = read_section(TextRecipe, read_config(path)["text"], f"{path / CONFIG}: text")
+    if text.lowercase:
         print(
             f"{path} knows only lower-case letters, but 'vaswani prepare' does not convert "
             "capitals: give it lower-case text",
             file=sys.stderr,
         )
     return {
-        "source_lang": text["source_lang"],
-        "target_lang": text["target_lang"],
-        "normalise": text["normalise"],
-        "tokenised": text["tokeniser"] == "none",
-        "split_hyphens": text["split_hyphens"],
-        "straight_test_apostrophes": text["straight_apostrophes"],
+        "source_lang": text.source_lang,
+        "target_lang": text.target_lang,
+        "normalise": text.normalise,
+        "tokenised": text.tokeniser == "none",
+        "split_hyphens": text.split_hyphens,
+        "straight_test_apostrophes": text.straight_apostrophes,
     }
 
 
