@@ -57,7 +57,10 @@ def load_user_dir(user_dir: Optional[str]) -> str:
     places = [Path(os.path.abspath(place / user_dir)) for place in (Path(), inside, inside.parent)]
     folder = next((place for place in places if place.is_dir()), None)
     if folder is None:
-        raise UserError(f"common.user_dir: there is no folder {user_dir}")
+        raise UserError(
+            f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
+            "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
+        )
     try:
         import_user_module(argparse.Namespace(user_dir=str(folder)))
     except Exception as error:
