@@ -20,7 +20,16 @@ RUN := PATH="$(BIN):$$PATH"
 # a file's tests stay in one process: they share fixtures that take long to make
 PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile
 
-.PHONY: setup demo test test-all check bench mutants multi30k clean
+# What compares sums, or what was found by them, and older processors to repeat it as, as far as
+# libraries let a newer one be told: AVX2 with two threads, and none of its instructions.
+ROUNDING := tests/parity tests/unit/test_attention.py tests/unit/test_export.py \
+    tests/integration/test_export_ctranslate2.py tests/integration/test_export_fairseq.py \
+    tests/integration/test_translate.py tests/integration/test_generate_workers.py
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 CT2_FORCE_CPU_ISA=AVX2
+GENERIC := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
+    CT2_FORCE_CPU_ISA=GENERIC
+
+.PHONY: setup demo test test-processors test-all check bench mutants multi30k clean
 
 setup:
 	@scripts/setup.sh
@@ -30,6 +39,10 @@ demo: setup
 
 test: setup
 	@$(RUN) $(PYTEST)
+
+test-processors: setup
+	@$(RUN) env $(AVX2) OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive $(PYTEST) $(ROUNDING)
+	@$(RUN) env $(GENERIC) OMP_NUM_THREADS=1 $(PYTEST) $(ROUNDING)
 
 test-all: setup
 	@$(RUN) $(PYTEST) -m "slow or not slow"

@@ -104,7 +104,6 @@ def test_raw_text_is_translated_as_prepare_and_generate_do(spoken, tmp_path, cap
     assert len(rows) == len(spoken.expected)
     found = {number: float(row[1]) for number, row in enumerate(rows) if row[1]}
     assert_same([row[0] for row in rows], found, spoken)
-    assert sorted(found) == sorted(spoken.scores)
     assert len(set(spoken.expected)) > 2 and spoken.expected[16] == spoken.expected[20 - 1] == ""
     assert "1 line longer than the model's limit" in error and "test.en" not in error
     assert "empty in the output: 21" in error

@@ -38,10 +38,10 @@ def test_equation_1_by_hand() -> None:
 def tolerance(dtype: torch.dtype, length: int) -> float:
     """What rounding may change of a result, relative to the largest, however sums are ordered.
 
-    Some 16 results are rounded one after the other, to ``dtype``. Sums are in float32 or float64, with
-    an error of at most a rounding a term: four over the length (the softmax's, the values', and two
-    of the gradient), and the scores', forward and backward, whose 8 products add up to 8 or so, and
-    whose absolute error the exponential makes a relative one: 2 · 8 · 8.
+    Some 16 results are rounded one after the other, to ``dtype``. Sums are in float32 or float64,
+    with an error of at most a rounding a term: four over the length (the softmax's, the values',
+    and two of the gradient), and the scores', forward and backward, whose 8 products add up to 8 or
+    so, and whose absolute error the exponential makes a relative one: 2 · 8 · 8.
     """
     added = torch.float64 if dtype == torch.float64 else torch.float32
     return (16 * torch.finfo(dtype).eps + (4 * length + 128) * torch.finfo(added).eps) / 2
