@@ -1,6 +1,7 @@
 """The commands that commands print to go on: each is run as printed, from text to a translation."""
 
 import io
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ import yaml
 from tests import archives, stock
 from vaswani.planning import conditions, recipes
 
+ROOT = Path(__file__).resolve().parents[2]
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 
 
@@ -97,3 +99,27 @@ def test_a_run_with_a_single_checkpoint(place, capsys, monkeypatch):
     capsys.readouterr()
     done = run_all(["vaswani average once"], capsys, monkeypatch)
     assert done == ["vaswani average once", "vaswani generate runs/once"]
+
+
+def test_the_readmes_way_from_text_to_a_model(short, tmp_path, capsys, monkeypatch):
+    """README, "With your own text": each line as written there, on little text."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").mkdir()
+    for part, count in (("train", 200), ("valid", 8), ("test", 8)):
+        for lang, like in (("en", "en"), ("fr", "de")):
+            text = "".join(f"{line}\n" for line in archives.sentences(like, count, count))
+            (tmp_path / "text" / f"{part}.{lang}").write_text(text, encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"## With your own text\n.*?```sh\n(.*?)```", readme, re.DOTALL)
+    assert block
+    verbs = []
+    for line in block[1].replace("\\\n", " ").splitlines():
+        said, _, command = line.rpartition("|")
+        program, verb, *words = shlex.split(command, comments=True)
+        given = shlex.split(said)[1:]  # of echo
+        stdin = io.TextIOWrapper(io.BytesIO("".join(f"{word}\n" for word in given).encode()))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert program == "vaswani"
+        assert stock.vaswani(verb, *words) == 0, line
+        verbs.append(verb)
+    assert verbs[:4] == ["prepare", "new", "train", "average"] and verbs[-1] == "export"
