@@ -953,7 +953,7 @@ MUTANTS = [
         "self.bar.n = self.bar.initial = self.bar.last_print_n = updates",
         "self.bar.n = self.bar.initial = updates",
         "progress.py: the bar shows the updates per second of this start",
-        ("unit/test_progress.py::test_the_bar_starts_sober_after_resuming",),
+        ("unit/test_progress.py::test_the_bars_rate_is_that_of_this_start",),
     ),
     Mutant(
         "command-always-continues",

@@ -91,7 +91,7 @@ def test_after_resuming_rate_and_time_left_are_those_of_this_start(tmp_path, clo
     progress.close()
 
 
-def test_the_bar_starts_sober_after_resuming(tmp_path, clock, monkeypatch):
+def test_the_bars_rate_is_that_of_this_start(tmp_path, clock, monkeypatch):
     """tqdm took the 1,000 updates of before for those of its first second."""
     shown, now = io.StringIO(), clock
 
