@@ -12,7 +12,7 @@ from vaswani.training.run_record import HOW_IT_COMPUTES
 DEFAULT_LAST = 5
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
-OWN, BESIDE = "validation_loss", "validation_losses"
+OWN, BESIDE = "validation_nll", "validation_nlls"
 
 
 @dataclass(frozen=True)

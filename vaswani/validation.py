@@ -1,17 +1,20 @@
 """The validation loss of any parameters, computed as the run's own training computes it.
 
-It is the ``valid_loss`` of fairseq's log, by which checkpoint_best.pt is chosen unless the run says
-otherwise (``checkpoint.best_checkpoint_metric``): the run's criterion over its (first) validation
-set, in the run's own batches, by fairseq's Trainer. Task, model and batches are made once, and
-then any number of parameters validated, in float32 apart from what the model's own ``precision``
-does, even if the training was in fp16: all numbers that are compared are computed in this one way,
-and none is taken from a log.
+It is the negative log-likelihood in bits per token, ``valid_nll_loss`` in fairseq's log, and so the
+base-2 logarithm of the validation perplexity; ``valid_loss`` if the criterion has no other. Label
+smoothing is left out of it: it holds against an average that this is more certain than its parts,
+and so preferred a single checkpoint where the average translates better.
+
+The run's criterion goes over its (first) validation set, in the run's own batches, by fairseq's
+Trainer. Task, model and batches are made once, and then any number of parameters validated, in
+float32 apart from what the model's own ``precision`` does, even if the training was in fp16: all
+numbers that are compared are computed in this one way, and none is taken from a log.
 """
 
 import itertools
 import math
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Dict, Mapping
 
 from vaswani.errors import UserError
 from vaswani.experiment import first_data_bin, is_run, trained_as
@@ -57,7 +60,13 @@ class Validation:
         return len(self.batches) if self.most is None else min(self.most, len(self.batches))
 
     def __call__(self, parameters: Mapping[str, Any], told: Any = None) -> float:
-        """The loss; infinite if it is not a number.
+        """The loss; infinite if it is not a number. Arguments and errors as of ``measured``."""
+        found = self.measured(parameters, told)
+        loss = found.get("nll_loss", found["loss"])
+        return loss if math.isfinite(loss) else math.inf
+
+    def measured(self, parameters: Mapping[str, Any], told: Any = None) -> Dict[str, float]:
+        """What the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
 
         Args:
             parameters: of the run's model; they are copied
@@ -76,10 +85,9 @@ class Validation:
                     self.trainer.valid_step(batch)
                     if told:
                         told(1)
-            loss = float(found["loss"].avg)
+            return {name: float(found[name].avg) for name in ("loss", "nll_loss") if name in found}
         except Exception as error:  # as above
             raise UserError(in_one_line(error)) from error
-        return loss if math.isfinite(loss) else math.inf
 
 
 def validation_config(checkpoint: Path, folder: Path) -> Any:

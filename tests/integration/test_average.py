@@ -42,12 +42,15 @@ def test_train_resume_average_generate(
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, (one[name] + other[name]) / 2, rtol=1e-5, atol=1e-6)
     stored = describe(averaged)
+    validation = Validation(averaged, tmp_path)
     for path in inputs:
         state = load_checkpoint(path)
+        found = validation.measured(state["model"])
         said = state["extra_state"]["val_loss"]  # what fairseq logged: valid_loss, to 3 digits
+        assert found["loss"] == pytest.approx(said, abs=6e-4)
         updates = state["optimizer_history"][-1]["num_updates"]
-        assert stored.beside[updates] == pytest.approx(said, abs=6e-4)
-    assert stored.loss and stored.loss != pytest.approx(said, abs=1e-3)
+        assert stored.beside[updates] == found["nll_loss"]
+    assert stored.loss == validation.measured(mean)["nll_loss"] != found["nll_loss"]
     assert averaged.stat().st_size < 0.6 * inputs[0].stat().st_size  # no optimizer state
 
     hypotheses = stock.results(stock.generate(tiny_data_bin, str(averaged)), "H")
@@ -66,7 +69,9 @@ def test_the_loss_of_any_parameters_by_one_validation(trained: Path, another: Pa
     losses = [validation(model) for model in models]
     assert losses[0] == losses[2] < losses[1]
     said = load_checkpoint(trained)["extra_state"]["val_loss"]
-    assert losses[0] == pytest.approx(said, abs=6e-4)
+    found = validation.measured(models[0])
+    assert found["loss"] == pytest.approx(said, abs=6e-4)
+    assert losses[0] == found["nll_loss"] < found["loss"], "without label smoothing"
     assert validation({name: 9 * value for name, value in models[0].items()}) > losses[0] + 1
     with pytest.raises(UserError):
         validation({"w": torch.zeros(2)})

@@ -104,5 +104,5 @@ def test_its_validation_loss_is_what_it_was(work, folder):
     """Also that of a checkpoint of the other stack: ``val_loss`` has three digits."""
     last = Path(folder) / "checkpoint_last.pt"
     state = load_checkpoint(last)
-    loss = Validation(last, run_of(last))(state["model"])
+    loss = Validation(last, run_of(last)).measured(state["model"])["loss"]
     assert loss == pytest.approx(state["extra_state"]["val_loss"], abs=1e-3)

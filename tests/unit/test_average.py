@@ -566,7 +566,7 @@ def test_where_a_single_checkpoint_is_best_none_is_made(
     assert made.read_bytes() == before and len(list(folder.glob("*average*.pt"))) == 1
     assert find_checkpoint(str(validated)) == (best, validated)
     state = load(made)
-    for key in ("validation_loss", "validation_losses"):
+    for key in ("validation_nll", "validation_nlls"):
         del state[key]
     torch.save(state, made)
     Distance.calls = 0
