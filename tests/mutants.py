@@ -46,6 +46,21 @@ CLI = "vaswani/cli.py"
 CONFIGURATION = "vaswani/configuration/fairseq_config.py"
 SCOPE = "transformer_plugin/compat/scope.py"
 RESUMING = "transformer_plugin/compat/resuming.py"
+GENERATION = "transformer_plugin/compat/generation_options.py"
+PARAMETERS = "transformer_plugin/checkpoints/parameters.py"
+GENERATE = "vaswani/generate.py"
+WORKERS = "vaswani/decoding/workers.py"
+ATTENTION_PAGE = "vaswani/attention_page/page.py"
+SAVING = "transformer_plugin/compat/saving.py"
+DATA = "transformer_plugin/compat/data.py"
+REFUSALS = "transformer_plugin/compat/refusals.py"
+DATA_BIN = "vaswani/data_bin.py"
+FILES = "vaswani/files.py"
+OUTPUTS = "vaswani/outputs.py"
+RECORD = "vaswani/training/run_record.py"
+STAGE = "vaswani/corpus/stage.py"
+STRICT_YAML = "vaswani/configuration/strict_yaml.py"
+RULES_OF_OPTIONS = "vaswani/configuration/option_rules.py"
 
 MUTANTS = [
     # ---- attention --------------------------------------------------------------------------
@@ -1017,6 +1032,723 @@ MUTANTS = [
         "if other:",
         "docs/promises.md: where the optimizer is reset, another training begins",
         ("integration/test_nothing_lost.py::test_another_training_may_begin_with_other_words",),
+    ),
+    # ---- docs/promises.md: nothing is lost --------------------------------------------------
+    Mutant(
+        "checkpoint-not-read-back",
+        SAVING,
+        "        _read_back(aside)\n",
+        "",
+        "a checkpoint replaces another only after it has been read back",
+        ("unit/test_saving.py::test_what_cannot_be_written_leaves_the_older_file",),
+    ),
+    Mutant(
+        "interrupt-is-a-failed-write",
+        SAVING,
+        "isinstance(error, (KeyboardInterrupt, OSError)):",
+        "isinstance(error, OSError):",
+        "Ctrl-C leaves the older checkpoint in place, and ends the training",
+        ("unit/test_saving.py::test_an_interrupt_stays_one_and_leaves_the_older_file",),
+    ),
+    Mutant(
+        "checkpoint-copy-not-compared",
+        SAVING,
+        "if not filecmp.cmp(src_path, aside, shallow=False):",
+        "if not Path(aside).is_file():",
+        "checkpoint_best.pt and checkpoint_last.pt are replaced by an equal copy",
+        ("unit/test_saving.py::test_a_copy_that_differs_does_not_replace_the_older_file",),
+    ),
+    Mutant(
+        "oldest-checkpoint-taken",
+        RESUMING,
+        "in sorted(found, reverse=True):",
+        "in sorted(found):",
+        "without checkpoint_last.pt, training continues from the newest checkpoint",
+        (
+            "integration/test_nothing_lost.py"
+            "::test_without_the_last_checkpoint_it_goes_on_from_the_newest",
+        ),
+    ),
+    Mutant(
+        "missing-restore-file-starts-over",
+        RESUMING,
+        "if not checkpoint_utils.PathManager.exists(wanted):",
+        "if not wanted:",
+        "a --restore-file that does not exist is refused",
+        ("integration/test_nothing_lost.py::test_a_restore_file_that_does_not_exist_is_refused",),
+    ),
+    Mutant(
+        "one-update-too-many",
+        RESUMING,
+        "if updates >= (limits.max_update or math.inf):",
+        "if updates > (limits.max_update or math.inf):",
+        "a run that has reached its updates is not trained further",
+        (
+            "integration/test_nothing_lost.py"
+            "::test_a_training_that_is_done_is_not_trained_further[7]",
+        ),
+    ),
+    Mutant(
+        "users-config-replaced",
+        RECORD,
+        "if foreign and not ours:",
+        "if len(foreign) > 1 and not ours:",
+        "a run's folder with a config.yaml or env.json of your own is refused",
+        ("integration/test_nothing_lost.py::test_a_users_config_yaml_is_not_replaced",),
+    ),
+    Mutant(
+        "refused-start-not-undone",
+        RECORD,
+        "if self._checkpoints() != self.checkpoints:",
+        "if self._checkpoints() == self.checkpoints:",
+        "a refused start leaves an older run's records as they were",
+        ("unit/test_run_record.py::test_a_refused_start_brings_the_records_back",),
+    ),
+    Mutant(
+        "line-after-half-a-line",
+        "vaswani/training/progress.py",
+        'self.stream.write("\\n" if half else "")',
+        'self.stream.write("")',
+        "a run's statistics survive a line cut short by a full disk",
+        ("unit/test_run_record.py::test_half_a_line_hides_no_other",),
+    ),
+    Mutant(
+        "seconds-of-this-start-alone",
+        "vaswani/training/progress.py",
+        "return self.earlier + time.monotonic() - self.begun",
+        "return time.monotonic() - self.begun",
+        "a run's seconds are those of all its starts",
+        ("unit/test_progress.py::test_seconds_are_those_of_every_start",),
+    ),
+    Mutant(
+        "error-of-a-process-without-its-kind",
+        "vaswani/training/distributed.py",
+        "kinds.get(found.group(1), UserError)",
+        "kinds.get(found.group(2), UserError)",
+        "the failure of one of several processes is reported in one sentence",
+        ("unit/test_spawned_process.py::test_our_sentences_stay_sentences",),
+    ),
+    Mutant(
+        "old-folder-not-renamed-back",
+        OUTPUTS,
+        "between the two renamings\n            old.rename(folder)",
+        "between the two renamings\n            pass",
+        "a folder that is replaced is either the old one or the new one",
+        ("unit/test_outputs.py::test_an_interrupted_replacement_leaves_the_old_folder_or_the_new",),
+    ),
+    Mutant(
+        "lock-is-shared",
+        FILES,
+        "fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "fcntl.lockf(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        "two training runs never write into one folder",
+        ("unit/test_distributed.py::test_a_lock_is_one_processs_until_it_is_killed",),
+    ),
+    Mutant(
+        "training-with-a-lock-of-its-own",
+        "vaswani/train.py",
+        'with locked(folder / ".lock", f"{folder} is being trained"):',
+        'with locked(folder / f".lock{os.getpid()}", f"{folder} is being trained"):',
+        "two training runs never write into one folder",
+        ("integration/test_distributed.py::test_a_second_training_of_a_run_is_refused",),
+    ),
+    # ---- docs/promises.md: the same training goes on ----------------------------------------
+    Mutant(
+        "resumed-epoch-begins-anew",
+        RESUMING,
+        "extra_state, iterator = original(cfg, trainer, **options)",
+        "extra_state, iterator = original(cfg, trainer, **options)\n"
+        "                iterator = trainer.get_train_iterator(epoch=iterator.epoch)",
+        "a run killed at any moment and continued ends as an uninterrupted one does",
+        ("integration/test_resume.py::test_parameters_are_those_of_the_unbroken_run",),
+    ),
+    Mutant(
+        "dictionaries-compared-as-sets",
+        "transformer_plugin/compat/dictionaries.py",
+        '"\\n".join(found.symbols)',
+        '"\\n".join(sorted(found.symbols))',
+        "dictionaries other than a checkpoint's are refused, even of the same size",
+        (
+            "integration/test_nothing_lost.py::test_training_with_other_words_is_refused[--save-dir]",
+        ),
+    ),
+    Mutant(
+        "diverged-one-update-before",
+        "transformer_plugin/compat/divergence.py",
+        "update = trainer.get_num_updates() + 1",
+        "update = trainer.get_num_updates()",
+        "if training diverges, the error names the update",
+        ("integration/test_nothing_lost.py::test_a_training_that_diverges_ends_in_a_sentence",),
+    ),
+    Mutant(
+        "changed-options-said-where-all-is-reset",
+        RESUMING,
+        "if not reset_optimizer and trainer.data_parallel_rank == 0:",
+        "if reset_optimizer and trainer.data_parallel_rank == 0:",
+        "options that changed since the checkpoint was saved are named in one line",
+        ("integration/test_nothing_lost.py::test_options_that_changed_are_said",),
+    ),
+    Mutant(
+        "run-goes-on-with-another-seed",
+        RECORD,
+        'keys += [("optimizer", "_name"), ("common", "seed")]',
+        'keys += [("optimizer", "_name")]',
+        "an existing run is not continued with another model, language, seed or optimizer",
+        ("unit/test_run_record.py::test_another_run_is_refused_naming_the_key_and_the_way_out",),
+    ),
+    Mutant(
+        "file-missing-in-one-process",
+        "vaswani/training/distributed.py",
+        "for name in sorted({*found, *first})",
+        "for name in sorted(found)",
+        "processes that see different data from the first stop with one sentence",
+        ("unit/test_run_record.py::test_processes_with_other_data_are_named_in_every_one",),
+    ),
+    Mutant(
+        "every-training-ends-by-its-epochs",
+        "vaswani/training/progress.py",
+        '"reason": self.reason or "max_epoch",',
+        '"reason": "max_epoch",',
+        "the end of a training says which option ended it; finished.json records it",
+        (
+            "integration/test_trainings_end.py::test_why_a_training_ended_is_said_and_recorded"
+            "[stop_time_hours-overrides2-1]",
+        ),
+    ),
+    # ---- docs/promises.md: text -------------------------------------------------------------
+    Mutant(
+        "what-is-not-ours-removed",
+        STAGE,
+        "    elif os.path.lexists(output):\n        keep(output)",
+        "    elif os.path.lexists(output):\n        remove(output)",
+        "anything that prepare did not make is renamed to NAME.kept-1",
+        (
+            "integration/test_prepare_keeps.py"
+            "::test_what_was_there_before_is_renamed_and_named[tok-folder]",
+        ),
+    ),
+    Mutant(
+        "edited-text-known-by-its-size",
+        "vaswani/corpus/ownership.py",
+        'return "sha256" not in marker or hashes(path, left) == marker["sha256"]',
+        "return True",
+        "anything that has changed since is renamed to NAME.kept-1",
+        (
+            "integration/test_prepare_keeps.py"
+            "::test_what_was_changed_since_is_kept_and_ours_replaced[edit-option3]",
+        ),
+    ),
+    Mutant(
+        "text-in-a-folder-of-an-output",
+        "vaswani/corpus/inputs.py",
+        "if lies_in(path, output):",
+        "if path == output:",
+        "text inside an output is refused before anything is touched",
+        (
+            "integration/test_prepare_keeps.py"
+            "::test_text_inside_an_output_is_refused_before_anything_is_touched[text]",
+        ),
+    ),
+    Mutant(
+        "half-a-replacement-not-recorded",
+        STAGE,
+        'write_marker(output, {**recorded, "next": coming})',
+        "write_marker(output, recorded)",
+        "after a stop at any moment, repeating the command ends with the same bytes",
+        ("integration/test_prepare_keeps.py::test_stopped_at_each_step_of_a_replacement[9--9]",),
+    ),
+    Mutant(
+        "half-a-stage-left-on-a-full-disk",
+        STAGE,
+        "        finally:\n            remove(aside.parent)",
+        "        finally:\n            pass",
+        "after a full disk, what was there stays as it was",
+        ("integration/test_prepare_trouble.py::test_a_full_disk_in_any_stage[tok]",),
+    ),
+    Mutant(
+        "text-without-line-feeds-is-one-line",
+        "vaswani/corpus/text.py",
+        "if returns - both > (lines if feeds else 0):",
+        "if returns - both > lines:",
+        "text that is CR-only is refused, with the file and the line",
+        ("integration/test_prepare_odd_text.py::test_files_that_are_not_what_they_seem",),
+    ),
+    Mutant(
+        "end-of-sentence-in-a-text",
+        "vaswani/corpus/bpe.py",
+        "line, count = spelt_out(self.split(line))",
+        "line, count = self.split(line), spelt_out(line)[1]",
+        "no word is taken for one of fairseq's own symbols",
+        (
+            "integration/test_prepare_odd_text.py"
+            "::test_fairseqs_own_symbols_are_spelt_out_and_counted[</s>]",
+        ),
+    ),
+    Mutant(
+        "archive-recorded-unopened",
+        "vaswani/corpus/download.py",
+        'problem = f"it {error.what}"',
+        "problem = None",
+        "a checksum is recorded only for an archive that opens and has the texts",
+        ("unit/test_download.py::test_what_is_no_whole_archive_is_not_recorded",),
+    ),
+    Mutant(
+        "archive-bomb-unpacked",
+        "vaswani/corpus/extract.py",
+        "if member.offset_data + member.size > most:",
+        "if member.offset_data > most:",
+        "archive bombs are refused before they are unpacked",
+        ("unit/test_extract.py::test_an_archive_bomb_is_refused_before_it_is_unpacked",),
+    ),
+    Mutant(
+        "corpus-of-any-checksum",
+        "scripts/multi30k.sh",
+        '        is_the_text "$part" "$sum" ||\n',
+        '        gzip -cdf "$part" >/dev/null ||\n',
+        "scripts/multi30k.sh keeps a download only if its SHA-256 is the corpus's",
+        ("integration/test_multi30k_script.py::test_a_page_in_place_of_the_text_is_not_kept",),
+    ),
+    # ---- docs/promises.md: experiments and data ---------------------------------------------
+    Mutant(
+        "another-seed-than-fairseqs",
+        CONFIGURATION,
+        "    check_config(config)\n    return config",
+        "    check_config(config)\n    config.common.seed += 1\n    return config",
+        "model, loss and schedule are the same with fairseq's commands and with vaswani",
+        ("integration/test_stock_commands.py::test_train_by_yaml",),
+    ),
+    Mutant(
+        "updates-below-zero",
+        RULES_OF_OPTIONS,
+        '"max_update": COUNT,',
+        '"max_update": LIMIT,',
+        "options that cannot work are refused before the first update",
+        (
+            "unit/test_option_values.py::test_a_value_is_refused_by_its_option"
+            "[optimization.max_update=-1]",
+        ),
+    ),
+    Mutant(
+        "last-of-two-keys-wins",
+        STRICT_YAML,
+        "            seen.add(key.value)\n",
+        "            seen.add(key)\n",
+        "a duplicate key is refused, with the line",
+        ("unit/test_strict_yaml.py::test_what_would_be_read_as_something_else",),
+    ),
+    Mutant(
+        "nearest-name-of-none",
+        "vaswani/experiment.py",
+        "n=1, cutoff=0.5)",
+        "n=1, cutoff=1.0)",
+        "an unknown key or component is refused with the nearest known name",
+        ("unit/test_cli.py::test_unknown_experiments_name_the_nearest",),
+    ),
+    Mutant(
+        "weights-trained-in-bfloat16",
+        REFUSALS,
+        'for name in ("bf16", "memory_efficient_bf16"):',
+        'for name in ("memory_efficient_bf16",):',
+        "fairseq's own bf16 does not train the plugin's models",
+        ("unit/test_option_values.py::test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer",),
+    ),
+    Mutant(
+        "layers-without-end",
+        REFUSALS,
+        "if layers > MOST_LAYERS:",
+        "if layers < 0:",
+        "a model that does not fit in the machine's memory is refused",
+        ("unit/test_option_values.py::test_a_huge_model_is_refused_before_memory_is_taken",),
+    ),
+    Mutant(
+        "index-longer-than-its-text",
+        DATA,
+        "if held != (ends[-1] if count else 0):",
+        "if held < (ends[-1] if count else 0):",
+        "a damaged text is refused in seconds",
+        ("integration/test_damaged_data.py::test_a_damaged_index_is_named[another binary]",),
+    ),
+    Mutant(
+        "overlong-validation-stops-training",
+        DATA_BIN,
+        'use == "validation" or dataset.skip',
+        'use == "training" and dataset.skip',
+        "an overlong validation sentence is left out, as in training",
+        ("integration/test_damaged_data.py::test_what_is_too_long_is_left_out_and_counted",),
+    ),
+    Mutant(
+        "unknown-words-trained-on",
+        DATA_BIN,
+        "if tokens.unknown == 1:",
+        "if tokens.unknown > 1:",
+        "text of nothing but unknown words is not trained on",
+        ("integration/test_damaged_data.py::test_text_of_unknown_words_is_refused",),
+    ),
+    Mutant(
+        "last-batch-dropped",
+        "transformer_plugin/compat/batches.py",
+        "batches = [*batches, indices[kept:]]",
+        "batches = [*batches]",
+        "no sentence is lost when the size of the last batch is not a multiple of 8 "
+        "(fairseq-fixed)",
+        ("unit/test_compat.py::test_every_sentence_is_in_a_batch",),
+    ),
+    Mutant(
+        "offsets-of-32-bits",
+        DATA,
+        "self._sizes[there:] = map(int, self._sizes[there:])",
+        "self._sizes[there:] = list(self._sizes[there:])",
+        "more than 2 GB of text is binarised correctly by several workers (numpy 2)",
+        ("integration/test_damaged_data.py::test_parts_of_more_than_2_gb_are_joined",),
+    ),
+    Mutant(
+        "tokens-of-one-accumulated-batch",
+        "transformer_plugin/batch_size.py",
+        "updates = self.updates(accumulated, gpus)",
+        "updates = self.updates(1, gpus)",
+        "the number of tokens per update is logged, with a warning when it is not the experiment's",
+        ("integration/test_task.py::test_accumulated_batches_count",),
+    ),
+    Mutant(
+        "earlier-starts-forgotten",
+        RECORD,
+        '"earlier_starts": earlier}',
+        '"earlier_starts": []}',
+        "what a run was trained with is recorded",
+        ("integration/test_vaswani.py::test_a_run_leaves_what_it_promises_and_continues",),
+    ),
+    Mutant(
+        "documents-left-out-of-the-wheel",
+        "setup.py",
+        'for name in ("configs", "docs"):',
+        'for name in ("configs",):',
+        "every document that a help text or a message names comes with the wheel",
+        ("integration/test_wheel.py::test_what_it_names_is_in_it",),
+    ),
+    # ---- docs/promises.md: checkpoints from elsewhere ---------------------------------------
+    Mutant(
+        "names-in-a-checkpoint-are-called",
+        "transformer_plugin/checkpoints/reading.py",
+        'raise pickle.UnpicklingError(f"GLOBAL {name} is not allowed in a checkpoint")',
+        "return super().find_class(module_name, global_name)",
+        "nothing that a checkpoint names is run",
+        (
+            "integration/test_bad_checkpoints.py"
+            "::test_a_pickle_with_code_is_refused_and_nothing_runs[system-zip-True]",
+        ),
+    ),
+    Mutant(
+        "checksums-of-a-checkpoint-skipped",
+        "transformer_plugin/checkpoints/reading.py",
+        "    if is_zip:\n        _check_sums(stream, name)",
+        "    if not is_zip:\n        _check_sums(stream, name)",
+        "a truncated or altered checkpoint is refused",
+        (
+            "integration/test_bad_checkpoints.py"
+            "::test_a_bad_file_is_refused_in_one_sentence[bit-in-a-weight]",
+        ),
+    ),
+    Mutant(
+        "archive-that-expands-read",
+        "transformer_plugin/checkpoints/outline.py",
+        "if size and inside > size:",
+        "if size and len(members) > size:",
+        "refusing a checkpoint takes no more memory and time than its size warrants",
+        ("unit/test_outline.py::test_a_bomb_is_refused_at_once[expands]",),
+    ),
+    Mutant(
+        "more-layers-than-were-saved",
+        PARAMETERS,
+        "if declared != actual if ours else",
+        "if declared < actual if ours else",
+        "no model is built that is far larger than the parameters stored with it",
+        (
+            "integration/test_bad_checkpoints.py"
+            "::test_a_model_is_no_larger_than_the_parameters_beside_it"
+            "[vaswani_transformer_tiny-encoder_layers]",
+        ),
+    ),
+    Mutant(
+        "one-finite-number-is-enough",
+        PARAMETERS,
+        "not torch.isfinite(tensor).all()",
+        "not torch.isfinite(tensor).any()",
+        "parameters with NaN or infinity are not used; the parameter is named",
+        (
+            "integration/test_bad_checkpoints.py::test_what_is_no_number_is_not_decoded"
+            "[vaswani_transformer_tiny-nan]",
+        ),
+    ),
+    Mutant(
+        "old-format-read-in-silence",
+        "transformer_plugin/checkpoints/reading.py",
+        "            _warn_of_old_format(name)\n",
+        "",
+        "the pre-zip format, in which damage goes unnoticed, is read with a warning",
+        ("unit/test_outline.py::test_old_formats_are_read_with_a_warning",),
+    ),
+    # ---- docs/promises.md: decoding and scores ----------------------------------------------
+    Mutant(
+        "bytes-are-a-list-of-sentences",
+        "vaswani/decoding/translator.py",
+        "if isinstance(sentences, (str, bytes)) or",
+        "if isinstance(sentences, str) or",
+        "in Python, an argument of the wrong type is a TypeError with a sentence",
+        (
+            "integration/test_translate.py::test_what_translate_takes"
+            "[the house-options2-a list of sentences, not bytes]",
+        ),
+    ),
+    Mutant(
+        "first-shard-every-time",
+        GENERATION,
+        "cfg.distributed_training.distributed_rank = shard",
+        "cfg.distributed_training.distributed_rank = 0",
+        "each documented decoding option changes what it should",
+        ("integration/test_every_generation_flag.py::test_shards_are_parts_of_the_whole",),
+    ),
+    Mutant(
+        "option-without-effect-not-named",
+        GENERATION,
+        "                logger.warning(sentence)",
+        "                logger.debug(sentence)",
+        "a decoding option that changes nothing is named in a warning",
+        (
+            "integration/test_every_generation_flag.py"
+            "::test_what_changes_nothing_is_said[--no-early-stop]",
+        ),
+    ),
+    Mutant(
+        "more-translations-than-the-beam",
+        "vaswani/search_options.py",
+        "    if nbest > beam:\n",
+        "    if nbest > 2 * beam:\n",
+        "a decoding option that cannot work is refused in one sentence",
+        (
+            "integration/test_translations.py::test_an_impossible_option_is_one_sentence"
+            "[options12---nbest 3 asks for more translations than --beam 2 finds]",
+        ),
+    ),
+    Mutant(
+        "translations-as-they-come",
+        GENERATE,
+        "lines[number] = bpe.undo(rest[1])",
+        "lines[len(seen) - 1] = bpe.undo(rest[1])",
+        "translations are in the order of the source",
+        ("integration/test_translations.py::test_several_translations_of_a_sentence",),
+    ),
+    Mutant(
+        "overlong-line-by-its-number-from-0",
+        GENERATE,
+        "return lines, [number + 1 for number",
+        "return lines, [number for number",
+        "a sentence too long to translate is counted and named",
+        ("integration/test_vaswani.py::test_blank_and_overlong_sentences_keep_their_lines",),
+    ),
+    Mutant(
+        "text-known-by-its-lengths",
+        "vaswani/decoding/decoding_text.py",
+        'for end in (".idx", ".bin")]',
+        'for end in (".idx",)]',
+        "all translations come from one decoding run, identified by its text too",
+        ("integration/test_translations.py::test_another_text_of_the_same_lengths_is_translated",),
+    ),
+    Mutant(
+        "edited-translations-replaced",
+        "vaswani/decoding/translations.py",
+        "            path.rename(kept)\n",
+        "",
+        "edited translations are set aside: neither passed off as the model's nor lost",
+        (
+            "integration/test_translations.py"
+            "::test_results_that_were_changed_are_not_passed_off_nor_destroyed[edited]",
+        ),
+    ),
+    Mutant(
+        "averages-without-their-lock",
+        "vaswani/average.py",
+        'with locked(output.parent / ".average.lock", busy, leave=False):',
+        "with writing(output):",
+        "two average at once do not write one file",
+        ("unit/test_average.py::test_two_at_once_do_not_write_one_file",),
+    ),
+    Mutant(
+        "next-command-without-its-folder",
+        "vaswani/average.py",
+        'print(f"next: vaswani generate {what}{subset}"',
+        'print(f"next: vaswani generate {path.name}{subset}"',
+        "the commands that new, train and average print next work as printed",
+        ("integration/test_next_commands.py::test_a_run_with_a_single_checkpoint",),
+    ),
+    Mutant(
+        "input-known-by-its-name",
+        OUTPUTS,
+        "if same_file(path, source):",
+        "if path == source:",
+        "no command overwrites a file that it reads",
+        ("unit/test_outputs.py::test_scores_do_not_replace_what_is_scored",),
+    ),
+    Mutant(
+        "two-lines-swapped",
+        WORKERS,
+        'found = dict(zip(sample["id"].tolist(), results, strict=True))',
+        "found = dict(zip(sorted(sentences), results, strict=True))",
+        "the files are the same for any number of processes",
+        (
+            "integration/test_generate_workers.py"
+            "::test_the_same_to_the_last_digit_in_any_number_of_processes[ours]",
+        ),
+    ),
+    Mutant(
+        "killed-process-not-noticed",
+        WORKERS,
+        "        if process.exitcode:\n",
+        "        if process.exitcode > 0:\n",
+        "the death of one process ends all of them with one sentence",
+        (
+            "integration/test_generate_workers.py"
+            "::test_what_goes_wrong_in_a_process_is_one_sentence[killed]",
+        ),
+    ),
+    Mutant(
+        "processes-keep-each-other-alive",
+        WORKERS,
+        "                other.close()\n",
+        "                other.fileno()\n",
+        "a killed command leaves no process behind",
+        ("integration/test_generate_workers.py::test_a_killed_command_leaves_no_process_behind",),
+    ),
+    Mutant(
+        "raw-text-in-lower-case",
+        "vaswani/packed/text_recipe.py",
+        "return line.lower() if self.recipe.lowercase else line",
+        "return line.lower()",
+        "raw text is translated as prepare and generate do it",
+        ("integration/test_translate.py::test_raw_text_is_translated_as_prepare_and_generate_do",),
+    ),
+    Mutant(
+        "pickle-in-a-model-folder",
+        FOLDER,
+        "named = path.suffix in _PICKLES and path.name not in known",
+        "named = path.suffix in known",
+        "a model folder that contains a pickle is refused",
+        ("unit/test_model_folder.py::test_what_is_not_whole_is_refused",),
+    ),
+    Mutant(
+        "last-shard-left-out",
+        "vaswani/translate.py",
+        "windows * n // options.num_shards for n in",
+        "windows // options.num_shards * n for n in",
+        "the joined shards equal the whole",
+        ("integration/test_translate.py::test_shards_joined_are_the_whole[3-2]",),
+    ),
+    Mutant(
+        "failed-proof-of-no-consequence",
+        "vaswani/export.py",
+        "    proof.tell(options.to)\n",
+        '    print("\\n".join(proof.lines()))\n',
+        "an export that fails its proof leaves nothing",
+        ("integration/test_export_fairseq.py::test_a_proof_that_fails_leaves_nothing",),
+    ),
+    Mutant(
+        "full-disk-of-an-export-not-said",
+        FOLDER,
+        "with writing(folder), aside(folder) as part:",
+        "with aside(folder) as part:",
+        "an export that meets a full disk leaves nothing, and says so in one sentence",
+        (
+            "integration/test_export_fairseq.py"
+            "::test_a_full_disk_leaves_what_was_there[shutil.copyfile]",
+        ),
+    ),
+    Mutant(
+        "data-of-before-made-again",
+        "vaswani/prepare.py",
+        "codes: List[Any] = [recipe.bpe, recipe.bpe_counts]",
+        "codes: List[Any] = [recipe.bpe_counts, recipe.bpe]",
+        "data of version 0.1.0 are read, and not made again",
+        ("integration/test_frozen.py::test_prepared_data_are_not_made_again",),
+    ),
+    Mutant(
+        "half-a-line-in-a-translation",
+        "vaswani/decoding/translated.py",
+        "            self.stream.truncate(done)\n            self.stream.seek(done)\n",
+        "            self.stream.seek(0, 2)\n",
+        "a killed translate --output continues with the same command",
+        ("integration/test_translate.py::test_the_same_command_continues",),
+    ),
+    Mutant(
+        "style-of-the-page-from-elsewhere",
+        ATTENTION_PAGE,
+        '"style": beside("css"),',
+        '"style": \'@import "page.css";\',',
+        "the page of attention needs no network",
+        ("unit/test_attention_page.py::test_the_page_needs_nothing_from_elsewhere",),
+    ),
+    Mutant(
+        "sentence-ends-the-pages-script",
+        ATTENTION_PAGE,
+        '.replace("<", "\\\\u003c")',
+        "",
+        "the page of attention runs no code from the sentence",
+        ("unit/test_attention_page.py::test_words_cannot_end_the_element_they_stand_in",),
+    ),
+    # ---- docs/promises.md: how a command ends -----------------------------------------------
+    Mutant(
+        "terminated-is-interrupted",
+        CLI,
+        "return signals.TERMINATED if terminated else signals.INTERRUPTED",
+        "return signals.INTERRUPTED",
+        "SIGTERM ends in at most one line, with exit code 143",
+        (
+            "unit/test_endings.py::test_a_signal_during_imports_is_one_line"
+            "[SIGTERM-143-terminated-False]",
+        ),
+    ),
+    Mutant(
+        "full-disk-without-the-files-name",
+        OUTPUTS,
+        'f"there is no space left for {path}: free some"',
+        'f"there is no space left in {path.parent}: free some"',
+        "a full disk is reported in one sentence with the file's name",
+        ("unit/test_outputs.py::test_a_full_disk_is_said_of_the_file",),
+    ),
+    # ---- docs/promises.md: fairseq stays whole ----------------------------------------------
+    Mutant(
+        "their-positions-counted-as-ours",
+        PARAMETERS,
+        'ours = str(model_name(options)).startswith("vaswani_transformer")',
+        "ours = True",
+        "fairseq's own lstm, fconv and transformer train, resume and decode",
+        ("integration/test_fairseq_stays_whole.py::test_their_models_train_and_decode[fconv]",),
+    ),
+    Mutant(
+        "validation-before-other-tasks-train",
+        "transformer_plugin/compat/batches.py",
+        "        if not is_translation(self.task):\n            return original(self",
+        "        if not self.task:\n            return original(self",
+        "other tasks give the same numbers, to the last bit and digit",
+        (
+            "integration/test_other_tasks.py::test_the_same_numbers_as_without_the_plugin"
+            "[denoising, trained]",
+        ),
+    ),
+    Mutant(
+        "their-model-too-large",
+        REFUSALS,
+        "        if is_known(name):\n",
+        "        if name:\n",
+        "another plugin's task and model are left to fairseq",
+        ("unit/test_compat.py::test_the_sizes_of_another_plugins_model_are_its_own",),
+    ),
+    Mutant(
+        "their-layer-replaced",
+        "transformer_plugin/compat/decoding.py",
+        "        original(layer, *args, **kwargs)\n",
+        "        original(layer, *args, **kwargs)\n"
+        "        layer.forward = functools.partial(layer.forward)\n",
+        "fairseq's transformer and its generator can be compiled to TorchScript",
+        ("integration/test_fairseq_stays_whole.py::test_their_transformer_becomes_torchscript",),
     ),
 ]
 

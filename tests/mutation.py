@@ -26,7 +26,10 @@ from vaswani.errors import UserError
 from vaswani.signals import heard
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("transformer_plugin", "vaswani", "tests", "configs", "examples", "pyproject.toml")
+COPIED = (
+    *("transformer_plugin", "vaswani", "tests", "configs", "examples", "scripts", "docs"),
+    *("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"),
+)
 """What the tests need."""
 AT_MOST = 600
 """Seconds for the tests of one bug; generous, as the machine may be busy."""
@@ -73,7 +76,8 @@ def why_stale(mutant: Mutant, root: Path = ROOT) -> str:
     if mutant.new == mutant.old:
         return "its new text is the old one"
     try:
-        compile(text.replace(mutant.old, mutant.new), mutant.file, "exec")
+        if path.suffix == ".py":
+            compile(text.replace(mutant.old, mutant.new), mutant.file, "exec")
     except SyntaxError as error:
         return f"with its new text {mutant.file} is not Python: {error}"
     if not mutant.tests:

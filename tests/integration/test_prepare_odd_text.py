@@ -41,6 +41,7 @@ PLAIN = "".join(line + "\n" for line in archives.sentences("en", 40, 40)).encode
     [
         ("train.en", PLAIN.replace(b"\n", b"\r"), "40 carriage returns for 1 lines"),
         ("train.en", PLAIN.replace(b"\n", b"\r")[:-1], "39 carriage returns for 1 lines"),
+        ("train.en", b"one\rtwo", "1 carriage returns for 1 lines"),
         ("train.en", PLAIN[:999].replace(b"\n", b"\r") + PLAIN, "line 1, holds "),
         ("train.en", PLAIN.decode().replace("’", "'").encode("utf-16-le"), "NUL bytes"),
         ("train.en", gzip.compress(PLAIN), "(gz): decompress it, or name it train.en.gz"),

@@ -58,7 +58,10 @@ def test_train_in_the_repository_decode_elsewhere(tiny_data_bin, tmp_path):
 
 
 def test_train_by_yaml(tiny_data_bin, tmp_path, plugin_dir):
-    """fairseq-hydra-train has no ``--user-dir``: ``common.user_dir``, absolute, stands for it."""
+    """fairseq-hydra-train has no ``--user-dir``: ``common.user_dir``, absolute, stands for it.
+
+    ``vaswani train`` reads the same file, and learns the same.
+    """
     sizes = {"layers": 2, "embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4}
     experiment = {
         "common": {"user_dir": str(plugin_dir), "cpu": True, "log_format": "json"},
@@ -82,8 +85,11 @@ def test_train_by_yaml(tiny_data_bin, tmp_path, plugin_dir):
 
     stock.train(tiny_data_bin, tmp_path / "flags", "--max-update", "5")
     by_flags = tmp_path / "flags" / "checkpoint_last.pt"
-    difference, name = stock.largest_difference(by_yaml, by_flags)
-    assert difference == 0, name  # the preset's dropout of 0.3 and all else: the same either way
+    assert stock.vaswani("train", tmp_path / "small.yaml", f"run={tmp_path}/ours") == 0
+    ours = tmp_path / "ours" / "checkpoints" / "checkpoint_last.pt"
+    for other in (by_flags, ours):
+        difference, name = stock.largest_difference(by_yaml, other)
+        assert difference == 0, name  # the preset's dropout of 0.3 and all else: the same
     assert load_checkpoint(by_yaml)["cfg"]["model"]["dropout"] == 0.3
 
 
