@@ -55,12 +55,9 @@ SAVING = "transformer_plugin/compat/saving.py"
 DATA = "transformer_plugin/compat/data.py"
 REFUSALS = "transformer_plugin/compat/refusals.py"
 DATA_BIN = "vaswani/data_bin.py"
-FILES = "vaswani/files.py"
 OUTPUTS = "vaswani/outputs.py"
 RECORD = "vaswani/training/run_record.py"
 STAGE = "vaswani/corpus/stage.py"
-STRICT_YAML = "vaswani/configuration/strict_yaml.py"
-RULES_OF_OPTIONS = "vaswani/configuration/option_rules.py"
 
 MUTANTS = [
     # ---- attention --------------------------------------------------------------------------
@@ -1138,7 +1135,7 @@ MUTANTS = [
     ),
     Mutant(
         "lock-is-shared",
-        FILES,
+        "vaswani/files.py",
         "fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.lockf(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         "two training runs never write into one folder",
@@ -1319,7 +1316,7 @@ MUTANTS = [
     ),
     Mutant(
         "updates-below-zero",
-        RULES_OF_OPTIONS,
+        "vaswani/configuration/option_rules.py",
         '"max_update": COUNT,',
         '"max_update": LIMIT,',
         "options that cannot work are refused before the first update",
@@ -1330,7 +1327,7 @@ MUTANTS = [
     ),
     Mutant(
         "last-of-two-keys-wins",
-        STRICT_YAML,
+        "vaswani/configuration/strict_yaml.py",
         "            seen.add(key.value)\n",
         "            seen.add(key)\n",
         "a duplicate key is refused, with the line",
