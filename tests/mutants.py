@@ -1712,12 +1712,12 @@ MUTANTS = [
     ),
     # ---- docs/promises.md: fairseq stays whole ----------------------------------------------
     Mutant(
-        "their-positions-counted-as-ours",
-        PARAMETERS,
-        'ours = str(model_name(options)).startswith("vaswani_transformer")',
-        "ours = True",
-        "fairseq's own lstm, fconv and transformer train, resume and decode",
-        ("integration/test_fairseq_stays_whole.py::test_their_models_train_and_decode[fconv]",),
+        "batches-of-no-generator",
+        "transformer_plugin/compat/batches.py",
+        "if not isinstance(indices, np.ndarray):",
+        "if isinstance(indices, list):",
+        "fairseq's own models and tasks work as without the plugin: batches of any iterable",
+        ("integration/test_fairseq_stays_whole.py::test_batches_are_made_of_any_iterable",),
     ),
     Mutant(
         "validation-before-other-tasks-train",
