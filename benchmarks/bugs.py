@@ -24,10 +24,10 @@ from typing import Any, Dict, List, Sequence, Tuple
 from benchmarks.machine import machine
 from tests.mutants import MUTANTS
 from tests.mutation import chosen, copy_sources, environment, plant, why_stale
-from vaswani.demo_report import SHOWN, share
-from vaswani.errors import UserError
-from vaswani.files import atomic_write, read_json
-from vaswani.signals import heard
+from vaswani.commands.demo_report import SHOWN, share
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, read_json
+from vaswani.common.signals import heard
 
 RIGHT = "right"
 """The name of the run without a bug."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from benchmarks.table import Row, middle
-from vaswani.errors import UserError
-from vaswani.training.progress import numbers
+from vaswani.common.errors import UserError
+from vaswani.experiment.training_progress import numbers
 
 TARGETS = (3.0, 2.6)
 """Values of validation nll in bits; the updates and seconds to reach each are reported."""

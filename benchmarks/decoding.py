@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from vaswani.usage import peak_megabytes
+from vaswani.common.usage import peak_megabytes
 
 BEAM, LONGER = 4, 50
 """Section 6.1: beam 4, output at most 50 tokens longer than the input."""
@@ -51,7 +51,7 @@ class Decoding:
         from fairseq import tasks
 
         from transformer_plugin.checkpoints import load_checkpoint
-        from vaswani.packed.convert import from_fairseq
+        from vaswani.model_folder.convert import from_fairseq
 
         state = load_checkpoint(Path(checkpoint))
         config = configuration(task, data)
@@ -137,7 +137,7 @@ class Decoding:
             torch.cuda.synchronize()
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.usage.peak_megabytes`."""
+        """See :func:`vaswani.common.usage.peak_megabytes`."""
         return peak_megabytes(self.device.type)
 
 
@@ -193,7 +193,7 @@ class CTranslate2:
         return Translated(begun, ended, dict(enumerate(found)))
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.usage.peak_megabytes`; unknown on a GPU."""
+        """See :func:`vaswani.common.usage.peak_megabytes`; unknown on a GPU."""
         return peak_megabytes("cpu")
 
 
@@ -202,7 +202,7 @@ def configuration(task: str, data: str) -> Any:
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
 
-    from vaswani.configuration.fairseq_config import load_plugin, with_defaults
+    from vaswani.experiment.fairseq_config import load_plugin, with_defaults
 
     load_plugin()
     given = {

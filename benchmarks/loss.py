@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from benchmarks.table import Row, middle
 from benchmarks.worker import Worker
-from vaswani.usage import peak_megabytes
+from vaswani.common.usage import peak_megabytes
 
 TOKENS, WIDTH, CLASSES = 4096, 512, 37000
 EPSILON, PAD = 0.1, 1

@@ -3,7 +3,7 @@
 import time
 from typing import Any, Callable, Dict
 
-from vaswani.environment import environment
+from vaswani.common.environment import environment
 
 
 def machine(device: str) -> Dict[str, Any]:

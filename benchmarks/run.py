@@ -21,8 +21,8 @@ from typing import Any, Dict, List, Sequence
 from benchmarks import curves, decode, learning, loss, scaling, train
 from benchmarks.machine import machine
 from benchmarks.table import markdown
-from vaswani.errors import UserError
-from vaswani.files import atomic_write
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write
 
 NAMES = ("train", "decode", "scaling", "loss")
 TITLES = {

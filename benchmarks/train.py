@@ -8,7 +8,7 @@ from benchmarks.machine import peak_flops
 from benchmarks.systems import OURS, THEIRS, TRAINED, TRAINED_ON_GPU, size_flags
 from benchmarks.table import Row, compare, middle
 from benchmarks.worker import Worker, say
-from vaswani.usage import peak_megabytes
+from vaswani.common.usage import peak_megabytes
 
 
 class Training:
@@ -24,7 +24,7 @@ class Training:
     def __init__(self, data: str, flags: List[str], device: str, autocast: bool = False) -> None:
         import torch
 
-        from vaswani.configuration.fairseq_config import load_plugin
+        from vaswani.experiment.fairseq_config import load_plugin
 
         load_plugin()
         self.device = device
@@ -108,7 +108,7 @@ class Training:
 
     def save_for_fairseq(self, arguments: List[str], path: str) -> None:
         """Save the weights as a checkpoint of the fairseq model that ``arguments`` define."""
-        from vaswani.packed.convert import to_fairseq
+        from vaswani.model_folder.convert import to_fairseq
 
         other = make_trainer([*arguments, *(["--cpu"] if self.device == "cpu" else [])])
         weights = to_fairseq(self.trainer.model.state_dict())
@@ -120,7 +120,7 @@ class Training:
         other.save_checkpoint(path, {})
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.usage.peak_megabytes`."""
+        """See :func:`vaswani.common.usage.peak_megabytes`."""
         return peak_megabytes(self.device)
 
 

@@ -27,9 +27,9 @@ done
 # the run's folder, and how many checkpoints to average; vaswani itself refuses what is not a run
 { read -r folder && read -r last; } < <(python - "$run" <<'END'
 import sys
-from vaswani.checkpoints import last_of_the_paper
-from vaswani.errors import UserError
-from vaswani.experiment import find_run
+from vaswani.experiment.checkpoints import last_of_the_paper
+from vaswani.common.errors import UserError
+from vaswani.experiment.find import find_run
 
 try:
     folder = find_run(sys.argv[1])

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from vaswani.corpus.manifest import find_manifest
+from vaswani.data.manifest import find_manifest
 
 WORDS = {
     "en": "house garden cat dog river king letter train book song winter morning bread stone",

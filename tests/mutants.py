@@ -34,16 +34,16 @@ DROPOUT = "transformer_plugin/fast/dropout.py"
 KERNEL = "transformer_plugin/fast/attention.py"
 LINEAR = "transformer_plugin/fast/linear.py"
 PROCESSOR = "transformer_plugin/fast/processor.py"
-AVERAGE = "vaswani/averaging.py"
-CHOICE = "vaswani/best_checkpoint.py"
+AVERAGE = "vaswani/experiment/averaging.py"
+CHOICE = "vaswani/experiment/best_checkpoint.py"
 BLEU = "vaswani/scoring/bleu.py"
-SCORE = "vaswani/score.py"
-PROOF = "vaswani/exports/export_proof.py"
-COMPARISON = "vaswani/exports/comparison.py"
-FOLDER = "vaswani/packed/model_folder.py"
-WEIGHTS = "vaswani/packed/weights.py"
+SCORE = "vaswani/commands/score.py"
+PROOF = "vaswani/export/proof.py"
+COMPARISON = "vaswani/export/comparison.py"
+FOLDER = "vaswani/model_folder/folder.py"
+WEIGHTS = "vaswani/model_folder/weights.py"
 CLI = "vaswani/cli.py"
-CONFIGURATION = "vaswani/configuration/fairseq_config.py"
+CONFIGURATION = "vaswani/experiment/fairseq_config.py"
 SCOPE = "transformer_plugin/compat/scope.py"
 RESUMING = "transformer_plugin/compat/resuming.py"
 GENERATION = "transformer_plugin/compat/generation_options.py"
@@ -857,7 +857,7 @@ MUTANTS = [
     ),
     Mutant(
         "validation-with-dropout",
-        "vaswani/validation.py",
+        "vaswani/experiment/validation.py",
         "self.trainer.valid_step(batch)",
         "self.trainer.train_step([batch])",
         "validation.py: the loss is the one that training computes",
@@ -953,7 +953,7 @@ MUTANTS = [
     # ---- how a training goes on and ends ----------------------------------------------------
     Mutant(
         "patience-counts-anew",
-        "vaswani/training/patience.py",
+        "vaswani/experiment/patience.py",
         "counted.update(extra_state.get(PATIENCE, {}))",
         "counted.update({})",
         "docs/promises.md: --patience is remembered across a restart",
@@ -961,7 +961,7 @@ MUTANTS = [
     ),
     Mutant(
         "rate-counts-updates-of-before",
-        "vaswani/training/progress.py",
+        "vaswani/experiment/training_progress.py",
         "self.bar.n = self.bar.initial = self.bar.last_print_n = updates",
         "self.bar.n = self.bar.initial = updates",
         "progress.py: the bar shows the updates per second of this start",
@@ -969,7 +969,7 @@ MUTANTS = [
     ),
     Mutant(
         "command-always-continues",
-        "vaswani/signals.py",
+        "vaswani/common/signals.py",
         'return "; the same command continues" if _saved() else ""',
         'return "; the same command continues" if True else ""',
         "docs/promises.md: 'the same command continues' is said only where something was saved",
@@ -980,7 +980,7 @@ MUTANTS = [
     ),
     Mutant(
         "spin-though-chosen",
-        "vaswani/training/busy_cores.py",
+        "vaswani/experiment/busy_cores.py",
         "any(environ.get(name) for name in CHOSEN)",
         "any(environ.get(name) for name in CHOSEN[1:])",
         "docs/training.md: GOMP_SPINCOUNT stays as the user set it",

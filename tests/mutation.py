@@ -22,8 +22,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from vaswani.errors import UserError
-from vaswani.signals import heard
+from vaswani.common.errors import UserError
+from vaswani.common.signals import heard
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (

@@ -7,9 +7,9 @@ from fairseq.data import Dictionary
 
 from tests.models import SMALL, small_model, task
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani.packed import model_folder
-from vaswani.packed.packed_model import kept_options
-from vaswani.packed.text_recipe import TextRecipe
+from vaswani.model_folder import folder as model_folder
+from vaswani.model_folder.packed_model import kept_options
+from vaswani.model_folder.text_recipe import TextRecipe
 
 WORDS = ["the", "house", "is", "big", "small", "dog", "cat", "sees", "a", ".", ",", "1", "2", "3"]
 

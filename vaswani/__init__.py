@@ -1,10 +1,10 @@
 """The command ``vaswani``: prepares text, trains, averages, decodes and scores the plugin's models.
 
-One file per verb; ``cli.py`` is the entry point, and code that several verbs share is beside them.
-Each larger subject has a sub-package: ``corpus`` (text, down to binarised data), ``demo`` (its
-generated text), ``planning`` (trainings and new experiments), ``configuration`` (experiments,
-checked), ``training``, ``decoding``, ``scoring``, ``packed`` (model folders), ``exports``,
-``attention_page``.
+``cli.py`` is the entry point; ``commands`` has one file per verb. Each subject has a package:
+``data`` (text, down to binarised data), ``demo`` (its generated text), ``experiment`` (its
+configuration, training and run), ``planning`` (what a training takes, new experiments),
+``decoding``, ``scoring``, ``model_folder``, ``export``, ``attention_page``, ``paper`` (its
+results); ``common`` is what all of them may need.
 
 The package imports ``transformer_plugin`` (and with it torch and fairseq) inside a verb, never at
 import, so that ``vaswani --help`` answers at once.
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(translator, name)
     if name == "__version__":
-        from vaswani.environment import version
+        from vaswani.common.environment import version
 
         return version()
     raise AttributeError(f"module 'vaswani' has no attribute {name!r}")

@@ -1,7 +1,8 @@
 """The entry point: ``vaswani VERB …``. One table, one loop; each verb is in the file of its name.
 
-A verb's module offers ``Options``, a dataclass of ``vaswani.options``, and ``run(options) -> int``;
-it imports torch and fairseq only inside its functions, so that ``--help`` answers at once.
+A verb's module in ``vaswani.commands`` offers ``Options``, a dataclass of
+``vaswani.common.options``, and ``run(options) -> int``. It imports torch and fairseq only inside
+its functions, so that ``--help`` answers at once.
 
 Exit codes: 0 done (perhaps with warnings), 1 a user error (one sentence on stderr), 2 usage,
 130 interrupted, 143 terminated, 141 (silently) if the reader of the output has gone.
@@ -14,45 +15,43 @@ import os
 import re
 import signal
 import sys
-from typing import Dict, List, Optional, Tuple
+from types import ModuleType
+from typing import Dict, List, Optional
 
-from vaswani import signals
-from vaswani.environment import version
-from vaswani.errors import NO_MEMORY, UserError
-from vaswani.experiment import DOCS, nearest
-from vaswani.files import NO_SPACE
-from vaswani.options import parse
+from vaswani.common import signals
+from vaswani.common.environment import version
+from vaswani.common.errors import NO_MEMORY, UserError, nearest
+from vaswani.common.files import NO_SPACE
+from vaswani.common.options import parse
+from vaswani.experiment.find import DOCS
 
-VERBS: Dict[str, Tuple[str, str]] = {
-    "plugin-dir": ("vaswani.plugin_dir", "print the folder for fairseq's --user-dir"),
-    "prepare": ("vaswani.prepare", "prepare text: text → tokens → BPE → data-bin"),
-    "new": ("vaswani.new", "write an experiment for your own prepared text"),
-    "plan": ("vaswani.plan", "what a training will take: batch, memory, hours, operations, disk"),
-    "train": ("vaswani.train", "train an experiment, or continue where it stopped"),
-    "average": (
-        "vaswani.average",
-        "average a run's last checkpoints: as many as have the lowest loss",
-    ),
-    "generate": ("vaswani.generate", "translate a test set with beam search"),
-    "score": ("vaswani.score", "score translations: BLEU and chrF, with their signatures"),
-    "pack": ("vaswani.pack", "pack a trained model into a folder that translates text anywhere"),
-    "translate": ("vaswani.translate", "translate text with a packed model"),
-    "export": ("vaswani.export", "export a packed model to CTranslate2 or fairseq, with proof"),
-    "attention": (
-        "vaswani.attention",
-        "show where every head of a model looks: a page and pictures",
-    ),
-    "reproduce": ("vaswani.reproduce", "reproduce a result of the paper, start to finish"),
-    "demo-report": (
-        "vaswani.demo_report",
-        "report what the demo's model learned",
-    ),
+#: verb → what it does; its module in ``vaswani.commands`` has its name
+VERBS: Dict[str, str] = {
+    "plugin-dir": "print the folder for fairseq's --user-dir",
+    "prepare": "prepare text: text → tokens → BPE → data-bin",
+    "new": "write an experiment for your own prepared text",
+    "plan": "what a training will take: batch, memory, hours, operations, disk",
+    "train": "train an experiment, or continue where it stopped",
+    "average": "average a run's last checkpoints: as many as have the lowest loss",
+    "generate": "translate a test set with beam search",
+    "score": "score translations: BLEU and chrF, with their signatures",
+    "pack": "pack a trained model into a folder that translates text anywhere",
+    "translate": "translate text with a packed model",
+    "export": "export a packed model to CTranslate2 or fairseq, with proof",
+    "attention": "show where every head of a model looks: a page and pictures",
+    "reproduce": "reproduce a result of the paper, start to finish",
+    "demo-report": "report what the demo's model learned",
 }
+
+
+def module_of(verb: str) -> ModuleType:
+    """The module of a verb."""
+    return importlib.import_module(f"vaswani.commands.{verb.replace('-', '_')}")
 
 
 def top_parser() -> argparse.ArgumentParser:
     """The parser of everything before a verb's own arguments."""
-    verbs = "\n".join(f"  {verb:<13}{help}" for verb, (_, help) in VERBS.items())
+    verbs = "\n".join(f"  {verb:<13}{help}" for verb, help in VERBS.items())
     parser = argparse.ArgumentParser(
         prog="vaswani",
         usage="vaswani [--help] [--version] VERB …",
@@ -92,7 +91,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
             f"there is no verb '{args.verb}'{nearest(args.verb, list(VERBS))}; "
             f"verbs are {', '.join(VERBS)}"
         )
-    module = importlib.import_module(VERBS[args.verb][0])
+    module = module_of(args.verb)
     verb_parser = argparse.ArgumentParser(
         prog=f"vaswani {args.verb}",
         description=(module.__doc__ or "").replace("docs/", f"{DOCS}/"),

@@ -38,7 +38,7 @@ def raw_data(tiny_data_bin, tmp_path_factory) -> Path:
 @pytest.fixture
 def light(monkeypatch):
     """``vaswani prepare`` without fairseq's part, the last stage, which takes seconds."""
-    from vaswani.corpus import steps
+    from vaswani.data import steps
 
     def folder(job, out):
         out.mkdir()

@@ -10,9 +10,9 @@ import pytest
 
 from tests import packed, stock
 from vaswani import Translator
-from vaswani.attention import default_folder, opened
 from vaswani.attention_page import page as attention_page
 from vaswani.attention_page.maps import attend
+from vaswani.commands.attention import default_folder, opened
 
 SOURCE = "the big dog sees a ca@@ t ."
 WORDS = [*packed.WORDS, "ca@@", "t"]

@@ -9,9 +9,9 @@ import torch
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
-from vaswani.checkpoints import describe
-from vaswani.errors import UserError
-from vaswani.validation import Validation
+from vaswani.common.errors import UserError
+from vaswani.experiment.checkpoints import describe
+from vaswani.experiment.validation import Validation
 
 FAIRSEQS = ["--arch", "transformer_tiny", "--share-all-embeddings"]
 

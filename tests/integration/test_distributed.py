@@ -203,7 +203,7 @@ SPAWNING = """
 import sys
 import torch
 from vaswani import cli, train
-from vaswani.training import distributed
+from vaswani.experiment import distributed
 
 def on_two(config, *_):
     launch = distributed.from_this_machine(config.distributed_training, 2)

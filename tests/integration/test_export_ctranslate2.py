@@ -16,10 +16,10 @@ import torch
 from tests import exported, packed
 from tests.stock import fresh_process
 from vaswani import Translator, cli
-from vaswani.exports import export_proof
-from vaswani.exports.comparison import Tolerance
-from vaswani.packed.ctranslate2_spec import write_model
-from vaswani.packed.model_folder import read_folder
+from vaswani.export import proof as export_proof
+from vaswani.export.comparison import Tolerance
+from vaswani.model_folder.ctranslate2_spec import write_model
+from vaswani.model_folder.folder import read_folder
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the package ctranslate2 is missing: exports to it are NOT tested"
@@ -236,7 +236,7 @@ def test_a_model_that_cannot_be_loaded(moved, tmp_path, capsys):
 
 
 def test_a_proof_that_fails_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):
-    from vaswani.packed import ctranslate2_spec
+    from vaswani.model_folder import ctranslate2_spec
 
     original = ctranslate2_spec.position_table
     monkeypatch.setattr(
@@ -293,7 +293,7 @@ def changed_parameters(change) -> Any:
         change(state)
         return write_model(folder, state, *more)
 
-    return "vaswani.packed.ctranslate2_spec.write_model", write
+    return "vaswani.model_folder.ctranslate2_spec.write_model", write
 
 
 def wrong_weight(state):

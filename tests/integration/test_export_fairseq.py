@@ -13,7 +13,7 @@ import torch
 from tests import exported
 from tests.stock import fresh_process
 from vaswani import Translator, cli
-from vaswani.exports import export_proof, fairseq_export
+from vaswani.export import proof, to_fairseq
 
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 0, "max_len_b": 12}
 
@@ -89,7 +89,7 @@ def test_the_papers_length_penalty_becomes_an_exponent(model, text, tmp_path, ca
     assert len(out.splitlines()) == 6 and "beam 3, lenpen gnmt 0.6: there 0." in out
     table = json.loads((tmp_path / "model-fairseq" / "vaswani.json").read_text())
     found = table["generation"]
-    nearest = export_proof.nearest_exponent(0.6, table["proof"]["mean_length"])
+    nearest = proof.nearest_exponent(0.6, table["proof"]["mean_length"])
     assert found["length_penalty"] == "fairseq" and found["beam"] == 3
     assert found["lenpen"] == pytest.approx(nearest, abs=1e-3)
     rows = table["proof"]["rows"]
@@ -100,10 +100,8 @@ def test_the_papers_length_penalty_becomes_an_exponent(model, text, tmp_path, ca
 
 
 def test_a_proof_that_fails_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):
-    original = fairseq_export.position_table
-    monkeypatch.setattr(
-        fairseq_export, "position_table", lambda *given: original(*given).roll(1, 0)
-    )
+    original = to_fairseq.position_table
+    monkeypatch.setattr(to_fairseq, "position_table", lambda *given: original(*given).roll(1, 0))
     out = tmp_path / "out"
     assert run("export", model, "--to", "fairseq", "--text", text, "--out", out) == 1
     printed, error = capsys.readouterr()

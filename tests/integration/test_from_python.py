@@ -10,8 +10,8 @@ import pytest
 
 from tests import stock
 from tests.integration.test_frozen import FROZEN
-from vaswani import generate
-from vaswani.errors import UserError
+from vaswani.commands import generate
+from vaswani.common.errors import UserError
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "translate.md"
 

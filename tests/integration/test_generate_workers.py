@@ -17,9 +17,9 @@ from tests.integration.test_translations import LEFT, QUICK
 from transformer_plugin.config import ConfigError
 from transformer_plugin.search.generator import VaswaniSequenceGenerator
 from vaswani import cli
-from vaswani import generate as generate_verb
+from vaswani.commands import generate as generate_verb
+from vaswani.common.errors import UserError
 from vaswani.decoding import workers
-from vaswani.errors import UserError
 
 SMALL_BATCHES = ["--max-tokens", "40"]  # four of them
 SEARCH = VaswaniSequenceGenerator.search_batch

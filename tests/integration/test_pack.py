@@ -14,9 +14,9 @@ import yaml
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import Translator, cli
-from vaswani.errors import UserError
-from vaswani.packed import data_text
-from vaswani.packed.model_card import table_row
+from vaswani.common.errors import UserError
+from vaswani.model_folder import data_text
+from vaswani.model_folder.model_card import table_row
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
 SEARCH = {"max_len_a": 0, "max_len_b": 9, "beam": 4}

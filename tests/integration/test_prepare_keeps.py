@@ -11,7 +11,7 @@ import pytest
 
 from tests import archives, forks
 from vaswani import cli
-from vaswani.corpus import stage
+from vaswani.data import stage
 
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
@@ -308,7 +308,7 @@ def test_stopped_at_each_step_of_a_replacement(own, light, capsys, how, code):
 
 def test_a_killed_replacement_does_not_pass_for_done(tmp_path):
     """Same sizes, other content: the marker of what was coming is not believed."""
-    from vaswani.corpus.ownership import unchanged
+    from vaswani.data.ownership import unchanged
 
     output = tmp_path / "out"
 

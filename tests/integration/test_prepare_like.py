@@ -7,8 +7,8 @@ import yaml
 
 from tests import archives
 from vaswani import cli
-from vaswani.corpus import steps
-from vaswani.files import sha256_of
+from vaswani.common.files import sha256_of
+from vaswani.data import steps
 
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]

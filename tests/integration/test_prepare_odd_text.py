@@ -10,8 +10,8 @@ import pytest
 
 from tests import archives
 from vaswani import cli
-from vaswani.corpus import binarise, bpe, parallel, steps, text
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data import binarise, bpe, parallel, steps, text
 
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]

@@ -16,7 +16,7 @@ import pytest
 from tests import archives
 from tests.files import write
 from vaswani import cli
-from vaswani.corpus import plan
+from vaswani.data import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGS = ["--source-lang", "en", "--target-lang", "de"]

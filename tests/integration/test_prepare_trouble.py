@@ -12,7 +12,7 @@ import pytest
 
 from tests import archives, forks
 from vaswani import cli
-from vaswani.corpus import download, steps
+from vaswani.data import download, steps
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
@@ -155,7 +155,7 @@ def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name
 
 BUSY = """
 from tests.unit.test_parallel import twice
-from vaswani.corpus.parallel import in_order
+from vaswani.data.parallel import in_order
 if __name__ == "__main__":
     print(list(in_order(twice, range(20), 2)))
 """

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests import archives
-from vaswani import prepare
-from vaswani.corpus import stage
-from vaswani.corpus.binarise import binary_lines
-from vaswani.corpus.manifest import choose, read_manifest
-from vaswani.corpus.recipe import find_recipe
-from vaswani.corpus.steps import Job
-from vaswani.errors import UserError
+from vaswani.commands import prepare
+from vaswani.common.artifact import key_of
+from vaswani.common.errors import UserError
+from vaswani.data import stage
+from vaswani.data.binarise import binary_lines
+from vaswani.data.manifest import choose, read_manifest
+from vaswani.data.recipe import find_recipe
+from vaswani.data.steps import Job
 
 ROOT = Path(__file__).resolve().parents[2]
 #: pairs in each training archive
@@ -90,7 +91,7 @@ def all_but_binary(name: str, manifest: str, out: Path) -> Path:
     job = Job(recipe, out, 1, parts, out.parent / "archives")
     key, stages, _ = prepare.plan_stages(job, None)
     for step in stages[:-1]:
-        key = stage.key_of([key, step.name, step.options])
+        key = key_of([key, step.name, step.options])
         assert stage.run_stage(out / step.name, key, step.make)
     return out
 
@@ -159,7 +160,7 @@ def test_the_recipe_of_the_authors_code(tmp_path, manifest, server):
 KILLED = """
 import os, signal, sys
 from vaswani import cli
-from vaswani.corpus import binarise, stage, steps
+from vaswani.data import binarise, stage, steps
 
 name, where, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
 functions = {"raw": "raw", "text": "text", "tok": "tokens", "codes": "codes", "bpe": "bpe"}

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vaswani import cli, reproduce, results
+from vaswani import cli
+from vaswani.commands import reproduce
+from vaswani.paper import reproduction
 from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,8 +62,8 @@ def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
 @pytest.mark.parametrize("row", TABLE_3["rows"])
 def test_every_row_of_table_3_has_a_command(row):
     figures = TABLE_3["rows"][row]
-    order = results.find_reproduction(reproduce.Options(name="wmt14-en-de-base", row=row))
-    found = results.commands(order, [], 8, 8)
+    order = reproduction.find_reproduction(reproduce.Options(name="wmt14-en-de-base", row=row))
+    found = reproduction.commands(order, [], 8, 8)
     assert (order.paper["ppl"], order.paper["bleu"]) == (figures["ppl"], figures["bleu"])
     assert found["generate"][-2:] == found["score"][-2:] == ["--subset", "valid"]
     assert found["generate"][2].endswith("checkpoints/checkpoint_last.pt"), "without averaging"

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from tests.files import write
-from vaswani import cli, test_sets
-from vaswani.corpus.tokenise import tokeniser
+from vaswani import cli
+from vaswani.data import test_sets
+from vaswani.data.tokenise import tokeniser
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = [f"Das {n}. Haus, so heißt es, ist ein Stein-Haus." for n in range(20)]

@@ -179,7 +179,7 @@ def test_a_new_optimizer_counts_anew(train):
 
 ON_BUSY_CORES = """
 import sys
-from vaswani.training import busy_cores
+from vaswani.experiment import busy_cores
 busy_cores.idle_cores = lambda: 0.0
 from vaswani.cli import main
 sys.exit(main(["train", "small", "run=busy", "optimization.max_update=1", *sys.argv[1:]]))

@@ -25,9 +25,10 @@ import yaml
 
 from tests import archives, packed, stock
 from tests.conftest import preprocess
-from vaswani import Translator, translate
-from vaswani.corpus import binarise
-from vaswani.packed.text_recipe import TextRecipe
+from vaswani import Translator
+from vaswani.commands import translate
+from vaswani.data import binarise
+from vaswani.model_folder.text_recipe import TextRecipe
 
 ODD = [
     "The well-known king doesn’t see the “letter” (1,234.5 km) & more.",

@@ -11,7 +11,9 @@ import torch
 from tests import stock
 from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
-from vaswani import cli, files, generate
+from vaswani import cli
+from vaswani.commands import generate
+from vaswani.common import files
 
 QUICK = ["--beam", "2", "--max-len-a", "0", "--max-len-b", "4"]
 LEFT = ["test.hyp", "test.hyp.tok", "test.json", "test.log"]

@@ -13,10 +13,10 @@ import yaml
 from tests.integration.test_vaswani import SIZES
 from tests.processes import ROOT, VASWANI, begin, finish, killed_in_epoch_two, to_the_end
 from transformer_plugin.checkpoints import load_checkpoint
-from vaswani.configuration.fairseq_config import experiment_config
-from vaswani.data_bin import fingerprint
-from vaswani.errors import UserError
-from vaswani.train import Start, train_process
+from vaswani.commands.train import Start, train_process
+from vaswani.common.errors import UserError
+from vaswani.data.data_bin import fingerprint
+from vaswani.experiment.fairseq_config import experiment_config
 
 EXAMPLES = ROOT / "examples"
 COMMAND = [sys.executable, *VASWANI[:2]]
@@ -66,7 +66,7 @@ def test_it_trains_is_killed_resumes_and_translates(work: Path, tmp_path: Path) 
 
 def test_no_other_models_are_packed(work: Path, monkeypatch: Any, capsys: Any) -> None:
     """A model folder says nothing of a program; and a name alone does not make a model ours."""
-    from vaswani.packed.packing import our_model
+    from vaswani.model_folder.packing import our_model
 
     for name in ("relative_transformer", "vaswani_transformer_of_mine"):
         with pytest.raises(UserError, match=f"architecture {name}: only this plugin's models"):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests import stock
-from vaswani.checkpoints import describe
+from vaswani.experiment.checkpoints import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {

@@ -5,7 +5,7 @@ import torch
 
 from tests.models import small_model
 from tests.parity.test_fairseq_transformer import reference
-from vaswani.packed.convert import from_fairseq, to_fairseq
+from vaswani.model_folder.convert import from_fairseq, to_fairseq
 
 
 def test_there_and_back():

@@ -10,7 +10,7 @@ from fairseq.models.transformer import TransformerModel, base_architecture
 from omegaconf import OmegaConf
 
 from tests.models import dictionary, small_model, task
-from vaswani.packed.convert import to_fairseq
+from vaswani.model_folder.convert import to_fairseq
 
 DIM, FFN, WORDS = 64, 256, 2000
 SIZES = {"layers": 2, "embed_dim": DIM, "ffn_embed_dim": FFN, "attention_heads": 4}

@@ -15,7 +15,7 @@ from tests.models import small_model
 from vaswani.attention_page import picture as attention_picture
 from vaswani.attention_page.maps import KINDS, Unit, between, check_number, head_weights
 from vaswani.attention_page.page import MOST_WEIGHTS, packed, page
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
 
 SOURCE, TARGET = ["The", "ho@@", "use", "."], ["Das", "H@@", "au@@", "s", "."]
 

@@ -13,10 +13,13 @@ from typing import Any, Dict, List, Optional
 import pytest
 import torch
 
-from vaswani import average, cli, reproduce
-from vaswani.averaging import average_models, running_means
-from vaswani.best_checkpoint import find_checkpoint
-from vaswani.checkpoints import (
+from vaswani import cli
+from vaswani.commands import average, reproduce
+from vaswani.common.errors import UserError
+from vaswani.common.options import parse
+from vaswani.experiment.averaging import average_models, running_means
+from vaswani.experiment.best_checkpoint import find_checkpoint
+from vaswani.experiment.checkpoints import (
     Checkpoint,
     check_one_run,
     describe,
@@ -24,8 +27,6 @@ from vaswani.checkpoints import (
     select_last,
     select_named,
 )
-from vaswani.errors import UserError
-from vaswani.options import parse
 
 
 def invoke(*arguments: Any) -> int:
@@ -513,7 +514,7 @@ def validated(run_folder: Path, monkeypatch) -> Path:
     """``run_folder`` as a run whose validation is ``Distance``; its best is update 500, 5.0."""
     (run_folder / "config.yaml").write_text("task: {data: gone}", encoding="utf-8")
     monkeypatch.setattr(average, "Validation", Distance)
-    monkeypatch.setattr("vaswani.validation.Validation", Distance)
+    monkeypatch.setattr("vaswani.experiment.validation.Validation", Distance)
     return run_folder
 
 

@@ -14,7 +14,7 @@ from benchmarks.decoding import Translated
 from benchmarks.run import main, record_name
 from benchmarks.table import compare, markdown, middle
 from benchmarks.worker import Worker, WorkerError
-from vaswani.environment import cpu_name
+from vaswani.common.environment import cpu_name
 
 
 def test_ratio_is_taken_round_by_round():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
 from vaswani.scoring import bleu
 
 

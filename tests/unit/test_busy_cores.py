@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vaswani.training import busy_cores
+from vaswani.experiment.find import busy_cores
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ class Finder:
             print(os.environ.get("GOMP_SPINCOUNT"), "gomp" in open("/proc/self/maps").read())
             sys.exit()
 sys.meta_path.insert(0, Finder())
-from vaswani.training import busy_cores
+from vaswani.experiment import busy_cores
 busy_cores.idle_cores = lambda: 0.0
 from vaswani.cli import main
 main(["train", "demo_en_de"])

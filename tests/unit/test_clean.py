@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 
-from vaswani.corpus import bpe, clean, text
-from vaswani.corpus.clean import Limits, Report
-from vaswani.corpus.parallel import Chunk
-from vaswani.corpus.sentences import Sentences, normaliser
-from vaswani.corpus.tokenise import Tokens
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data import bpe, clean, text
+from vaswani.data.clean import Limits, Report
+from vaswani.data.parallel import Chunk
+from vaswani.data.sentences import Sentences, normaliser
+from vaswani.data.tokenise import Tokens
 
 
 @pytest.mark.parametrize(

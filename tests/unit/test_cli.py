@@ -5,7 +5,6 @@ One process for all cases: a start of fairseq costs seconds.
 
 import dataclasses
 import errno
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +13,10 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from vaswani import cli, experiment
+from vaswani import cli
 from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
 from vaswani.decoding.translator import Translator
+from vaswani.experiment import find
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*_en_*.yaml"))
@@ -47,7 +47,7 @@ def test_every_verb_explains_itself(verb, capsys):
         cli.main([verb, "--help"])
     assert stop.value.code == 0
     assert f"vaswani {verb}" in capsys.readouterr().out
-    given = dataclasses.fields(importlib.import_module(cli.VERBS[verb][0]).Options)
+    given = dataclasses.fields(cli.module_of(verb).Options)
     assert [item.name for item in given if not item.metadata.get("help")] == []
 
 
@@ -88,7 +88,7 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
         raise ModuleNotFoundError(f"No module named '{package}'", name=package)
 
     monkeypatch.setattr("importlib.metadata.requires", lambda name: requires)
-    monkeypatch.setattr("vaswani.plugin_dir.run", missing)
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", missing)
     said = refused(capsys, "plugin-dir")
     assert f"'{package}' is missing: pip install {command} (in" in said
 
@@ -115,7 +115,7 @@ def test_an_interruption_is_one_line_and_130(monkeypatch, capsys):
     def interrupted(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vaswani.plugin_dir.run", interrupted)
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", interrupted)
     assert cli.main(["plugin-dir"]) == 130
     assert capsys.readouterr().err.strip().count("\n") == 0
 
@@ -124,7 +124,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     def broken(args):
         raise ValueError("a bug")
 
-    monkeypatch.setattr("vaswani.plugin_dir.run", broken)
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", broken)
     with pytest.raises(ValueError, match="a bug"):
         cli.main(["plugin-dir"])
 
@@ -132,12 +132,12 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
 def test_experiments_are_found_by_path_and_by_either_spelling(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     shipped = ROOT / "configs" / "multi30k_en_de.yaml"
-    assert experiment.find_config("multi30k-en-de") == shipped
-    assert experiment.find_config("multi30k_en_de.yaml") == shipped
-    assert experiment.find_config(str(shipped)) == shipped
+    assert find.find_config("multi30k-en-de") == shipped
+    assert find.find_config("multi30k_en_de.yaml") == shipped
+    assert find.find_config(str(shipped)) == shipped
     Path("configs").mkdir()
     Path("configs/multi30k_en_de.yaml").write_text("task: {}", encoding="utf-8")
-    assert experiment.find_config("multi30k-en-de") == Path("configs/multi30k_en_de.yaml")
+    assert find.find_config("multi30k-en-de") == Path("configs/multi30k_en_de.yaml")
 
 
 def test_an_experiment_without_its_data_names_the_command_that_makes_it(
@@ -178,7 +178,7 @@ def small(tmp_path, tiny_data_bin, monkeypatch) -> Path:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_experiment_is_complete(name):
     """Each reads without a complaint, with the paper's optimizer (5.3) and loss (5.4)."""
-    from vaswani.configuration.fairseq_config import experiment_config
+    from vaswani.experiment.fairseq_config import experiment_config
 
     config = experiment_config(ROOT / "configs" / f"{name}.yaml")
     assert config.optimizer.adam_betas == "(0.9, 0.98)"
@@ -258,7 +258,7 @@ def test_a_full_disk_is_one_sentence(monkeypatch, capsys):
     def full(args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("vaswani.plugin_dir.run", full)
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", full)
     assert cli.main(["plugin-dir"]) == 1
     assert capsys.readouterr().err == (
         "vaswani plugin-dir: writing failed: No space left on device\n"

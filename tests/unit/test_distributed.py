@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from vaswani.errors import UserError
-from vaswani.files import locked
-from vaswani.training.distributed import (
+from vaswani.common.errors import UserError
+from vaswani.common.files import locked
+from vaswani.experiment.launch import (
     BY_HAND,
     ONE,
     PER_GPU,
@@ -245,7 +245,7 @@ def test_slurm_queues_again_when_time_is_up(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from vaswani.files import locked
+from vaswani.common.files import locked
 with locked(Path(sys.argv[1]), "it is used"):
     print("held", flush=True)
     time.sleep(60)

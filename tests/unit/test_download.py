@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests import archives
-from vaswani.corpus import download
-from vaswani.corpus.manifest import Part, Source
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data import download
+from vaswani.data.manifest import Part, Source
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGS = ("en", "de")
@@ -252,7 +252,7 @@ def test_two_downloads_of_one_archive_at_once(server, tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     code = (
-        "import sys, time; from pathlib import Path; from vaswani.files import locked\n"
+        "import sys, time; from pathlib import Path; from vaswani.common.files import locked\n"
         "with locked(Path(sys.argv[1]), 'x', leave=False): print(flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, str(folder / ".primary.tgz.lock")]

@@ -11,8 +11,10 @@ from typing import List
 
 import pytest
 
-from vaswani import cli, reproduce, signals
-from vaswani.files import atomic_write
+from vaswani import cli
+from vaswani.commands import reproduce
+from vaswani.common import signals
+from vaswani.common.files import atomic_write
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,7 +61,7 @@ def test_the_same_command_continues_only_where_something_is_saved(saved, monkeyp
         signals.continues_if(lambda: saved)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vaswani.plugin_dir.run", interrupted)
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", interrupted)
     assert cli.main(["plugin-dir"]) == 130
     continues = "; the same command continues" if saved else ""
     assert capsys.readouterr().err == f"\nvaswani plugin-dir: interrupted{continues}.\n"
@@ -137,7 +139,7 @@ def test_what_the_system_refuses_is_one_sentence(error, message, monkeypatch, ca
     def refused(args):
         raise error
 
-    monkeypatch.setattr("vaswani.plugin_dir.run", refused)
+    monkeypatch.setattr("vaswani.commands.plugin_dir.run", refused)
     assert cli.main(["plugin-dir"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and lines[0].startswith(f"vaswani plugin-dir: {message}")
@@ -166,7 +168,7 @@ def test_a_log_on_a_full_disk_is_no_stack_trace(capsys):
     """fairseq's messages go on into it during a training."""
     import logging
 
-    from vaswani.train import log_file
+    from vaswani.commands.train import log_file
 
     handler = log_file(Path("/dev/full"), logging.INFO)
     with pytest.raises(OSError) as stopped:

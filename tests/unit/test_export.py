@@ -13,17 +13,16 @@ import torch
 
 from tests import exported, packed
 from vaswani import Translator, cli
+from vaswani.common.errors import UserError
 from vaswani.decoding.ctranslate2_options import check, threads
 from vaswani.decoding.search import SearchOptions
-from vaswani.errors import UserError
-from vaswani.exports import export_text
-from vaswani.exports.comparison import OTHER_RULE, TOLERANCES, WORSE, Model, Row
-from vaswani.exports.export_card import export_card
-from vaswani.exports.export_proof import nearest_exponent, penalty
-from vaswani.exports.teacher_forcing import log_probabilities
-from vaswani.packed.ctranslate2_spec import fill_layer, position_table
-from vaswani.packed.export_folder import EXPORTED, read_export, read_model
-from vaswani.packed.model_folder import read_folder, write_folder
+from vaswani.export.card import export_card
+from vaswani.export.comparison import OTHER_RULE, TOLERANCES, WORSE, Model, Row
+from vaswani.export.proof import nearest_exponent, penalty
+from vaswani.export.teacher_forcing import log_probabilities
+from vaswani.model_folder.ctranslate2_spec import fill_layer, position_table
+from vaswani.model_folder.export_folder import EXPORTED, read_export, read_model
+from vaswani.model_folder.folder import read_folder, write_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -315,7 +314,7 @@ def run(tmp_path):
 
 def found(run, text=None, reference=None, lines=0):
     path = run / "runs" / "mine" / "model"
-    return export_text.proof_text(path, read_folder(path), text, reference, lines)
+    return text.proof_text(path, read_folder(path), text, reference, lines)
 
 
 def test_the_text_is_the_runs_test_else_its_validation_text(run, monkeypatch):

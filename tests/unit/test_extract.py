@@ -9,9 +9,9 @@ import zipfile
 import pytest
 
 from tests import archives
-from vaswani.corpus import extract
-from vaswani.corpus.manifest import Part, Source
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data import extract
+from vaswani.data.manifest import Part, Source
 
 PART = Part("corpus", (Source("http://host/a.tgz"),), {"en-de": ["c.de-en.en", "c.de-en.de"]})
 FILES = {"training/c.de-en.de": b"eins\nzwei\n", "training/c.de-en.en": b"one\ntwo\n"}

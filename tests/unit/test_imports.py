@@ -6,7 +6,7 @@ What may import what is stated here once. A new file of the plugin needs a line 
 import ast
 import sys
 from pathlib import Path
-from typing import Dict, Iterator, List, Set, Tuple
+from typing import Iterator, List, Set, Tuple
 
 import pytest
 
@@ -84,26 +84,19 @@ MAY_IMPORT = {
 }
 TORCH_ONLY = ["attention", "cache", "embedding", "layers", "loss", "precision"]
 TORCH_ONLY += [f"fast.{path.stem}" for path in (PLUGIN / "fast").glob("[a-z]*.py")]
-# sub-package of vaswani/ → those that it may import; beside them, what lies in the root and is no
-# verb: what several of them share
-PACKAGES = {
-    "demo": set(),
-    "configuration": set(),
-    "corpus": {"demo"},
-    "training": {"corpus"},
-    "packed": {"configuration", "corpus", "training"},
-    "decoding": {"configuration", "corpus", "packed"},
-    "scoring": {"corpus", "decoding"},
-    "planning": {"configuration", "corpus", "packed", "training"},
-    "exports": {"corpus", "decoding", "packed"},
-    "attention_page": {"corpus", "decoding", "packed"},
-}
+# the rooms of vaswani/, highest first: each may import those below it
+ROOMS = [
+    *("cli", "commands", "paper", "attention_page", "export", "scoring", "planning", "decoding"),
+    *("model_folder", "data", "experiment", "demo", "common"),
+]
+#: 'vaswani reproduce' calls the other verbs, and says what a result takes before it does
+UP = {("paper", "commands")}
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 300, 60
 
 plugin_files = sorted(PLUGIN.rglob("*.py"))
 command_files = sorted(COMMANDS.rglob("*.py"))
-package_files = [path for path in command_files if path.parent != COMMANDS]
+room_files = [path for path in command_files if path.name != "__init__.py"]
 other_files = [
     path
     for folder in ("benchmarks", "scripts", "examples")
@@ -170,10 +163,9 @@ def test_imports_inside_the_plugin_go_down(path: Path) -> None:
     assert own_modules(path) <= MAY_IMPORT[name]
 
 
-@pytest.mark.parametrize("table", [MAY_IMPORT, PACKAGES], ids=["plugin", "commands"])
-def test_what_may_import_what_has_no_circle(table: Dict[str, Set[str]]) -> None:
+def test_what_may_import_what_has_no_circle() -> None:
     """The table itself goes one way: files can be taken off it one by one, lowest first."""
-    left = {name: set(below) for name, below in table.items()}
+    left = {name: set(below) for name, below in MAY_IMPORT.items()}
     while left:
         lowest = {name for name, below in left.items() if not below & set(left)}
         assert lowest, f"these import each other: {sorted(left)}"
@@ -210,13 +202,24 @@ def test_the_commands_need_no_tests_and_no_benchmarks(path: Path) -> None:
     assert {n for n in imports(path) if n.split(".")[0] in outside} == set()
 
 
-@pytest.mark.parametrize("path", package_files, ids=lambda p: str(p.relative_to(COMMANDS)))
-def test_imports_between_the_commands_packages_go_down(path: Path) -> None:
-    package = path.parent.name
-    inside = {n.split(".")[1] for n in imports(path) if n.startswith("vaswani.")}
-    assert package in PACKAGES, f"say in PACKAGES what {package} may import"
-    assert inside & set(PACKAGES) <= PACKAGES[package] | {package}
-    assert inside & {module.split(".")[1] for module, _ in VERBS.values()} == set(), "a verb"
+def room_of(path: Path) -> str:
+    """The room that a file of vaswani/ is in: its folder, or ``cli``."""
+    return path.relative_to(COMMANDS).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", room_files, ids=lambda p: str(p.relative_to(COMMANDS)))
+def test_imports_between_rooms_go_down(path: Path) -> None:
+    room = room_of(path)
+    assert room in ROOMS, f"say in ROOMS where {room} is"
+    imported = {n.split(".")[1] for n in imports(path) if n.startswith("vaswani.")} & set(ROOMS)
+    allowed = set(ROOMS[ROOMS.index(room) :])
+    assert {name for name in imported - allowed if (room, name) not in UP} == set()
+
+
+def test_the_verbs_and_their_files() -> None:
+    """``vaswani/commands`` has one file for each verb, and nothing else."""
+    files = {path.stem for path in (COMMANDS / "commands").glob("*.py")} - {"__init__"}
+    assert files == {verb.replace("-", "_") for verb in VERBS}
 
 
 def test_no_folder_is_scanned_by_fairseq() -> None:

@@ -6,10 +6,10 @@ from typing import Any, Dict, List
 
 import pytest
 
-from vaswani.corpus.manifest import choose, read_manifest
-from vaswani.corpus.recipe import Recipe, find_recipe, recipe_from
-from vaswani.errors import UserError
-from vaswani.experiment import CONFIGS, read_yaml
+from vaswani.common.errors import UserError
+from vaswani.data.manifest import choose, read_manifest
+from vaswani.data.recipe import Recipe, find_recipe, recipe_from
+from vaswani.experiment.find import CONFIGS, read_yaml
 
 RECIPES = [f"wmt14_en_{lang}{kind}" for lang in ("de", "fr") for kind in ("", "_t2t", "_fairseq")]
 

@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 
 from tests import packed
 from vaswani import Translator
-from vaswani.errors import UserError
-from vaswani.files import sha256_of
-from vaswani.packed import model_folder
-from vaswani.packed.model_folder import read_folder, write_folder
+from vaswani.common.errors import UserError
+from vaswani.common.files import sha256_of
+from vaswani.model_folder import folder as model_folder
+from vaswani.model_folder.folder import read_folder, write_folder
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ from safetensors.torch import load_file, save_file
 from tests import exported, packed
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani import Translator
+from vaswani.common.errors import UserError
 from vaswani.decoding.search import SearchOptions
-from vaswani.errors import UserError
-from vaswani.packed.export_folder import EXPORTED
-from vaswani.packed.model_folder import read_folder, write_folder, write_json
-from vaswani.packed.packed_model import kept_options
-from vaswani.packed.schema import Architecture
-from vaswani.packed.text_recipe import TextRecipe
-from vaswani.training.run_record import HOW_IT_COMPUTES
+from vaswani.experiment.run_record import HOW_IT_COMPUTES
+from vaswani.model_folder.export_folder import EXPORTED
+from vaswani.model_folder.folder import read_folder, write_folder, write_json
+from vaswani.model_folder.packed_model import kept_options
+from vaswani.model_folder.schema import Architecture
+from vaswani.model_folder.text_recipe import TextRecipe
 
 TEXT = ["the dog sees a cat .", "", "the elephant is big"]
 SECTIONS = {"architecture": Architecture, "text": TextRecipe, "generation": SearchOptions}
@@ -192,7 +192,7 @@ def test_damaged_codes_are_our_sentence(codes: bytes, model: Path, capsys: Any) 
 def exported_model(made: Path, tmp_path_factory: Any) -> Path:
     """The model as CTranslate2 has it, without a proof."""
     pytest.importorskip("ctranslate2")
-    from vaswani.packed.ctranslate2_spec import write_model
+    from vaswani.model_folder.ctranslate2_spec import write_model
 
     folder, out = read_folder(made), tmp_path_factory.mktemp("export") / "model"
     table = {name: folder.config[name] for name in ("text", "generation", "origin")}

@@ -15,7 +15,7 @@ from benchmarks.bugs import LETTERS, PAGE, QUIZ, curves, fill_in, names_to_run
 from tests import mutation
 from tests.mutants import MUTANTS
 from tests.mutation import Mutant, chosen, judged, main, why_stale
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
 
 
 def test_names_are_different_and_enough() -> None:

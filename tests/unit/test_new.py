@@ -12,7 +12,7 @@ import yaml
 from tests import stock
 from tests.conftest import preprocess
 from vaswani import cli
-from vaswani.configuration.fairseq_config import experiment_config
+from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.planning import conditions, fine_tuning, first_experiment, recipes
 from vaswani.planning.batching import Batch
 

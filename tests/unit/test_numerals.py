@@ -4,9 +4,9 @@ import builtins
 
 import pytest
 
+from vaswani.common.errors import UserError
 from vaswani.demo import numerals
 from vaswani.demo.quantities import Dice
-from vaswani.errors import UserError
 
 pytest.importorskip("num2words")
 

@@ -13,11 +13,11 @@ from tests import models
 from transformer_plugin.compat import refusals
 from transformer_plugin.config import ConfigError
 from vaswani import cli
-from vaswani.configuration.build_errors import named_by_section
-from vaswani.configuration.check_config import check_config, check_here
-from vaswani.configuration.fairseq_config import experiment_config
-from vaswani.configuration.strict_yaml import parse
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.experiment.build_errors import named_by_section
+from vaswani.experiment.check_config import check_config, check_here
+from vaswani.experiment.fairseq_config import experiment_config
+from vaswani.experiment.strict_yaml import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ from typing import List, Optional
 
 import pytest
 
-from vaswani.options import argument, option, parse, words
+from vaswani.common.options import argument, option, parse, words
 
 
 @dataclass(frozen=True, kw_only=True)

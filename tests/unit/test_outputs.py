@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.files import write
-from vaswani import cli, demo_report
-from vaswani.environment import environment
-from vaswani.errors import UserError
-from vaswani.outputs import aside, is_inside, put_in_place, same_file, writing
+from vaswani import cli
+from vaswani.commands import demo_report
+from vaswani.common.artifact import aside, is_inside, put_in_place, same_file, writing
+from vaswani.common.environment import environment
+from vaswani.common.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["Das kostet 3,50 €, sagte er.", "Am 3. März 1987 war es kalt.", "Die E-Mail kam gestern."]
@@ -103,7 +104,7 @@ def test_a_run_keeps_its_files(tmp_path, monkeypatch, capsys):
 
 def test_translations_that_were_edited_are_scored_with_a_warning(tmp_path, monkeypatch, capsys):
     from tests.integration.test_scoring import TEXT, make_run
-    from vaswani.files import sha256_of
+    from vaswani.common.files import sha256_of
 
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path, "mine", TEXT)

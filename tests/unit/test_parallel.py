@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from vaswani.corpus import parallel
-from vaswani.corpus.parallel import chunks, in_order, transform
-from vaswani.corpus.sentences import Sentences
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data import parallel
+from vaswani.data.parallel import chunks, in_order, transform
+from vaswani.data.sentences import Sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,7 +101,7 @@ def test_nothing_is_left_running_when_the_parent_is_killed():
     mark = f"PARALLEL_TEST={os.getpid()}_{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     code = (
-        "from tests.unit.test_parallel import slow; from vaswani.corpus.parallel import in_order\n"
+        "from tests.unit.test_parallel import slow; from vaswani.data.parallel import in_order\n"
         "if __name__ == '__main__': list(in_order(slow, range(20), 2))"
     )
     environment = {**os.environ, name: value, "PYTHONPATH": str(ROOT)}
@@ -138,9 +138,9 @@ MEASURE = """
 import sys
 from functools import partial
 from pathlib import Path
-from vaswani.usage import peak_megabytes
-from vaswani.corpus.parallel import chunks, transform
-from vaswani.corpus.sentences import Sentences
+from vaswani.common.usage import peak_megabytes
+from vaswani.data.parallel import chunks, transform
+from vaswani.data.sentences import Sentences
 sources = [Path(name) for name in sys.argv[1:3]]
 make = partial(Sentences, ("a", "b"), ("en", "de"), clean_up=True)
 transform(make, chunks(sources), [Path(name) for name in sys.argv[3:]], 1, lambda _: None)

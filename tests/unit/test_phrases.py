@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from vaswani.common.errors import UserError
 from vaswani.demo import lexicon
 from vaswani.demo.phrases import (
     LANGUAGE_PAIRS,
@@ -15,7 +16,6 @@ from vaswani.demo.phrases import (
 )
 from vaswani.demo.quantities import counted
 from vaswani.demo.templates import TEMPLATES
-from vaswani.errors import UserError
 
 pytest.importorskip("num2words")
 

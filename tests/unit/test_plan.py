@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from vaswani.bar import Bar, clock
-from vaswani.corpus import plan
-from vaswani.corpus.manifest import choose, read_manifest
-from vaswani.corpus.recipe import find_recipe
-from vaswani.corpus.steps import Job
+from vaswani.common.progress import Bar, clock
+from vaswani.data import plan
+from vaswani.data.manifest import choose, read_manifest
+from vaswani.data.recipe import find_recipe
+from vaswani.data.steps import Job
 
 
 def job(tmp_path: Path, name: str, workers: int) -> Job:
@@ -49,10 +49,10 @@ def test_too_little_room_is_said(tmp_path):
 
 def test_a_line_of_progress(monkeypatch):
     """The rate counts from the first piece: 30 pairs in 3 seconds, 60 to go."""
-    from vaswani import bar
+    from vaswani.common import progress
 
     now = [100.0]
-    monkeypatch.setattr(bar.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with Bar("tokenise", 100) as shown:
         now[0] = 150.0
         shown.update(10)

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from vaswani import cli
-from vaswani.corpus import bpe, stage, text, tokenise
-from vaswani.corpus.parallel import chunks, transform
-from vaswani.corpus.sentences import Sentences
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data import bpe, stage, text, tokenise
+from vaswani.data.parallel import chunks, transform
+from vaswani.data.sentences import Sentences
 
 
 def pair(folder, name, source, target):
@@ -178,7 +178,7 @@ def test_bad_arguments(tmp_path, monkeypatch, capsys, change, message):
 
 def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
     """All stages once; then nothing; then, with another BPE, what depends on it alone."""
-    from vaswani.data_bin import pairs_in, sentences
+    from vaswani.data.data_bin import pairs_in, sentences
 
     monkeypatch.chdir(tmp_path)
     source, target = [b"The old house."] * 20 + [b""], [b"Das alte Haus."] * 21

@@ -7,8 +7,8 @@ import logging
 import pytest
 from tqdm import tqdm
 
-from vaswani.training.progress import TrainingProgress
-from vaswani.training.run_record import statistics
+from vaswani.experiment.run_record import statistics
+from vaswani.experiment.training_progress import TrainingProgress
 
 BEGIN = "Start iterating over samples"
 
@@ -22,7 +22,7 @@ def logged(progress, message, name="fairseq_cli.train"):
 def clock(monkeypatch):
     """The time in seconds, in a list."""
     now = [100.0]
-    monkeypatch.setattr("vaswani.training.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("vaswani.experiment.training_progress.time.monotonic", lambda: now[0])
     return now
 
 
@@ -73,7 +73,7 @@ def resumed(progress, clock, updates=1000, before=300.0):
     """What is logged until the first update, in 40 seconds: loading the model, then the text."""
     clock[0] += 10
     logged(progress, f"Loaded checkpoint checkpoint_last.pt (epoch 3 @ {updates} updates)")
-    logged(progress, f"trained for {before} seconds before", "vaswani.training.patience")
+    logged(progress, f"trained for {before} seconds before", "vaswani.experiment.patience")
     clock[0] += 30
     logged(progress, BEGIN)
 
@@ -99,7 +99,8 @@ def test_the_bars_rate_is_that_of_this_start(tmp_path, clock, monkeypatch):
         _time = property(lambda self: lambda: now[0], lambda self, time: None)
 
     monkeypatch.setattr(
-        "vaswani.training.progress.bar", lambda **o: Bar(file=shown, disable=False, ncols=90, **o)
+        "vaswani.experiment.training_progress.bar",
+        lambda **o: Bar(file=shown, disable=False, ncols=90, **o),
     )
     progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
     resumed(progress, clock)

@@ -7,9 +7,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from transformer_plugin.config import ConfigError
-from vaswani.errors import UserError
-from vaswani.training import distributed, run_record
-from vaswani.training.progress import TrainingProgress
+from vaswani.common.errors import UserError
+from vaswani.experiment import launch, run_record
+from vaswani.experiment.training_progress import TrainingProgress
 
 CONFIG = OmegaConf.create(
     {
@@ -176,8 +176,8 @@ def test_half_a_line_hides_no_other(tmp_path):
 
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
     message = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
-    monkeypatch.setattr(distributed, "gathered", lambda word: message)
+    monkeypatch.setattr(launch, "gathered", lambda word: message)
     with pytest.raises(ConfigError, match=rf"on b, has a different {VALID} from process 0"):
-        distributed.check_agreement(0, True, message[0][2], tmp_path)
+        launch.check_agreement(0, True, message[0][2], tmp_path)
     message[1] = ("1, on b,", True, message[0][2])
-    distributed.check_agreement(0, True, message[0][2], tmp_path)
+    launch.check_agreement(0, True, message[0][2], tmp_path)

@@ -7,8 +7,8 @@ import pytest
 
 from tests.files import write
 from vaswani import cli
-from vaswani.demo_report import nearest, number_rows, numbers_right, share
-from vaswani.generate import in_order
+from vaswani.commands.demo_report import nearest, number_rows, numbers_right, share
+from vaswani.commands.generate import in_order
 from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]

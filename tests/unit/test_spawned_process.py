@@ -7,8 +7,8 @@ from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.compat.data import DataError
 from transformer_plugin.config import ConfigError
 from vaswani.cli import problem_of
-from vaswani.errors import UserError
-from vaswani.training.distributed import own_error
+from vaswani.common.errors import UserError
+from vaswani.experiment.launch import own_error
 
 TRACEBACK = "\n-- Process 1 terminated with the following error:\nTraceback …:\n  File …\n"
 

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from vaswani import cli
-from vaswani.configuration.strict_yaml import MOST_BYTES, parse
-from vaswani.errors import UserError
-from vaswani.experiment import read_yaml
+from vaswani.common.errors import UserError
+from vaswani.experiment.find import read_yaml
+from vaswani.experiment.strict_yaml import MOST_BYTES, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,7 +114,7 @@ def test_every_command_names_a_key_that_stands_twice(place, argv, tmp_path, monk
 
 
 def test_a_manifest_with_a_name_twice(tmp_path):
-    from vaswani.corpus.manifest import read_manifest
+    from vaswani.data.manifest import read_manifest
 
     path = tmp_path / "manifest.yaml"
     path.write_text("parts:\n  a: {}\n  a: {}\n", encoding="utf-8")

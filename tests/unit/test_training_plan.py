@@ -14,9 +14,10 @@ from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.fast.processor import OTHER_CPU, choices_for
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani import cli, plan
-from vaswani.configuration.fairseq_config import experiment_config
-from vaswani.plan import paper_size
+from vaswani import cli
+from vaswani.commands import plan
+from vaswani.commands.plan import paper_size
+from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.planning import arithmetic, on_cpu
 from vaswani.planning.arithmetic import Kept, Sizes
 from vaswani.planning.batching import kept_by

@@ -11,12 +11,12 @@ import unicodedata
 from dataclasses import dataclass, replace
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from vaswani.corpus.bpe import undo
-from vaswani.corpus.tokenise import unescape
+from vaswani.common.errors import UserError
+from vaswani.data.bpe import undo
+from vaswani.data.tokenise import unescape
 from vaswani.decoding.hypotheses import words_of
-from vaswani.errors import UserError
-from vaswani.packed.model_folder import CODES
-from vaswani.packed.text_recipe import SourceText
+from vaswani.model_folder.folder import CODES
+from vaswani.model_folder.text_recipe import SourceText
 
 START, END = "(start)", "(end)"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from vaswani.attention_page.maps import END, Attention, head_weights, numbers, view
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
 
 #: inches: per word, a map's least width, a picture's greatest width
 WORD, LEAST, WIDEST = 0.16, 3.2, 36.0
@@ -19,7 +19,7 @@ def cross_attention(checkpoint: Path, config: Any, source: str, target: str) -> 
 
     Args:
         checkpoint: a model of this plugin
-        config: fairseq's configuration for decoding (``vaswani.generate.generation_config``)
+        config: fairseq's configuration for decoding (``generation_config`` of 'vaswani generate')
         source, target: subwords joined by spaces
 
     Returns:
@@ -85,7 +85,7 @@ def draw(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from vaswani.files import atomic_write
+    from vaswani.common.files import atomic_write
 
     maps = [weights.mean(axis=0), *weights]
     names = ["mean of heads", *(f"head {number}" for number in range(1, len(maps)))]

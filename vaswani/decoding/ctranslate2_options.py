@@ -4,10 +4,11 @@ import math
 import os
 from typing import Optional
 
-from vaswani.corpus.parallel import affordable, cores
+from vaswani.common.environment import cores
+from vaswani.common.errors import UserError
+from vaswani.data.parallel import affordable
 from vaswani.decoding.search import SearchOptions
-from vaswani.errors import UserError
-from vaswani.search_options import check_nbest
+from vaswani.model_folder.search_options import check_nbest
 
 
 def check(options: SearchOptions, types: int) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from vaswani.common.errors import UserError
 from vaswani.decoding.ctranslate2_options import check, threads
 from vaswani.decoding.hypotheses import Found
 from vaswani.decoding.search import SearchOptions, search_options
 from vaswani.decoding.translator import Source, Translation, Translator, batches, listed
-from vaswani.errors import UserError
-from vaswani.packed.ctranslate2_spec import import_ctranslate2
-from vaswani.packed.export_folder import MODEL
-from vaswani.packed.model_folder import ModelFolder
-from vaswani.search_options import EXPORT_CPU_BATCH, GPU_BATCH
+from vaswani.model_folder.ctranslate2_spec import import_ctranslate2
+from vaswani.model_folder.export_folder import MODEL
+from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.search_options import EXPORT_CPU_BATCH, GPU_BATCH
 
 
 class Words:
@@ -54,7 +54,7 @@ class CTranslate2Translator(Translator):
     Thread-safe; ``workers`` threads translate at a time.
 
     Args:
-        folder: read by :func:`vaswani.packed.export_folder.read_export`
+        folder: read by :func:`vaswani.model_folder.export_folder.read_export`
         precision: ``fp32``; the export has set the stored type, and CTranslate2 computes with it
             if the device can
         device: ``cpu``, ``cuda`` or ``cuda:1``; by default a GPU if there is one

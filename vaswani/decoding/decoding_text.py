@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, List, Tuple
 
-from vaswani.errors import UserError
-from vaswani.experiment import first_data_bin
+from vaswani.common.errors import UserError
+from vaswani.experiment.find import first_data_bin
 
 
 def data_folder(config: Any) -> Path:
@@ -21,7 +21,7 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
         DataError: it is damaged.
     """
     from transformer_plugin.compat.data import read_index
-    from vaswani import data_bin
+    from vaswani.data import data_bin
 
     folder = data_bin.check_pair(config.task)
     pair = (config.task.source_lang, config.task.target_lang)
@@ -54,7 +54,7 @@ def check_lengths(config: Any, lengths: List[Any]) -> None:
     """
     import numpy
 
-    from vaswani import data_bin
+    from vaswani.data import data_bin
 
     limits = data_bin.positions(config)
     taken = numpy.all([n <= limit for n, limit in zip(lengths, limits, strict=False)], axis=0)

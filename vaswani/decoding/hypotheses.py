@@ -9,7 +9,7 @@ Shape letters: B hypotheses, S source, T target.
 
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from vaswani.corpus.bpe import MARK
+from vaswani.data.bpe import MARK
 
 Found = List[List[Dict[str, Any]]]
 """What a search returns: for each sentence its hypotheses, best first."""

@@ -4,13 +4,12 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, Literal, Optional, get_type_hints
 
-from vaswani.configuration.check_config import check_values
-from vaswani.configuration.check_types import check_types
-from vaswani.configuration.option_rules import SEED
-from vaswani.errors import UserError
-from vaswani.experiment import nearest
-from vaswani.packed.schema import read_section
-from vaswani.search_options import BEAM_OPTIONS, check_search
+from vaswani.common.errors import UserError, nearest
+from vaswani.experiment.check_config import check_values
+from vaswani.experiment.check_types import check_types
+from vaswani.experiment.option_rules import SEED
+from vaswani.model_folder.schema import read_section
+from vaswani.model_folder.search_options import BEAM_OPTIONS, check_search
 
 #: fairseq's options that only apply to sampling
 SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import IO, Iterator, List, Optional, Sequence, Tuple
 
-from vaswani.corpus import text
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data import text
 
 STDIN = Path("standard input")
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from vaswani.errors import UserError
-from vaswani.experiment import AS_TRAINED, is_run, trained_as
+from vaswani.common.errors import UserError
+from vaswani.experiment.find import AS_TRAINED, is_run, trained_as
 
 
 def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:

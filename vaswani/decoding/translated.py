@@ -14,12 +14,11 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Dict, Iterator, List, Optional, Sequence
 
-from vaswani.corpus.stage import key_of
+from vaswani.common.artifact import key_of, output_file, writing
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, locked, read_json, sha256_of
 from vaswani.decoding.text_input import Windows
-from vaswani.errors import UserError
-from vaswani.files import atomic_write, locked, read_json, sha256_of
-from vaswani.outputs import output_file, writing
-from vaswani.packed.model_folder import CARD, ModelFolder
+from vaswani.model_folder.folder import CARD, ModelFolder
 
 #: how many lines and words to list
 SHOWN = 20

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
-from vaswani.errors import UserError
-from vaswani.files import atomic_write, read_json, sha256_of
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, read_json, sha256_of
 
 #: a subset's files: tokens, text, what fairseq-generate prints; beside them SUBSET.json
 ENDS = (".hyp.tok", ".hyp", ".log")

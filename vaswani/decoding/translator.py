@@ -23,15 +23,15 @@ from typing import (
     Union,
 )
 
-from vaswani.corpus.bpe import undo
+from vaswani.common.errors import UserError
+from vaswani.data.bpe import undo
 from vaswani.decoding import hypotheses
 from vaswani.decoding.hypotheses import Found, Word
 from vaswani.decoding.search import SearchOptions, search_options, seeded
-from vaswani.errors import UserError
-from vaswani.packed.export_folder import is_export, read_model
-from vaswani.packed.model_folder import CODES, ModelFolder
-from vaswani.packed.text_recipe import SourceText, target_text
-from vaswani.search_options import CPU_BATCH, GPU_BATCH
+from vaswani.model_folder.export_folder import is_export, read_model
+from vaswani.model_folder.folder import CODES, ModelFolder
+from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH
+from vaswani.model_folder.text_recipe import SourceText, target_text
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Translator:
     faster than one sentence per call.
 
     Args:
-        folder: read by :func:`vaswani.packed.model_folder.read_folder`
+        folder: read by :func:`vaswani.model_folder.folder.read_folder`
         precision: ``fp32`` or ``bf16``
         device: a torch device name; by default a GPU if there is one
 
@@ -101,7 +101,7 @@ class Translator:
     def __init__(
         self, folder: ModelFolder, precision: str = "fp32", device: Optional[str] = None
     ) -> None:
-        from vaswani.packed.packed_model import build
+        from vaswani.model_folder.packed_model import build
 
         self.options = search_options(folder.config["generation"], str(folder.path))
         self.task, self.model = build(folder, precision, device)
@@ -122,7 +122,7 @@ class Translator:
         """The model in a folder that ``vaswani pack`` made, or ``vaswani export --to ctranslate2``.
 
         Raises:
-            vaswani.errors.UserError: it is not such a folder, or was altered.
+            vaswani.common.errors.UserError: it is not such a folder, or was altered.
         """
         folder = read_model(Path(path))
         if is_export(folder):

@@ -16,8 +16,8 @@ from logging.handlers import QueueHandler
 from multiprocessing.connection import wait
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from vaswani.corpus.parallel import affordable, without_interrupts
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data.parallel import affordable, without_interrupts
 
 #: The longest batches go first, so that no process idles at the end, but only among this many:
 #: results must be kept until fairseq, which starts with the shortest, asks for them.

@@ -6,7 +6,7 @@ depends on the sentence, is corrected here, with the reason beside each correcti
 
 from functools import lru_cache
 
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
 
 MONTHS = {
     "en": "January February March April May June July August September October November December",

@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Set, Tuple
 
+from vaswani.common.errors import UserError
+from vaswani.common.files import PathLike, atomic_write
 from vaswani.demo import lexicon
 from vaswani.demo.quantities import CASES, QUANTITIES, Dice, Filling
 from vaswani.demo.split import PARTS
 from vaswani.demo.templates import TEMPLATES
-from vaswani.errors import UserError
-from vaswani.files import PathLike, atomic_write
 
 LANGUAGE_PAIRS = ("en-de", "en-fr")
 SIZES = {"train": 20000, "valid": 500, "test": 500}  # sentence pairs

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Tuple
 
-from vaswani import data_bin
-from vaswani.errors import UserError
-from vaswani.experiment import first_data_bin
+from vaswani.common.errors import UserError
+from vaswani.data import data_bin
+from vaswani.experiment.find import first_data_bin
 from vaswani.planning import arithmetic
 
 #: the share of a batch's padded tokens that are real on the target side, at WMT's lengths
@@ -91,7 +91,7 @@ def count_parameters(config: Any, task: Any) -> int:
     import torch
     from fairseq import models
 
-    from vaswani.configuration.fairseq_config import hand_over
+    from vaswani.experiment.fairseq_config import hand_over
 
     with torch.device("meta"):
         model = models.build_model(hand_over(config).model, task)

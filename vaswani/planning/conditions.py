@@ -46,9 +46,9 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
     import torch
     from omegaconf import OmegaConf
 
-    from vaswani import data_bin
-    from vaswani.configuration.fairseq_config import load_plugin
-    from vaswani.files import sha256_of
+    from vaswani.common.files import sha256_of
+    from vaswani.data import data_bin
+    from vaswani.experiment.fairseq_config import load_plugin
 
     load_plugin()
     task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})

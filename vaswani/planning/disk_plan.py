@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict
 
-from vaswani.corpus.manifest import choose, find_manifest, read_manifest
-from vaswani.corpus.plan import BYTES_A_PAIR, existing
-from vaswani.corpus.recipe import Recipe, find_recipe
-from vaswani.corpus.text import SPLITS
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data.manifest import choose, find_manifest, read_manifest
+from vaswani.data.plan import BYTES_A_PAIR, existing
+from vaswani.data.recipe import Recipe, find_recipe
+from vaswani.data.text import SPLITS
 from vaswani.planning import arithmetic
 from vaswani.planning.batching import Batch
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import List, Tuple
 
-from vaswani.data_bin import subset_option
+from vaswani.data.data_bin import subset_option
 from vaswani.planning.batching import Batch
 from vaswani.planning.conditions import Conditions, experiment_positions
 from vaswani.planning.recipes import of

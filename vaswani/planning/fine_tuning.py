@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from vaswani.best_checkpoint import find_checkpoint
-from vaswani.checkpoints import Checkpoint, describe
-from vaswani.errors import UserError
-from vaswani.experiment import find_run, read_yaml
-from vaswani.packed.model_as_data import as_trained, checkpoint_of, is_model
-from vaswani.packed.model_folder import read_folder
+from vaswani.common.errors import UserError
+from vaswani.experiment.best_checkpoint import find_checkpoint
+from vaswani.experiment.checkpoints import Checkpoint, describe
+from vaswani.experiment.find import find_run, read_yaml
+from vaswani.experiment.run_record import STATISTICS, statistics
+from vaswani.model_folder.folder import read_folder
+from vaswani.model_folder.model_as_data import as_trained, checkpoint_of, is_model
 from vaswani.planning import experiment_text
 from vaswani.planning.batching import Batch, choose_batch, measured, training_text
 from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
@@ -29,7 +30,6 @@ from vaswani.planning.first_experiment import (
     sections,
 )
 from vaswani.planning.recipes import Row
-from vaswani.training.run_record import STATISTICS, statistics
 
 EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
 #: at most this many warm-up updates: the optimizer's moments start from zero again

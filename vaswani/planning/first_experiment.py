@@ -63,7 +63,7 @@ def first_experiment(
 
 def configured(found: Sections) -> Any:
     """fairseq's configuration of an experiment; raises now if anything is wrong with it."""
-    from vaswani.configuration.fairseq_config import config_of
+    from vaswani.experiment.fairseq_config import config_of
 
     table: Dict[str, Any] = {
         section: {entry.key: entry.value for entry in entries} for section, entries in found.items()

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from vaswani.bar import clock
-from vaswani.corpus.parallel import cores
-from vaswani.errors import UserError
-from vaswani.training.run_record import STATISTICS, statistics
-from vaswani.usage import peak_megabytes
+from vaswani.common.environment import cores
+from vaswani.common.errors import UserError
+from vaswani.common.progress import clock
+from vaswani.common.usage import peak_megabytes
+from vaswani.experiment.run_record import STATISTICS, statistics
 
 #: operations after which the measurement ends: about ten seconds of two cores; never fewer than
 #: three updates, since the first does not count, nor more than thirty

@@ -11,8 +11,8 @@ import re
 from itertools import product
 from typing import Any, Callable, Dict, List, Tuple
 
-from vaswani.corpus.tokenise import tokeniser
-from vaswani.errors import UserError
+from vaswani.common.errors import UserError
+from vaswani.data.tokenise import tokeniser
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script
 SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")

@@ -5,7 +5,7 @@ Each figure names its scorer, since two scorers can differ by more than one BLEU
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from vaswani.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+from vaswani.data.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 
 
 class Figure(NamedTuple):

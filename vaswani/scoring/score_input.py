@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from vaswani.corpus.text import read_lines
+from vaswani.common.errors import UserError
+from vaswani.common.files import sha256_of
+from vaswani.data.test_sets import BY_NAME, check_test_set, files_of
+from vaswani.data.text import read_lines
 from vaswani.decoding.translations import Translations
-from vaswani.errors import UserError
-from vaswani.experiment import find_run, first_data_bin, read_yaml
-from vaswani.files import sha256_of
+from vaswani.experiment.find import find_run, first_data_bin, read_yaml
 from vaswani.scoring.bleu import refuse_split, split_mark
-from vaswani.test_sets import BY_NAME, check_test_set, files_of
 
 _BPE_MARK = re.compile(r"@@( |$)")
 _SPACED_PUNCTUATION = re.compile(r" [.,]( |$)")

@@ -1,0 +1,164 @@
+"""Shows where every head of a model looks: as a page to open in a browser, and as pictures.
+
+    vaswani attention MODEL "A sentence."                 with the model's own translation
+    vaswani attention MODEL "A sentence." "Ein Satz."     with this one
+
+MODEL is a folder made by 'vaswani pack', a run, or a checkpoint of a run. Every head of every layer
+is shown, for the encoder's and the decoder's self-attention and for the cross-attention. In
+attention.html, which needs no network, you choose layer and head and point at a word; there is one
+picture per layer. The same command with another sentence replaces what it made.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+from vaswani.common.artifact import aside, check_folder, put_in_place, writing
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, read_json, sha256_of
+from vaswani.common.options import argument, option
+from vaswani.common.progress import bar
+from vaswani.model_folder.folder import CONFIG, read_folder, write_json
+
+PAGE, RECORD = "attention.html", "attention.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A model, a sentence, and where to put what is made."""
+
+    model: str = argument("MODEL|RUN|CHECKPOINT", "a packed model, a run or a checkpoint")
+    source: str = argument("SOURCE", "a sentence, as one argument")
+    target: Optional[str] = argument("TARGET", "its translation (the model's)", default=None)
+    out: Optional[str] = option(metavar="FOLDER", help="output folder (NAME_attention, here)")
+    by: str = option(
+        "words",
+        "units shown in the pictures, and first on the page (words)",
+        choices=["words", "subwords"],
+    )
+    no_pictures: bool = option(False, "only the page, which takes a moment")
+
+
+def run(options: Options) -> int:
+    """Look inside the model that the arguments name."""
+    from vaswani.attention_page.maps import attend, check_sentence
+    from vaswani.attention_page.page import MOST_WEIGHTS
+
+    out = Path(options.out) if options.out else default_folder(options.model)
+    check_replaceable(out)
+    check_sentence(options.source, "source")
+    if options.target is not None:
+        check_sentence(options.target, "target")
+    with opened(options.model) as model:
+        attention = attend(model, options.source, options.target, MOST_WEIGHTS)
+    if attention.unknown:
+        words = ", ".join(f"'{word}'" for word in attention.unknown)
+        print(f"warning: the model does not know all of {words}: it reads <unk>", file=sys.stderr)
+    made = write(out, options, attention)
+    pictures = sum(name.endswith(".png") for name in made)
+    print(f"{attention.source} → {attention.target}", file=sys.stderr)
+    print(f"{out / PAGE}: open it in a browser", file=sys.stderr)
+    if pictures:
+        print(f"{out}: {pictures} pictures, one per layer", file=sys.stderr)
+    return 0
+
+
+def default_folder(model: str) -> Path:
+    """A folder here named after a model; for runs/NAME/model, after NAME."""
+    path = Path(os.path.abspath(model))
+    if path.suffix == ".pt":
+        path = path.parent.parent if path.parent.name == "checkpoints" else path.with_suffix("")
+    name = path.parent.name if path.name == "model" else path.name
+    return Path(f"{name or 'model'}_attention")
+
+
+@contextlib.contextmanager
+def opened(name: str) -> Iterator[Any]:
+    """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
+
+    The folder's files are needed to read and write text, so it stays until the block ends.
+
+    Raises:
+        UserError: there is no such model, or something that packing needs is missing.
+    """
+    from vaswani.decoding.translator import Translator
+
+    if not is_trained(name):
+        yield Translator(read_folder(Path(name)))
+        return
+    from vaswani.commands import pack
+    from vaswani.experiment.best_checkpoint import find_checkpoint
+    from vaswani.model_folder.packing import DataOptions, gather
+
+    checkpoint, run = find_checkpoint(name)
+    with tempfile.TemporaryDirectory() as folder:
+        packed = Path(folder) / "model"
+        try:
+            found = gather(checkpoint, run, DataOptions())
+        except UserError as error:
+            raise UserError(
+                f"{error} ('vaswani pack' has this option: pack the model, and give its folder)"
+            ) from None
+        pack.write(packed, found)
+        yield Translator(read_folder(packed))
+
+
+def is_trained(name: str) -> bool:
+    """Whether a name is that of a checkpoint or a run, and not of a model folder."""
+    from vaswani.experiment.find import is_run, run_folders
+
+    path = Path(name)
+    if path.suffix == ".pt" and not path.is_dir():
+        return True
+    folder = next((folder for folder in run_folders(name) if folder.is_dir()), path)
+    return is_run(folder) and not (folder / CONFIG).is_file()
+
+
+def write(out: Path, options: Options, attention: Any) -> List[str]:
+    """Make the whole folder or nothing; returns what is in it."""
+    from vaswani.attention_page.page import page
+    from vaswani.attention_page.picture import draw_layers
+
+    check_folder(out.parent)
+    with writing(out), aside(out) as part:
+        with atomic_write(part / PAGE) as stream:
+            stream.write(page(attention, options.by))
+        made = [PAGE]
+        if not options.no_pictures:
+            made += draw_layers(
+                part, attention, options.by, lambda rows: bar(iterable=rows, desc="pictures")
+            )
+        record: Dict[str, Any] = {
+            "made_by": "vaswani attention",
+            "model": options.model,
+            "source": attention.source,
+            "target": attention.target,
+            "translated_by_the_model": attention.translated,
+            "unknown": attention.unknown,
+            "sha256": {name: sha256_of(part / name) for name in made},
+        }
+        write_json(part / RECORD, record)
+        check_replaceable(out)  # again: drawing takes a while
+        put_in_place(part, out)
+    return made
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raises UserError unless a path is free, or holds exactly what was made there."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: give another one with --out")
+    sums = read_json(folder / RECORD).get("sha256")
+    sums = sums if isinstance(sums, dict) else {}
+    for path in sorted(folder.iterdir()):
+        kept = path.name == RECORD and sums
+        if not kept and not (path.is_file() and sums.get(path.name) == sha256_of(path)):
+            raise UserError(
+                f"{folder} has {path.name}, which 'vaswani attention' did not make, or which has "
+                "changed since: give another folder with --out"
+            )

@@ -1,0 +1,260 @@
+"""Reports what the demo's model learned: figures, five sentences and one picture.
+
+    vaswani demo-report RUN        after 'vaswani generate RUN' and 'vaswani score RUN'
+
+RUN/eval/report.json is a whole record: the figures, and what they depend on (commit, versions,
+machine, seed, commands).
+
+No number, date or amount of the test occurs in training, so a correct number was not memorised.
+For comparison: the BLEU of answering with the translation of the nearest training sentence
+(nearest: the largest Dice coefficient of the sets of source words; the first if several tie).
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from vaswani.common.artifact import is_report, output_file, writing
+from vaswani.common.environment import environment
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, read_json
+from vaswani.common.options import argument
+from vaswani.data.text import read_lines
+from vaswani.experiment.find import AS_TRAINED, find_run, read_yaml
+
+SHOWN = 5
+LEFT = ("report.json", "report.txt", "attention.png")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A run of a demo experiment."""
+
+    run: str = argument("RUN", "a run: its folder, or its name under runs/")
+    seconds: List[str] = argument(
+        "STAGE=SECONDS", "what the stages before took, for the record", default=[]
+    )
+
+
+def run(options: Options) -> int:
+    """Print the report; leave report.txt, report.json and attention.png in RUN/eval."""
+    folder = find_run(options.run)
+    stages = stage_seconds(options.seconds)
+    out = folder / "eval"
+    scores, data, recipe = scored(folder)
+    source, target = recipe["source_lang"], recipe["target_lang"]
+    source_lines = list(read_lines(data / "text" / f"test.{source}"))
+    reference_lines = list(read_lines(data / "text" / f"test.{target}"))
+    translations = list(read_lines(out / "test.hyp"))
+    if not len(source_lines) == len(reference_lines) == len(translations):
+        raise UserError(
+            f"{out / 'test.hyp'} has {len(translations):,} lines, but the test has "
+            f"{len(reference_lines):,}: run 'vaswani generate' again"
+        )
+    train = [list(read_lines(data / "text" / f"train.{lang}")) for lang in (source, target)]
+    values = number_rows(data / "text" / "test.values.tsv")
+    report = {
+        "bleu": scores["bleu"],
+        "exact_match": share(
+            hyp == ref for hyp, ref in zip(translations, reference_lines, strict=True)
+        ),
+        "numbers_right": numbers_right(values, translations),
+        "nearest_training_sentence_bleu": nearest_bleu(
+            source_lines, reference_lines, train[0], train[1]
+        ),
+        "training": read_training(folder),
+        "generation_seconds": scores["translation"]["seconds"],
+        "stage_seconds": stages,
+        "environment": environment(),
+    }
+    numbers, words, picture = (output_file(out / name, ours=is_ours) for name in LEFT)
+    lines = (
+        summary(report)
+        + examples(source_lines, reference_lines, translations)
+        + places(folder, data, picture)
+    )
+    with writing(numbers):
+        with atomic_write(numbers) as stream:  # first: it says whose the other two files are
+            json.dump(report, stream, indent=1)
+        with atomic_write(words) as stream:
+            stream.write("\n".join(lines) + "\n")
+        draw_attention(picture, folder, scores["translation"]["checkpoint"], data, recipe)
+    print("\n".join(lines))
+    return 0
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file beside the translations was left by an earlier report."""
+    return is_report(path.with_name(LEFT[0]), "exact_match", "nearest_training_sentence_bleu")
+
+
+def scored(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
+    """The scores of a run, the folder of its data, and the data's recipe.
+
+    Raises:
+        UserError: it is not scored yet, or its text is not the demo's generated text.
+    """
+    scores = read_json(folder / "eval" / "test.score.json")
+    if "translation" not in scores or "bleu" not in scores:
+        raise UserError(f"{folder} has no scores yet: run 'vaswani generate' and 'vaswani score'")
+    data = Path(scores["translation"]["data"]).parent
+    recipe = read_yaml(data / "recipe.yaml")
+    if recipe.get("generate") != "phrases":
+        raise UserError(f"{folder} was not trained on the demo's text: there is nothing to report")
+    return scores, data, recipe
+
+
+def share(truths: Any) -> float:
+    """The share of true values, in percent with one decimal."""
+    found = list(truths)
+    return round(100.0 * sum(found) / len(found), 1)
+
+
+def number_rows(path: Path) -> List[Tuple[int, str]]:
+    """(sentence, from 0; the number as the target must show it) for every number in the test."""
+    rows = [line.split("\t") for line in list(read_lines(path))[1:]]
+    return [(int(row[0]) - 1, row[2]) for row in rows]
+
+
+def numbers_right(rows: List[Tuple[int, str]], translations: List[str]) -> float:
+    """The share of the test's numbers that the translations contain, in percent."""
+    from vaswani.demo.phrases import has_number
+
+    return share(has_number(number, translations[sentence]) for sentence, number in rows)
+
+
+def nearest(source_lines: List[str], known: List[str]) -> List[int]:
+    """For each sentence, the known one with the largest Dice coefficient of their word sets.
+
+    Word sets are bit masks: 500 × 20,000 comparisons take seconds. Words that no known sentence
+    has count only towards the size of the sentence asked about.
+    """
+    bits: Dict[str, int] = {}
+    for line in known:
+        for word in line.split():
+            bits.setdefault(word, 1 << len(bits))
+    masks = [mask(line, bits) for line in known]
+    sizes = [len(set(line.split())) for line in known]
+    found = []
+    for line in source_lines:
+        reference_lines, size = mask(line, bits), len(set(line.split()))
+        dice = (
+            2 * (reference_lines & other).bit_count() / (size + count)
+            for other, count in zip(masks, sizes, strict=True)
+        )
+        found.append(max(enumerate(dice), key=lambda pair: pair[1])[0])
+    return found
+
+
+def mask(line: str, bits: Dict[str, int]) -> int:
+    """The set of a sentence's known words, as a bit mask."""
+    result = 0
+    for word in line.split():
+        result |= bits.get(word, 0)
+    return result
+
+
+def nearest_bleu(
+    source_lines: List[str], reference_lines: List[str], sources: List[str], targets: List[str]
+) -> float:
+    """BLEU of answering each sentence with the translation of the nearest training sentence."""
+    from sacrebleu.metrics import BLEU
+
+    copied = [targets[index] for index in nearest(source_lines, sources)]
+    return round(BLEU().corpus_score(copied, [reference_lines]).score, 2)
+
+
+def stage_seconds(given: List[str]) -> Dict[str, float]:
+    """Seconds by stage, from ``train=97``; UserError for anything else."""
+    found = {}
+    for item in given:
+        stage, _, value = item.partition("=")
+        try:
+            found[stage] = float(value)
+        except ValueError:
+            raise UserError(f"'{item}' is not a stage and its seconds, such as train=97") from None
+    return found
+
+
+def read_training(folder: Path) -> Dict[str, Any]:
+    """Updates, seconds and seed of a finished training, and what it ran on; UserError if it is not.
+
+    The seconds are those of all its starts, the command and the machine those of the last.
+    """
+    finished = read_json(folder / "finished.json")
+    if "num_updates" not in finished:
+        raise UserError(f"{folder} has not finished training: run 'vaswani train' again")
+    ran_on = read_json(folder / "env.json")
+    ran_on.pop("data", None)
+    return {
+        "updates": finished["num_updates"],
+        "seconds": finished.get("seconds") or 0.0,
+        "seed": read_yaml(folder / AS_TRAINED).get("common", {}).get("seed"),
+        "starts": 1 + len(ran_on.pop("earlier_starts", [])),
+        "environment": ran_on,
+    }
+
+
+def draw_attention(
+    path: Path, folder: Path, checkpoint: str, data: Path, recipe: Dict[str, Any]
+) -> None:
+    """Draw the attention of the first test sentence over the model's own translation."""
+    from vaswani.attention_page import picture as attention_picture
+    from vaswani.commands import generate
+    from vaswani.data import bpe, tokenise
+
+    options = generate.Options(model=str(folder))
+    config = generate.generation_config(options, Path(checkpoint), folder)
+    split = bpe.splitter(data / "codes")
+    source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
+    target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))
+    weights, subwords = attention_picture.cross_attention(Path(checkpoint), config, source, target)
+    back = tokenise.unescape
+    attention_picture.draw(path, weights, ([*map(back, subwords[0])], [*map(back, subwords[1])]))
+
+
+def summary(report: Dict[str, Any]) -> List[str]:
+    """The figures."""
+    training, copied = report["training"], report["nearest_training_sentence_bleu"]
+    return [
+        f"BLEU                       {report['bleu']['score']:.2f}   {report['bleu']['signature']}",
+        f"sentences exactly right    {report['exact_match']:.1f} %",
+        f"numbers right              {report['numbers_right']:.1f} %   (none occurs in training)",
+        f"copying the nearest training sentence instead: BLEU {copied:.2f}",
+        f"training {training['updates']:,} updates in {training['seconds']:.0f} s, "
+        f"translation {report['generation_seconds']:.0f} s",
+        *stage_lines(report["stage_seconds"]),
+        "",
+    ]
+
+
+def stage_lines(seconds: Dict[str, float]) -> List[str]:
+    """A line with what each stage took, starting the programs included; none if it is not known."""
+    listed = ", ".join(f"{stage} {value:.0f} s" for stage, value in seconds.items())
+    return [f"stages: {listed}; in all {sum(seconds.values()):.0f} s"] if listed else []
+
+
+def examples(
+    source_lines: List[str], reference_lines: List[str], translations: List[str]
+) -> List[str]:
+    """Five evenly spaced test sentences, right or wrong."""
+    lines = []
+    for index in range(0, len(source_lines), max(1, len(source_lines) // SHOWN))[:SHOWN]:
+        lines += [f"  source       {source_lines[index]}", f"  translation  {translations[index]}"]
+        right = translations[index] == reference_lines[index]
+        lines += [
+            "  (as the reference)" if right else f"  reference    {reference_lines[index]}",
+            "",
+        ]
+    return lines
+
+
+def places(folder: Path, data: Path, picture: Path) -> List[str]:
+    """Where everything is."""
+    return [
+        f"text, tokens, BPE, binary   {data}",
+        f"checkpoints, logs           {folder}",
+        f"translations, scores        {folder / 'eval'}",
+        f"attention                   {picture}",
+    ]

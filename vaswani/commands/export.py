@@ -1,0 +1,198 @@
+"""Exports a packed model to another system, and proves that it translates alike.
+
+    vaswani export MODEL --to ctranslate2                      float32
+    vaswani export MODEL --to ctranslate2 --quantization int8  or float16, bfloat16
+    vaswani export MODEL --to fairseq                          its own transformer, no plugin needed
+
+MODEL is a folder made by 'vaswani pack', or a run that has one. Both translate the same sentences,
+and both give the packed model's translations a probability; if the results differ by more than a
+tolerance, nothing is written. The sentences are the first --lines of the run's test text (else its
+validation text), or of --text.
+"""
+
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import read_json, sha256_of
+from vaswani.common.options import argument, option
+from vaswani.experiment.find import is_run, run_folders
+from vaswani.model_folder.ctranslate2_spec import (
+    QUANTIZATIONS,
+    import_ctranslate2,
+    refuse_inexpressible,
+)
+from vaswani.model_folder.export_folder import EXPORT, EXPORT_VERSION, EXPORTED, TARGETS
+from vaswani.model_folder.folder import (
+    CARD,
+    CODES,
+    CONFIG,
+    ModelFolder,
+    read_folder,
+    write_folder,
+    write_json,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The model, where it goes, and the text of the proof."""
+
+    model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
+    to: str = option(metavar="TARGET", help=" or ".join(TARGETS), required=True)
+    quantization: Optional[str] = option(
+        metavar="KIND", help=f"{', '.join(QUANTIZATIONS)} (float32)"
+    )
+    out: Optional[str] = option(metavar="DIR", help="the folder to make (MODEL-TARGET)")
+    text: Optional[str] = option(metavar="FILE", help="sentences for the proof (the run's test)")
+    reference: Optional[str] = option(metavar="FILE", help="their translations, for BLEU")
+    lines: int = option(500, "lines of the text to use (500); 0: all", metavar="N")
+
+
+def run(options: Options) -> int:
+    """Export what the options name."""
+    out = export(options)
+    use = f"vaswani translate {out}" if options.to == "ctranslate2" else f"see {out / CARD}"
+    print(f"{out}: exported; {use}", file=sys.stderr)
+    return 0
+
+
+def export(options: Options) -> Path:
+    """Export a model; returns the folder.
+
+    Raises:
+        UserError: an unknown target, a model that it cannot express, no text for the proof, or a
+            failed proof. Nothing is written then.
+    """
+    from vaswani.export.text import check_judgeable, proof_text
+
+    check_options(options)
+    path = model_folder(options.model)
+    folder = read_folder(path)
+    refuse_inexpressible(folder, options.to)
+    text = proof_text(path, folder, options.text, options.reference, options.lines)
+    name = "-".join([path.name, options.to, *filter(None, [options.quantization])])
+    out = Path(options.out) if options.out else path.with_name(name)
+    check_judgeable(folder, options.quantization, text)
+
+    def fill(part: Path) -> None:
+        prove_and_fill(folder, options, text, part, out)
+
+    write_folder(out, fill, EXPORTED)
+    return out
+
+
+def check_options(options: Options) -> None:
+    """Raises UserError for an unknown target or quantization."""
+    if options.to not in TARGETS:
+        raise UserError(f"--to {options.to} is unknown: it may be {' or '.join(TARGETS)}")
+    if options.quantization and options.to != "ctranslate2":
+        raise UserError("--quantization is for --to ctranslate2: fairseq has none")
+    if options.quantization and options.quantization not in QUANTIZATIONS:
+        raise UserError(
+            f"--quantization {options.quantization} is unknown: it may be "
+            f"{', '.join(QUANTIZATIONS)}"
+        )
+    if options.lines < 0:
+        raise UserError(f"--lines is {options.lines}, but must not be negative (0: all)")
+    if options.to == "ctranslate2":
+        import_ctranslate2()
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a packed model, which may be a run's; UserError if the run has a better one."""
+    for folder in run_folders(name):
+        if is_run(folder) and (folder / "model" / CONFIG).is_file():
+            refuse_unless_best(folder)
+            return folder / "model"
+    return Path(name)
+
+
+def refuse_unless_best(run: Path) -> None:
+    """Raises UserError if a run's packed model is not what has the lowest validation loss.
+
+    A run whose checkpoints are gone has no other than the packed one.
+    """
+    from transformer_plugin.checkpoints import CheckpointError
+    from vaswani.experiment.best_checkpoint import best_of_run
+
+    try:
+        best = best_of_run(run)
+    except (CheckpointError, UserError):
+        return
+    origin = read_json(run / "model" / CONFIG).get("origin", {})
+    if origin.get("sha256") != sha256_of(best):
+        raise UserError(
+            f"{run / 'model'} was packed from {origin.get('checkpoint')}, not from {best}: run "
+            f"'vaswani pack {run}' first, or name the folder {run / 'model'} to export it"
+        )
+
+
+def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path, out: Path) -> None:
+    """Write a whole export into a temporary folder; UserError if its proof fails."""
+    from vaswani.decoding.translator import Translator
+    from vaswani.experiment.fairseq_config import load_plugin
+    from vaswani.export.card import export_card
+    from vaswani.export.proof import Proof
+
+    load_plugin()
+    proof = Proof(text, options.quantization)
+    ours = Translator(folder, device="cpu")
+    proof.translate_ours(ours)
+    table = table_of(folder, options, proof)
+    if folder.recipe.bpe:
+        shutil.copyfile(folder.path / CODES, part / CODES)
+    theirs = TO[options.to](folder, options, table, part)
+    proof.compare(theirs)
+    proof.tell(options.to)
+    table["proof"] = proof.table()
+    write_json(part / EXPORT, table)
+    card = export_card(table, out, proof.lines())
+    (part / CARD).write_text(card, encoding="utf-8", newline="\n")
+
+
+def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any]:
+    """vaswani.json, except for the proof."""
+    architecture = folder.config["architecture"]
+    return {
+        "format": EXPORTED.format,
+        "format_version": EXPORT_VERSION,
+        "target": options.to,
+        "quantization": options.quantization,
+        "text": folder.config["text"],
+        "generation": proof.generation(folder.config["generation"]),
+        "limits": {
+            "source": architecture["max_source_positions"],
+            "target": architecture["max_target_positions"],
+        },
+        "origin": {**folder.config["origin"], "packed_config_sha256": folder.sums["config.json"]},
+        "scores": folder.config["scores"],
+    }
+
+
+def to_ctranslate2(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
+    """Write CTranslate2's files; returns what translates with them."""
+    from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
+    from vaswani.model_folder.ctranslate2_spec import write_model
+
+    write_model(folder, folder.parameters(), part, options.quantization)
+    sums = {path.name: "" for path in part.iterdir()}
+    made = ModelFolder(part, table, sums, folder.recipe)
+    return CTranslate2Translator(made, device="cpu", workers=1)
+
+
+def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
+    """Write a checkpoint and dictionaries of fairseq; returns what translates with them."""
+    from vaswani.export.to_fairseq import FairseqTranslator, write_checkpoint
+
+    folder = replace(folder, config={**folder.config, "generation": table["generation"]})
+    write_checkpoint(folder, folder.parameters(), part)
+    for lang in folder.langs:
+        shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
+    return FairseqTranslator(folder, part)
+
+
+TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq}

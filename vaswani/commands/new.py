@@ -1,0 +1,93 @@
+"""Writes a complete experiment for your own prepared text: NAME.yaml, each value with its reason.
+
+    vaswani new mine --data data/mine                  sizes to suit the number of pairs and the GPU
+    vaswani new mine --data data/mine --preset base
+    vaswani new tuned --data data/more --from mine     fine-tunes a trained run, or a folder made by
+                                                       'vaswani pack'
+
+NAME.yaml goes into configs/ if the current folder has one, else into the current folder;
+'vaswani train NAME' finds it in either. Nothing is overwritten: edit the file as you like.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Optional, Tuple
+
+from vaswani.common.artifact import check_folder, writing
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write
+from vaswani.common.options import argument, option
+from vaswani.experiment.find import experiment_paths, spelt
+from vaswani.planning.experiment_summary import next_commands
+from vaswani.planning.recipes import PRESETS
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A name, the data, and what the user decides."""
+
+    name: str = argument("NAME", "of the experiment, and of its run")
+    data: str = option(
+        metavar="DIR", help="what 'vaswani prepare' made, or a data-bin", required=True
+    )
+    preset: Optional[str] = option(
+        choices=PRESETS, help="the model's sizes (to suit the text and the GPU)"
+    )
+    start: Optional[str] = option(flag="--from", metavar="RUN|MODEL", help="start from its weights")
+
+
+def run(options: Options) -> int:
+    """Write the experiment and describe it."""
+    if options.preset and options.start:
+        raise UserError("--preset and --from exclude each other: the sizes are those of the run")
+    name, path = place(options.name)
+    check_folder(path.parent)
+    data = data_bin_in(Path(options.data))
+    if options.start:
+        from vaswani.planning.fine_tuning import fine_tuned
+
+        text, facts = fine_tuned(name, data, options.start)
+    else:
+        from vaswani.planning.first_experiment import first_experiment
+
+        text, facts = first_experiment(name, data, options.preset)
+    with writing(path), atomic_write(path) as stream:
+        stream.write(text)
+    tell(path, facts, next_commands(name, data))
+    return 0
+
+
+def place(wanted: str) -> Tuple[str, Path]:
+    """The experiment's name, and where its file goes.
+
+    Raises:
+        UserError: the name is invalid or taken.
+    """
+    plain = wanted[: -len(".yaml")] if wanted.endswith(".yaml") else wanted
+    if not _NAME.fullmatch(plain):
+        raise UserError(f"'{wanted}' is not a valid experiment name: use letters, digits, _ and -")
+    name = spelt(plain)
+    for path in experiment_paths(name):
+        if path.exists() or path.is_symlink():
+            raise UserError(f"{path} already exists: choose another name, or edit that file")
+    if (Path("runs") / name).exists():
+        raise UserError(f"runs/{name} already exists: choose another name")
+    return name, (Path("configs") if Path("configs").is_dir() else Path()) / f"{name}.yaml"
+
+
+def data_bin_in(folder: Path) -> Path:
+    """The data-bin for a folder of ``vaswani prepare``, or for the data-bin itself."""
+    inside = folder / "data-bin"
+    return inside if inside.is_dir() else folder
+
+
+def tell(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
+    """Print the file's name on stdout; on stderr, what is in it and how to continue."""
+    print(path, flush=True)
+    for what, value in facts:
+        print(f"  {what:<11}{value}", file=sys.stderr)
+    print("next:", *commands, sep="\n  ", file=sys.stderr)

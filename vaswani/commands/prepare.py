@@ -1,0 +1,255 @@
+"""Makes data/NAME from text: {text,tok,bpe}/{train,valid,test}.LANG, codes and data-bin.
+
+    vaswani prepare demo_en_de                       generated text
+    vaswani prepare multi30k_en_de --text FOLDER     a corpus you have
+    vaswani prepare wmt14_en_de                      a public corpus (docs/wmt14-data.md)
+    vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
+                    --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
+    vaswani prepare --like data/mine --test PREFIX --out data/more  the same codes and dictionary
+
+Each stage (raw, for archives; text, tok, codes, bpe, data-bin) is skipped if its result exists for
+the same inputs and options. Text is streamed through --workers processes. A file in the way of a
+result that this command did not make, or that has changed since, is kept under the name …kept-1.
+"""
+
+import sys
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from vaswani.common import signals
+from vaswani.common.artifact import key_of
+from vaswani.common.environment import cores
+from vaswani.common.errors import UserError
+from vaswani.common.files import locked, sha256_of
+from vaswani.common.options import argument, option, stage_named
+from vaswani.common.usage import cpu_seconds
+from vaswani.data import plan, stage, steps, text
+from vaswani.data.inputs import check_places, refuse_changed, source_files, stamps
+from vaswani.data.manifest import choose, find_manifest, read_manifest
+from vaswani.data.parallel import affordable
+from vaswani.data.recipe import Recipe, find_recipe, recipe_from
+from vaswani.data.recipe_file import write_recipe
+from vaswani.data.steps import Job, Pair
+from vaswani.data.summary import show_dropped, tell
+from vaswani.demo import phrases
+from vaswani.model_folder.reused_codes import find_like, recipe_like, taken_over
+
+#: other names for the work of a stage
+ALSO_CALLED = {
+    "download": "raw",
+    "verify": "raw",
+    "extract": "raw",
+    "normalise": "text",
+    "clean": "text",
+    "tokenise": "tok",
+    "learn-bpe": "codes",
+    "apply-bpe": "bpe",
+    "binarise": "data-bin",
+}
+
+
+class Stage(NamedTuple):
+    """A folder (or file) of data/NAME, what it depends on besides the one before, and its maker."""
+
+    name: str
+    options: Any
+    make: Callable[[Path], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A name, or the six options for one's own text; and how to process it."""
+
+    name: Optional[str] = argument(help="an experiment or a recipe of configs/data", default=None)
+    text: Optional[str] = option(metavar="FOLDER", help="where the recipe's text files are")
+    out: Optional[str] = option(metavar="DIR", help="where to put the result (data/NAME)")
+    source_lang: Optional[str] = option(metavar="LANG", help="the ending of the source files")
+    target_lang: Optional[str] = option(metavar="LANG", help="the ending of the target files")
+    train: Optional[str] = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
+    valid: Optional[str] = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
+    test: Optional[str] = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
+    like: Optional[str] = option(
+        metavar="DATA|RUN|MODEL", help="use the codes, dictionary and recipe of other text"
+    )
+    tokenised: bool = option(False, "your text is already tokenised")
+    bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
+    max_words: Optional[int] = option(metavar="N", help="leave out longer pairs")
+    ratio: Optional[float] = option(metavar="R", help="highest ratio of longer to shorter side")
+    limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many pairs")
+    workers: int = option(factory=cores, metavar="N", help="processes (all cores)")
+    start: Optional[str] = option(flag="--from", metavar="STAGE", help="redo from this stage on")
+    show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
+    archives: str = option("data/archives", "downloads (data/archives)", metavar="DIR")
+    manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
+    test_sets: str = option("archives", "their source", choices=["archives", "sacrebleu"])
+
+
+def run(options: Options) -> int:
+    """Prepare what the arguments name."""
+    folder = Path(options.text) if options.text else None
+    prepare(job_of(options), folder, options.start, options.show_dropped)
+    return 0
+
+
+def job_of(options: Options) -> Job:
+    """What the arguments name: a recipe or one's own text, the output folder, and the archives.
+
+    Raises:
+        UserError: an unknown recipe, or invalid options.
+    """
+    own = {item.name: getattr(options, item.name, None) for item in fields(Recipe)}
+    own["tokenised"] = options.tokenised or None
+    own["archives"] = None  # the option of this name says where they are
+    own["like"] = None
+    for name, least in (("workers", 1), ("show_dropped", 0)):
+        if getattr(options, name) < least:
+            problem = f"--{name.replace('_', '-')} is {getattr(options, name)}"
+            raise UserError(f"{problem}, but must be at least {least}")
+    workers = affordable(options.workers)
+    like = None
+    if options.like:
+        if options.name or not options.out:
+            raise UserError("--like is for your own text: give --out DIR, and no recipe name")
+        before = find_like(options.like)
+        like, folder = taken_over(before), Path(options.out)
+        recipe = recipe_like(options.like, before, own)
+    elif options.name is None:
+        if not options.out:
+            raise UserError("give the name of a recipe, or your own text with --out DIR")
+        recipe, folder = recipe_from(own, "the arguments"), Path(options.out)
+    else:
+        recipe, folder = find_recipe(options.name)
+        changed = {key: value for key, value in own.items() if value is not None}
+        recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {options.name} with options")
+        folder = Path(options.out) if options.out else folder
+        like = taken_over(find_like(recipe.like)) if recipe.like else None
+    if options.text and (recipe.generate or recipe.archives):
+        raise UserError("--text names a folder of text files, but this recipe uses none")
+    if not recipe.archives and (options.manifest or options.test_sets != "archives"):
+        raise UserError("--manifest and --test-sets are for archives, but these are text files")
+    parts, read = {}, {}
+    if like:
+        read.update({"codes": like.codes, "dictionary": like.dictionary})
+    if options.name and Path(options.name).is_file():
+        read["recipe"] = Path(options.name)
+    if recipe.archives:
+        read["manifest"] = find_manifest(options.manifest or recipe.archives)
+        manifest = read_manifest(str(read["manifest"]))
+        for split in text.SPLITS:
+            if recipe.parts(split):
+                parts[split] = choose(manifest, recipe.parts(split), f"the recipe's {split} set")
+    sacrebleu = options.test_sets == "sacrebleu"
+    return Job(recipe, folder, workers, parts, Path(options.archives), sacrebleu, like, read)
+
+
+def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:
+    """Run the stages, each only if needed; ``start`` and those after it in any case.
+
+    Raises:
+        UserError: text is missing, damaged or not parallel, or is where it would be overwritten.
+    """
+    if text_folder is not None and not text_folder.is_dir():
+        raise UserError(f"there is no folder {text_folder} to take the text from")
+    key, stages, sources = plan_stages(job, text_folder)
+    redo = stage_named(start, [step.name for step in stages], ALSO_CALLED) if start else len(stages)
+    check_places(job, [step.name for step in stages], sources)
+    lock = job.folder / stage.STAGES / "lock"
+    with stage.space_for(lock.parent), locked(lock, f"{job.folder} is being prepared"):
+        for left in stages[redo:]:
+            stage.forget(job.folder / left.name)
+        show_plan(job, sources, key, stages)
+        # downloads continue where they stopped
+        signals.continues_if(lambda: bool(job.parts) and any(job.archives.glob("*")))
+        ran = run_stages(job, key, stages, examples, bool(start))
+        write_recipe(job)
+    if not ran:
+        print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
+
+
+def run_stages(job: Job, key: str, stages: List[Stage], examples: int, redone: bool) -> bool:
+    """Run the stages that are not done; ``key`` is that of the first stage's input.
+
+    ``redone``: whether ``--from`` was given, and so the stages that run would run again.
+
+    Returns:
+        Whether there was anything to do.
+    """
+    ran = False
+    for step in stages:
+        key = key_of([key, step.name, step.options])
+        output, begun, used = job.folder / step.name, time.monotonic(), cpu_seconds()
+        if stage.run_stage(output, key, step.make):
+            ran = True
+            spent = (time.monotonic() - begun, cpu_seconds() - used)
+            tell(job, step.name, stage.marker(output)["report"], spent)
+        if not (ran and redone):  # else the same command does it again
+            signals.continues_if(lambda: True)
+        show_dropped(step.name, stage.marker(output).get("report"), examples)
+    return ran
+
+
+def plan_stages(
+    job: Job, text_folder: Optional[Path]
+) -> Tuple[str, List[Stage], Dict[str, List[Pair]]]:
+    """The key of a job's input, its stages in order, and the texts of each set."""
+    recipe, stages = job.recipe, []
+    sources: Dict[str, List[Pair]] = {}
+    seen: Dict[Path, Tuple[int, ...]] = {}
+    if recipe.generate:
+        key = key_of([recipe.generate, recipe.langs, phrases.VERSION])
+    elif job.parts:
+        named = [part for parts in job.parts.values() for part in parts]
+        known = [[p.name, p.files(recipe.langs), p.sources[0].sha256] for p in named]
+        key = key_of([recipe.langs, known, job.sacrebleu])
+        stages.append(Stage("raw", None, lambda out: steps.make_raw(job, out)))
+        for split, parts in job.parts.items():
+            sources[split] = [job.pair(job.folder / "raw", part.name) for part in parts]
+    else:
+        sources = source_files(recipe, text_folder or Path())
+        seen = stamps(sources)
+        hashes = {s: [[sha256_of(p) for p in pair] for pair in own] for s, own in sources.items()}
+        key = key_of([recipe.langs, hashes])
+
+    def make_text(out: Path) -> Any:
+        report = steps.make_text(job, sources, out)
+        if not job.parts:
+            refuse_changed(sources, seen)
+        return report
+
+    at_text = [recipe.normalise, recipe.valid_every, recipe.limit]
+    at_tok = [recipe.tokenised, recipe.split_hyphens, recipe.straight_test_apostrophes]
+    limits = {
+        name: [asdict(found) for split in recipe.splits if (found := recipe.limits(split, name))]
+        for name in ("tok", "bpe")
+    }
+    codes: List[Any] = [recipe.bpe, recipe.bpe_counts]
+    dictionary: Any = recipe.dictionary
+    if job.like:
+        codes, dictionary = [*codes, job.like.hashes[0]], [dictionary, job.like.hashes[1]]
+    stages += [
+        Stage("text", at_text, make_text),
+        Stage("tok", [at_tok, limits["tok"]], lambda out: steps.make_tokens(job, out)),
+        Stage("codes", codes, lambda out: steps.make_codes(job, out)),
+        Stage("bpe", limits["bpe"], lambda out: steps.make_bpe(job, out)),
+        Stage("data-bin", dictionary, lambda out: steps.make_data_bin(job, out)),
+    ]
+    return key, stages, sources
+
+
+def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[Stage]) -> None:
+    """Say what is ahead if it is a lot; say nothing if it is little, or done."""
+    undone: List[str] = []
+    for step in stages:
+        key = key_of([key, step.name, step.options])
+        if undone or not stage.is_done(job.folder / step.name, key):
+            undone.append(step.name)
+    if not undone or job.recipe.generate:
+        return
+    pairs = job.recipe.about_pairs or 0
+    if not pairs and "raw" not in undone:
+        pairs = steps.count_pairs(sources.get("train", []))
+    pairs = min(pairs, job.recipe.limit or pairs)
+    if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
+        print(plan.plan(job, pairs, undone), file=sys.stderr)

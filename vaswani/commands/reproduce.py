@@ -1,0 +1,259 @@
+"""Reproduces a result of the paper: plan → prepare → train → average → generate → score → pack.
+
+    vaswani reproduce wmt14-en-de-base --dry-run       the commands, disk, hours, operations, BLEU
+    vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
+    vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
+    vaswani reproduce wmt14-en-de-base --from generate
+
+Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
+command, which is printed; it continues unfinished work and skips what is done. See
+docs/reproduce.md.
+"""
+
+import contextlib
+import json
+import shlex
+import subprocess
+import sys
+from typing import List
+
+from vaswani.commands import prepare
+from vaswani.common import signals
+from vaswani.common.artifact import is_report, output_file, writing
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, locked, read_json
+from vaswani.common.options import stage_named
+from vaswani.data.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
+from vaswani.decoding.translations import Translations
+from vaswani.experiment.checkpoints import describe
+from vaswani.experiment.find import DOCS, read_yaml
+from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistics
+from vaswani.paper.reproduction import (
+    STAGES,
+    Options,
+    Reproduction,
+    batch,
+    commands,
+    find_reproduction,
+    finished,
+    plan_on,
+    plan_table,
+    prepare_options,
+)
+from vaswani.planning import arithmetic
+from vaswani.scoring import published
+
+#: seconds that an interrupted stage is given to end by itself
+PATIENCE = 10
+#: a training of minutes on a CPU, to see all the stages
+TRIAL = (
+    "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
+    "optimization.max_update=50 checkpoint.save_interval_updates=10"
+)
+
+
+def run(options: Options) -> int:
+    """Run the stages one after another, or say what they would be."""
+    if options.gpus is not None and options.gpus < 1:
+        raise UserError(f"--gpus must be at least 1, not {options.gpus}")
+    target = find_reproduction(options)
+    stages = [stage for stage in STAGES if not (target.row and stage in ("average", "pack"))]
+    first = stage_named(options.start, stages) if options.start else 0
+    here = gpus_here(target)
+    if options.dry_run:
+        show(target, stages[first:], options.gpus or here or arithmetic.PAPER_GPUS, here)
+        return 0
+    if "train" in stages[first:] and (options.start in STAGES[:3] or not finished(target)):
+        refuse_without_gpus(target, here)
+        if options.start == "train" and not (target.data / "data-bin").is_dir():
+            raise UserError(
+                f"there is no data in {target.data} to train on: leave out --from train"
+            )
+    if options.start:
+        set_aside(target, stages[first:])
+    for stage in stages[first:]:
+        code = run_stage(target, stage, options.gpus or here or 1, here)
+        if code:
+            return code
+        signals.continues_if(lambda: not options.start)
+    if target.row:
+        print("\n".join(table_3(target)))
+    return 0
+
+
+# ---- GPUs -----------------------------------------------------------------------------------
+
+
+def gpus_here(target: Reproduction) -> int:
+    """The number of GPUs visible on this machine; 0 if a CPU was asked for."""
+    import torch
+
+    return 0 if on_cpu(target) else torch.cuda.device_count()
+
+
+def on_cpu(target: Reproduction) -> bool:
+    """Whether ``common.cpu=true`` was given: without a GPU it becomes true by itself."""
+    return any(change.lower() == "common.cpu=true" for change in target.changes)
+
+
+def refuse_without_gpus(target: Reproduction, here: int) -> None:
+    """Raises UserError if the training would take weeks, or needs other machines as well."""
+    requested = target.options.gpus or here
+    if requested > here and here:
+        raise UserError(
+            f"this machine has {here} visible GPUs, not {requested}: prepare and train on several "
+            f"machines (see {DOCS / 'training.md'}), then run the same command with --from average"
+        )
+    if here or on_cpu(target):
+        return
+    found = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
+    hours = f"{found['seconds'] / 3600:,.0f} hours on" if found["seconds"] else "long even on"
+    name = target.experiment.replace("_", "-")
+    raise UserError(
+        f"there is no GPU here, and this takes {hours} {found['gpus']} of the paper's P100 "
+        f"({found['flops']:.1e} operations; --dry-run says more); for a small trial of all "
+        f"stages on a CPU: vaswani reproduce {name} {TRIAL}"
+    )
+
+
+# ---- stages ---------------------------------------------------------------------------------
+
+
+def set_aside(target: Reproduction, stages: List[str]) -> None:
+    """Let the stages be redone. A training is days of work: its folder is renamed and kept."""
+    if "train" in stages and target.run.is_dir():
+        with locked(target.run / ".lock", f"{target.run} is being trained"):
+            number = 1
+            while (aside := target.run.with_name(f"{target.run.name}.{number}")).exists():
+                number += 1
+            target.run.rename(aside)
+        print(f"{target.run}: set aside as {aside}", file=sys.stderr)
+    if "generate" in stages:
+        Translations(target.run / "eval", target.subset).forget()
+
+
+def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:
+    """Run one stage; returns its exit code. A stage that fails has said why."""
+    if stage == "plan":
+        if not target.data.joinpath("data-bin").is_dir() and not finished(target):
+            print(plan_table(plan_on(target, gpus)), file=sys.stderr)
+        return 0
+    if stage == "average" and not target.options.start and is_averaged(target):
+        print(f"{target.checkpoint}: already averaged", file=sys.stderr)
+        return 0
+    chosen = batch_of(target, gpus) if stage == "train" else []
+    command = commands(target, chosen, gpus, here)[stage]
+    print(f"\n== {stage}: {shlex.join(command)}", file=sys.stderr, flush=True)
+    code = run_command([sys.executable, "-m", "vaswani.cli", *command[1:]])
+    if code:
+        print(
+            f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
+            f"{'without --from ' if target.options.start else ''}continues from there",
+            file=sys.stderr,
+        )
+    return abs(code)
+
+
+def run_command(command: List[str]) -> int:
+    """A command's exit code. If interrupted with us, it is waited for: it may be saving."""
+    process = subprocess.Popen(command)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:  # only we were told to stop
+            process.terminate()
+            process.wait()
+        raise
+
+
+def is_averaged(target: Reproduction) -> bool:
+    """Whether the average exists, and training has not continued since."""
+    from transformer_plugin.checkpoints import CheckpointError
+
+    try:
+        average, last = describe(target.checkpoint), describe(last_checkpoint(target.run))
+    except (CheckpointError, UserError):
+        return False
+    return average.averaged > 0 and average.updates >= last.updates
+
+
+# ---- the plan -------------------------------------------------------------------------------
+
+
+def batch_of(target: Reproduction, gpus: int) -> List[str]:
+    """Changes that keep the paper's batch on this hardware.
+
+    A finished run keeps its own batch: scoring it needs no GPU, or may use a different one.
+    """
+    if finished(target):
+        trained = read_yaml(target.run / "config.yaml")
+        return batch(trained["dataset"]["max_tokens"], trained["optimization"]["update_freq"][0])
+    found = plan_on(target, gpus)
+    print(f"\n{plan_table(found)}", file=sys.stderr)
+    return batch(found["max_tokens"], found["update_freq"])
+
+
+def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
+    """Everything that would be done, what it takes, and what results to expect."""
+    found = plan_on(target, gpus)
+    lines = commands(target, batch(found["max_tokens"], found["update_freq"]), gpus, here)
+    if "prepare" in stages:
+        job = prepare.job_of(prepare_options(target))
+        key, steps, sources = prepare.plan_stages(job, None)
+        with contextlib.redirect_stderr(sys.stdout):
+            prepare.show_plan(job, sources, key, steps)
+    print(plan_table(found))
+    print("\n".join(expected(target)))
+    print("\nNothing is done now. Without --dry-run:")
+    for stage in stages:
+        print(f"  {stage:<9} {shlex.join(lines[stage])}")
+    if not found["data"] and "train" in stages:
+        print("The batch of 'train' is then planned again, from the data that 'prepare' made.")
+
+
+def expected(target: Reproduction) -> List[str]:
+    """The paper's figures, and what others report."""
+    if target.row:
+        line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"
+        return [f"expected by Table 3, row {target.row}: {line}, without averaging"]
+    pair = target.config.task.source_lang + "-" + target.config.task.target_lang
+    figures = published.FIGURES[NEWSTEST2014, pair]
+    paper = figures[0]
+    bleu = f"{getattr(paper, target.size)} BLEU on newstest2014 (scored by: {paper.scorer})"
+    lines = [f"expected by {paper.source}: {bleu}"]
+    others = [getattr(f, target.size) for f in figures if f.scorer == "sacreBLEU"]
+    others = sorted({str(bleu) for bleu in others if bleu})
+    if others:
+        lowest, highest = others[0], others[-1]
+        span = lowest if lowest == highest else f"{lowest} to {highest}"
+        lines.append(f"others report {span} by sacreBLEU")
+    return lines
+
+
+# ---- Table 3 --------------------------------------------------------------------------------
+
+
+def table_3(target: Reproduction) -> List[str]:
+    """A row of Table 3 beside the paper's; also written to table3.json.
+
+    The paper's BLEU is compared with compound-split BLEU, which the authors' script computes.
+    """
+    scores = read_json(target.run / "eval" / f"{target.subset}.score.json")
+    validated = [line for line in statistics(target.run / STATISTICS) if "valid_ppl" in line]
+    split = scores.get("compound_split", {}).get("score")
+    here = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
+    path = target.run / "eval" / "table3.json"
+    path = output_file(path, ours=lambda there: is_report(there, "paper"))
+    with writing(path), atomic_write(path) as stream:
+        report = {"row": target.row, "paper": target.paper, "here": here}
+        json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
+    known = SENTENCES[NEWSTEST2013]
+    lines = ["", f"{f'Table 3, row {target.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
+    for key, label in (("ppl", "perplexity per subword"), ("bleu", "compound-split BLEU")):
+        shown = "-" if here[key] is None else f"{here[key]:.2f}"
+        lines.append(f"{label:<44}{target.paper[key]:>7}{shown:>8}")
+    if scores["lines"] != known:
+        lines.append(f"(on {scores['lines']:,} sentences: newstest2013 has {known:,})")
+    return lines

@@ -1,0 +1,274 @@
+"""Scores translations: BLEU in every way that papers report it, and chrF, with published figures.
+
+    vaswani score RUN                                  the translations in RUN/eval
+    vaswani score --hypotheses FILE --references FILE --pair en-de
+    vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
+    vaswani score RUN --compare OTHER                  is it better than another run, or file?
+
+Quote sacreBLEU, with its signature; the others are for comparison with older papers
+(docs/scoring.md). All numbers are written to a JSON file beside the translations.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from vaswani.common.artifact import is_report, output_file, writing
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write
+from vaswani.common.options import argument, option
+from vaswani.data.test_sets import SENTENCES
+from vaswani.scoring import bleu, published
+from vaswani.scoring.score_input import ScoreInput, Sides, looks_tokenised, of_files, of_run
+
+SHOWN = 20
+#: the brevity penalty below which to say something about it
+SHORT = 0.95
+#: BLEU, without that penalty, below which translations have little in common with references
+UNLEARNED = 5.0
+LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A run or files to score."""
+
+    run: Optional[str] = argument("RUN", "a run: its folder, or its name under runs/", default=None)
+    subset: str = option("test", "which translations of the run (test)")
+    hypotheses: Optional[str] = option(metavar="FILE", help="translations, one per line")
+    references: Optional[str] = option(metavar="FILE", help="the references, one per line")
+    pair: Optional[str] = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
+    test_set: Optional[str] = option(
+        metavar="NAME",
+        help="sacreBLEU's name for the test set, such as wmt14/full: use its references, unless "
+        "--references is given",
+    )
+    tokenised: bool = option(False, "the files are already tokenised")
+    compare: Optional[str] = option(
+        metavar="OTHER", help="another file of hypotheses, or another run: a paired bootstrap"
+    )
+    json: Optional[str] = option(metavar="FILE", help="where to write the numbers")
+
+
+def run(options: Options) -> int:
+    """Print the scores and save them beside the translations."""
+    system = find(options, options.run, options.hypotheses)
+    other = find_other(options, system) if options.compare else None
+    path = place(options, system, other)
+    warn(system.main)
+    results, left_out = score(system)
+    figures = published.published(system.test_set, system.pair, len(system.main.references))
+    lines = table(results)
+    report = {**results, **facts(system), "left_out": left_out}
+    if figures:
+        assert system.test_set and system.pair, "they were found by these"
+        report["published"] = published.as_json(figures)
+        lines += published.table(figures, system.test_set, "-".join(system.pair))
+    if other:
+        report["comparison"] = {"with": options.compare, **compare(system, other)}
+        lines += comparison_table(report["comparison"])
+    with writing(path), atomic_write(path) as stream:
+        json.dump(report, stream, indent=1)
+    print("\n".join(lines))
+    if found := remark(results):
+        print(found, file=sys.stderr)
+    for reason in left_out:
+        print(f"left out: {reason}", file=sys.stderr)
+    print(f"written to {path}", file=sys.stderr)
+    return 0
+
+
+def place(options: Options, system: ScoreInput, other: Optional[ScoreInput]) -> Path:
+    """Where the numbers go.
+
+    Raises:
+        UserError: a file would be overwritten there.
+    """
+    read = [file for part in (system, other) if part for file in part.inputs()]
+    path = Path(options.json) if options.json else system.out
+    return output_file(path, read, lambda found: is_report(found, "chrf"), "report of scores")
+
+
+def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> ScoreInput:
+    """What there is to score in a run or a file of hypotheses.
+
+    Raises:
+        UserError: neither or both are given, or they cannot be scored.
+    """
+    of_the_files = ("hypotheses", "references", "pair", "test_set", "tokenised")
+    given = [f"--{key.replace('_', '-')}" for key in of_the_files if getattr(options, key)]
+    if options.run and given:
+        raise UserError(f"give a run, or files, not both: {', '.join(given)} belong to files")
+    if name:
+        return of_run(name, options.subset)
+    if not hypotheses or not (options.references or options.test_set):
+        raise UserError("give a run, or --hypotheses with --references or --test-set")
+    references = Path(options.references) if options.references else None
+    system = of_files(
+        Path(hypotheses), references, options.pair, options.test_set, options.tokenised
+    )
+    known = SENTENCES.get(options.test_set or "")
+    if known and known != len(system.main.references):
+        raise UserError(
+            f"{options.test_set} has {known:,} sentences, but {system.main.files[1]} has "
+            f"{len(system.main.references):,}: it is another set, or part of one"
+        )
+    return system
+
+
+def find_other(options: Options, system: ScoreInput) -> ScoreInput:
+    """What ``system`` is compared with: a file of hypotheses of the same references, or a run.
+
+    Raises:
+        UserError: it is neither, or cannot be scored.
+    """
+    name = options.compare or ""
+    if options.run and not Path(name).is_file():
+        return of_run(name, options.subset)
+    pair = "-".join(system.pair) if system.pair else None
+    return of_files(Path(name), system.main.files[1], pair, None, tokenised=not system.text)
+
+
+def score(system: ScoreInput) -> Tuple[Dict[str, bleu.Row], List[str]]:
+    """Every row that can be computed, in the order of the table; why others are left out."""
+    text, tokens, left_out = system.text, system.tokens, []
+    rows: Dict[str, bleu.Row] = {}
+    if tokens:
+        label = "tokenised BLEU" + (" (hyphens split)" if system.split_hyphens else "")
+        rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
+    elif text and system.pair:
+        hypotheses, references = (
+            bleu.moses_tokens(side, system.pair[1]) for side in (text.hypotheses, text.references)
+        )
+        rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", hypotheses, references)
+    else:
+        left_out.append("tokenised BLEU: its tokeniser needs the language; give --pair, e.g. en-de")
+    try:
+        rows.update(compound_split(system))
+    except UserError as reason:
+        left_out.append(f"compound-split BLEU: {reason}")
+    if not text:
+        left_out.append("sacreBLEU: it needs untokenised text, but these are tokens")
+    metrics = bleu.text_metrics() if text else bleu.token_metrics()
+    metrics.pop("bleu_tokenised", None)  # already there
+    main = system.main
+    rows.update(bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature))
+    return rows, left_out
+
+
+def compound_split(system: ScoreInput) -> Dict[str, bleu.Row]:
+    """The rows of compound-split BLEU: from text, if there is any.
+
+    Raises:
+        UserError: hyphens are already split, or the language is unknown or not German.
+    """
+    text, tokens = system.text, system.tokens
+    if system.pair and system.pair[1] != "de":
+        raise UserError("the authors' script is for German; no paper splits other compounds")
+    if text and system.pair:
+        return bleu.compound_split_rows(text.hypotheses, text.references, system.pair[1])
+    if text:
+        raise UserError("its tokeniser needs the language; give --pair, e.g. en-de")
+    assert tokens, "there is text or there are tokens"
+    return {"compound_split": bleu.compound_split_tokens(tokens.hypotheses, tokens.references)}
+
+
+def facts(system: ScoreInput) -> Dict[str, Any]:
+    """What the numbers refer to."""
+    sides = {"text": system.text, "tokens": system.tokens}
+    return {
+        "files": {name: side.fingerprints() for name, side in sides.items() if side},
+        "lines": len(system.main.references),
+        "pair": "-".join(system.pair) if system.pair else None,
+        "test_set": system.test_set,
+        "without_output": system.main.without_output(),
+        **({"translation": system.translation} if system.translation else {}),
+    }
+
+
+def warn(sides: Sides) -> None:
+    """Name the sentences without a translation, and translations that look like tokens."""
+    empty, path = sides.without_output(), sides.files[0]
+    if empty:
+        named = ", ".join(f"{number:,}" for number in empty[:SHOWN])
+        more = f" and {len(empty) - SHOWN:,} more" if len(empty) > SHOWN else ""
+        print(
+            f"warning: {len(empty):,} of {len(sides.references):,} sentences have no translation "
+            f"in {path}: lines {named}{more}",
+            file=sys.stderr,
+        )
+    if looks_tokenised(sides.hypotheses) and not looks_tokenised(sides.references):
+        print(
+            f"warning: {path} looks tokenised, but its references do not: detokenise it, or its "
+            "scores will be low",
+            file=sys.stderr,
+        )
+
+
+def table(rows: Dict[str, bleu.Row]) -> List[str]:
+    """The scores as lines to print: with n-gram precisions, or with sacreBLEU's signature."""
+    lines = []
+    for key, row in rows.items():
+        by_sacrebleu = key in ("bleu", "chrf")
+        detail = row["signature"] if by_sacrebleu else row["text"].split(" ", 3)[3]
+        lines.append(f"{row['label']:<46}{row['score']:6.2f}   {detail}")
+    return lines
+
+
+def remark(rows: Dict[str, bleu.Row]) -> str:
+    """What to do about translations that are mostly wrong, or much too short; else empty."""
+    row = rows.get("bleu") or rows.get("bleu_tokenised")
+    if not row:
+        return ""
+    penalty = row["brevity_penalty"]
+    whole = row["score"] / penalty if penalty else 0.0
+    if whole < UNLEARNED:
+        return (
+            f"BLEU {row['score']:.2f}: the model has hardly learned, so train it longer; if it "
+            "should have, see whether each translation is on the line of its reference"
+        )
+    if penalty >= SHORT:
+        return ""
+    return (
+        f"too short: the translations have {row['length_ratio']:.0%} of the references' length, "
+        f"and BLEU's brevity penalty of {penalty:.2f} turns {whole:.1f} into "
+        f"{row['score']:.1f}. The model ends sentences too early: training longer helps most, a "
+        "larger --lenpen in 'vaswani generate' (1.0, 1.2) helps a little"
+    )
+
+
+def compare(system: ScoreInput, other: ScoreInput) -> Dict[str, Any]:
+    """The paired bootstrap of this system and another.
+
+    Raises:
+        UserError: the other system has different references.
+    """
+    from vaswani.scoring import significance
+
+    ours, theirs = system.main, other.main
+    if bool(system.text) != bool(other.text) or ours.references != theirs.references:
+        raise UserError(
+            f"{ours.files[1]} and {theirs.files[1]} differ: two systems can only be compared on "
+            "the same references"
+        )
+    warn(theirs)
+    metrics = bleu.text_metrics() if system.text else bleu.token_metrics()
+    found = significance.compare(metrics, ours.hypotheses, theirs.hypotheses, ours.references)
+    return {"files": theirs.fingerprints(), **found}
+
+
+def comparison_table(found: Dict[str, Any]) -> List[str]:
+    """The comparison as lines to print."""
+    lines = [
+        "",
+        f"paired bootstrap, {found['resamples']:,} resamples, seed {found['seed']}; "
+        f"other: {found['with']}",
+        f"{'':<16}{'this':>14}{'other':>16}{'p':>9}",
+    ]
+    for key, row in found["metrics"].items():
+        this = f"{row['score']:.2f} ± {row['interval']:.2f}"
+        other = f"{row['other_score']:.2f} ± {row['other_interval']:.2f}"
+        lines.append(f"{LABELS[key]:<16}{this:>14}{other:>16}{row['p']:>9.4f}")
+    return lines

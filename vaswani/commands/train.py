@@ -1,0 +1,289 @@
+"""Trains one experiment; writes runs/NAME/{checkpoints/,config.yaml,env.json,train.jsonl,train.log}
+
+    vaswani train demo_en_de
+    vaswani train multi30k_en_de optimization.max_update=2000 run=short
+
+The configuration, the training loop and the result are fairseq's own. A run that was stopped
+continues; a run that is finished is left alone unless its stopping conditions change. All GPUs of
+the machine are used. For several machines, or several processes on a CPU, see docs/training.md.
+"""
+
+import functools
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from vaswani.common import signals
+from vaswani.common.errors import UserError
+from vaswani.common.files import locked, read_json
+from vaswani.common.options import argument
+from vaswani.experiment.build_errors import named_by_section
+from vaswani.experiment.busy_cores import wait_briefly
+from vaswani.experiment.check_config import check_here
+from vaswani.experiment.find import find_config, known_configs, read_yaml
+from vaswani.experiment.launch import (
+    BY_HAND,
+    TORCHRUN,
+    Launch,
+    check_agreement,
+    find_launch,
+    gathered,
+    own_error,
+)
+from vaswani.experiment.messages import beginning, diverged, ending, next_command
+from vaswani.experiment.patience import patient
+from vaswani.experiment.run_record import (
+    FINISHED,
+    STATISTICS,
+    Undo,
+    finish,
+    has_checkpoints,
+    last_checkpoint,
+    record,
+    refuse_another_run,
+    refuse_foreign_folder,
+    remove_half_written,
+    run_folder,
+    stop_key,
+)
+from vaswani.experiment.training_progress import TrainingProgress
+
+
+class Start(NamedTuple):
+    """What rank 0 tells the others: whether to train, and whether from a checkpoint and which.
+
+    ``remark`` is for its own process, if fairseq starts one for it.
+    """
+
+    go: bool
+    resumes: bool
+    restore_file: str = "checkpoint_last.pt"
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """An experiment, and changes to it."""
+
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file", known=known_configs)
+    overrides: List[str] = argument(
+        "key=value",
+        "section.key=value changes the experiment; run=NAME sets the folder to runs/NAME",
+        default=[],
+    )
+
+
+def run(options: Options) -> int:
+    """Check everything that can be checked first, then train."""
+    path = find_config(options.config)
+    name, overrides = split_run(options.overrides)
+    waits = wait_briefly(os.environ)  # before torch is imported
+
+    from vaswani.data import data_bin
+    from vaswani.experiment.fairseq_config import experiment_config
+
+    config = experiment_config(path, overrides)
+    check_here(config)
+
+    import torch
+
+    launch = find_launch(config, os.environ, torch.cuda.device_count())
+    folder = run_folder(config, name, path)
+    requested, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
+    ours = name is not None or requested in (
+        used,
+        Path("checkpoints"),
+    )  # the latter is fairseq's default
+    if launch.rank == 0 and not ours:
+        print(
+            f"warning: checkpoints go to {used} (run=NAME chooses), not to "
+            f"checkpoint.save_dir={requested}",
+            file=sys.stderr,
+        )
+    config.checkpoint.save_dir = str(used)
+    remarks = data_bin.check_data(config)
+    data = data_bin.fingerprint(config)
+    if launch.rank == 0:
+        for remark in remarks:
+            print(f"warning: {remark}", file=sys.stderr)
+        lead(config, data, folder, launch, waits if config.common.cpu else "")
+    else:
+        start(config, data, folder, launch, None)
+    return 0
+
+
+def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch, remark: str) -> None:
+    """Rank 0: decide whether there is anything to train, write the records, train.
+
+    ``remark`` is said when training begins. If training is refused before the first update, no new
+    folder is left, and an old one is kept as it was.
+    """
+    from transformer_plugin.checkpoints import CheckpointError
+    from transformer_plugin.config import ConfigError
+
+    refuse_foreign_folder(folder)
+    undo = Undo(folder)
+    with locked(folder / ".lock", f"{folder} is being trained"):
+        signals.continues_if(lambda: has_checkpoints(folder))
+        try:
+            for change in refuse_another_run(config, data, folder):
+                print(f"warning: {change}", file=sys.stderr)
+            finished = read_json(folder / FINISHED)
+            resumes = has_checkpoints(folder)
+            restore_file = where_to_go_on(config, folder, resumes)
+            if resumes and finished.get("stop") == stop_key(config):
+                if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
+                    start(config, data, folder, launch, Start(False, resumes))
+                tell_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
+                return
+            remove_half_written(folder)
+            record(config, data, folder, launch)
+            start(config, data, folder, launch, Start(True, resumes, restore_file, remark))
+        except (ConfigError, CheckpointError):
+            undo()
+            raise
+    tell_end(config, folder, "trained")
+
+
+def tell_end(config: Any, folder: Path, what: str) -> None:
+    """Print why a training ended, how good the model is, and the next command."""
+    finished = read_json(folder / FINISHED)
+    why = [ending(finished, config.optimization.max_update)] if "reason" in finished else []
+    parts = [what, *why, next_command(folder, has_checkpoints(folder))]
+    print(f"{folder}: {'; '.join(parts)}", file=sys.stderr)
+
+
+def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
+    """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
+
+    Repeating the command continues from what the run has trained since.
+    """
+    requested = str(config.checkpoint.restore_file)
+    default = last_checkpoint(folder).name
+    if requested != default and resumes and (folder / "config.yaml").is_file():
+        before = read_yaml(folder / "config.yaml").get("checkpoint", {}).get("restore_file")
+        if before == requested:
+            print(
+                f"{folder} was started from {requested}; it continues from its last checkpoint",
+                file=sys.stderr,
+            )
+            return default
+    return requested
+
+
+def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
+    """Separate ``run=NAME`` from the overrides of the configuration."""
+    names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
+    if "" in names:
+        raise UserError("run= is empty: give a name, for example run=second")
+    return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
+
+
+def start(
+    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, order: Optional[Start]
+) -> None:
+    """Take this process's place in fairseq's training; ``order`` is None except for rank 0."""
+    from fairseq.distributed import utils as distributed_utils
+    from omegaconf import OmegaConf
+    from torch.multiprocessing.spawn import ProcessException
+
+    config.common.log_format = "json"
+    config.distributed_training.update(launch.section)
+    # otherwise official fairseq's omegaconf returns None for getattr(section, key, default)
+    OmegaConf.set_struct(config, True)
+    if launch.world_size == 1:
+        train_process(config, data, str(folder), order)
+        return
+    try:
+        distributed_utils.call_main(
+            config, train_process, data=data, folder=str(folder), order=order
+        )
+    except ProcessException as failure:
+        raise own_error(failure) from None
+
+
+def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optional[Start]) -> None:
+    """One process of the training, with the others if there are any; rank 0 keeps the logs.
+
+    Raises:
+        UserError: the training diverged.
+        ConfigError: a machine has different data or a different folder.
+    """
+    from vaswani.experiment.fairseq_config import load_user_dir
+
+    load_user_dir(config.common.user_dir)  # a process that fairseq spawned knows nothing yet
+    rank = config.distributed_training.distributed_rank or 0
+    order = gathered(order)[0]
+    assert order is not None
+    if not order.go:
+        return
+    sees = order.resumes == has_checkpoints(Path(folder))
+    check_agreement(rank, sees, data["sha256"], Path(folder))
+    config.checkpoint.restore_file = order.restore_file
+    if rank:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        log = log_file(Path(folder) / f"train.rank{rank}.log", logging.WARNING)
+        run_fairseq(config, [log])
+        return
+    stop = stop_key(config)  # before fairseq runs, which may be told to stop at once
+    limits = config.optimization
+    progress = TrainingProgress(
+        Path(folder) / STATISTICS,
+        limits.max_update,
+        limits.stop_time_hours,
+        functools.partial(beginning, config, remark=order.remark),
+    )
+    run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
+    finish(Path(folder), stop, progress.summary())
+
+
+def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
+    """fairseq's own training; everything logged, by any library, goes to the handlers.
+
+    Raises:
+        UserError: the training diverged.
+    """
+    from vaswani.experiment.fairseq_config import fairseq_logs, hand_over
+
+    root = logging.getLogger()
+    before, level = root.handlers, root.level
+    root.handlers, root.level = handlers, logging.INFO
+    fairseq_logs(logging.INFO)
+    logging.captureWarnings(True)
+    try:
+        # only now: importing it sets up logging to the terminal unless handlers already exist
+        from fairseq_cli.train import main
+
+        with named_by_section(config), patient():
+            main(hand_over(config))
+    except FloatingPointError as error:
+        logging.getLogger(__name__).exception("the training diverged")
+        raise UserError(diverged(str(error), Path(config.checkpoint.save_dir))) from None
+    finally:
+        logging.captureWarnings(False)
+        root.handlers, root.level = before, level
+        fairseq_logs(logging.WARNING)
+        for handler in handlers:
+            handler.close()
+
+
+class LogFile(logging.FileHandler):
+    """A log that ends the training if it cannot be written; logging would print a stack trace."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
+        """Raise what writing raised; if the disk is full, with the file's name."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = self.baseFilename
+        raise
+
+
+def log_file(path: Path, level: int) -> logging.Handler:
+    """A handler that appends messages to a file, created with the first message."""
+    handler = LogFile(path, encoding="utf-8", delay=True)
+    handler.setLevel(level)
+    handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
+    return handler

@@ -1,0 +1,296 @@
+"""Translates text line by line with a packed model.
+
+    vaswani translate MODEL FILE… > translations      several files count as one text
+    echo "It is late." | vaswani translate MODEL
+    vaswani translate MODEL                           a prompt that answers at once
+    vaswani translate MODEL FILE --output OUT         complete or absent; repeat it to continue
+    vaswani translate MODEL FILE --num-shards 4 --shard-id 0 --output OUT.0     and so on; cat OUT.*
+
+MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'; options default to
+those that it was packed with. With --nbest N there are N output lines per input line; --scores and
+--print-alignment add tab-separated columns. Text is translated in windows of --buffer-size lines;
+--workers and shards do not change the translations.
+"""
+
+import contextlib
+import signal
+import sys
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+from vaswani.common import signals
+from vaswani.common.errors import UserError
+from vaswani.common.options import argument, option
+from vaswani.common.progress import bar
+from vaswani.decoding.search import SearchOptions, search_options
+from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
+from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
+from vaswani.model_folder.export_folder import is_export, read_model
+from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.search_options import CPU_BATCH, EXPORT_CPU_BATCH, GPU_BATCH, BeamOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(BeamOptions):
+    """The model, the text and how to translate it; also fairseq's beam search options.
+
+    Options that :class:`SearchOptions` also has override those that the model was packed with.
+    """
+
+    model: str = argument("MODEL", "a folder made by 'vaswani pack'")
+    files: List[str] = argument("FILE", "text, also .gz or .xz (standard input)", default=[])
+    sampling_topk: Optional[int] = option(metavar="N", help="draw from the N likeliest words")
+    sampling_topp: Optional[float] = option(
+        metavar="P", help="draw from the likeliest words with a joint probability of P"
+    )
+    temperature: Optional[float] = option(metavar="T", help="divide logits by T before the softmax")
+    seed: Optional[int] = option(metavar="N", help="the seed of --sampling")
+    max_tokens: Optional[int] = option(
+        metavar="N",
+        help=f"tokens per batch ({CPU_BATCH:,} on a CPU, of an export {EXPORT_CPU_BATCH:,}; "
+        f"{GPU_BATCH:,} on a GPU)",
+    )
+    length_penalty: Optional[str] = option(choices=["fairseq", "gnmt"], help="what --lenpen means")
+    print_alignment: bool = option(False, "add columns: tokens, and which words attend to which")
+    replace_unk: bool = option(False, "copy the source word where the model outputs <unk>")
+    sampling: bool = option(False, "draw words by their probability, instead of beam search")
+    scores: bool = option(False, "add a column of scores")
+    precision: str = option("fp32", "of the matrix products (fp32)", choices=["fp32", "bf16"])
+    workers: Optional[int] = option(metavar="N", help="processes, on a CPU (one per core)")
+    buffer_size: int = option(10000, "lines per window (10,000)", metavar="N")
+    num_shards: int = option(1, "split the text into N parts", metavar="N")
+    shard_id: int = option(0, "which part to translate, from 0", metavar="N")
+    output: Optional[str] = option(metavar="FILE", help="write here, not to standard output")
+
+
+def run(options: Options) -> int:
+    """Translate what the arguments name."""
+    folder = read_model(Path(options.model))
+    search = search_options(folder.config["generation"], options.model).changed(**given(options))
+    check(options)
+    paths = [Path(name) for name in options.files if name != "-"] if options.files != ["-"] else []
+    if len(paths) < len(options.files) and paths:
+        raise UserError("standard input ('-') and files cannot be combined: give one or the other")
+    translating = Translating(folder, options, search)
+    if not paths and not options.output and sys.stdin.isatty():
+        return prompt(translating)
+    windows = shard(paths, options)
+    with contextlib.ExitStack() as stack:
+        if options.output:
+            key = key_of_output(folder, output_settings(options, search))
+            output = TranslatedFile(Path(options.output), key, paths)
+            signals.continues_if(output.is_begun)
+            if stack.enter_context(output.open(windows)) is None:
+                print(f"{options.output}: already translated", file=sys.stderr)
+                return 0
+            translate(translating, windows, output.add, output.tally)
+            output.finish({"model": str(folder.path), **output_settings(options, search)})
+            output.tally.tell(options.output)
+        else:
+            tally = Tally()
+            translate(translating, windows, print_rows, tally)
+            tally.tell("the output")
+    return 0
+
+
+def given(options: Options) -> Dict[str, Any]:
+    """The search options given on the command line."""
+    found = {item.name: getattr(options, item.name) for item in fields(SearchOptions)}
+    return {n: value for n, value in found.items() if value is not None and value is not False}
+
+
+def output_settings(options: Options, search: SearchOptions) -> Dict[str, Any]:
+    """All that the output depends on, besides the model and the text."""
+    names = ("scores", "precision", "buffer_size", "num_shards", "shard_id")
+    return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
+
+
+def check(options: Options) -> None:
+    """Raises UserError for invalid options, before a model is loaded."""
+    for name in ("buffer_size", "num_shards"):
+        if getattr(options, name) < 1:
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag} is {getattr(options, name)}, but must be at least 1")
+    if not 0 <= options.shard_id < options.num_shards:
+        raise UserError(
+            f"--shard-id {options.shard_id} must be from 0 to {options.num_shards - 1}, one less "
+            "than --num-shards"
+        )
+
+
+def shard(paths: Sequence[Path], options: Options) -> Windows:
+    """The text's windows, or the consecutive windows of one shard.
+
+    Raises:
+        UserError: a file is missing or not text, or a shard of standard input is asked for.
+    """
+    if options.num_shards == 1:
+        return Windows(paths, options.buffer_size)
+    if not paths:
+        raise UserError("--num-shards needs a FILE: lines of standard input cannot be counted")
+    windows = -(-count_lines(paths) // options.buffer_size)
+    first, last = (
+        windows * n // options.num_shards for n in (options.shard_id, options.shard_id + 1)
+    )
+    return Windows(paths, options.buffer_size, first, last)
+
+
+def print_rows(rows: List[str]) -> None:
+    """Print to standard output and flush."""
+    sys.stdout.write("".join(row + "\n" for row in rows))
+    sys.stdout.flush()
+
+
+def translate(
+    translating: "Translating", windows: Windows, write: Callable[[List[str]], Any], tally: Tally
+) -> None:
+    """Translate window by window; each is written as soon as it is done."""
+    disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
+    with bar(desc="translate", unit=" lines", disable=disable) as shown:
+        for first, lines in windows:
+            write(translating.rows(lines, first, tally, shown.update))
+
+
+def prompt(translating: "Translating") -> int:
+    """Answer each line from a terminal; an error in one does not end the session.
+
+    Returns:
+        The exit code: Ctrl-C ends the prompt, too, but with its own.
+    """
+    translating.load()
+    print("one sentence per line; Ctrl-D ends", file=sys.stderr)
+    try:
+        answer(translating)
+    except KeyboardInterrupt as interrupt:
+        if signal.SIGTERM in interrupt.args:
+            raise
+        print(file=sys.stderr)
+        return signals.INTERRUPTED
+    return 0
+
+
+def answer(translating: "Translating") -> None:
+    """Read and translate lines until there are no more."""
+    number = 0
+    while True:
+        print("> ", end="", file=sys.stderr, flush=True)
+        raw = sys.stdin.buffer.readline()
+        if not raw:
+            print(file=sys.stderr)
+            return
+        number += 1
+        tally = Tally()
+        try:
+            line = parse_line(raw.rstrip(b"\n"), STDIN, number)
+            print_rows(translating.rows([line], number, tally, lambda _: None))
+            tally.tell("the output")
+        except UserError as error:
+            print(f"{error}", file=sys.stderr)
+
+
+class Translating:
+    """A model and how to use it. The model is loaded by ``load``, or when the first line comes.
+
+    Args:
+        folder: the model's
+        options: the command line
+        search: the search options
+    """
+
+    def __init__(self, folder: ModelFolder, options: Options, search: SearchOptions) -> None:
+        self.folder, self.options, self.search = folder, options, search
+        self.translator: Any = None
+
+    def load(self) -> None:
+        """Load the model."""
+        if is_export(self.folder):
+            from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
+
+            workers = self.options.workers
+            self.translator = CTranslate2Translator(
+                self.folder, self.options.precision, workers=workers
+            )
+            self.translator.starter(self.search)  # checks the options
+            return
+        from vaswani.decoding.translator import Translator
+        from vaswani.decoding.workers import processes
+
+        self.translator = Translator(self.folder, self.options.precision)
+        self.workers = processes(self.options.workers, self.translator.on_cpu)
+        self.searcher = self.translator.searcher(self.search)
+
+    def rows(
+        self, lines: Sequence[str], first: int, tally: Tally, progress: Callable[[int], Any]
+    ) -> List[str]:
+        """What is written for a window: ``nbest`` rows per line.
+
+        Args:
+            lines: raw text
+            first: the number of the first line, from 1
+            tally: counts untranslated lines and unknown words
+            progress: called with the number of sentences translated since the last call
+        """
+        if self.translator is None:
+            self.load()
+        translator = self.translator
+        rows: List[str] = []
+        sources = [translator.read(line) for line in lines]
+        found = self.find(sources, progress)
+        for number, source in enumerate(sources):
+            result = translator.result(source, found.get(number, []), self.search)
+            tally.add(first + number, result)
+            rows += self.columns(result)
+        return rows
+
+    def find(
+        self, sources: List[Any], progress: Callable[[int], Any]
+    ) -> Dict[int, List[Dict[str, Any]]]:
+        """The hypotheses of each sentence that can be translated, by its index."""
+        from vaswani.decoding.translator import batches
+        from vaswani.decoding.workers import Workers, one_thread
+
+        translator = self.translator
+        groups = batches(sources, self.search.max_tokens or translator.batch_tokens)
+        if is_export(self.folder):
+            return dict(translator.find(sources, groups, self.search, progress))
+        found: Dict[int, List[Dict[str, Any]]] = {}
+        with one_thread() if translator.on_cpu else contextlib.nullcontext():
+            if min(self.workers, len(groups)) <= 1:
+                for group in groups:
+                    results = self.searcher(translator.sample(sources, group))
+                    found.update(zip(group, results, strict=True))
+                    progress(len(group))
+                return found
+            with Workers(min(self.workers, len(groups)), progress) as pool:
+                pool.batches = [(Samples(translator, sources), group) for group in groups]
+                pool.start(self.searcher)
+                return {number: pool.hypotheses(number) for group in groups for number in group}
+
+    def columns(self, result: Any) -> Iterator[str]:
+        """The rows of one line: as many as ``nbest``, whatever was found."""
+        for number in range(self.search.nbest):
+            there = number < len(result.hypotheses)
+            found = result.hypotheses[number] if there else None
+            row = [found.text if found else ""]
+            if self.options.scores:
+                row.append(f"{found.score:.4f}" if found else "")
+            if self.search.print_alignment:
+                row.append(" ".join(result.source_tokens) if found else "")
+                row.append(" ".join(found.tokens) if found else "")
+                row.append(" ".join(f"{s}-{t}" for s, t in found.alignment) if found else "")
+            yield "\t".join(row)
+
+
+class Samples:
+    """The sentences of a window as ``vaswani.decoding.workers.Workers`` takes them: by number."""
+
+    def __init__(self, translator: Any, sources: List[Any]) -> None:
+        self.translator, self.sources = translator, sources
+
+    def __getitem__(self, number: int) -> int:
+        return number
+
+    def collater(self, numbers: List[int]) -> Optional[Dict[str, Any]]:
+        """A batch."""
+        return self.translator.sample(self.sources, numbers)

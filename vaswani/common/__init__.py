@@ -1,0 +1,1 @@
+"""What every command may need, and no file of which knows the subject."""

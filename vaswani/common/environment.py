@@ -1,0 +1,106 @@
+"""Where and with what something ran: enough to say whether two figures are comparable."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from vaswani.common.errors import UserError
+
+PACKAGES = ("vaswani-transformer", "fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf")
+
+
+def version() -> str:
+    """The installed version of the distribution."""
+    try:
+        return importlib.metadata.version("vaswani-transformer")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed: running from the source tree)"
+
+
+def environment() -> Dict[str, Any]:
+    """Versions, commit, processor, GPUs, command and time of day."""
+    import torch
+
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": shlex.join(["vaswani", *sys.argv[1:]]),
+        "versions": versions,
+        "commit": commit(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+    }
+
+
+def commit() -> Optional[str]:
+    """The repository's commit, ``+changes`` if files differ from it; None outside a repository."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():  # installed, perhaps inside another repository
+        return None
+    here = str(root)
+    try:
+        head = subprocess.run(
+            ["git", "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True
+        )
+        status = subprocess.run(
+            ["git", "-C", here, "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+        )
+    except OSError:
+        return None
+    if head.returncode != 0:
+        return None
+    return head.stdout.strip() + ("+changes" if status.stdout.strip() else "")
+
+
+def cpu_name() -> str:
+    """The processor's model name if the system gives it, with what tells generations apart.
+
+    A virtual machine may report only ``AMD EPYC``: hence ``AMD EPYC, family 25 model 17``.
+    """
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    facts = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in facts:
+        name += f", family {facts['cpu family']} model {facts.get('model', '?')}"
+    return name
+
+
+def plugin_dir() -> Path:
+    """The absolute folder of ``transformer_plugin``, found without importing it (or torch).
+
+    Raises:
+        UserError: the package cannot be found beside this one.
+    """
+    spec = importlib.util.find_spec("transformer_plugin")
+    if spec is None or spec.origin is None:
+        raise UserError(
+            "transformer_plugin cannot be found: install the project with 'make setup', or run "
+            "from the repository's root"
+        )
+    return Path(spec.origin).resolve().parent
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

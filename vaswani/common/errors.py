@@ -1,0 +1,22 @@
+"""The one error that users are meant to read, and what such messages share."""
+
+import difflib
+from typing import Sequence
+
+#: torch's words, on a CPU and on a GPU; it raises a RuntimeError
+NO_MEMORY = ("can't allocate memory", "out of memory")
+
+
+class UserError(ValueError):
+    """The user's problem, in one sentence: what is wrong, where, and what to do.
+
+    In Python it is the ValueError of a value that cannot work, as the plugin's ConfigError is.
+
+    ``vaswani.cli.main`` prints it without a traceback and exits with status 1.
+    """
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """`` (did you mean 'x'?)`` for the known word nearest to ``word``, or nothing."""
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" (did you mean '{found[0]}'?)" if found else ""

@@ -1,0 +1,135 @@
+"""Files that are complete or absent (written aside, then renamed); reading, hashing, locking."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import IO, Any, Dict, Iterator, Optional, Union
+
+from vaswani.common.errors import UserError
+
+PathLike = Union[str, Path]
+#: errors of a full disk, quota or file size limit; and of a file or folder that may not be written
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@contextlib.contextmanager
+def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary file beside ``path`` that replaces it when the block ends without an error.
+
+    Text is UTF-8 with ``\\n`` line ends and no translation, so that line counts agree by bytes.
+    If the block fails or is interrupted, the temporary file is removed and ``path`` is left as it
+    was.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text: Dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    try:
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)  # the one the user knows
+        raise
+    try:
+        with os.fdopen(handle, mode, **text) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(aside, 0o666 & ~umask)  # mkstemp makes 0600; give what open() would have given
+        os.replace(aside, path)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(aside)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, aside):
+            error.filename, error.filename2 = str(path), None
+        raise
+
+
+def sha256_of(path: PathLike, sync: bool = False) -> str:
+    """The SHA-256 of a file, as 64 hexadecimal digits; ``sync``: also flush the file to disk."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+        if sync:
+            os.fsync(stream.fileno())
+    return digest.hexdigest()
+
+
+def read_json(path: Path) -> Dict[str, Any]:
+    """A JSON table, or an empty one if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):  # the last: nested without end
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str, leave: bool = True) -> Iterator[None]:
+    """While the block runs, no other command gets past the same ``path``.
+
+    The file stays behind unless ``leave`` is False. The kernel releases the lock when the process
+    ends, however it ends. If the folder is not writable, or its file system has no locks, the
+    block runs without one.
+
+    Raises:
+        UserError: another process holds it; begins with ``what`` ("runs/a is being trained").
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = _take(path, what)
+    try:
+        yield
+    finally:
+        if stream is not None:
+            if not leave:
+                path.unlink(missing_ok=True)
+            stream.close()
+
+
+def _take(path: Path, what: str) -> Optional[IO[str]]:
+    """The locked file with our process in it, or None if there are no locks.
+
+    ``lockf``, not ``flock``, whose locks pass to forked workers: these may outlive a killed parent
+    by seconds, and would keep the same command from continuing.
+    """
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, whose file would be overwritten: remove it")
+    try:
+        stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
+    except OSError as error:
+        if error.errno in NO_RIGHT:
+            return None
+        raise
+    try:
+        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        stream.seek(0)
+        holder = stream.read().strip()
+        stream.close()
+        raise UserError(f"{what} by another command ({holder}): wait for it, or end it") from None
+    except OSError:
+        stream.close()
+        return None
+    if not _still_there(path, stream):  # its holder removed it after it was opened
+        stream.close()
+        return _take(path, what)
+    stream.truncate(0)
+    stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    stream.flush()
+    return stream
+
+
+def _still_there(path: Path, stream: IO[str]) -> bool:
+    """Whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,181 @@
+"""A verb's options as a dataclass, and the command-line parser built from it.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options:
+        run: str = argument("RUN")
+        subset: str = option("test", help="which translations of the run (test)")
+        bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
+        dry_run: bool = option(False, help="print the commands without running them")
+
+Name, type and default of an option are those of its field, so one verb calls another with
+``Options(run="mine")``, not with a command line. (fairseq's and hydra's parser builders have no
+positional arguments, and take seconds to import: too long for ``--help``.)
+"""
+
+import argparse
+from dataclasses import MISSING, Field, field, fields
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from vaswani.common.errors import UserError, nearest
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any = None,
+    help: Optional[str] = None,
+    *,
+    metavar: Optional[str] = None,
+    choices: Optional[Sequence[str]] = None,
+    flag: Optional[str] = None,
+    factory: Optional[Callable[[], Any]] = None,
+    required: bool = False,
+) -> Any:
+    """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a --no-….
+
+    Args:
+        flag: the option's name if it cannot be the field's, such as ``--from``
+        factory: a function that returns the default, instead of ``default``
+        required: whether the option must be given; it then has no default
+    """
+    given = {"help": help, "metavar": metavar, "choices": choices, "flag": flag}
+    if required:
+        return field(metadata=given)
+    if factory:
+        return field(default_factory=factory, metadata=given)
+    return field(default=default, metadata=given)
+
+
+def argument(
+    metavar: Optional[str] = None,
+    help: Optional[str] = None,
+    *,
+    default: Any = MISSING,
+    known: Optional[Callable[[], Sequence[str]]] = None,
+) -> Any:
+    """A field that is a positional argument; one with a default may be left out.
+
+    A list takes any number of values; without a default, at least one. Its default is always [].
+    ``known`` lists names that are shown where a required argument is missing.
+    """
+    given = {"help": help, "metavar": metavar, "positional": True, "known": known}
+    if isinstance(default, list):
+        return field(default_factory=list, metadata=given)
+    return field(default=default, metadata=given)
+
+
+def stage_named(name: str, stages: Sequence[str], also: Optional[Dict[str, str]] = None) -> int:
+    """The index of the stage that ``--from`` names; ``also`` maps other names to stages.
+
+    Raises:
+        UserError: there is no such stage.
+    """
+    also = {other: stage for other, stage in (also or {}).items() if stage in stages}
+    if also.get(name, name) not in stages:
+        raise UserError(
+            f"--from: there is no stage '{name}'{nearest(name, [*stages, *also])}; stages are "
+            f"{', '.join(stages)}"
+        )
+    return stages.index(also.get(name, name))
+
+
+def flag_of(item: "Field[Any]") -> str:
+    """An option's flag: ``--test-set``."""
+    return item.metadata["flag"] or f"--{item.name.replace('_', '-')}"
+
+
+def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
+    """Add a dataclass's fields to a parser: its own, then those shared by several verbs."""
+    hints = get_type_hints(kind)
+    for item in sorted(fields(kind), key=lambda item: item.name not in kind.__annotations__):
+        name, how = how_to_add(item, hints[item.name])
+        action = parser.add_argument(name, **how)
+        if item.metadata.get("positional"):
+            action.required = False  # ``parse`` says more than argparse does about a missing one
+
+
+def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
+    """The arguments of ``ArgumentParser.add_argument`` for a field with this type."""
+    names = ("help", "metavar", "choices")
+    how = {name: item.metadata[name] for name in names if item.metadata.get(name) is not None}
+    default = None if item.default is MISSING else item.default
+    if item.default_factory is not MISSING:
+        default = item.default_factory()
+    needed = item.default is MISSING and item.default_factory is MISSING
+    optional = get_origin(hint) is Union
+    if optional:
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if item.metadata.get("positional"):
+        if get_origin(hint) is list:
+            how["nargs"] = "+" if needed else "*"
+        elif not needed:
+            how["nargs"] = "?"
+        return item.name, how
+    how.update(dest=item.name, default=default)
+    if hint is bool:
+        how["action"] = argparse.BooleanOptionalAction if optional else "store_true"
+    else:
+        how["required"] = needed
+        if hint is not str:
+            how["type"] = hint
+    return flag_of(item), how
+
+
+def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) -> T:
+    """The options given on a command line; as in argparse, an error exits with 2.
+
+    Args:
+        parser: an empty parser
+        kind: the dataclass
+        words: the command line, without program and verb
+    """
+    add_options(parser, kind)
+    # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
+    found = vars(parser.parse_intermixed_args(words))
+    refuse_missing(parser, kind, found)
+    return kind(**found)
+
+
+def refuse_missing(parser: argparse.ArgumentParser, kind: Type[Any], found: Dict[str, Any]) -> None:
+    """Exit with 2 if a positional argument without a default was not given; say what it is."""
+    for item in fields(kind):
+        needed = item.default is MISSING and item.default_factory is MISSING
+        if item.metadata.get("positional") and needed and found[item.name] in (None, []):
+            known = item.metadata["known"]
+            names = f"; known: {', '.join(known())}" if known else ""
+            parser.error(f"{item.metadata['metavar']} is missing: {item.metadata['help']}{names}")
+
+
+def words(options: Any) -> List[str]:
+    """The command line for these options; those at their defaults are left out."""
+    positional: List[str] = []
+    named: List[str] = []
+    for item in fields(options):
+        value = getattr(options, item.name)
+        if item.metadata.get("positional"):
+            positional += [] if value is None else value if isinstance(value, list) else [value]
+            continue
+        default = item.default if item.default_factory is MISSING else item.default_factory()
+        if value == default:
+            continue
+        if isinstance(value, bool):
+            flag = flag_of(item)
+            named.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            whole = isinstance(value, float) and value.is_integer()
+            named += [flag_of(item), str(int(value) if whole else value)]
+    return [*positional, *named]

@@ -1,1 +1,0 @@
-"""An experiment's configuration: read strictly, checked, and made fairseq's."""

@@ -1,1 +1,0 @@
-"""Training texts: the demo's generated phrases, and the public corpora of the recipes."""

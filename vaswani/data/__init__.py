@@ -1,0 +1,1 @@
+"""Text, from archives down to binarised data: ``vaswani prepare``'s stages, test sets."""

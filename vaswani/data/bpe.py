@@ -1,0 +1,168 @@
+"""Joint byte pair encoding (section 5.1), using subword-nmt as a library.
+
+Its command line is not used: it reads with ``codecs.open``, which also breaks lines at U+2028 and
+the like.
+"""
+
+import contextlib
+import io
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write
+from vaswani.data.clean import LONGEST_WORD, Limits
+from vaswani.data.parallel import Chunk, Outcome, chunks, in_order
+from vaswani.data.tokenise import within
+
+MARK = "@@ "
+#: distinct words that codes are learned from; if more, the most frequent (this bounds memory)
+MOST_WORDS = 2_000_000
+#: what fairseq reads as its own symbols: end, start, padding, unknown
+_FAIRSEQS = re.compile(r"(?<![^ ])(?:</s>|<s>|<pad>|<unk>)(?![^ ])")
+#: distinct words whose subwords each process caches
+CACHED_WORDS = 300_000
+
+
+def count_words(chunk: Chunk) -> "Counter[str]":
+    """How often each word of a chunk occurs, in order of first occurrence."""
+    words = Counter(chunk.sides[0].decode("utf-8").replace("\n", " ").split(" "))
+    del words[""]
+    return words
+
+
+def word_counter() -> Callable[[Chunk], "Counter[str]"]:
+    """The function that a worker process counts with."""
+    return count_words
+
+
+def vocabulary(
+    sources: Sequence[Path], workers: int, progress: Callable[[int], Any]
+) -> "Counter[str]":
+    """The words of all ``sources`` together, with their counts, in order of first occurrence.
+
+    Beyond twice ``MOST_WORDS`` distinct words the rarest are dropped along the way, and
+    ``MOST_WORDS`` are left at the end: words that rare decide hardly any merge.
+    """
+    words: "Counter[str]" = Counter()
+    parts: Iterator[Chunk] = (part for source in sources for part in chunks([source]))
+    for counted in in_order(word_counter, parts, workers):
+        words.update(counted)
+        if len(words) > 2 * MOST_WORDS:
+            words = most_frequent(words, MOST_WORDS)
+        progress(1)
+    return most_frequent(words, MOST_WORDS)
+
+
+def most_frequent(words: "Counter[str]", most: int) -> "Counter[str]":
+    """The ``most`` most frequent words, in their original order."""
+    if len(words) <= most:
+        return words
+    kept = {word for word, _ in words.most_common(most)}
+    return Counter({word: count for word, count in words.items() if word in kept})
+
+
+def learn(
+    sources: Sequence[Path],
+    codes: Path,
+    size: int,
+    types: bool = False,
+    workers: int = 1,
+    progress: Callable[[int], Any] = lambda _: None,
+) -> None:
+    """Learn codes with ``size`` merges on the words of all ``sources`` together.
+
+    With ``types``, ``size`` counts merges and single characters together, so it is roughly the
+    size of the dictionary. Learning from word counts gives the same codes as the running text in a
+    fraction of the memory. ``progress(1)`` is called for every chunk read.
+
+    Raises:
+        UserError: the text has nothing to merge.
+    """
+    from subword_nmt.learn_bpe import learn_bpe
+
+    words = vocabulary(sources, workers, progress)
+    if not any(len(word) > 1 for word in words):
+        raise UserError(f"{sources[0]}: no word has two letters, so there is no BPE to learn")
+    dictionary = io.StringIO(
+        "".join(f"{word} {count}\n" for word, count in words.items()), newline="\n"
+    )
+    del words
+    # subword-nmt draws its own bar on stderr: useful on a terminal, noise in a log
+    quiet = contextlib.nullcontext() if sys.stderr.isatty() else quietly()
+    with atomic_write(codes) as stream, quiet:
+        learn_bpe(dictionary, stream, size, is_dict=True, total_symbols=types)
+
+
+def quietly() -> ContextManager[Any]:
+    """While the block runs, nothing is printed on stderr."""
+    return contextlib.redirect_stderr(io.StringIO())
+
+
+def spelt_out(line: str) -> Tuple[str, int]:
+    """A line with fairseq's own symbols spelt out as single letters, and how many there were."""
+    if "<" not in line:
+        return line, 0
+    return _FAIRSEQS.subn(lambda found: MARK.join(found[0]), line)
+
+
+def splitter(codes: Path) -> Callable[[str], str]:
+    """A function that splits the words of a line; subwords inside a word end in ``@@``.
+
+    Extremely long words are split in several steps, since BPE is quadratic in word length. Text to
+    be binarised also goes through ``spelt_out``.
+
+    Raises:
+        UserError: the file is not one of BPE codes.
+    """
+    from subword_nmt.apply_bpe import BPE
+
+    try:
+        # subword-nmt prints what is wrong, and exits
+        with open(codes, encoding="utf-8", newline="\n") as stream, quietly():
+            bpe: Any = BPE(stream)
+    except (SystemExit, ValueError, IndexError) as error:
+        raise UserError(f"{codes} is damaged: it is not a file of BPE codes") from error
+
+    def split_word(word: str) -> str:
+        starts = range(0, len(word), LONGEST_WORD)
+        return MARK.join(bpe.process_line(word[start : start + LONGEST_WORD]) for start in starts)
+
+    def split(line: str) -> str:
+        if len(bpe.cache) > CACHED_WORDS:
+            bpe.cache.clear()
+        if len(line) > LONGEST_WORD and max(map(len, line.split(" "))) > LONGEST_WORD:
+            return " ".join(split_word(word) for word in line.split(" ") if word)
+        return str(bpe.process_line(line))
+
+    return split
+
+
+class Subwords:
+    """Splits chunks of tokens into subwords, keeping the pairs within the limits."""
+
+    def __init__(self, name: str, codes: Path, limits: Optional[Limits]) -> None:
+        self.name, self.limits = name, limits
+        self.split = splitter(codes)
+        self.spelt = 0
+
+    def subwords(self, side: int, line: str) -> str:
+        """The subwords of one side of a pair, none of which fairseq misreads."""
+        line, count = spelt_out(self.split(line))
+        self.spelt += count
+        return line
+
+    def __call__(self, chunk: Chunk) -> Outcome:
+        """The subwords of a chunk."""
+        self.spelt = 0
+        outcome = within(self.limits, chunk, self.name, self.subwords)
+        outcome.report.spelt = self.spelt
+        return outcome
+
+
+def undo(line: str) -> str:
+    """Join subwords into words, even if the last subword is marked as continuing."""
+    return (line + " ").replace(MARK, "").strip()

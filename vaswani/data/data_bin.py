@@ -1,0 +1,206 @@
+"""What must be true of a data-bin before training starts: each failure is one sentence."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import sha256_of
+from vaswani.experiment.find import CONFIGS, first_data_bin
+
+
+def pairs_in(folder: Path) -> List[Tuple[str, str]]:
+    """The language pairs (source, target) that fairseq-preprocess left in a folder."""
+    names = [path.name.split(".") for path in sorted(folder.glob("*.*-*.*.idx"))]
+    pairs = [tuple(name[1].split("-")) for name in names if name[1].count("-") == 1]
+    return [(source, target) for source, target in dict.fromkeys(pairs)]
+
+
+def check_data(config: Any) -> List[str]:
+    """Check folder, pair, splits and dictionaries before training; fill in what is not given.
+
+    It fills in the languages, and the switch without which fairseq stops at a validation sentence
+    that is too long: such sentences are left out, as in training.
+
+    Returns:
+        What is left out of training and of validation, as sentences to show.
+
+    Raises:
+        UserError: something is missing, empty or does not fit the model.
+        DataError: something is damaged.
+    """
+    folder = check_pair(config.task)
+    check_dictionaries(config, folder)
+    remarks = check_lengths(config, folder, config.dataset.train_subset, "training")
+    if config.dataset.disable_validation:
+        return remarks
+    for split in config.dataset.valid_subset.split(","):
+        remarks += check_lengths(config, folder, split, "validation")
+    return remarks
+
+
+def prepare_command(folder: Path) -> str:
+    """The command that makes a data-bin; complete, if its folder has the name of a recipe."""
+    name = folder.parent.name
+    known = (CONFIGS / "data" / f"{name}.yaml").is_file()
+    return f"vaswani prepare {name}" if known else "vaswani prepare"
+
+
+def check_pair(task: Any) -> Path:
+    """The (first) data-bin folder of a task; the languages are filled in where not given.
+
+    Raises:
+        UserError: there is no folder, nothing binarised in it, or another pair.
+    """
+    if not task.get("data"):
+        raise UserError("task.data is missing: it should name the data-bin folder")
+    folder = first_data_bin(task.data)
+    if not folder.is_dir():
+        raise UserError(f"there is no data in {folder}: make it with '{prepare_command(folder)}'")
+    pairs = pairs_in(folder)
+    if not pairs:
+        raise UserError(
+            f"{folder} holds no binarised text: make it with 'vaswani prepare' or "
+            "'fairseq-preprocess'"
+        )
+    if not task.get("source_lang") or not task.get("target_lang"):
+        task.source_lang, task.target_lang = pairs[0]
+    source, target = task.source_lang, task.target_lang
+    if (source, target) not in pairs and (target, source) not in pairs:
+        held = ", ".join("-".join(pair) for pair in pairs)
+        raise UserError(f"{folder} holds {held}, but the experiment asks for {source}-{target}")
+    return folder
+
+
+def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
+    """``FOLDER/SPLIT.en-de`` in the direction that was binarised.
+
+    Raises:
+        UserError: there is no such split.
+    """
+    for pair in (f"{source}-{target}", f"{target}-{source}"):
+        if (folder / f"{split}.{pair}.{source}.idx").is_file():
+            return folder / f"{split}.{pair}"
+    there = sorted({path.name.split(".")[0] for path in folder.glob("*.idx")})
+    advice = f": prepare it with --{split} too" if split in ("train", "valid", "test") else ""
+    raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(there)}{advice}")
+
+
+def subset_option(folder: Path) -> str:
+    """What a command for ``vaswani generate`` needs: nothing, or `` --subset valid`` (no test)."""
+    return "" if any(folder.glob("test.*.idx")) else " --subset valid"
+
+
+def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]:
+    """The sentence lengths of both sides, each an array [N].
+
+    Raises:
+        UserError: the sides differ in length, or are empty.
+        DataError: a file is missing or damaged, or it was made with another dictionary.
+    """
+    from fairseq.data import Dictionary
+
+    from transformer_plugin.compat.data import check_text, read_index
+
+    prefix = split_prefix(folder, split, source, target)
+    sizes = [read_index(f"{prefix}.{language}").sizes for language in (source, target)]
+    if len(sizes[0]) != len(sizes[1]) or len(sizes[0]) == 0:
+        raise UserError(
+            f"{prefix} has {len(sizes[0]):,} {source} and {len(sizes[1]):,} {target} sentences: "
+            "the numbers should be equal and above 0; prepare it again"
+        )
+    for language in (source, target):
+        path = folder / f"dict.{language}.txt"
+        tokens = check_text(f"{prefix}.{language}", len(Dictionary.load(str(path))), str(path))
+        if tokens.unknown == 1:
+            raise UserError(
+                f"{prefix}.{language} has no token that {path} knows (all are <unk>): there is "
+                "nothing to learn; prepare the data again"
+            )
+    return sizes
+
+
+def check_lengths(config: Any, folder: Path, split: str, use: str) -> List[str]:
+    """What is left out of a split for its length (one sentence, or none); ``use`` names the split.
+
+    Raises:
+        UserError: nothing is left, or a validation sentence does not fit into a batch.
+        DataError: a file is missing or damaged.
+    """
+    import numpy as np
+
+    task, dataset = config.task, config.dataset
+    source, target = check_split(folder, split, task.source_lang, task.target_lang)
+    if task.get("truncate_source"):
+        source = np.minimum(source, task.max_source_positions)
+    most = dict(zip(("source", "target"), positions(config), strict=True))
+    keys = [f"task.max_{side}_positions={limit}" for side, limit in most.items()]
+    if use == "training" and dataset.max_tokens:
+        most = {side: min(limit, dataset.max_tokens) for side, limit in most.items()}
+        keys.append(f"dataset.max_tokens={dataset.max_tokens}")
+    fits = (source <= most["source"]) & (target <= most["target"])
+    where = f"{folder}/{split}: {len(fits) - fits.sum():,} of {len(fits):,} {use} sentences"
+    reason = f"are longer than {' or '.join(keys)} allows"
+    if not fits.any():
+        raise UserError(f"{where} {reason}: none are left; raise it, or shorten the sentences")
+    longest = int(np.maximum(source, target)[fits].max())
+    if use == "validation" and (dataset.max_tokens_valid or longest) < longest:
+        raise UserError(
+            f"{folder}/{split} has a sentence of {longest:,} tokens, too long for a batch of "
+            f"dataset.max_tokens_valid={dataset.max_tokens_valid} (by default dataset.max_tokens): "
+            f"give dataset.max_tokens_valid={max(longest, 4096)}"
+        )
+    if fits.all():
+        return []
+    dataset.skip_invalid_size_inputs_valid_test = (
+        use == "validation" or dataset.skip_invalid_size_inputs_valid_test
+    )
+    return [f"{where} {reason} and are left out"]
+
+
+def positions(config: Any) -> Tuple[int, int]:
+    """The longest source and target sentences that task and model accept, in tokens."""
+    found = [
+        [section.get(f"max_{side}_positions") for section in (config.task, config.model)]
+        for side in ("source", "target")
+    ]
+    source, target = (min([int(n) for n in pair if n] or [2**31]) for pair in found)
+    return source, target
+
+
+def sentences(path: Path) -> int:
+    """How many sentences a binarised file (named without .idx) holds; the index is checked.
+
+    Raises:
+        DataError: the files are missing, or the index does not belong to the binary.
+    """
+    from transformer_plugin.compat.data import read_index
+
+    return len(read_index(str(path)).sizes)
+
+
+def check_dictionaries(config: Any, folder: Path) -> None:
+    """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
+    model, task = config.model, config.task
+    ours = str(model._name).startswith("vaswani_transformer")
+    shared = not model.get("untie_embeddings") if ours else model.get("share_all_embeddings")
+    paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path} is missing: prepare the data again")
+    if shared and sha256_of(paths[0]) != sha256_of(paths[1]):
+        hint = " or give model.untie_embeddings=true" if ours else ""
+        raise UserError(
+            f"{paths[0]} and {paths[1]} differ, but the model shares one embedding matrix: "
+            f"binarise with fairseq-preprocess --joined-dictionary{hint}"
+        )
+
+
+def fingerprint(config: Any) -> Dict[str, Any]:
+    """What identifies the data: hashes of its dictionaries, indexes and texts, and text sizes."""
+    folder = first_data_bin(config.task.data)
+    texts = sorted(folder.glob("*.bin"))
+    files = [*sorted(folder.glob("dict.*.txt")), *sorted(folder.glob("*.idx")), *texts]
+    return {
+        "sha256": {path.name: sha256_of(path) for path in files},
+        "bytes": {path.name: path.stat().st_size for path in texts},
+    }

@@ -1,0 +1,120 @@
+"""Where preparation reads from and writes to: found, and refused if one is inside the other."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Dict, Iterator, List, Sequence, Set, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.data import text
+from vaswani.data.recipe import Recipe
+from vaswani.data.recipe_file import RECIPE_FILE
+from vaswani.data.stage import OLD, PART, STAGES
+from vaswani.data.steps import Job, Pair
+
+
+def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
+    """The two files of each set of one's own text.
+
+    Raises:
+        UserError: one is missing or empty.
+    """
+    found = {}
+    for split in text.SPLITS:
+        for name in recipe.parts(split):
+            prefix = folder / name
+            try:
+                source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
+            except UserError as error:
+                lost = prefix.parent == Path()
+                hint = "; give their folder with --text" if lost else ""
+                raise UserError(f"{error}{hint}") from None
+            found[split] = [(source, target)]
+    return found
+
+
+def stamps(sources: Dict[str, List[Pair]]) -> Dict[Path, Tuple[int, ...]]:
+    """What changes when a file does: its inode, size and modification time."""
+    found: Dict[Path, Tuple[int, ...]] = {}
+    for path in (path for pairs in sources.values() for pair in pairs for path in pair):
+        status = path.stat()
+        found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def refuse_changed(sources: Dict[str, List[Pair]], before: Dict[Path, Tuple[int, ...]]) -> None:
+    """Raises UserError if a file is no longer the one that was seen before."""
+    for path, stamp in stamps(sources).items():
+        if stamp != before[path]:
+            raise UserError(f"{path} was changed while it was read: run the same command again")
+
+
+def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]]) -> None:
+    """Check, before anything is touched, what stages of these ``names`` would replace.
+
+    Raises:
+        UserError: the folder is a file, an output is a link, or an input is inside an output.
+    """
+    folders = [(job.folder / STAGES, "--out")]
+    folders += [(job.archives, "--archives")] if job.parts else []
+    for folder, option in folders:
+        for place in (folder, *folder.parents):
+            if os.path.lexists(place) and not place.is_dir():
+                raise UserError(f"{place} is not a folder, but must be one: give another {option}")
+    outputs = [job.folder / name for name in (*names, STAGES)]
+    within = [job.folder / STAGES / name for name in (PART, OLD)]
+    for output in [*outputs, *within]:
+        if output.is_symlink():
+            raise UserError(
+                f"{output} is a symbolic link (to {os.readlink(output)}), but must be made here: "
+                "remove the link, or give another --out"
+            )
+    for what, path in read_by(job, sources):
+        for output in [*outputs, job.folder / RECIPE_FILE]:
+            if what == "recipe" and output.name == RECIPE_FILE:
+                continue  # it may be repeated; changed by hand, it is kept
+            if lies_in(path, output):
+                raise UserError(
+                    f"the {what} {path} is in {output}, which this command makes itself: move "
+                    "it elsewhere, or give another --out"
+                )
+    for name in names:
+        left = job.folder / f".{name}.part"
+        if os.path.lexists(left):
+            print(
+                f"{left}: left by an earlier version that was killed; it is no longer needed",
+                file=sys.stderr,
+            )
+
+
+def read_by(job: Job, sources: Dict[str, List[Pair]]) -> Iterator[Tuple[str, Path]]:
+    """What a preparation reads, each with its description."""
+    if job.parts:
+        yield "folder of archives", job.archives
+    else:
+        for split, pairs in sources.items():
+            yield from ((f"{split} text", path) for pair in pairs for path in pair)
+    yield from job.read.items()
+
+
+def lies_in(path: Path, output: Path) -> bool:
+    """Whether a path is an output or below it: by name, through links, or in another case."""
+    there = {os.path.abspath(output), os.path.realpath(output)}
+    same = identities([output])
+    for whole in {os.path.abspath(path), os.path.realpath(path)}:
+        places = [Path(whole), *Path(whole).parents]
+        if there & {str(place) for place in places} or same & identities(places):
+            return True
+    return False
+
+
+def identities(paths: Sequence[Path]) -> Set[Tuple[int, int]]:
+    """Device and inode of those that exist: they identify a folder under any name."""
+    found = set()
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found.add((status.st_dev, status.st_ino))
+    return found

@@ -1,0 +1,223 @@
+"""What a data recipe says, and where it comes from: ``configs/data/NAME.yaml`` or arguments."""
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+from vaswani.common.errors import UserError, nearest
+from vaswani.data.clean import Limits
+from vaswani.data.text import SPLITS
+from vaswani.experiment.find import find_config, read_yaml
+
+#: valid values of these keys
+CHOICES = {
+    "bpe_counts": ("merges", "types"),
+    "normalise": ("none", "train", "all"),
+    "clean_after": ("tok", "bpe"),
+}
+#: fairseq reads languages from names such as train.en-de.en.idx
+_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
+LEAST = {
+    "bpe": 1,
+    "dictionary": 1,
+    "valid_every": 2,
+    "min_words": 0,
+    "max_words": 1,
+    "limit": 1,
+    "about_pairs": 1,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an experiment's data is made; the fields are the keys of ``configs/data/*.yaml``."""
+
+    source_lang: str
+    target_lang: str
+    #: prefixes of the files, LANG (and .gz or .xz) appended; or ``generate`` instead of the three;
+    #: with ``archives``, parts of the manifest, of which ``train`` may list several
+    train: Union[str, List[str], None] = None
+    valid: Optional[str] = None
+    test: Optional[str] = None
+    #: "phrases": the demo's generator
+    generate: Optional[str] = None
+    #: the manifest the parts are in: ``configs/data/archives/NAME.yaml``
+    archives: Optional[str] = None
+    #: the folder of prepared text whose codes and dictionary are used for these texts (``--like``)
+    like: Optional[str] = None
+    #: every n-th training pair becomes the validation set, instead of ``valid``
+    valid_every: Optional[int] = None
+    #: Moses' punctuation normalisation and removal of control characters: for "train" (and what is
+    #: held out of it), "all" or "none"
+    normalise: str = "none"
+    #: the text is already tokenised
+    tokenised: bool = False
+    #: Moses' ``-a``: "well-known" becomes well @-@ known
+    split_hyphens: bool = False
+    #: ’ becomes ' in the test set before it is tokenised
+    straight_test_apostrophes: bool = False
+    #: limits of a training pair, in words or subwords of either side: see ``clean_after``
+    min_words: Optional[int] = None
+    max_words: Optional[int] = None
+    #: highest ratio of longer to shorter side
+    ratio: Optional[float] = None
+    #: where the limits apply: to words ("tok") or subwords ("bpe")
+    clean_after: str = "tok"
+    #: size of the joint BPE (5.1)
+    bpe: int = 10000
+    #: what ``bpe`` counts: merges, or types (single characters and merges together)
+    bpe_counts: str = "merges"
+    #: how many of the most frequent types the dictionary keeps; all, if not given
+    dictionary: Optional[int] = None
+    #: a trial: the first pairs of each training part, this many together
+    limit: Optional[int] = None
+    #: approximate number of training pairs, for the plan of disk and time
+    about_pairs: Optional[int] = None
+    #: expected counts, by ``text/train``, ``tok/train``, …: shown beside ours
+    expected: Optional[Dict[str, int]] = None
+
+    @property
+    def langs(self) -> Tuple[str, str]:
+        """Source, then target."""
+        return self.source_lang, self.target_lang
+
+    @property
+    def splits(self) -> List[str]:
+        """The existing sets; a user's own text may have no test set."""
+        held_out = ["valid"] if self.valid_every else []
+        return [n for n in SPLITS if self.generate or n in held_out or getattr(self, n)]
+
+    def parts(self, split: str) -> List[str]:
+        """The prefixes or parts that make up a set, in order."""
+        named = getattr(self, split)
+        return [named] if isinstance(named, str) else list(named or [])
+
+    def cleaned(self, split: str) -> bool:
+        """Whether pairs may be left out of a set: of training text, and of what is held out."""
+        return split == "train" or (split == "valid" and bool(self.valid_every))
+
+    def limits(self, split: str, stage: str) -> Optional[Limits]:
+        """What a pair of a set must satisfy after a stage ("tok" or "bpe"), if anything."""
+        if not self.cleaned(split):
+            return None
+        if stage == self.clean_after:
+            return Limits(self.min_words, self.max_words, self.ratio)
+        # extremely long words are kept from the BPE in any case
+        return Limits() if stage == "tok" else None
+
+
+def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
+    """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
+
+    Raises:
+        UserError: an unknown or missing key, or an invalid value.
+    """
+    known = [item.name for item in fields(Recipe)]
+    for key in table:
+        if key not in known:
+            raise UserError(f"{where}: there is no key '{key}'{nearest(str(key), known)}")
+    given = {key: value for key, value in table.items() if value is not None}
+    for key in ("source_lang", "target_lang"):
+        if not isinstance(given.get(key), str):
+            raise UserError(f"{where}: '{key}' is missing (a code such as 'en'; quote 'no')")
+        if not _LANGUAGE.fullmatch(given[key]):
+            like = re.sub(r"\W+", "_", given[key]).strip("_")
+            raise UserError(
+                f"{where}: {key} is '{given[key]}', but fairseq's file names allow only letters, "
+                f"digits and _: name your files .{like or 'en'} and give that"
+            )
+    source, target = given["source_lang"], given["target_lang"]
+    if source == target:
+        raise UserError(f"{where}: source and target are both '{source}'")
+    if source.lower() == target.lower():
+        raise UserError(
+            f"{where}: '{source}' and '{target}' differ only in case, which some file systems do "
+            "not distinguish"
+        )
+    check_sets(given, where)
+    check_values(given, where)
+    return Recipe(**given)
+
+
+def check_sets(given: Dict[str, Any], where: str) -> None:
+    """Raises UserError unless training and validation text are each named once."""
+    named = [split for split in SPLITS if split in given]
+    for split in named:
+        parts = given[split] if isinstance(given[split], list) else [given[split]]
+        if not all(isinstance(part, str) and part for part in parts):
+            raise UserError(f"{where}: {split} is {given[split]!r}, but must be a file prefix")
+    if "generate" in given:
+        if named:
+            raise UserError(
+                f"{where}: the text is generated, so '{named[0]}' cannot be given too: leave out "
+                "the recipe's name to use your own text"
+            )
+        return
+    if "like" in given:
+        if not named:
+            raise UserError(f"{where}: no text is named: give --train, --valid or --test")
+        return
+    for split in ("valid", "test"):
+        if isinstance(given.get(split), list) and "archives" not in given:
+            raise UserError(f"{where}: {split} is {given[split]!r}, but must be a single prefix")
+    several = isinstance(given.get("train"), list) and given["train"] and "archives" in given
+    if not several and not isinstance(given.get("train"), str):
+        raise UserError(f"{where}: 'train' is missing: the prefix of its two files")
+    if isinstance(given.get("valid"), str) == ("valid_every" in given):
+        raise UserError(
+            f"{where}: 'valid' is missing: the prefix of its two files (or give 'valid_every' to "
+            "hold out every n-th training pair; not both)"
+        )
+
+
+def check_values(given: Dict[str, Any], where: str) -> None:
+    """Raises UserError if a value has the wrong type, is too small, or is not among the choices."""
+    for key in ("tokenised", "split_hyphens", "straight_test_apostrophes"):
+        if not isinstance(given.get(key, False), bool):
+            raise UserError(f"{where}: {key} is {given[key]!r}, but must be true or false")
+    for key in ("generate", "archives", "like"):
+        if not isinstance(given.get(key, ""), str):
+            raise UserError(f"{where}: {key} is {given[key]!r}, but must be a name")
+    expected = given.get("expected", {})
+    if not isinstance(expected, dict) or not all(type(one) is int for one in expected.values()):
+        raise UserError(f"{where}: expected is {expected!r}, but must be counts (text/train: 90)")
+    for key, least in LEAST.items():
+        value = given.get(key, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            what = "a number of merges" if key == "bpe" else "a whole number"
+            raise UserError(f"{where}: {key} is {value!r}, but must be {what}, at least {least}")
+    ratio = given.get("ratio", 1.0)
+    if not isinstance(ratio, (int, float)) or isinstance(ratio, bool) or not ratio >= 1:
+        raise UserError(f"{where}: ratio is {ratio!r}, but must be a number, at least 1")
+    if given.get("min_words", 0) > given.get("max_words", float("inf")):
+        raise UserError(f"{where}: min_words is above max_words, so no pair could be kept")
+    for key, choices in CHOICES.items():
+        if given.get(key, choices[0]) not in choices:
+            raise UserError(f"{where}: {key} is {given[key]!r}; it may be {', '.join(choices)}")
+
+
+def find_recipe(name: str) -> Tuple[Recipe, Path]:
+    """The recipe for the name of an experiment or recipe, and the folder it makes.
+
+    An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``,
+    or, for one's own text, the one left in the folder: ``data/NAME/recipe.yaml``.
+    """
+    try:
+        path = find_config(name)
+    except UserError:
+        path = find_config(name, "data")
+    table = read_yaml(path)
+    folder = Path("data") / path.stem
+    if isinstance(table.get("task"), dict):
+        folder = Path(str(table["task"].get("data"))).parent
+        beside = path.parent / "data" / f"{folder.name}.yaml"
+        left = folder / "recipe.yaml"
+        try:
+            path = beside if beside.is_file() else find_config(folder.name, "data")
+        except UserError:
+            if not left.is_file():
+                raise
+            path = left
+        table = read_yaml(path)
+    return recipe_from(table, str(path)), folder

@@ -1,0 +1,252 @@
+"""The stages of preparation, one function each: raw → text → tok → codes → bpe → data-bin.
+
+Each takes the job and the temporary path that it fills, and returns its report (JSON-able): for
+every set, the pairs seen, kept, held out, and left out by reason.
+"""
+
+import shutil
+import sys
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.common.progress import Bar
+from vaswani.data import binarise, bpe, extract, text
+from vaswani.data.clean import Report
+from vaswani.data.download import fetch
+from vaswani.data.manifest import Part
+from vaswani.data.parallel import Chunk, Outcome, chunks, transform
+from vaswani.data.recipe import Recipe
+from vaswani.data.sentences import Sentences
+from vaswani.data.tokenise import Tokens, without_rules
+
+Pair = Tuple[Path, Path]
+#: the share of a set that may be unknown; if it is larger, something is wrong
+MOSTLY_KNOWN = 0.1
+Maker = Callable[[], Callable[[Chunk], Outcome]]
+
+
+@dataclass(frozen=True)
+class Like:
+    """Codes and dictionary taken from other text, and their hashes."""
+
+    codes: Path
+    dictionary: Path
+    hashes: Tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of ``vaswani prepare``."""
+
+    recipe: Recipe
+    #: data/NAME
+    folder: Path
+    #: number of processes
+    workers: int
+    #: the parts of the manifest, by set; empty without archives
+    parts: Dict[str, List[Part]]
+    #: where archives are, or are downloaded to
+    archives: Path
+    #: take the validation and test sets from sacreBLEU
+    sacrebleu: bool = False
+    #: codes and dictionary of other text; None: they are made from this text
+    like: Optional[Like] = None
+    #: files that were read besides text: the recipe, the manifest
+    read: Dict[str, Path] = field(default_factory=dict)
+
+    def pair(self, folder: Path, split: str) -> Pair:
+        """The two files of a set."""
+        source, target = (folder / f"{split}.{lang}" for lang in self.recipe.langs)
+        return source, target
+
+
+def make_raw(job: Job, out: Path) -> Any:
+    """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
+    found = {}
+    for split, parts in job.parts.items():
+        for part in parts:
+            part.files(job.recipe.langs)
+            if split == "train" or not job.sacrebleu:
+                found[part.name] = fetch(part, job.archives, job.recipe.langs)
+    out.mkdir()
+    counts: Dict[str, Any] = {}
+    every = [part for parts in job.parts.values() for part in parts]
+    with Bar("extract", len(every), "parts") as bar:
+        for part in every:
+            extract.write_parts(found, [part], job.recipe.langs, out)
+            lines = [text.count_lines(path) for path in job.pair(out, part.name)]
+            if lines[0] != lines[1] or not lines[0]:
+                raise UserError(
+                    f"{found.get(part.name, part.name)}: {part.name} has {lines[0]:,} and "
+                    f"{lines[1]:,} lines in its two languages, but both should have the same number"
+                )
+            counts[part.name] = asdict(Report(seen=lines[0], kept=lines[0]))
+            bar.update(1)
+    return counts
+
+
+def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
+    """The raw sentences: readable, one per line, parallel; normalised if asked."""
+    out.mkdir()
+    recipe = job.recipe
+    if recipe.generate:
+        if recipe.generate != "phrases":
+            raise UserError(f"there is no generator '{recipe.generate}'; known: phrases")
+        from vaswani.demo import phrases
+
+        phrases.write("-".join(recipe.langs), out)
+        return {}
+    counts: Dict[str, Any] = {}
+    every = [pair for pairs in sources.values() for pair in pairs]
+    if not recipe.archives:  # nobody has checked one's own text before
+        for path in dict.fromkeys(path for pair in every for path in pair):
+            text.check_form(path)
+    with Bar("text", count_pairs(every)) as bar:
+        for split, pairs in sources.items():
+            report = Report()
+            held = job.pair(out, "valid") if split == "train" and recipe.valid_every else ()
+            for pair, limit in zip(pairs, shares(recipe, split, len(pairs)), strict=True):
+                make = partial(
+                    Sentences,
+                    names=(str(pair[0]), str(pair[1])),
+                    langs=recipe.langs,
+                    clean_up=recipe.cleaned(split),
+                    lenient=bool(recipe.archives) and split == "train",
+                    normalise=recipe.normalise in ("all", split),
+                    valid_every=recipe.valid_every if split == "train" else None,
+                    before=report.seen,
+                )
+                targets = job.pair(out, split)
+                parts = chunks(pair, limit)
+                report.add(transform(make, parts, targets, job.workers, bar.update, held))
+            counts[split] = asdict(report)
+            if held:
+                counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
+    check(job, counts, out, "non-empty sentences")
+    for split in sources:
+        if not recipe.cleaned(split) and not any(all(row) for row in rows(job.pair(out, split))):
+            raise UserError(f"{sources[split][0][0]} and its other side: every pair has a blank")
+    return counts
+
+
+def rows(pair: Pair) -> Any:
+    """The pairs of sentences of two files."""
+    return zip(*(text.read_lines(path) for path in pair), strict=True)
+
+
+def shares(recipe: Recipe, split: str, parts: int) -> List[Optional[int]]:
+    """How many pairs to take from each part: ``limit`` for the training set, divided evenly."""
+    if recipe.limit is None or split != "train":
+        return [None] * parts
+    return [recipe.limit // parts + (n < recipe.limit % parts) for n in range(parts)]
+
+
+def make_tokens(job: Job, out: Path) -> Any:
+    """Moses tokens (or the text, if it is already tokenised), within the limits on words."""
+    recipe = job.recipe
+    for lang in () if recipe.tokenised else recipe.langs:
+        if without_rules(lang):
+            print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
+
+    def make(split: str) -> Maker:
+        source, target = job.pair(job.folder / "text", split)
+        return partial(
+            Tokens,
+            split,
+            None if recipe.tokenised else recipe.langs,
+            recipe.split_hyphens,
+            recipe.straight_test_apostrophes and split == "test",
+            recipe.limits(split, "tok"),
+            (str(source), str(target)),
+        )
+
+    return each_set(job, job.folder / "text", out, "tokenise", make)
+
+
+def make_codes(job: Job, out: Path) -> Any:
+    """The joint BPE, learned on the training text of both languages; or taken from other text."""
+    recipe = job.recipe
+    if job.like:
+        shutil.copyfile(job.like.codes, out)
+        return {"merges": text.count_lines(out) - 1}
+    sources = job.pair(job.folder / "tok", "train")
+    with Bar("learn BPE", None, "chunks") as bar:
+        types = recipe.bpe_counts == "types"
+        bpe.learn(sources, out, recipe.bpe, types, job.workers, bar.update)
+    merges = text.count_lines(out) - 1
+    fewer = not types and merges < recipe.bpe
+    why = f" ({recipe.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""
+    return {f"merges{why}": merges}
+
+
+def make_bpe(job: Job, out: Path) -> Any:
+    """The BPE applied, within the limits on subwords."""
+
+    def make(split: str) -> Maker:
+        limits = job.recipe.limits(split, "bpe")
+        return partial(bpe.Subwords, split, job.folder / "codes", limits)
+
+    return each_set(job, job.folder / "tok", out, "apply BPE", make)
+
+
+def make_data_bin(job: Job, out: Path) -> Any:
+    """fairseq's binary form, with one dictionary."""
+    recipe, source = job.recipe, job.folder / "bpe"
+    files = [path for split in recipe.splits for path in job.pair(source, split)]
+    with Bar("binarise", binarise.expected_bytes(files), "bytes") as bar:
+        binarise.binarise(
+            source,
+            out,
+            recipe.langs,
+            recipe.splits,
+            job.workers,
+            recipe.dictionary,
+            bar.update,
+            job.like.dictionary if job.like else None,
+        )
+    report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
+    for name, (unknown, every) in binarise.unknown(out, recipe.langs, recipe.splits).items():
+        if unknown:
+            report[f"unknown in {name}"] = unknown
+        if unknown > every * MOSTLY_KNOWN:
+            print(
+                f"warning: {unknown:,} of the {every:,} subwords of {name} are unknown to the "
+                "dictionary of the training text: is it the same language and alphabet?",
+                file=sys.stderr,
+            )
+    return report
+
+
+def each_set(
+    job: Job, source: Path, out: Path, title: str, make: Callable[[str], Maker]
+) -> Dict[str, Any]:
+    """Run the function that ``make(set)`` returns over every set, under one bar."""
+    out.mkdir()
+    counts = {}
+    pairs = {split: job.pair(source, split) for split in job.recipe.splits}
+    with Bar(title, count_pairs(list(pairs.values()))) as bar:
+        for split, pair in pairs.items():
+            targets = job.pair(out, split)
+            report = transform(make(split), chunks(pair), targets, job.workers, bar.update)
+            counts[split] = asdict(report)
+    check(job, counts, out, "sentences within the limits")
+    return counts
+
+
+def count_pairs(pairs: Sequence[Pair]) -> int:
+    """The number of pairs in all files."""
+    return sum(text.count_lines(pair[0]) for pair in pairs)
+
+
+def check(job: Job, counts: Dict[str, Any], out: Path, what: str) -> None:
+    """Raises UserError if a file has the wrong number of lines, or a set has no pair left."""
+    for split, report in counts.items():
+        if not report["kept"]:
+            every = job.recipe.valid_every
+            hint = f" (one in {every:,} is held out for it)" if split == "valid" and every else ""
+            raise UserError(f"the {split} set of {job.folder} has no pair of {what}{hint}")
+        for path in job.pair(out, split):
+            text.check_count(path, report["kept"])

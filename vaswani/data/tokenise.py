@@ -1,0 +1,113 @@
+"""Moses tokenisation and detokenisation, using sacremoses."""
+
+import html
+import re
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.data.clean import Limits, Report
+from vaswani.data.parallel import Chunk, Outcome
+
+_BPE_MARK = re.compile(rb"[^ \n]*@@(?=[ \n])")
+
+
+def tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
+    """A function from a sentence to its tokens joined by spaces (Moses rules, escapes included).
+
+    ``split_hyphens`` is Moses' ``-a``: "well-known" becomes "well @-@ known".
+    """
+    from sacremoses import MosesTokenizer
+
+    moses: Any = MosesTokenizer(lang)
+    return lambda line: str(
+        moses.tokenize(line, aggressive_dash_splits=split_hyphens, return_str=True)
+    )
+
+
+def without_rules(lang: str) -> bool:
+    """Whether sacremoses has no abbreviations for a language, and uses the English ones."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    return lang not in NonbreakingPrefixes().available_langs
+
+
+def detokeniser(lang: str) -> Callable[[str], str]:
+    """A detokeniser for one language, which joins punctuation to its neighbours again."""
+    from sacremoses import MosesDetokenizer
+
+    moses: Any = MosesDetokenizer(lang)
+    return lambda line: str(moses.detokenize(line.split(), return_str=True))
+
+
+def unescape(token: str) -> str:
+    """A token without escapes: Moses writes ``'`` as ``&apos;`` and the like."""
+    return html.unescape(token)
+
+
+class Tokens:
+    """Tokenises chunks of sentences, keeping the pairs within the limits.
+
+    Args:
+        name: the set's name in examples.
+        langs: the two languages; None if the text is already tokenised.
+        split_hyphens: as in ``tokeniser``.
+        straight_apostrophes: ’ becomes ' first.
+        limits: what pairs must satisfy; None keeps all.
+        files: the two files' names in errors.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        langs: Optional[Tuple[str, str]],
+        split_hyphens: bool,
+        straight_apostrophes: bool,
+        limits: Optional[Limits],
+        files: Tuple[str, str] = ("source", "target"),
+    ) -> None:
+        self.name, self.limits, self.files = name, limits, files
+        self.straight_apostrophes = straight_apostrophes
+        self.tokenisers = [tokeniser(lang, split_hyphens) for lang in langs] if langs else None
+
+    def tokens(self, side: int, line: str) -> str:
+        """The tokens of one side of a pair."""
+        if self.straight_apostrophes:
+            line = line.replace("’", "'")
+        return self.tokenisers[side](line) if self.tokenisers else line
+
+    def __call__(self, chunk: Chunk) -> Outcome:
+        """The tokens of a chunk."""
+        if not self.tokenisers:  # Moses' tokens never have this mark
+            refuse_bpe(chunk, self.files)
+        return within(self.limits, chunk, self.name, self.tokens)
+
+
+def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
+    """Raises UserError if words are already split by BPE: undoing ours would join them."""
+    for side, file in zip(chunk.sides, files, strict=True):
+        found = _BPE_MARK.search(side)
+        if found:
+            number = chunk.first + side.count(b"\n", 0, found.start())
+            raise UserError(
+                f"{file}, line {number:,}: '{found[0].decode('utf-8')}' ends in '@@', BPE's mark "
+                "for an unfinished word: join the subwords first (sed -E 's/@@( |$)//g')"
+            )
+
+
+def within(
+    limits: Optional[Limits], chunk: Chunk, name: str, change: Callable[[int, str], str]
+) -> Outcome:
+    """``change(side, line)`` for every line of a chunk, leaving out pairs outside the limits."""
+    kept: Tuple[List[str], List[str]] = ([], [])
+    report = Report(seen=chunk.lines)
+    rows = zip(*(side.decode("utf-8").split("\n")[:-1] for side in chunk.sides), strict=True)
+    for number, row in enumerate(rows, chunk.first):
+        source, target = (change(side, line) for side, line in enumerate(row))
+        reason = limits.reason(source, target) if limits else None
+        if reason:
+            report.drop(reason, f"{name}, line {number:,}", source, target)
+            continue
+        report.kept += 1
+        kept[0].append(source + "\n")
+        kept[1].append(target + "\n")
+    return Outcome(["".join(lines).encode("utf-8") for lines in kept], [], report)

@@ -1,0 +1,140 @@
+"""The mean of several checkpoints' parameters (section 6.1): exact, and in little memory."""
+
+from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.experiment.checkpoints import Checkpoint
+
+#: what decoding needs of a checkpoint besides its parameters
+KEPT = ("args", "cfg", "criterion", "optimizer_history", "task_state")
+
+
+def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
+    """One checkpoint with the averaged parameters; the rest is the last one's, for decoding.
+
+    Two models are in memory at a time: the mean so far, and the one being added.
+    """
+    from transformer_plugin.checkpoints import load_checkpoint
+
+    models = ((str(checkpoint.path), model_of(checkpoint)) for checkpoint in checkpoints)
+    mean = average_models(models)
+    last = load_checkpoint(checkpoints[-1].path, mapped=True)
+    return {
+        **{key: last[key] for key in KEPT if key in last},
+        "model": mean,
+        "extra_state": {},  # fairseq looks for it
+        "averaged_updates": [checkpoint.updates for checkpoint in checkpoints],
+    }
+
+
+def model_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """A checkpoint's parameters, without the optimizer's two numbers for each of them."""
+    from transformer_plugin.checkpoints import load_checkpoint
+
+    model: Mapping[str, Any] = load_checkpoint(checkpoint.path, mapped=True)["model"]
+    return model
+
+
+def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str, Any]:
+    """The mean of every floating-point tensor over (label, name → tensor); the last's integers.
+
+    See :func:`running_means`, of which this is the last.
+    """
+    mean: Dict[str, Any] = {}
+    for mean in running_means(models):  # noqa: B007
+        pass
+    return mean
+
+
+def running_means(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Iterator[Dict[str, Any]]:
+    """After each model, the mean of those so far. It is changed in place when the next is added.
+
+    mean += (x - mean) / k, in float32 (float64 for float64); half precision is rounded once, at the
+    end, and only if all are in the same; otherwise the mean is in float32. The terms added are
+    differences, far smaller than the parameters, so float32 loses nothing that matters, and the
+    mean of equal checkpoints is exactly the same. Names that share one tensor (tied embeddings) are
+    averaged once and stay shared.
+
+    Raises:
+        UserError: names, shapes or sharing differ, or there is a NaN or infinity; the sentence
+            starts with the label.
+    """
+    import torch
+
+    mean: Dict[str, Any] = {}
+    owner: Dict[str, str] = {}
+    types: Dict[str, Any] = {}
+    k = 0
+    for label, model in models:
+        check_numbers(label, model)
+        k += 1  # noqa: SIM113 (enumerate() would hold on to a model while the next is read)
+        if k == 1:
+            owner = owners(model)
+            types = {name: model[name].dtype for name in owner.values()}
+            mean = {name: model[name].to(kept_in(types[name]), copy=True) for name in types}
+        else:
+            check_same_shape(label, model, mean, owner)
+            for name in mean:
+                types[name] = torch.promote_types(types[name], model[name].dtype)
+                tensor = mean[name] = mean[name].to(kept_in(types[name]))
+                if tensor.is_floating_point():
+                    tensor.lerp_(model[name].to(tensor.dtype), 1 / k)
+                else:
+                    tensor.copy_(model[name])
+        del model
+        final = {name: tensor.to(types[name]) for name, tensor in mean.items()}
+        yield {name: final[first] for name, first in owner.items()}
+
+
+def kept_in(dtype: Any) -> Any:
+    """The type of a running mean of numbers of a type."""
+    import torch
+
+    half = dtype in (torch.float16, torch.bfloat16)
+    return torch.float32 if half else dtype
+
+
+def check_numbers(label: str, model: Mapping[str, Any]) -> None:
+    """Raises UserError unless all that a model holds are tensors of finite numbers."""
+    import torch
+
+    from transformer_plugin.checkpoints.parameters import not_finite
+
+    for name, tensor in model.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise UserError(f"{label}: {name} is not a tensor, so it cannot be averaged")
+    bad = not_finite(model)
+    if bad:
+        raise UserError(
+            f"{label} has NaN or infinity in {bad}: its training diverged; average others"
+        )
+
+
+def owners(model: Mapping[str, Any]) -> Dict[str, str]:
+    """Each name → the first name that shares its tensor (its own, if it shares none)."""
+    first: Dict[Tuple, str] = {}
+    return {
+        name: first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)
+        if tensor.numel()
+        else name
+        for name, tensor in model.items()
+    }
+
+
+def check_same_shape(
+    label: str, model: Mapping[str, Any], mean: Mapping[str, Any], owner: Mapping[str, str]
+) -> None:
+    """Raises UserError unless ``model`` has the names, shapes and sharing of the mean so far."""
+    import torch
+
+    for name in sorted(set(owner) ^ set(model)):
+        where = "lacks" if name in owner else "has"
+        raise UserError(f"{label} {where} {name}, unlike the checkpoints before it")
+    for name, first in owner.items():
+        here, there = tuple(model[name].shape), tuple(mean[first].shape)
+        if here != there:
+            raise UserError(f"{label}: {name} is {here}, but {there} in the checkpoints before it")
+        if name != first and not torch.equal(model[name], model[first]):
+            raise UserError(
+                f"{label}: {name} and {first} differ, but are shared in the checkpoints before it"
+            )

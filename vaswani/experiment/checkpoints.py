@@ -1,0 +1,209 @@
+"""The checkpoints of a run, identified by what is inside them, and chosen to be averaged."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from vaswani.common.errors import UserError
+from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
+from vaswani.experiment.run_record import HOW_IT_COMPUTES
+
+#: section 6.1, for the base model
+DEFAULT_LAST = 5
+BEST = "checkpoint_best.pt"
+#: where an average keeps its own validation loss, and those of single checkpoints by their updates
+OWN, BESIDE = "validation_nll", "validation_nlls"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is known about a checkpoint without its tensors.
+
+    ``run``: option → value, equal in all checkpoints of one run (see ``run_options``).
+    ``averaged``: how many checkpoints it averages; 0 for one saved by a training.
+    ``loss``: of an average, the validation loss that was computed when it was made; None if
+    unknown. ``beside``: updates → the loss of a single checkpoint, as computed at the same time.
+    """
+
+    path: Path
+    updates: int
+    run: Mapping[str, Any]
+    averaged: int = 0
+    loss: Optional[float] = None
+    beside: Mapping[int, float] = field(default_factory=dict)
+
+
+# ---- to average -----------------------------------------------------------------------------
+
+
+def checkpoints_in(folder: Path) -> List[Checkpoint]:
+    """The checkpoints that a training left in a folder, one for each update, fewest first.
+
+    Raises:
+        UserError: one of them is an average.
+        CheckpointError: one of them is damaged.
+    """
+    names = sorted(path for path in folder.glob("*.pt") if is_name_of_training(path))
+    return distinct([describe(path) for path in names])
+
+
+def named(inputs: Sequence[str]) -> List[Checkpoint]:
+    """The checkpoints with these file names, fewest updates first."""
+    for path in map(Path, inputs):
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: give one run, or checkpoint files only")
+        if not path.is_file():
+            raise UserError(f"there is no checkpoint or run '{path}'")
+    return select_named([describe(Path(path)) for path in inputs])
+
+
+def is_name_of_training(path: Path) -> bool:
+    """Whether a file has a name that fairseq-train gives its checkpoints."""
+    from transformer_plugin.compat.resuming import TRAINED
+
+    return bool(TRAINED.fullmatch(path.name))
+
+
+def run_folder(name: str) -> Optional[Path]:
+    """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None."""
+    for folder in run_folders(name):
+        if folder.is_dir():
+            inside = folder / "checkpoints"
+            return inside if inside.is_dir() else folder
+    return None
+
+
+def run_of(checkpoint: Path) -> Path:
+    """The folder of the run that a checkpoint is in, or the folder that it is in."""
+    folder = checkpoint.parent
+    return folder.parent if folder.name == "checkpoints" else folder
+
+
+def distinct(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
+    """One checkpoint for each update, fewest first.
+
+    (checkpoint_last.pt and checkpoint_best.pt are copies of others, or the only copy if an epoch's
+    file was not kept.)
+    """
+    refuse_averages(checkpoints)
+    by_updates: Dict[int, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        by_updates.setdefault(checkpoint.updates, checkpoint)
+    return [by_updates[number] for number in sorted(by_updates)]
+
+
+def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> List[Checkpoint]:
+    """The last ``count`` by updates, fewest first; files of the same update count once.
+
+    Raises:
+        UserError: fewer than two are asked for, or more than there are.
+    """
+    if count < 2:
+        raise UserError(f"--last must be at least 2, not {count}: there is nothing to average")
+    found = distinct(checkpoints)
+    if len(found) < count:
+        updates = ", ".join(str(checkpoint.updates) for checkpoint in found)
+        listed = f" (updates: {updates})" if found else ""
+        remedy = f"give --last {len(found)}, or train longer" if found[1:] else "train longer"
+        raise UserError(
+            f"{count} checkpoints were asked for, but {where} has {len(found)}{listed}: {remedy}"
+        )
+    return found[-count:]
+
+
+def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
+    """All, fewest updates first; UserError for a single one, an average, or an update twice."""
+    if len(checkpoints) < 2:
+        raise UserError(
+            f"{checkpoints[0].path} is a single checkpoint: give a run, or two checkpoints or more"
+        )
+    ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.updates)
+    refuse_averages(ordered)
+    for before, after in zip(ordered, ordered[1:], strict=False):
+        if before.updates == after.updates:
+            raise UserError(
+                f"{before.path} and {after.path} are from the same update ({after.updates}) and "
+                "would count twice: leave one out"
+            )
+    return ordered
+
+
+def refuse_averages(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raises UserError for a checkpoint that was not saved by a training."""
+    for checkpoint in checkpoints:
+        if checkpoint.averaged:
+            raise UserError(f"{checkpoint.path} is already an average: give what it was made from")
+
+
+def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raises UserError, naming the first option that differs, unless all are from one run."""
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
+        for name in sorted(set(first.run) | set(other.run)):
+            here, there = first.run.get(name), other.run.get(name)
+            if name.endswith("dictionary") and None in (here, there):
+                continue  # from an earlier version, which did not record it
+            if here != there:
+                raise UserError(
+                    f"{first.path} and {other.path} are from different runs "
+                    f"({name} is {here} and {there}): average checkpoints of one run"
+                )
+
+
+# ---- of the paper ------------------------------------------------------------------------------
+
+
+def last_of_the_paper(folder: Path) -> int:
+    """How many checkpoints of a run to average (6.1): 20 if it keeps that many, else 5."""
+    kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
+    return 20 if kept >= 20 else DEFAULT_LAST
+
+
+# ---- what is inside -------------------------------------------------------------------------
+
+
+def describe(path: Path) -> Checkpoint:
+    """Read a file's ``Checkpoint``; CheckpointError or UserError if that is impossible."""
+    from transformer_plugin.checkpoints import outline_of
+
+    state = outline_of(path)
+    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
+    if not isinstance(updates, int):
+        raise UserError(f"{path} does not say after how many updates it was saved")
+    averaged = state.get("averaged_updates", [])
+    number = len(averaged) if isinstance(averaged, list) else 1
+    loss, beside = state.get(OWN), state.get(BESIDE)
+    return Checkpoint(
+        path,
+        updates,
+        run_options(state),
+        number,
+        loss if isinstance(loss, float) else None,
+        beside if isinstance(beside, dict) else {},
+    )
+
+
+def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:
+    """What identifies a run: the model's name and options, languages, dictionaries, and seed.
+
+    The size of the dictionaries also shows in the shapes of the parameters. fairseq's own
+    architectures store all options of the command line as the model's; those that belong to
+    another section (save_dir, max_update …) are left out, since a resumed run may change them.
+    """
+    from transformer_plugin.compat.dictionaries import KEY
+
+    cfg = state.get("cfg") or {}
+    model = cfg.get("model") or state.get("args") or {}
+    model = model if isinstance(model, dict) else getattr(model, "__dict__", {})
+    sections = {name: part for name, part in cfg.items() if isinstance(part, dict)}
+    elsewhere = {key for name, part in sections.items() if name != "model" for key in part}
+    elsewhere |= {*cfg, *HOW_IT_COMPUTES, "_name", "arch"}
+    options = {name: value for name, value in model.items() if name not in elsewhere}
+    options["architecture"] = model.get("_name", model.get("arch"))
+    for section, name in (("common", "seed"), ("task", "source_lang"), ("task", "target_lang")):
+        options[name] = sections.get(section, {}).get(name)
+    task_state = state.get("task_state")
+    hashes = task_state.get(KEY) if isinstance(task_state, dict) else None
+    for side, digest in hashes.items() if isinstance(hashes, dict) else []:
+        options[f"{side} dictionary"] = str(digest)[:12]
+    return options

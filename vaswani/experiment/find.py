@@ -1,0 +1,129 @@
+"""Where experiments, recipes and runs are kept, and how their YAML is read.
+
+An experiment is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads it
+too); a recipe for its data is ``configs/data/NAME.yaml``, since several experiments may share
+one; a run is a folder ``runs/NAME``. Names may be spelt with - or _.
+"""
+
+from pathlib import Path
+from typing import Any, Dict, List
+
+from vaswani.common.errors import UserError, nearest
+
+_HERE = Path(__file__).resolve().parents[1]
+#: the shipped experiments and documents: inside an installed package, beside it in a checkout
+_SHIPPED = _HERE if (_HERE / "configs").is_dir() else _HERE.parent
+CONFIGS, DOCS = _SHIPPED / "configs", _SHIPPED / "docs"
+
+#: in a run's folder: its experiment, complete
+AS_TRAINED = "config.yaml"
+
+
+def spelt(name: str) -> str:
+    """``wmt14-en-de-base`` as its file is named: ``wmt14_en_de_base``."""
+    return name.replace("-", "_")
+
+
+def config_folders(kind: str = "") -> List[Path]:
+    """The folders searched, in order: ./configs, then the repository's; or ``kind`` below them."""
+    return [folder / kind for folder in (Path("configs"), CONFIGS)]
+
+
+def experiment_paths(stem: str, kind: str = "") -> List[Path]:
+    """Where a name's file may be: in ``config_folders``; for an experiment, also here."""
+    folders = [*config_folders(kind), *([] if kind else [Path()])]
+    return [folder / f"{stem}.yaml" for folder in folders]
+
+
+def find_config(name: str, kind: str = "") -> Path:
+    """The YAML file of an experiment (``kind`` empty) or of a data recipe (``kind`` "data").
+
+    ``name`` is a path, or a name in one of ``config_folders``; for an experiment, also NAME.yaml in
+    the current folder.
+
+    Raises:
+        UserError: there is no such file; suggests the nearest name.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    stem = spelt(path.name[: -len(path.suffix)] if path.suffix in (".yaml", ".yml") else path.name)
+    known: List[str] = []
+    if path.parent == Path("."):
+        for path in experiment_paths(stem, kind):
+            if path.is_file():
+                return path
+        known = known_configs(kind)
+    what = "data recipe" if kind == "data" else "experiment"
+    offer = f"; known: {', '.join(known)}" if known else ""
+    raise UserError(f"there is no {what} '{name}'{nearest(stem, known)}{offer}")
+
+
+def known_configs(kind: str = "") -> List[str]:
+    """The names of the experiments, or of the data recipes, in ``config_folders``."""
+    found = [path.stem for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
+    return [name for name in dict.fromkeys(found) if kind or name != "table3"]  # changes to one
+
+
+def read_yaml(path: Path) -> Dict[str, Any]:
+    """A YAML file whose top level is a table, read strictly: see ``strict_yaml``.
+
+    Raises:
+        UserError: not readable as YAML (with the line), or not a table.
+    """
+    # not at the top: --help does not need PyYAML
+    from vaswani.experiment.strict_yaml import read_table
+
+    return read_table(path)
+
+
+def trained_as(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+    """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
+
+    Raises:
+        UserError: the checkpoint is from a fairseq too old to have one.
+        CheckpointError: the file is not a checkpoint.
+    """
+    from transformer_plugin.checkpoints import outline_of
+
+    saved = outline_of(checkpoint).get("cfg")
+    run = read_yaml(folder / AS_TRAINED) if is_run(folder) else {}
+    if saved is None and not run:
+        raise UserError(
+            f"{checkpoint} has no configuration (fairseq before 0.11): it cannot be used"
+        )
+    return {name: plain(section) for name, section in {**(saved or {}), **run}.items()}
+
+
+def plain(section: Any) -> Dict[str, Any]:
+    """A section as a table, whatever form the fairseq version gave it; empty if it is none."""
+    return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))
+
+
+def run_folders(name: str) -> List[Path]:
+    """What a run's name may mean: a path, or a name under ./runs."""
+    return [Path(name), Path("runs") / name, Path("runs") / spelt(name)]
+
+
+def is_run(folder: Path) -> bool:
+    """Whether something was trained in a folder."""
+    return (folder / AS_TRAINED).is_file()
+
+
+def first_data_bin(data: Any) -> Path:
+    """The (first) data-bin that ``task.data`` names: fairseq takes several, separated by colons."""
+    return Path(str(data).split(":")[0])
+
+
+def find_run(name: str) -> Path:
+    """The folder of a run: a path, or a name under ./runs.
+
+    Raises:
+        UserError: there is no such folder, or nothing was trained in it.
+    """
+    known = sorted(found.parent.name for found in Path("runs").glob(f"*/{AS_TRAINED}"))
+    for folder in run_folders(name):
+        if is_run(folder):
+            return folder
+    offer = f"; known: {', '.join(known)}" if known else "; train one with 'vaswani train CONFIG'"
+    raise UserError(f"there is no run '{name}'{nearest(name, known)}{offer}")

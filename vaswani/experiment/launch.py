@@ -1,0 +1,238 @@
+"""Who trains together: from the way processes were started to fairseq's ``distributed_training``.
+
+fairseq guesses this section from the environment, and without GPUs it guesses wrong: it divides by
+their number, or lets each torchrun process train on its own into the same folder. So the launcher's
+settings are written out here, and nothing is left to guess.
+
+Three ways to start: ``vaswani train`` alone (one process per visible GPU, or one on the CPU);
+torchrun, which gives each process its five variables; fairseq's own settings by hand
+(``distributed_training.distributed_init_method=tcp://HOST:PORT`` and the rank of each process).
+"""
+
+import re
+import socket
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from vaswani.common import signals
+from vaswani.common.errors import NO_MEMORY, UserError
+from vaswani.experiment.find import DOCS
+
+#: what torchrun sets in every process it starts
+LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+#: how processes were started, as env.json records it
+ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchrun", "by hand"
+#: nccl needs GPUs, and fairseq's default wrapper asks for a device number, which a CPU lacks
+ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
+#: the last line of a traceback that ends in one of our own messages
+_OURS = re.compile(
+    r"^(?:vaswani\.errors\.UserError"
+    r"|transformer_plugin[\w.]*\.(ConfigError|DataError|CheckpointError)): (.+)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Launch(NamedTuple):
+    """One process's place: how it was started, its rank among all, and fairseq's section."""
+
+    kind: str
+    rank: int
+    world_size: int
+    section: Dict[str, Any]
+
+
+def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
+    """Determine it from the configuration, the environment and the number of visible GPUs.
+
+    ``config`` needs the sections common, optimization and distributed_training.
+
+    Raises:
+        UserError: variables are missing or contradict each other, there are more processes than
+            GPUs, or an update has no batches.
+    """
+    check_update_freq(config.optimization.update_freq)
+    gpus = 0 if config.common.cpu else gpus
+    given = config.distributed_training
+    if given.distributed_init_method:
+        return by_hand(given, gpus)
+    if environ.get("RANK") or environ.get("WORLD_SIZE"):
+        return from_torchrun(environ, gpus)
+    return from_this_machine(given, gpus)
+
+
+def check_update_freq(frequencies: Sequence[int]) -> None:
+    """Raises UserError unless every update has at least one batch."""
+    if not frequencies or min(frequencies) < 1:
+        raise UserError(
+            f"optimization.update_freq is {list(frequencies)}: an update needs at least one batch "
+            "from each process, so give 1 or more"
+        )
+
+
+def by_hand(given: Any, gpus: int) -> Launch:
+    """fairseq's settings as given; without a GPU, the two that work there."""
+    world_size, rank = given.distributed_world_size, given.distributed_rank or 0
+    if not 0 <= rank < world_size:
+        raise UserError(
+            f"distributed_training.distributed_rank is {rank}, but of {world_size} processes "
+            f"(distributed_world_size) it must be 0 to {world_size - 1}"
+        )
+    section = {} if gpus else {**ON_CPU, "distributed_no_spawn": True}
+    return Launch(BY_HAND, rank, world_size, section)
+
+
+def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
+    """The five variables that torchrun sets, checked."""
+    missing = [name for name in LAUNCHER if not environ.get(name)]
+    if missing:
+        there = [name for name in LAUNCHER if environ.get(name)]
+        raise UserError(
+            f"the environment has {', '.join(there)} but not {', '.join(missing)}: start with "
+            "torchrun, which sets all of them, or unset them to train in one process"
+        )
+    numbers = {}
+    for name in LAUNCHER:
+        if name != "MASTER_ADDR":
+            if not environ[name].isdecimal():
+                raise UserError(f"the environment has {name}={environ[name]}: expected a number")
+            numbers[name] = int(environ[name])
+    rank, world_size, local_rank = (numbers[name] for name in LAUNCHER[:3])
+    if rank >= world_size:
+        raise UserError(
+            f"the environment has RANK={rank} and WORLD_SIZE={world_size}: ranks count from 0 to "
+            f"{world_size - 1}"
+        )
+    if gpus and local_rank >= gpus:
+        raise UserError(
+            f"process {local_rank} of this machine has no GPU: only {gpus} visible; start "
+            f"torchrun with --nproc_per_node {gpus}"
+        )
+    section = {
+        "distributed_init_method": "env://",
+        "distributed_world_size": world_size,
+        "distributed_rank": rank,
+        "distributed_no_spawn": True,
+        "device_id": local_rank,
+        **({} if gpus else ON_CPU),
+    }
+    return Launch(TORCHRUN, rank, world_size, section)
+
+
+def from_this_machine(given: Any, gpus: int) -> Launch:
+    """One process for each GPU, started by fairseq; on a CPU one process."""
+    world_size = given.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
+    if gpus and world_size > gpus:
+        raise UserError(
+            f"distributed_training.distributed_world_size is {world_size}, but this machine has "
+            f"{gpus} visible GPUs: to use several machines, start with torchrun "
+            f"({DOCS / 'training.md'})"
+        )
+    if not gpus or world_size == 1:
+        # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
+        if world_size > 1 and world_size != given.distributed_num_procs:
+            raise UserError(
+                f"distributed_training.distributed_world_size is {world_size}, but without GPUs "
+                "processes start with torchrun: torchrun --standalone --local-addr 127.0.0.1 "
+                f"--nproc_per_node {world_size} -m vaswani.cli train CONFIG "
+                f"({DOCS / 'training.md'})"
+            )
+        return Launch(ONE, 0, 1, {"distributed_world_size": 1, "distributed_rank": 0})
+    section = {
+        "distributed_init_method": f"tcp://127.0.0.1:{free_port()}",
+        "distributed_world_size": world_size,
+        "distributed_num_procs": world_size,
+        "distributed_rank": 0,
+        "distributed_no_spawn": False,
+    }
+    return Launch(PER_GPU, 0, world_size, section)
+
+
+def free_port() -> int:
+    """A free port on this machine."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def gathered(word: Any) -> List[Any]:
+    """What each process says, in order of rank, known to all; waits until all have said it.
+
+    Needs fairseq's process group if there are several processes.
+    """
+    import torch
+
+    if not torch.distributed.is_initialized():
+        return [word]
+    words = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(words, word)
+    return words
+
+
+def check_agreement(rank: int, sees: bool, files: Dict[str, str], folder: Path) -> None:
+    """Raises ConfigError, in every process, unless all see the same run and the same data.
+
+    Args:
+        rank: this process's
+        sees: whether this process sees the same run folder as process 0
+        files: the hashes of the data, by name, as this process sees them
+        folder: the run's
+    """
+    # all learn of it, so that none waits for a process that has gone
+    reports = gathered((f"{rank}, on {socket.gethostname()},", sees, files))
+    first = reports[0][2]
+    problem = None
+    for who, sees_it, found in reports:
+        differ = [name for name in sorted({*found, *first}) if found.get(name) != first.get(name)]
+        if not sees_it:
+            problem = (
+                f"process {who} does not see the {folder} of process 0: all machines of a "
+                "training must share one folder"
+            )
+        elif differ:
+            problem = (
+                f"process {who} has a different {differ[0]} from process 0: all need the same "
+                "data; prepare it once, in a shared folder, or copy it"
+            )
+        if problem:
+            from transformer_plugin.config import ConfigError
+
+            leave_the_others()
+            raise ConfigError(problem)
+
+
+def leave_the_others() -> None:
+    """End fairseq's process group, if there is one, before a process gives up.
+
+    Otherwise its threads may outlive the interpreter, which then aborts: exit code -6.
+    """
+    import torch
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def own_error(failure: Exception) -> Exception:
+    """What to tell the user when one of the processes that fairseq spawned has failed.
+
+    ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or
+    ProcessExitedException, if it was killed. A traceback that ends in one of our messages becomes
+    that message, one for lack of memory its last line; any other stays as it is. torch has stopped
+    the other processes by then.
+    """
+    from torch.multiprocessing import ProcessExitedException
+
+    from transformer_plugin.checkpoints import CheckpointError
+    from transformer_plugin.compat.data import DataError
+    from transformer_plugin.config import ConfigError
+
+    if isinstance(failure, ProcessExitedException):
+        return UserError(
+            f"the training lost a process ({failure}), and the others were stopped"
+            f"{signals.what_next()}"
+        )
+    found = _OURS.search(str(failure))
+    if not found:
+        last = str(failure).strip().splitlines()[-1]
+        return RuntimeError(last) if any(words in last for words in NO_MEMORY) else failure
+    kinds = {"ConfigError": ConfigError, "DataError": DataError, "CheckpointError": CheckpointError}
+    return kinds.get(found.group(1), UserError)(found.group(2).strip())

@@ -1,0 +1,208 @@
+"""A run's records of its training: config.yaml, env.json, finished.json, checkpoints."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+from vaswani.common.artifact import key_of
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, read_json
+from vaswani.experiment.find import read_yaml, spelt
+from vaswani.experiment.launch import Launch
+
+FINISHED = "finished.json"
+STATISTICS = "train.jsonl"
+RECORDS = ("config.yaml", "env.json")
+HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
+"""Model options that change neither the parameters nor the function: a run may change them."""
+
+
+def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
+    """``run=NAME``, or the folder above ``checkpoint.save_dir``, or runs/ and the config's name."""
+    if name is not None:
+        return Path(name) if "/" in name else Path("runs") / name
+    save_dir = Path(str(config.checkpoint.save_dir))
+    return (
+        save_dir.parent
+        if save_dir.name == "checkpoints" and save_dir.parent.name
+        else (Path("runs") / spelt(path.stem))
+    )
+
+
+def statistics(log: Path) -> Iterator[Dict[str, Any]]:
+    """The readable lines of a run's train.jsonl: a full disk leaves half a line.
+
+    There are none if the file does not exist.
+    """
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                yield found
+
+
+def last_checkpoint(folder: Path) -> Path:
+    """Where a run's newest state is."""
+    return folder / "checkpoints" / "checkpoint_last.pt"
+
+
+def has_checkpoints(folder: Path) -> bool:
+    """Whether a run's folder has checkpoints, even if the last one is missing."""
+    from transformer_plugin.compat.resuming import trained_checkpoints
+
+    return bool(trained_checkpoints(folder / "checkpoints"))
+
+
+def remove_half_written(folder: Path) -> None:
+    """Remove half-written checkpoints of a killed training of this run.
+
+    Files that 'vaswani average' may be writing there are left alone.
+    """
+    for pattern in (".checkpoint*.pt.part", "checkpoint*.pt.tmp"):  # ours; fairseq's, older
+        for path in (folder / "checkpoints").glob(pattern):
+            if not path.name.startswith(".checkpoint_average"):
+                path.unlink(missing_ok=True)
+
+
+def stop_key(config: Any) -> str:
+    """A hash of what decides when a training ends."""
+    from omegaconf import OmegaConf
+
+    return key_of([OmegaConf.to_container(config.optimization), config.checkpoint.patience])
+
+
+# ---- what may not be trained into a folder ----------------------------------------------------
+
+
+def refuse_foreign_folder(folder: Path) -> None:
+    """Raises UserError if a folder's config.yaml or env.json is not ours to replace."""
+    ours = {"command", "data"} <= set(read_json(folder / "env.json"))
+    foreign = [folder / name for name in RECORDS if (folder / name).exists()]
+    if foreign and not ours:
+        raise UserError(
+            f"{foreign[0]} already exists and was not written by 'vaswani train', which would "
+            "replace it: choose another folder with run=NAME"
+        )
+
+
+def refuse_another_run(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
+    """Check that a run keeps its model, languages, seed, dictionary and training text.
+
+    Returns:
+        What else has changed in the data, one sentence each.
+
+    Raises:
+        UserError: the folder has a different training; names the first difference.
+    """
+    if not has_checkpoints(folder) or not (folder / "config.yaml").is_file():
+        return []
+    from omegaconf import OmegaConf
+
+    advice = "give the other training its own folder with run=NAME"
+    before, now = read_yaml(folder / "config.yaml"), OmegaConf.to_container(config)
+    assert isinstance(now, dict)
+    # options that did not exist when the run began had their default's effect
+    keys = [("model", key) for key in before["model"] if key not in HOW_IT_COMPUTES]
+    keys += [("task", "source_lang"), ("task", "target_lang")]
+    keys += [("optimizer", "_name"), ("common", "seed")]
+    for section, key in keys:
+        old, new = before[section].get(key), now[section].get(key)
+        if old != new:
+            raise UserError(f"{folder} was trained with {section}.{key}={old}, not {new}: {advice}")
+    changes = []
+    for name in changed_files(read_json(folder / "env.json").get("data", {}), data):
+        if name.startswith("dict."):
+            raise UserError(f"{folder} was trained with a different {name}: {advice}")
+        if not name.startswith(f"{config.dataset.train_subset}."):
+            changes.append(f"{name} is not what {folder} was started with")
+        elif config.checkpoint.reset_dataloader:
+            changes.append(f"{name} has changed: starting at epoch 1 of it")
+        else:
+            raise UserError(
+                f"{folder} was trained on another text ({name} has changed since): {advice}, or "
+                "checkpoint.reset_dataloader=true to continue with epoch 1 of the new text"
+            )
+    return changes
+
+
+def changed_files(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
+    """The files of a data-bin that differ between two records which both list them, by name."""
+    differ = set()
+    for kind in ("sha256", "bytes"):  # earlier versions recorded only the text's size
+        old, new = before.get(kind, {}), now.get(kind, {})
+        differ |= {name for name in set(old) & set(new) if old[name] != new[name]}
+    return sorted(differ)
+
+
+# ---- records ----------------------------------------------------------------------------------
+
+
+def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
+    """Write env.json, keeping earlier starts in it, then config.yaml (complete, as trained)."""
+    from omegaconf import OmegaConf
+
+    from vaswani.common.environment import environment
+
+    before = read_json(folder / "env.json")
+    earlier = before.pop("earlier_starts", []) + ([before] if before else [])
+    with atomic_write(folder / "env.json") as stream:
+        now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
+        json.dump({**now, "data": data, "earlier_starts": earlier}, stream, indent=1)
+    with atomic_write(folder / "config.yaml") as stream:
+        stream.write(OmegaConf.to_yaml(config))
+
+
+def finish(folder: Path, stop: str, found: Dict[str, Any]) -> None:
+    """Write finished.json; if there was nothing left to train, what it says of that is kept.
+
+    Args:
+        folder: the run's
+        stop: ``stop_key`` of the configuration
+        found: num_updates, seconds, reason and perplexity
+    """
+    before = read_json(folder / FINISHED)
+    if before.get("num_updates") == found["num_updates"]:
+        found = {**found, **{k: before[k] for k in ("seconds", "perplexity") if k in before}}
+    with atomic_write(folder / FINISHED) as stream:
+        json.dump({**found, "stop": stop}, stream)
+
+
+class Undo:
+    """Restores a folder to how it was before a start that was refused.
+
+    Args:
+        folder: the run's; need not exist yet
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.is_new = not folder.exists()
+        self.records = {
+            name: (folder / name).read_bytes() for name in RECORDS if (folder / name).is_file()
+        }
+        self.checkpoints = self._checkpoints()
+
+    def _checkpoints(self) -> Dict[str, int]:
+        found = (self.folder / "checkpoints").glob("*.pt")
+        return {path.name: path.stat().st_mtime_ns for path in found}
+
+    def __call__(self) -> None:
+        """Restore the records, or remove a folder that the start made; not after a save."""
+        if self._checkpoints() != self.checkpoints:
+            return
+        for name, content in self.records.items():
+            with atomic_write(self.folder / name, "wb") as stream:
+                stream.write(content)
+        if self.is_new:
+            for path in (*self.folder.glob("train*.log"), self.folder / STATISTICS):
+                path.unlink(missing_ok=True)
+            for name in (*RECORDS, ".lock"):
+                (self.folder / name).unlink(missing_ok=True)
+            for made in (self.folder / "checkpoints", self.folder):
+                if made.is_dir() and not any(made.iterdir()):
+                    made.rmdir()

@@ -1,0 +1,141 @@
+"""Reads YAML as it is meant: what PyYAML would silently misread is refused, with its line.
+
+Refused are a key that occurs twice (the last would win), numbers in base 8 or 60 (``010`` is 8 in
+YAML 1.1, ``1:15`` is 75), and aliases that expand to more than any experiment holds. ``1e-4`` is a
+number and ``2026-11-21`` is text, as in omegaconf's reader, which fairseq-hydra-train uses.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List
+
+import yaml
+
+from vaswani.common.errors import UserError
+
+#: limits for a file, and for what its aliases expand to; the largest experiment: 100 values, 5 kB
+MOST_BYTES, MOST_VALUES = 1_000_000, 100_000
+_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+_LEADING_ZERO = re.compile(r"[-+]?0(o[0-7_]+|[0-9_]+)")
+_FLOAT = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+")
+
+
+class _Refused(yaml.constructor.ConstructorError):
+    """Something that YAML allows but an experiment does not."""
+
+    def __init__(self, problem: str, node: yaml.Node) -> None:
+        super().__init__(None, None, problem, node.start_mark)
+
+
+class StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, without its surprises."""
+
+    def get_single_data(self) -> Any:
+        """The document, unless its aliases expand to too much."""
+        node = self.get_single_node()
+        if node is None:
+            return None
+        if _values(node, {}) > MOST_VALUES:
+            raise _Refused(f"its aliases expand to more than {MOST_VALUES:,} values", node)
+        return self.construct_document(node)
+
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        """A number in base 10 (or, if written explicitly, 16 or 2)."""
+        text = str(node.value)
+        if _BASE_60.fullmatch(text):
+            raise _Refused(
+                f"{text} is a base-60 number in YAML: write it in base 10, or in quotes if it is "
+                "text",
+                node,
+            )
+        if _LEADING_ZERO.fullmatch(text) and text.strip("+-0_"):
+            raise _Refused(
+                f"{text} may be read in base 8: write it without the leading zero, or in quotes "
+                "if it is text",
+                node,
+            )
+        if _FLOAT.fullmatch(text):
+            return float(text.replace("_", ""))
+        if node.tag.endswith(":int"):
+            return self.construct_yaml_int(node)
+        return self.construct_yaml_float(node)
+
+
+def _values(node: yaml.Node, known: Dict[int, int]) -> int:
+    """How many values a node expands to, counted without expanding; ``known``: counts by node id.
+
+    Raises:
+        _Refused: a node contains itself, or a table has a key twice.
+    """
+    if id(node) in known:
+        if known[id(node)] == 0:  # started, not done
+            raise _Refused("an alias contains itself", node)
+        return known[id(node)]
+    known[id(node)] = 0
+    parts: List[yaml.Node] = []
+    if isinstance(node, yaml.SequenceNode):
+        parts = node.value
+    elif isinstance(node, yaml.MappingNode):
+        parts = [part for pair in node.value for part in pair]
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        seen = set()
+        for key in keys:
+            if key.value in seen:
+                raise _Refused(f"'{key.value}' occurs twice: keep one of the two", key)
+            seen.add(key.value)
+    known[id(node)] = 1 + sum(_values(part, known) for part in parts)
+    return known[id(node)]
+
+
+def _set_up() -> None:
+    """Define which plain words are numbers: more than in YAML 1.1, so that they can be refused."""
+    kept = {
+        first: [(tag, pattern) for tag, pattern in rules if not tag.endswith(":timestamp")]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    StrictLoader.yaml_implicit_resolvers = kept
+    for pattern in (_LEADING_ZERO, _FLOAT):
+        whole = re.compile(f"^(?:{pattern.pattern})$")
+        StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", whole, list("-+.0123456789"))
+    for kind in ("int", "float"):
+        StrictLoader.add_constructor(f"tag:yaml.org,2002:{kind}", StrictLoader.construct_number)
+
+
+_set_up()
+
+
+def parse(text: str, where: str) -> Any:
+    """The value of a YAML text; ``where`` names its origin in messages.
+
+    Raises:
+        UserError: it is not YAML, or would be read as something other than was meant.
+    """
+    try:
+        return yaml.load(text, StrictLoader)  # noqa: S506  (derived from the safe one)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark and "\n" in text.strip() else ""
+        invalid = "" if isinstance(error, _Refused) else "not valid YAML: "
+        raise UserError(f"{where}{line}: {invalid}{error.problem or error.context}") from None
+    except RecursionError:
+        raise UserError(f"{where}: its brackets or lists are nested too deeply") from None
+    except (yaml.YAMLError, ValueError, LookupError) as error:
+        raise UserError(f"{where}: not valid YAML: {str(error).splitlines()[0]}") from None
+
+
+def read_table(path: Path) -> Dict[str, Any]:
+    """A YAML file whose top level is a table.
+
+    Raises:
+        UserError: not readable as YAML (with the line), or not a table.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise UserError(f"{path}: too long for an experiment, {path.stat().st_size:,} bytes")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not valid YAML in UTF-8: {error}") from None
+    content = parse(text, str(path))
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected sections such as 'task:' and 'model:', found none")
+    return content

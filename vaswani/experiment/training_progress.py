@@ -1,0 +1,198 @@
+"""Reports a training in three forms: a bar (or a line now and then), train.jsonl and train.log.
+
+fairseq logs its numbers as JSON messages of the module ``progress_bar`` (``log_format: json``);
+a logging handler turns each into a line of train.jsonl and a step of the bar. The plugin's warnings
+are shown; fairseq's own go only to train.log.
+"""
+
+import json
+import logging
+import math
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from vaswani.common.progress import bar, clock
+from vaswani.experiment.run_record import statistics
+
+#: seconds between lines if there is no terminal for a bar
+LINE_EVERY = 30.0
+_RESUMED = re.compile(r"Loaded checkpoint .*@ (\d+) updates")
+_BEFORE = re.compile(r"trained for ([\d.]+) seconds before")
+_STARTED = "Start iterating over samples"
+#: the option that ended a training, by what fairseq or the plugin logs; nothing for max_epoch
+ENDINGS = {
+    "max_update": r"Stopping training due to num_updates|nothing is left .* --max-update",
+    "stop_time_hours": r"Stopping training due to cumul|nothing is left .* --stop-time-hours",
+    "patience": r"early stop since valid|nothing is left .* --patience",
+    "stop_min_lr": r"stopping training because current learning rate",
+}
+
+
+def numbers(message: str) -> Dict[str, Any]:
+    """fairseq's JSON message with its numbers as numbers; empty for any other message."""
+    try:
+        stats = json.loads(message)
+    except ValueError:
+        return {}
+    plain: Dict[str, Any] = {}
+    for key, value in stats.items() if isinstance(stats, dict) else ():
+        try:
+            plain[key] = float(value) if isinstance(value, str) else value
+        except ValueError:
+            plain[key] = value
+        if key.endswith(("num_updates", "epoch")) and isinstance(plain[key], float):
+            plain[key] = int(plain[key])
+    return plain
+
+
+def ends_in_half_a_line(path: Path) -> bool:
+    """Whether the last line has no line end, as happens when the disk is full."""
+    return path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+
+
+class TrainingProgress(logging.Handler):
+    """Writes ``jsonl`` and shows the progress of training; attach to the root logger."""
+
+    def __init__(
+        self,
+        jsonl: Path,
+        max_update: int,
+        hours: float = 0.0,
+        opening: Callable[[int], str] = "update {}".format,
+    ) -> None:
+        """Open train.jsonl and the bar.
+
+        Args:
+            jsonl: the file
+            max_update: the training's last update; 0 if that is no limit
+            hours: fairseq's stop_time_hours; 0 if that is no limit
+            opening: from the updates so far to the line that is shown when training begins
+        """
+        super().__init__(logging.INFO)
+        self.earlier = max((line.get("seconds", 0.0) for line in statistics(jsonl)), default=0.0)
+        half = ends_in_half_a_line(jsonl)
+        self.stream = open(jsonl, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
+        self.stream.write("\n" if half else "")
+        self.total, self.hours, self.opening = max_update, hours, opening
+        self.shown: Dict[str, str] = {}
+        #: perplexity of each validation set, in fairseq's order
+        self.perplexity: Dict[str, float] = {}
+        self.reason: Optional[str] = None
+        self.begun = self.last_line = time.monotonic()
+        #: fairseq's clock for stop_time_hours: seconds before, and since when it has run again
+        self.before, self.since = 0.0, self.begun
+        #: when the first update began, and after how many: the rate counts from here
+        self.first: Optional[Tuple[float, int]] = None
+        self.last_update = 0
+        self.bar = bar(total=max_update or None, unit=" updates")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Handle a log record if it is a statistic, a resumed checkpoint or a warning."""
+        message = record.getMessage()
+        if record.levelno >= logging.WARNING and record.name.startswith("transformer_plugin"):
+            self.bar.write(f"warning: {message}", file=sys.stderr)
+        resumed, before = _RESUMED.search(message), _BEFORE.search(message)
+        if resumed:
+            self.start_at(int(resumed.group(1)))
+        elif before:
+            self.before, self.since = float(before.group(1)), time.monotonic()
+        elif message == _STARTED and self.first is None:
+            self.first = (time.monotonic(), self.last_update)
+            self.bar.unpause()  # tqdm's clock starts here, too
+            self.bar.write(self.opening(self.last_update), file=sys.stderr)
+        elif record.module == "progress_bar":
+            stats = numbers(message)
+            if stats:
+                self.write({"tag": record.name, **stats})
+                self.show(record.name, stats)
+        elif self.reason is None:
+            ended = (name for name, words in ENDINGS.items() if re.search(words, message))
+            self.reason = next(ended, None)
+
+    def write(self, line: Dict[str, Any]) -> None:
+        """Append one line to train.jsonl, with the time of day and the seconds of training."""
+        times = {"time": round(time.time(), 3), "seconds": round(self.seconds(), 1)}
+        self.stream.write(json.dumps({**times, **line}) + "\n")
+        self.stream.flush()
+
+    def start_at(self, updates: int) -> None:
+        """Start a resumed run at this many updates."""
+        self.last_update = updates
+        # without the last of these, tqdm takes all updates so far for those of the first second
+        self.bar.n = self.bar.initial = self.bar.last_print_n = updates
+        self.bar.refresh()
+        self.write({"tag": "resumed", "num_updates": updates})
+
+    def show(self, tag: str, stats: Dict[str, Any]) -> None:
+        """Move the bar, or print a line if it is time or a validation has ended."""
+        validated = f"{tag}_loss" in stats and tag != "train"  # the tag is the set's name
+        keys = [f"{tag}_ppl", f"{tag}_bleu"] if validated else []
+        for key in ["loss", "ppl", "wps"] if tag == "train_inner" else keys:
+            value = stats.get(key)
+            if isinstance(value, float):
+                self.shown[key] = f"{value:,.0f}" if key == "wps" else f"{value:.2f}"
+        update = next((stats[key] for key in stats if key.endswith("num_updates")), None)
+        if isinstance(update, int) and update >= self.last_update:
+            self.bar.update(update - self.last_update)
+            self.last_update = update
+        if validated and f"{tag}_ppl" in stats:
+            self.perplexity[tag] = float(stats[f"{tag}_ppl"])
+        if self.hours:
+            self.bar.total = self.expected()
+        self.bar.set_postfix(self.shown, refresh=True)
+        due = time.monotonic() - self.last_line >= LINE_EVERY
+        if self.bar.disable and (validated or (due and tag == "train_inner")):
+            self.last_line = time.monotonic()
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``."""
+        parts = [f"update {self.last_update:,}" + (f" of {self.total:,}" if self.total else "")]
+        parts += [f"{key} {value}" for key, value in self.shown.items()]
+        left = self.left()
+        if left > 0 and left != math.inf:
+            parts.append(f"{clock(left)} left")
+        return " | ".join(parts)
+
+    def rate(self) -> float:
+        """Updates per second since the first one of this start; 0 before it is done."""
+        if self.first is None or self.last_update <= self.first[1]:
+            return 0.0
+        return (self.last_update - self.first[1]) / max(time.monotonic() - self.first[0], 1e-3)
+
+    def left(self) -> float:
+        """Seconds until the limit that comes first; infinite if that is not known."""
+        left, rate = math.inf, self.rate()
+        if self.total and rate:
+            left = (self.total - self.last_update) / rate
+        if self.hours:
+            left = min(left, 3600 * self.hours - self.before - (time.monotonic() - self.since))
+        return max(0.0, left)
+
+    def expected(self) -> Optional[int]:
+        """How many updates there will be in the end; None if that is not known."""
+        if not self.rate():
+            return self.total or None
+        return self.last_update + round(self.left() * self.rate())
+
+    def seconds(self) -> float:
+        """Seconds of training, including earlier starts of the same run."""
+        return self.earlier + time.monotonic() - self.begun
+
+    def summary(self) -> Dict[str, Any]:
+        """What finished.json records of a training that has ended."""
+        return {
+            "num_updates": self.last_update,
+            "seconds": round(self.seconds(), 1),
+            "reason": self.reason or "max_epoch",
+            "perplexity": next(iter(self.perplexity.values()), None),
+        }
+
+    def close(self) -> None:
+        """Close the bar and the file."""
+        self.bar.close()
+        self.stream.close()
+        super().close()

@@ -1,0 +1,126 @@
+"""The validation loss of any parameters, computed as the run's own training computes it.
+
+It is the negative log-likelihood in bits per token, ``valid_nll_loss`` in fairseq's log, and so the
+base-2 logarithm of the validation perplexity; ``valid_loss`` if the criterion has no other. Label
+smoothing is left out of it: it holds against an average that this is more certain than its parts,
+and so preferred a single checkpoint where the average translates better.
+
+The run's criterion goes over its (first) validation set, in the run's own batches, by fairseq's
+Trainer. Task, model and batches are made once, and then any number of parameters validated, in
+float32 apart from what the model's own ``precision`` does, even if the training was in fp16: all
+numbers that are compared are computed in this one way, and none is taken from a log.
+"""
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any, Dict, Mapping
+
+from vaswani.common.errors import UserError
+from vaswani.experiment.find import first_data_bin, is_run, trained_as
+
+#: the sections of a run's configuration on which its validation depends
+SECTIONS = ("task", "model", "criterion", "dataset")
+
+
+class Validation:
+    """A run's validation: call it with parameters (name → tensor) to get their loss.
+
+    Args:
+        checkpoint: one of the run's; says what the model is, and where the data is
+        folder: of the run (or the one that the checkpoint is in)
+
+    Raises:
+        UserError: why this run's validation cannot be repeated: its data is gone, for example.
+    """
+
+    def __init__(self, checkpoint: Path, folder: Path) -> None:
+        config = validation_config(checkpoint, folder)
+        from fairseq import tasks
+        from fairseq.trainer import Trainer
+
+        from vaswani.experiment.fairseq_config import hand_over
+
+        try:
+            config = hand_over(config)
+            task = tasks.setup_task(config.task)
+            self.model = task.build_model(config.model)
+            criterion = task.build_criterion(config.criterion)
+            subset = config.dataset.valid_subset.split(",")[0]  # the one that fairseq looks at
+            task.load_dataset(subset, combine=config.dataset.combine_valid_subsets, epoch=1)
+            self.trainer = Trainer(config, task, self.model, criterion)
+            self.batches = self.trainer.get_valid_iterator(subset)
+            most = config.dataset.max_valid_steps
+            self.most = None if most is None else most + 1  # as many as fairseq takes
+        except Exception as error:  # anything that fairseq, or a model of one's own, may raise
+            raise UserError(in_one_line(error)) from error
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return len(self.batches) if self.most is None else min(self.most, len(self.batches))
+
+    def __call__(self, parameters: Mapping[str, Any], told: Any = None) -> float:
+        """The loss; infinite if it is not a number. Arguments and errors as of ``measured``."""
+        found = self.measured(parameters, told)
+        loss = found.get("nll_loss", found["loss"])
+        return loss if math.isfinite(loss) else math.inf
+
+    def measured(self, parameters: Mapping[str, Any], told: Any = None) -> Dict[str, float]:
+        """What the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
+
+        Args:
+            parameters: of the run's model; they are copied
+            told: called with 1 after each batch
+
+        Raises:
+            UserError: they are not of this model, or it fails on a batch.
+        """
+        from fairseq.logging import metrics
+
+        try:
+            self.model.load_state_dict(dict(parameters))
+            batches = self.batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
+            with metrics.aggregate(new_root=True) as found:
+                for batch in itertools.islice(batches, self.most):
+                    self.trainer.valid_step(batch)
+                    if told:
+                        told(1)
+            return {name: float(found[name].avg) for name in ("loss", "nll_loss") if name in found}
+        except Exception as error:  # as above
+            raise UserError(in_one_line(error)) from error
+
+
+def validation_config(checkpoint: Path, folder: Path) -> Any:
+    """fairseq's configuration for validating in one process; raises UserError without data."""
+    table = trained_as(checkpoint, folder)
+    data = table.get("task", {}).get("data")
+    if data and not first_data_bin(data).is_dir():
+        raise UserError(f"there is no data in {first_data_bin(data)}")
+    missing = [name for name in SECTIONS if not table.get(name)]
+    if missing:
+        raise UserError(f"{checkpoint} does not say its {missing[0]}")
+
+    from vaswani.experiment.fairseq_config import load_plugin, with_defaults
+
+    load_plugin()
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+
+    sections = {name: dict(table.get(name, {})) for name in SECTIONS}
+    sections["dataset"]["num_workers"] = 0
+    if sections["task"].get("eval_bleu"):  # translating all of it is not part of the loss
+        sections["task"]["eval_bleu"] = False
+    common = table.get("common", {})
+    sections["common"] = {"seed": common.get("seed", 1), "cpu": bool(common.get("cpu"))}
+    if is_run(folder):  # a checkpoint alone is not trusted to name a program
+        sections["common"]["user_dir"] = common.get("user_dir")
+    sections["distributed_training"] = {"distributed_world_size": 1}
+    try:
+        return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections))
+    except Exception as error:  # of a task or model that is not registered here, for example
+        raise UserError(in_one_line(error)) from error
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__

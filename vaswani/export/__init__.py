@@ -1,0 +1,1 @@
+"""An export to another program: proofs, their text, cards, fairseq's checkpoint."""

@@ -1,0 +1,274 @@
+"""The proof of an export: its model says what the packed model says, and it translates as well.
+
+The two are proved apart, since a search turns the last digit of a score into another translation:
+
+- the model: both give the packed model's translations the same log-probabilities, token by token;
+- the search: the export's translations have the same BLEU. Those that differ are counted, as the
+  packed model scores them.
+
+The sentences are translated with the model's own search settings, and greedily. A model that uses
+the paper's length penalty (``gnmt``), which no target has, is exported with the nearest exponent of
+fairseq's rule, with which both are also compared.
+"""
+
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, Optional, Sequence
+
+from vaswani.common.errors import UserError
+from vaswani.decoding.search import SearchOptions
+from vaswani.export.comparison import OTHER_RULE, TOLERANCES, Model, Row
+from vaswani.export.teacher_forcing import log_probabilities
+from vaswani.export.text import Text
+from vaswani.model_folder.search_options import CPU_BATCH
+
+
+@dataclass(frozen=True)
+class Output:
+    """A system's translations of the sentences."""
+
+    texts: List[str]
+    #: without the end of sentence
+    subwords: List[List[str]]
+    #: which reached the maximum length without an end (fairseq's search adds one)
+    cut: List[bool]
+    seconds: float
+
+
+def nearest_exponent(alpha: float, length: float) -> float:
+    """The λ for which length^λ is nearest to the paper's ((5 + length) / 6)^α at a given length.
+
+    It has the same slope there, dlog/dlog length.
+
+    Args:
+        alpha: ``--lenpen`` of ``gnmt``
+        length: mean number of tokens, including the end of sentence
+    """
+    return alpha * length / (5 + length)
+
+
+def translate_all(translator: Any, sentences: List[str], options: SearchOptions) -> Output:
+    """Translate on one thread, in batches that are the same for every translator."""
+    from vaswani.decoding.translator import batches
+    from vaswani.decoding.workers import one_thread
+
+    sources = [translator.read(line) for line in sentences]
+    search = translator.searcher(options)
+    groups = batches(sources, CPU_BATCH)
+    found: Dict[int, Any] = {}
+    with one_thread():
+        search(translator.sample(sources, groups[0][:1]))  # one-time work
+        start = time.perf_counter()
+        for group in groups:
+            found.update(zip(group, search(translator.sample(sources, group)), strict=True))
+        seconds = time.perf_counter() - start
+    results = [translator.result(s, found[number], options) for number, s in enumerate(sources)]
+    best = [found[number][0] for number in range(len(sources))]
+    words = translator.task.target_dictionary
+    tokens = [one["tokens"].tolist() for one in best]
+    return Output(
+        [result.text for result in results],
+        [[words[token] for token in row if token != words.eos()] for row in tokens],
+        [bool(one.get("cut")) for one in best],
+        seconds,
+    )
+
+
+class Proof:
+    """A comparison of a packed model and its export.
+
+    Args:
+        text: the text to translate
+        quantization: the export's quantization
+    """
+
+    def __init__(self, text: Text, quantization: Optional[str]) -> None:
+        self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
+        self.ours: Dict[SearchOptions, Output] = {}
+        self.rows: List[Row] = []
+
+    def translate_ours(self, translator: Any) -> None:
+        """Translate with the packed model's search settings; finds the exponent for the export.
+
+        Raises:
+            UserError: a line is longer than the model accepts, or there is nothing to compare.
+        """
+        self.translator = translator
+        taken = [translator.read(line).numbers is not None for line in self.text.source]
+        if not any(taken):
+            raise UserError(f"{self.text.name} holds no sentence that the model takes")
+        self.text = Text(
+            self.text.name,
+            [line for line, ok in zip(self.text.source, taken, strict=True) if ok],
+            None
+            if self.text.reference is None
+            else [line for line, ok in zip(self.text.reference, taken, strict=True) if ok],
+        )
+        self.asked = translator.options.changed(nbest=1)
+        lengths = [len(subwords) + 1 for subwords in self.output(self.asked).subwords]
+        self.length = sum(lengths) / len(lengths)
+        if self.asked.length_penalty == "gnmt":
+            nearest = round(nearest_exponent(self.asked.lenpen, self.length), 3)
+            self.plain = self.asked.changed(length_penalty="fairseq", lenpen=nearest)
+        else:
+            self.plain = self.asked
+
+    def output(self, options: SearchOptions) -> Output:
+        """What the packed model finds."""
+        if options not in self.ours:
+            self.ours[options] = translate_all(self.translator, self.text.source, options)
+        return self.ours[options]
+
+    def generation(self, packed: Dict[str, Any]) -> Dict[str, Any]:
+        """The section of the export that says how to decode."""
+        return {
+            **packed,
+            "length_penalty": self.plain.length_penalty,
+            "lenpen": self.plain.lenpen,
+        }
+
+    def compare(self, theirs: Any) -> None:
+        """Compare with the export, which ``theirs`` translates with, as its own options say."""
+        self.model = self.compare_models(theirs)
+        for beam in dict.fromkeys([1, self.plain.beam]):
+            options = self.plain.changed(beam=beam)
+            asked = theirs.options.changed(beam=beam, nbest=1)
+            found = translate_all(theirs, self.text.source, asked)
+            self.rows.append(self.row(options, found, self.tolerance.bleu, said(options)))
+        if self.asked != self.plain:
+            name = f"{said(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
+            self.rows.append(self.row(self.asked, found, OTHER_RULE, name))
+
+    def compare_models(self, theirs: Any) -> Model:
+        """Both models' log-probabilities of the packed model's translations."""
+        targets = self.output(self.plain).subwords
+        found = [
+            sum(log_probabilities(one, self.text.source, targets), [])
+            for one in (self.translator, theirs)
+        ]
+        gaps = [abs(a - b) for a, b in zip(*found, strict=True)]
+        squares = math.fsum(gap * gap for gap in gaps)
+        limit = self.tolerance.log_prob
+        return Model(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
+
+    def scores(
+        self, sentences: Sequence[str], targets: Sequence[List[str]], options: SearchOptions
+    ) -> List[float]:
+        """The packed model's scores of translations, by the search's length penalty."""
+        found = log_probabilities(self.translator, sentences, targets)
+        return [math.fsum(row) / penalty(len(row), options) for row in found]
+
+    def row(self, options: SearchOptions, theirs: Output, tolerance: float, name: str) -> Row:
+        """One comparison of searches.
+
+        Args:
+            options: of the packed model's search
+            theirs: what the export found
+            tolerance: of BLEU
+            name: of the comparison
+        """
+        ours = self.output(options)
+        texts = list(zip(ours.texts, theirs.texts, strict=True))
+        other = [number for number, (a, b) in enumerate(texts) if a != b]
+        whole = [number for number in other if not theirs.cut[number]]
+        sentences = [self.text.source[number] for number in whole]
+        expected, found = (
+            self.scores(sentences, [output.subwords[n] for n in whole], options)
+            for output in (ours, theirs)
+        )
+        gaps = [b - a for a, b in zip(expected, found, strict=True)]
+        limit, reference = self.tolerance.log_prob, self.text.reference
+        return Row(
+            name,
+            sentences=len(texts),
+            identical=len(texts) - len(other),
+            better=sum(gap > limit for gap in gaps),
+            worse=sum(gap < -limit for gap in gaps),
+            cut=len(other) - len(whole),
+            bleu=None
+            if reference is None
+            else (bleu(ours.texts, reference), bleu(theirs.texts, reference)),
+            speed=ours.seconds / theirs.seconds,
+            tolerance=tolerance,
+        )
+
+    # ---- what is said ---------------------------------------------------------------------------
+
+    def lines(self) -> List[str]:
+        """The comparison of the models, and a table of the searches."""
+        model, bleus = self.model, ["BLEU packed", "exported", "difference"]
+        table = [["search", "identical", "", "better", "worse", "cut"]]
+        table[0] += [*(bleus if self.text.reference else []), "speed"]
+        for row in self.rows:
+            scores = [f"{score:.2f}" for score in row.bleu or ()]
+            if row.bleu:
+                scores.append(f"{row.bleu_difference:+.2f}")
+            table.append(
+                [
+                    row.search,
+                    f"{row.identical:,} of {row.sentences:,}",
+                    f"{row.identical / row.sentences:.2%}",
+                    *(f"{count:,}" for count in (row.better, row.worse, row.cut)),
+                    *scores,
+                    f"{row.speed:.2f}x",
+                ]
+            )
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return [
+            f"{len(self.text.source):,} sentences of {self.text.name}, one thread each, on a CPU:",
+            f"log-probabilities of {model.tokens:,} tokens differ by {model.root_mean_square:.1e} "
+            f"(root mean square; at most {model.tolerance:g}), the largest by {model.largest:.1e}",
+            *(
+                "  ".join(
+                    cell.rjust(width) if place else cell.ljust(width)
+                    for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+                )
+                for line in table
+            ),
+        ]
+
+    def tell(self, target: str) -> None:
+        """Print the lines; UserError if anything exceeds its tolerance."""
+        print("\n".join(self.lines()))
+        sys.stdout.flush()
+        problems = {"the model": self.model.problem()}
+        problems.update((row.search, row.problem()) for row in self.rows)
+        for name, problem in problems.items():
+            if problem:
+                raise UserError(
+                    f"the export to {target} fails its proof: {name}: {problem}; nothing was "
+                    "written"
+                )
+
+    def table(self) -> Dict[str, Any]:
+        """For vaswani.json."""
+        return {
+            "text": self.text.name,
+            "mean_length": round(self.length, 2),
+            "model": asdict(self.model),
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def penalty(length: int, options: SearchOptions) -> float:
+    """What a log-probability of so many tokens is divided by."""
+    if options.length_penalty == "gnmt":
+        return float(((5 + length) / 6) ** options.lenpen)
+    return float(length**options.lenpen)
+
+
+def said(options: SearchOptions) -> str:
+    """A search in words."""
+    if options.beam == 1:
+        return "greedy"
+    rule = "gnmt " if options.length_penalty == "gnmt" else ""
+    return f"beam {options.beam}, lenpen {rule}{options.lenpen:g}"
+
+
+def bleu(hypotheses: List[str], references: List[str]) -> float:
+    """sacreBLEU's score with its default settings."""
+    from sacrebleu.metrics import BLEU
+
+    return float(BLEU(force=True).corpus_score(hypotheses, [references]).score)

@@ -1,0 +1,183 @@
+"""A packed model as a checkpoint of fairseq's own ``transformer``, which needs no plugin.
+
+Positions other than fairseq's sinusoids become its learned ones, with our values in the table. Its
+norms have an ε of 1e-5, which cannot be set.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, Mapping, Tuple
+
+from vaswani.data.bpe import MARK
+from vaswani.decoding.search import search_options
+from vaswani.decoding.translator import Translator
+from vaswani.model_folder.convert import to_fairseq
+from vaswani.model_folder.ctranslate2_spec import position_table
+from vaswani.model_folder.folder import CODES, ModelFolder
+
+CHECKPOINT = "model.pt"
+
+
+def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -> None:
+    """Write ``model.pt``: parameters and options, as nothing but tensors and plain values.
+
+    Args:
+        folder: the packed model
+        parameters: its state dict
+        out: a folder
+    """
+    from transformer_plugin.compat import saving
+
+    state = {
+        "args": None,
+        "cfg": configuration(folder),
+        "model": fairseqs_parameters(folder, parameters),
+        "optimizer_history": [
+            {
+                "criterion_name": "LabelSmoothedCrossEntropyCriterion",
+                "optimizer_name": "FairseqAdam",
+                "lr_scheduler_state": {},
+                "num_updates": folder.config["origin"].get("updates", 0),
+            }
+        ],
+        "task_state": {},
+        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+        "last_optimizer_state": None,
+    }
+    saving.write_checkpoint(state, str(out / CHECKPOINT))
+
+
+def configuration(folder: ModelFolder) -> Dict[str, Any]:
+    """The sections of fairseq's configuration, as plain values."""
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.tasks.translation import TranslationConfig
+    from omegaconf import OmegaConf
+
+    architecture = folder.config["architecture"]
+    sections: Dict[str, Any] = {}
+    for name, section in vars(FairseqConfig()).items():
+        known = hasattr(section, "__dataclass_fields__")
+        sections[name] = plain(OmegaConf.structured(section)) if known else None
+    task = plain(OmegaConf.structured(TranslationConfig()))
+    limits = {name: architecture[name] for name in ("max_source_positions", "max_target_positions")}
+    source, target = folder.langs
+    task.update(limits, _name="translation", data="", source_lang=source, target_lang=target)
+    generation = {k: v for k, v in folder.config["generation"].items() if k != "length_penalty"}
+    sections["generation"].update(generation)
+    sections.update(text_options(folder))
+    return {**sections, "task": task, "model": model_options(architecture)}
+
+
+def text_options(folder: ModelFolder) -> Dict[str, Any]:
+    """The tokeniser and BPE sections, with which fairseq's ``from_pretrained`` accepts raw text.
+
+    fairseq adds the path of the codes if they are beside the checkpoint.
+    """
+    recipe = folder.recipe
+    moses = {
+        "_name": "moses",
+        "source_lang": recipe.source_lang,
+        "target_lang": recipe.target_lang,
+        "moses_no_dash_splits": not recipe.split_hyphens,
+        "moses_no_escape": False,
+    }
+    bpe = {"_name": "subword_nmt", "bpe_codes": CODES, "bpe_separator": MARK.strip()}
+    return {
+        "tokenizer": moses if recipe.tokeniser == "moses" else None,
+        "bpe": bpe if recipe.bpe else None,
+    }
+
+
+def plain(section: Any) -> Dict[str, Any]:
+    """A section of fairseq's configuration without classes of fairseq."""
+    from omegaconf import OmegaConf
+
+    found = OmegaConf.to_container(section, enum_to_str=True)
+    assert isinstance(found, dict)
+    return {str(name): None if value == "???" else value for name, value in found.items()}
+
+
+def model_options(architecture: Mapping[str, Any]) -> Dict[str, Any]:
+    """All options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
+    from fairseq.models.transformer import TransformerConfig
+
+    names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+    sides = ("encoder", "decoder")
+    found = {f"{side}_{name}": architecture[f"{side}_{name}"] for side in sides for name in names}
+    tied = not architecture["untie_embeddings"]
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        found[name] = architecture[name]
+    for side, limit in zip(sides, ("max_source_positions", "max_target_positions"), strict=True):
+        found[f"{side}_learned_pos"] = not has_fairseqs_positions(architecture, side)
+        found[f"{side}_normalize_before"] = False
+        found[limit] = architecture[limit]
+    known = {f.name: f.default for f in fields(TransformerConfig)}
+    plain_values = (type(None), bool, int, float, str)
+    return {
+        **{name: value for name, value in known.items() if type(value) in plain_values},
+        "_name": "transformer",
+        "arch": "transformer",
+        **found,
+        "decoder_input_dim": architecture["decoder_embed_dim"],
+        "decoder_output_dim": architecture["decoder_embed_dim"],
+        "activation_fn": "relu",
+        "share_all_embeddings": tied,
+        "share_decoder_input_output_embed": tied,
+    }
+
+
+def has_fairseqs_positions(architecture: Mapping[str, Any], side: str) -> bool:
+    """Whether a side of the model has fairseq's sinusoids."""
+    return architecture["sinusoid_layout"] == "fairseq" and not architecture[f"{side}_learned_pos"]
+
+
+def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> Dict[str, Any]:
+    """The parameters by fairseq's names, float32."""
+    import torch
+
+    architecture = folder.config["architecture"]
+    found = {name: value.float().clone() for name, value in to_fairseq(parameters).items()}
+    for side in ("encoder", "decoder"):
+        found[f"{side}.version"] = torch.tensor([3.0])
+        if has_fairseqs_positions(architecture, side):
+            found[f"{side}.embed_positions._float_tensor"] = torch.zeros(1)
+        else:
+            table = position_table(parameters, architecture, side)
+            # the first token is at the padding's number plus one
+            found[f"{side}.embed_positions.weight"] = torch.cat(
+                [table.new_zeros(2, table.size(1)), table]
+            )
+    return found
+
+
+class FairseqTranslator(Translator):
+    """fairseq's ``transformer``, task and search on a checkpoint, with a packed model's text.
+
+    Args:
+        packed: says how text is prepared
+        folder: has ``model.pt`` and the dictionaries
+    """
+
+    def __init__(self, packed: ModelFolder, folder: Path) -> None:
+        self.options = search_options(packed.config["generation"], str(packed.path))
+        self.task, self.model = load(folder, packed.langs)
+        self.prepare_text(packed)
+
+
+def load(folder: Path, langs: Tuple[str, str]) -> Tuple[Any, Any]:
+    """fairseq's task and model, on the CPU, ready to translate."""
+    from fairseq import checkpoint_utils
+    from fairseq.data import Dictionary
+    from fairseq.dataclass.configs import GenerationConfig
+    from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+    path = str(folder / CHECKPOINT)
+    state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    known = {name: state["cfg"]["task"][name] for name in TranslationConfig.__dataclass_fields__}
+    words = [Dictionary.load(str(folder / f"dict.{lang}.txt")) for lang in langs]
+    task = TranslationTask(TranslationConfig(**known), *words)
+    models, _ = checkpoint_utils.load_model_ensemble([path], task=task, state=state)
+    model = models[0].eval()
+    model.prepare_for_inference_(SimpleNamespace(generation=GenerationConfig()))
+    return task, model

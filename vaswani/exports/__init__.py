@@ -1,1 +1,0 @@
-"""Other parts of ``vaswani export``: proofs, their text, cards, fairseq's checkpoint."""

@@ -1,0 +1,171 @@
+"""A packed model as CTranslate2's ``TransformerSpec``: parameter by parameter, without a converter.
+
+Our attention is like CTranslate2's: queries, keys and values of all heads are the rows of one
+matrix. So are the post-norm layers and the embeddings scaled by √d_model. Positions become a table.
+"""
+
+from pathlib import Path
+from typing import Any, List, Mapping, Optional, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.model_folder.folder import ModelFolder
+
+#: CTranslate2's names for how parameters are stored
+QUANTIZATIONS = ("int8", "float16", "bfloat16")
+
+
+def import_ctranslate2() -> Any:
+    """The package; UserError, saying how to install it, if it is missing."""
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(
+            f"the package 'ctranslate2' cannot be imported ({error}): 'pip install ctranslate2' "
+            "installs it (it is the extra 'export' of vaswani-transformer)"
+        ) from None
+    return ctranslate2
+
+
+def head_widths(architecture: Mapping[str, Any], side: str) -> Tuple[int, int, int]:
+    """d_k and d_v of a side's heads, and d_model/h, their default."""
+    usual = architecture[f"{side}_embed_dim"] // architecture[f"{side}_attention_heads"]
+    d_k, d_v = (architecture[f"head_{name}_dim"] or usual for name in ("key", "value"))
+    return d_k, d_v, usual
+
+
+def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
+    """Raises UserError for attention that CTranslate2 or fairseq's ``transformer`` lacks.
+
+    Args:
+        folder: the packed model
+        target: ``ctranslate2`` or ``fairseq``
+    """
+    for side in ("encoder", "decoder"):
+        d_k, d_v, usual = head_widths(folder.config["architecture"], side)
+        heads = f"{folder.path} has heads with d_k {d_k} and d_v {d_v}"
+        if target == "fairseq" and {d_k, d_v} != {usual}:
+            raise UserError(
+                f"{heads}, but in fairseq's transformer both are d_model/h, which is {usual}: it "
+                "cannot be exported"
+            )
+        if d_k != d_v:
+            raise UserError(f"{heads}, but CTranslate2 needs one width: it cannot be exported")
+
+
+def position_table(
+    parameters: Mapping[str, Any], architecture: Mapping[str, Any], side: str
+) -> Any:
+    """A side's positions as a table, float32 [max_positions, d_model].
+
+    Args:
+        parameters: the state dict
+        architecture: the section of config.json
+        side: ``encoder`` or ``decoder``
+    """
+    from transformer_plugin.embedding import sinusoids
+
+    learned = parameters.get(f"{side}.embedding.positions.weight")
+    if learned is not None:
+        return learned.float()
+    rows = architecture["max_source_positions" if side == "encoder" else "max_target_positions"]
+    layout = architecture["sinusoid_layout"]
+    return sinusoids(rows, architecture[f"{side}_embed_dim"], layout).float()
+
+
+def write_model(
+    folder: ModelFolder, parameters: Mapping[str, Any], out: Path, quantization: Optional[str]
+) -> None:
+    """Write what CTranslate2 loads: model.bin, config.json and the vocabularies.
+
+    Args:
+        folder: the packed model
+        parameters: its state dict
+        out: an empty folder
+        quantization: one of ``QUANTIZATIONS``; None: float32
+    """
+    spec = spec_of(folder.config["architecture"], parameters)
+    source, target = (vocabulary(folder.dictionary(lang)) for lang in folder.langs)
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.decoder_start_token = spec.config.eos_token  # as fairseq begins
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = folder.config["architecture"]["layer_norm_eps"]
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(out))
+
+
+def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
+    """The filled specification, except for the vocabularies and the configuration."""
+    import_ctranslate2()
+    from ctranslate2.specs import transformer_spec as specs
+
+    encoder = specs.TransformerEncoderSpec(
+        architecture["encoder_layers"],
+        architecture["encoder_attention_heads"],
+        pre_norm=False,
+        head_dim=head_dim(architecture, "encoder"),
+    )
+    # alignments are the mean over all heads of the last layer, as in fairseq and here
+    decoder = specs.TransformerDecoderSpec(
+        architecture["decoder_layers"],
+        architecture["decoder_attention_heads"],
+        pre_norm=False,
+        alignment_heads=architecture["decoder_attention_heads"],
+        head_dim=head_dim(architecture, "decoder"),
+    )
+    for side, spec in (("encoder", encoder), ("decoder", decoder)):
+        tokens = spec.embeddings[0] if side == "encoder" else spec.embeddings
+        tokens.weight = array(parameters[f"{side}.embedding.tokens.weight"])
+        spec.position_encodings.encodings = array(position_table(parameters, architecture, side))
+        for number, layer in enumerate(spec.layer):
+            fill_layer(layer, parameters, f"{side}.layers.{number}")
+    decoder.projection.weight = array(parameters["decoder.output_projection.weight"])
+    return specs.TransformerSpec(encoder, decoder)
+
+
+def head_dim(architecture: Mapping[str, Any], side: str) -> Optional[int]:
+    """The width of a side's heads if it is not d_model/h."""
+    d_k, _, usual = head_widths(architecture, side)
+    return d_k if d_k != usual else None
+
+
+def fill_layer(layer: Any, parameters: Mapping[str, Any], prefix: str) -> None:
+    """Fill in a layer's parameters.
+
+    Args:
+        layer: CTranslate2's specification of an encoder or decoder layer
+        parameters: the state dict
+        prefix: the prefix of the layer's names in it
+    """
+
+    def fill(linear: Any, name: str) -> None:
+        linear.weight = array(parameters[f"{prefix}.{name}.weight"])
+        linear.bias = array(parameters[f"{prefix}.{name}.bias"])
+
+    def fill_norm(norm: Any, name: str) -> None:
+        norm.gamma = array(parameters[f"{prefix}.{name}.norm.weight"])
+        norm.beta = array(parameters[f"{prefix}.{name}.norm.bias"])
+
+    fill(layer.self_attention.linear[0], "self_attention.qkv_proj")
+    fill(layer.self_attention.linear[1], "self_attention.out_proj")
+    fill_norm(layer.self_attention.layer_norm, "after_self_attention")
+    if prefix.startswith("decoder"):
+        for place, name in enumerate(("q_proj", "kv_proj", "out_proj")):
+            fill(layer.attention.linear[place], f"cross_attention.{name}")
+        fill_norm(layer.attention.layer_norm, "after_cross_attention")
+    fill(layer.ffn.linear_0, "feed_forward.fc1")
+    fill(layer.ffn.linear_1, "feed_forward.fc2")
+    fill_norm(layer.ffn.layer_norm, "after_feed_forward")
+
+
+def array(tensor: Any) -> Any:
+    """A parameter as a separate numpy array, float32."""
+    return tensor.detach().float().contiguous().numpy().copy()
+
+
+def vocabulary(dictionary: Path) -> List[str]:
+    """The symbols of a dictionary file in the order of their numbers, fairseq's four first."""
+    from fairseq.data import Dictionary
+
+    return list(Dictionary.load(str(dictionary)).symbols)

@@ -1,0 +1,179 @@
+"""fairseq's own ``transformer``, from any version, as a model of ours that computes the same.
+
+What our model cannot express is refused, with the reason. The models that fairseq's authors
+published have older parameter names, and their options in ``args``.
+"""
+
+import argparse
+import re
+from typing import Any, Dict, Mapping, Set, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.model_folder.convert import from_fairseq
+
+#: options that change the function: the value our model has, and what other values mean
+OTHERWISE: Dict[str, Tuple[Any, str]] = {
+    "encoder_normalize_before": (False, "norms before the sub-layers"),
+    "decoder_normalize_before": (False, "norms before the sub-layers"),
+    "activation_fn": ("relu", "another activation function"),
+    "encoder_learned_pos": (False, "learned positions"),
+    "decoder_learned_pos": (False, "learned positions"),
+    "no_token_positional_embeddings": (False, "no positions"),
+    "no_scale_embedding": (False, "embeddings that are not scaled"),
+    "layernorm_embedding": (False, "a norm of the embeddings"),
+    "adaptive_input": (False, "adaptive embeddings"),
+    "adaptive_softmax_cutoff": (None, "an adaptive softmax"),
+    "no_cross_attention": (False, "no cross-attention"),
+    "cross_self_attention": (False, "one attention for source and target"),
+    "character_embeddings": (False, "embeddings of characters"),
+    "encoder_layers_to_keep": (None, "layers that were left out"),
+    "decoder_layers_to_keep": (None, "layers that were left out"),
+    "base_layers": (0, "layers of experts"),
+}
+#: former names of a layer's parameters, by side → present names
+OLD_NORMS = {
+    ("encoder", "0"): "self_attn_layer_norm",
+    ("encoder", "1"): "final_layer_norm",
+    ("decoder", "0"): "self_attn_layer_norm",
+    ("decoder", "1"): "encoder_attn_layer_norm",
+    ("decoder", "2"): "final_layer_norm",
+}
+#: what states contain besides parameters: versions, sinusoid tables, and second copies of encoder
+#: layers' parameters for torch's fused layers (fairseq 0.12.2)
+NOT_LEARNED = re.compile(
+    r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))"
+    r"|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
+)
+
+
+def model_from_fairseq(
+    options: Mapping[str, Any], state: Mapping[str, Any], where: str
+) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """Options and parameters for our model that computes the same as one of fairseq's.
+
+    Args:
+        options: its training options, from any version
+        state: its parameters
+        where: names it in errors
+
+    Raises:
+        UserError: it is another kind of model, or has something that ours lacks.
+    """
+    from transformer_plugin.config import VaswaniTransformerConfig
+    from vaswani.model_folder.packed_model import kept_options
+
+    known = complete(options, where)
+    refuse_otherwise(known, where)
+    parameters = renamed(state, where)
+    defaults = VaswaniTransformerConfig()
+    ours = {name: known.get(name, getattr(defaults, name)) for name in kept_options()}
+    ours.update(
+        sinusoid_layout="fairseq",
+        layer_norm_eps=1e-5,
+        head_key_dim=None,
+        head_value_dim=None,
+        untie_embeddings=not is_tied(parameters),
+        attention_dropout=known.get("attention_dropout") or 0.0,
+        activation_dropout=known.get("activation_dropout") or 0.0,
+    )
+    return ours, parameters
+
+
+def complete(options: Mapping[str, Any], where: str) -> Dict[str, Any]:
+    """The options with their architecture's defaults; UserError if it is not a transformer."""
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+
+    name = options.get("_name") or options.get("arch")
+    if ARCH_MODEL_NAME_REGISTRY.get(name, name) != "transformer":
+        raise UserError(
+            f"{where} has the architecture {name}: only this plugin's models and fairseq's "
+            "'transformer' can be packed"
+        )
+    found = argparse.Namespace(**options)
+    ARCH_CONFIG_REGISTRY[name](found)
+    return vars(found)
+
+
+def refuse_otherwise(options: Mapping[str, Any], where: str) -> None:
+    """Raises UserError for an option with which our model would compute something else."""
+    for name, (ours, meaning) in OTHERWISE.items():
+        if (options.get(name) or ours) != ours:
+            raise UserError(
+                f"{where} has {meaning} ({name} {options[name]}), which this plugin's model "
+                "lacks: it cannot be packed"
+            )
+    width = options["encoder_embed_dim"]
+    for name in ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim"):
+        if (options.get(name) or width) != width:
+            raise UserError(
+                f"{where} has {name} {options[name]} and encoder_embed_dim {width}, which must be "
+                "equal in this plugin's model: it cannot be packed"
+            )
+
+
+def renamed(state: Mapping[str, Any], where: str) -> Dict[str, Any]:
+    """The parameters under our names.
+
+    Raises:
+        UserError: one is missing, or has no place in our model.
+    """
+    theirs = as_today(state)
+    if "decoder.output_projection.weight" not in theirs:  # it shares the embedding's
+        theirs["decoder.output_projection.weight"] = theirs.get("decoder.embed_tokens.weight")
+    read = Reading(theirs)
+    try:
+        parameters = from_fairseq(read)
+    except KeyError as error:
+        raise UserError(
+            f"{where} lacks the parameter {error}: is it a translation model?"
+        ) from None
+    left = sorted(set(theirs) - read.names)
+    if left:
+        raise UserError(
+            f"{where} has the parameter {left[0]}, which has no place in this plugin's model: it "
+            "cannot be packed"
+        )
+    return parameters
+
+
+class Reading(Dict[str, Any]):
+    """A state dict that remembers which parameters were asked for."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        super().__init__(state)
+        self.names: Set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+
+def as_today(state: Mapping[str, Any]) -> Dict[str, Any]:
+    """The learned parameters by the names that fairseq has for them since 0.9."""
+    found = {}
+    for name, value in state.items():
+        if NOT_LEARNED.fullmatch(name):
+            continue
+        if name == "decoder.embed_out":
+            name = "decoder.output_projection.weight"
+        norm = re.fullmatch(r"((en|de)coder)\.layers\.(\d+)\.layer_norms\.(\d)\.(\w+)", name)
+        if norm:
+            side, _, layer, number, kind = norm.groups()
+            name = f"{side}.layers.{layer}.{OLD_NORMS[side, number]}.{kind}"
+        fused = re.fullmatch(r"(.*_attn\.)in_proj_(weight|bias)", name)
+        if fused:
+            for letter, part in zip("qkv", value.chunk(3), strict=True):
+                found[f"{fused[1]}{letter}_proj.{fused[2]}"] = part
+        else:
+            found[name] = value
+    return found
+
+
+def is_tied(parameters: Mapping[str, Any]) -> bool:
+    """Whether source, target and output have one matrix."""
+    import torch
+
+    from vaswani.model_folder.folder import SHARED
+
+    first, *others = (parameters[name] for name in SHARED)
+    return all(first.shape == other.shape and torch.equal(first, other) for other in others)

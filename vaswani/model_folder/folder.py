@@ -1,0 +1,277 @@
+"""A packed model: a folder that can be copied anywhere and has all that translating needs.
+
+    config.json         the model's sizes, how text is prepared, how to decode, where it comes from
+    model.safetensors   the parameters; shared matrices are stored once
+    dict.LANG.txt       the dictionaries, as fairseq has them
+    bpecodes            the BPE codes, as subword-nmt has them (none if words are not split)
+    README.md           a model card, which may be edited
+    SHA256SUMS          a hash of every file, in the format of ``sha256sum --check``
+
+Nothing in it is a program or a pickle. Everything except the model card is checked when read.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Tuple
+
+from vaswani.common.artifact import aside, check_folder, put_in_place, writing
+from vaswani.common.errors import UserError
+from vaswani.common.files import read_json, sha256_of
+from vaswani.experiment.find import is_run, run_folders
+from vaswani.model_folder.schema import SIZES, Architecture, check_sections, read_section
+from vaswani.model_folder.text_recipe import TextRecipe
+from vaswani.model_folder.weights import stored_in
+
+FORMAT, FORMAT_VERSION = "vaswani-transformer", 1
+CONFIG, WEIGHTS, CODES, CARD, SUMS = (
+    "config.json",
+    "model.safetensors",
+    "bpecodes",
+    "README.md",
+    "SHA256SUMS",
+)
+#: what 'vaswani export' writes beside its target's files
+EXPORT = "vaswani.json"
+#: the sections of every config.json
+SECTIONS = ("architecture", "text", "generation", "origin")
+#: file endings of pickles, or of archives of them
+_PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+#: parameters that equal the first one if the matrices are shared (3.4)
+SHARED = (
+    "encoder.embedding.tokens.weight",
+    "decoder.embedding.tokens.weight",
+    "decoder.output_projection.weight",
+)
+
+
+class Kind(NamedTuple):
+    """A kind of folder: its table, the format named there, and the command that makes it."""
+
+    table: str
+    format: str
+    command: str
+
+
+PACKED = Kind(CONFIG, FORMAT, "vaswani pack")
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder that was read and found complete."""
+
+    path: Path
+    #: what config.json says
+    config: Dict[str, Any]
+    #: SHA-256 by file name
+    sums: Dict[str, str]
+    #: how text is prepared
+    recipe: TextRecipe
+
+    @property
+    def langs(self) -> Tuple[str, str]:
+        """Source, then target."""
+        return self.recipe.langs
+
+    def dictionary(self, lang: str) -> Path:
+        """The dictionary of a language."""
+        return self.path / f"dict.{lang}.txt"
+
+    def parameters(self) -> Dict[str, Any]:
+        """The model's state dict, with shared matrices under all their names.
+
+        Raises:
+            UserError: it is not a safetensors file.
+        """
+        from safetensors.torch import load_file
+
+        stored_in(self.path / WEIGHTS)  # raises
+        state: Dict[str, Any] = load_file(str(self.path / WEIGHTS))
+        if not self.config["architecture"].get("untie_embeddings"):
+            for name in SHARED[1:]:
+                state[name] = state[SHARED[0]]
+        return state
+
+
+# ---- reading --------------------------------------------------------------------------------
+
+
+def read_folder(path: Path) -> ModelFolder:
+    """A model folder; every file that is used is compared with its hash.
+
+    Raises:
+        UserError: it is not one, of another format version, incomplete, altered, or has a pickle.
+    """
+    config = read_config(path)
+    if not (path / SUMS).is_file():
+        raise UserError(f"{path} is incomplete: {SUMS} is missing; copy the folder again")
+    sums = read_sums(path / SUMS)
+    refuse_pickles(path)
+    recipe = read_section(TextRecipe, config["text"], f"{path / CONFIG}: text")
+    needed = [CONFIG, WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
+    check_files(path, needed + ([CODES] if recipe.bpe else []), sums, "pack the model again")
+    return ModelFolder(path, config, sums, recipe)
+
+
+def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: str) -> None:
+    """Raises UserError for a file that is missing, or whose hash differs from ``sums``."""
+    for name in names:
+        if not (path / name).is_file():
+            raise UserError(f"{path} is incomplete: {name} is missing; copy the folder again")
+        if sums.get(name) != sha256_of(path / name):
+            raise UserError(
+                f"{path / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
+                f"the folder again, or {remedy}"
+            )
+
+
+def read_config(path: Path) -> Dict[str, Any]:
+    """A folder's config.json; UserError as in :func:`read_folder`."""
+    check_is_folder(path)
+    if (path / EXPORT).is_file():
+        raise UserError(
+            f"{path} was made by 'vaswani export', only for 'vaswani translate' or its target: "
+            "give the model folder it was made from"
+        )
+    if not (path / CONFIG).is_file():
+        raise UserError(f"{path} has no {CONFIG}: it is not a complete model folder")
+    config = read_json(path / CONFIG)
+    version = config.get("format_version")
+    if config.get("format") != FORMAT or type(version) is not int:
+        raise UserError(f"{path / CONFIG} was not written by 'vaswani pack', or is damaged")
+    if version != FORMAT_VERSION:
+        advice = "get a newer one" if version > FORMAT_VERSION else "pack the model again"
+        raise UserError(
+            f"{path} is of format version {version}, but this vaswani-transformer reads version "
+            f"{FORMAT_VERSION}: {advice}"
+        )
+    check_sections(config, SECTIONS, ("scores",), path / CONFIG)
+    read_section(Architecture, config["architecture"], f"{path / CONFIG}: architecture", SIZES)
+    return config
+
+
+def check_is_folder(path: Path) -> None:
+    """Raises UserError, saying how to get a model folder, for a checkpoint, a run, or nothing."""
+    if path.is_file():
+        if path.suffix == ".pt":
+            raise UserError(
+                f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR "
+                "--out MODEL' makes one from it"
+            )
+        raise UserError(f"{path} is a file, not a model folder made by 'vaswani pack'")
+    for run in run_folders(str(path)):
+        if is_run(run) and not (run / CONFIG).is_file():
+            packed = run / "model"
+            if (packed / CONFIG).is_file():
+                raise UserError(f"{path} is a run; its model folder is {packed}: give that")
+            raise UserError(f"{path} is a run, not a model folder: 'vaswani pack {path}' makes one")
+    if not path.is_dir():
+        raise UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
+
+
+def read_sums(path: Path) -> Dict[str, str]:
+    """The hashes in a file in ``sha256sum``'s format, by name; UserError if it is not one."""
+    found = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        digest, separator, name = line.partition("  ")
+        if len(digest) != 64 or not separator or "/" in name:
+            raise UserError(f"{path} was altered or damaged: '{line[:80]}' is not a hash and name")
+        found[name] = digest
+    return found
+
+
+def refuse_pickles(folder: Path, known: Collection[str] = ()) -> None:
+    """Raises UserError if a folder contains anything that could run code when loaded.
+
+    Args:
+        folder: the folder to search
+        known: names that are allowed whatever their ending: only their content is checked
+    """
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        with open(path, "rb") as stream:
+            start = stream.read(2)
+        named = path.suffix in _PICKLES and path.name not in known
+        if named or start[:1] == b"\x80" and start[1:] in b"\2\3\4\5":
+            raise UserError(
+                f"{path} is a pickle, which can run a program when it is loaded, and has no place "
+                "in a model folder: nothing was loaded; remove it if you know where it comes from"
+            )
+
+
+# ---- writing --------------------------------------------------------------------------------
+
+
+def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED) -> None:
+    """Make a complete model folder, or nothing. One that was packed before is replaced.
+
+    Args:
+        folder: where to make it
+        fill: writes everything except the hashes into a temporary folder
+        kind: of the folder
+
+    Raises:
+        UserError: something there was not packed, or has changed since; or the disk is full.
+    """
+    check_folder(folder.parent)
+    check_replaceable(folder, kind)
+    with writing(folder), aside(folder) as part:
+        fill(part)
+        names = sorted(path.name for path in part.iterdir())
+        with open(part / SUMS, "w", encoding="utf-8", newline="\n") as stream:
+            stream.writelines(f"{sha256_of(part / name, sync=True)}  {name}\n" for name in names)
+            stream.flush()
+            os.fsync(stream.fileno())
+        put_in_place(part, folder)
+
+
+def check_replaceable(folder: Path, kind: Kind = PACKED) -> None:
+    """Raises UserError unless a path is free, or holds exactly what was packed there."""
+    if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    there = changed_since_packed(folder, kind)
+    if there:
+        name, change = next(iter(there.items()))
+        raise UserError(
+            f"{folder} is not as '{kind.command}' leaves a folder ({name} {change}), and would be "
+            "replaced: give another one with --out, or move it away"
+        )
+
+
+def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
+    """What in a folder was not packed, or has changed since: file name → what happened."""
+    if folder.is_symlink() or not folder.is_dir():
+        return {folder.name: "is not a folder"}
+    table = read_json(folder / kind.table)
+    if table.get("format") != kind.format or not (folder / SUMS).is_file():
+        return {kind.table: "is missing, or another's"}
+    sums = read_sums(folder / SUMS)
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.name not in sums and path.name != SUMS:
+            found[path.name] = "was added"
+        elif path.name != SUMS and (not path.is_file() or sha256_of(path) != sums[path.name]):
+            found[path.name] = "was changed"
+    return found
+
+
+def write_weights(path: Path, state: Dict[str, Any], tied: bool) -> None:
+    """Write parameters; for shared matrices, only the first."""
+    from safetensors.torch import save
+
+    kept = {
+        name: value.detach().contiguous().clone()
+        for name, value in state.items()
+        if not (tied and name in SHARED[1:])
+    }
+    with open(path, "wb") as stream:  # the library's save_file raises errors without a number
+        stream.write(save(kept, metadata={"format": "pt"}))
+
+
+def write_json(path: Path, table: Dict[str, Any]) -> None:
+    """Write a table as human-readable JSON."""
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        json.dump(table, stream, indent=2, ensure_ascii=False)
+        stream.write("\n")

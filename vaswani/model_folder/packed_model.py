@@ -1,0 +1,113 @@
+"""The network of a model folder, ready to translate."""
+
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.model_folder.folder import CONFIG, SHARED, WEIGHTS, ModelFolder
+from vaswani.model_folder.schema import SIZES, Architecture, read_section
+from vaswani.model_folder.weights import refuse_others, stored_in
+
+
+def kept_options() -> List[str]:
+    """The model options that a folder keeps: the others only say how it computes."""
+    return [item.name for item in fields(Architecture)]
+
+
+def model_config(architecture: Dict[str, Any], where: str) -> Any:
+    """A model's configuration from the section ``architecture``; UserError if it is none."""
+    from transformer_plugin.config import VaswaniTransformerConfig
+
+    config = VaswaniTransformerConfig()
+    found = read_section(Architecture, architecture, f"{where}: architecture", SIZES)
+    for name, value in vars(found).items():
+        setattr(config, name, value)
+    return config
+
+
+def task_for(source: Any, target: Any, langs: Tuple[str, str], model: Any) -> Any:
+    """fairseq's task, without its data.
+
+    Args:
+        source, target: dictionaries
+        langs: of source and target
+        model: its configuration, for the maximum lengths of source and target in tokens
+    """
+    from transformer_plugin.config import VaswaniTranslationConfig
+    from transformer_plugin.task import VaswaniTranslationTask
+
+    config = VaswaniTranslationConfig()
+    config.source_lang, config.target_lang = langs
+    config.max_source_positions = model.max_source_positions
+    config.max_target_positions = model.max_target_positions
+    return VaswaniTranslationTask(config, source, target)
+
+
+def described(folder: ModelFolder) -> Tuple[Any, Any]:
+    """The model's configuration and task as config.json describes them, which fit its parameters.
+
+    The parameters' names, shapes and types are those of a model that is built without memory.
+
+    Raises:
+        UserError: config.json describes another model, or one that cannot be.
+    """
+    import torch
+    from fairseq.data import Dictionary
+
+    from transformer_plugin.checkpoints.parameters import misdeclared
+    from transformer_plugin.config import ConfigError
+    from transformer_plugin.model import VaswaniTransformerModel
+
+    where = folder.path / CONFIG
+    architecture = folder.config["architecture"]
+    stored = stored_in(folder.path / WEIGHTS)
+    options = {"_name": "vaswani_transformer", **architecture}
+    problem = misdeclared({"cfg": {"model": options}, "model": stored})  # first: how many layers
+    if problem:
+        raise UserError(f"{where} does not fit {WEIGHTS}: {problem}; pack the model again")
+    config = model_config(architecture, str(where))
+    words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
+    task = task_for(words[0], words[1], folder.langs, config)
+    try:
+        with torch.device("meta"):
+            model = VaswaniTransformerModel.build_model(config, task)
+    except ConfigError as error:
+        raise UserError(f"{where}: {error}") from None
+    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    for name in () if config.untie_embeddings else SHARED[1:]:
+        del expected[name]
+    refuse_others(stored, expected, folder.path / WEIGHTS, CONFIG)
+    return config, task
+
+
+def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[Any, Any]:
+    """A folder's task and model, in evaluation mode and optimised for speed.
+
+    Raises:
+        UserError: a section of config.json does not fit; no such device or precision.
+        ConfigError, CheckpointError: the sizes are invalid, or do not match the parameters.
+    """
+    import torch
+
+    from vaswani.experiment.fairseq_config import load_plugin
+
+    load_plugin()
+    from fairseq.dataclass.configs import GenerationConfig
+
+    from transformer_plugin.model import VaswaniTransformerModel
+    from transformer_plugin.precision import PRECISIONS
+
+    if precision not in PRECISIONS:
+        raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
+    config, task = described(folder)
+    config.precision = precision
+    model = VaswaniTransformerModel.build_model(config, task)
+    model.load_state_dict(folder.parameters())
+    try:
+        model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device {device!r}: {str(error).splitlines()[0]}") from None
+    model.eval()
+    model.prepare_for_inference_(SimpleNamespace(generation=GenerationConfig()))
+    return task, model

@@ -1,0 +1,222 @@
+"""Gathers what a model folder needs from a checkpoint, its data and its run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import read_json, sha256_of
+from vaswani.data.data_bin import pairs_in
+from vaswani.experiment.find import first_data_bin, plain, read_yaml
+from vaswani.model_folder.data_text import DataOptions, text_recipe
+from vaswani.model_folder.packed_model import kept_options, model_config, task_for
+from vaswani.model_folder.search_options import BEAM_OPTIONS
+from vaswani.model_folder.text_recipe import TextRecipe
+
+#: what is kept from a score report
+SCORES = ("bleu", "bleu_tokenised", "chrf")
+
+
+@dataclass(frozen=True)
+class Packable:
+    """A model with all that it needs to translate text, found complete."""
+
+    checkpoint: Path
+    #: the sections of the checkpoint's configuration
+    sections: Dict[str, Any]
+    #: options of our model, and its parameters
+    architecture: Dict[str, Any]
+    parameters: Dict[str, Any]
+    text: TextRecipe
+    codes: Optional[Path]
+    #: of source and target
+    dictionaries: Tuple[Path, Path]
+    generation: Dict[str, Any]
+    origin: Dict[str, Any]
+    #: by the name of the test set
+    scores: Dict[str, Any]
+
+
+def gather(checkpoint: Path, run: Path, told: DataOptions) -> Packable:
+    """A checkpoint with its data.
+
+    Args:
+        checkpoint: of our model, or of fairseq's ``transformer``
+        run: its run's folder, or the one it is in
+        told: options, in addition to what the checkpoint says
+
+    Raises:
+        UserError: something is missing or does not fit, or the model cannot be packed.
+        CheckpointError: the file is not a usable checkpoint.
+    """
+    from vaswani.experiment.fairseq_config import load_plugin
+
+    load_plugin()
+    from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
+
+    state = load_checkpoint(checkpoint, mapped=True)
+    sections = sections_of(state)
+    architecture, parameters = our_model(state, sections["model"], checkpoint)
+    data = data_folder(told.data, sections["task"], checkpoint)
+    langs = languages(told, sections["task"], data)
+    dictionaries = find_dictionaries(data, langs)
+    text, codes = text_recipe(told, data, langs, dictionaries)
+    try:
+        check(architecture, parameters, dictionaries, langs, state)
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint}: {error}") from None
+    return Packable(
+        checkpoint,
+        sections,
+        architecture,
+        parameters,
+        text,
+        codes,
+        dictionaries,
+        decoding(run, sections),
+        origin(state, sections, checkpoint, data),
+        scores(run, checkpoint),
+    )
+
+
+def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
+    """The sections of a checkpoint's configuration; before fairseq 0.11, its arguments."""
+    cfg = state.get("cfg")
+    if cfg is None:
+        options = dict(vars(state["args"]))
+        return {"model": options, "task": options, "generation": {}, "old": True}
+    found = {name: plain(cfg.get(name)) for name in cfg if name in SECTIONS}
+    return {**{name: {} for name in SECTIONS}, **found}
+
+
+#: what is kept or reported from a checkpoint's configuration
+SECTIONS = ("model", "task", "generation", "criterion", "optimizer", "lr_scheduler", "common")
+
+
+def our_model(
+    state: Mapping[str, Any], options: Dict[str, Any], checkpoint: Path
+) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """Options and parameters of our model; converted if it is fairseq's."""
+    from fairseq.models import MODEL_REGISTRY
+
+    from transformer_plugin.config import VaswaniTransformerConfig
+    from vaswani.model_folder.fairseq_model import model_from_fairseq
+
+    name = str(options.get("_name") or options.get("arch"))
+    if getattr(MODEL_REGISTRY.get(name), "__module__", "") != "transformer_plugin.model":
+        return model_from_fairseq(options, state["model"], str(checkpoint))
+    defaults = VaswaniTransformerConfig()
+    found = {key: options.get(key, getattr(defaults, key)) for key in kept_options()}
+    return found, dict(state["model"])
+
+
+def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) -> Path:
+    """The data-bin, or another folder with the dictionaries."""
+    data = given or task.get("data")
+    if not data:
+        raise UserError(f"{checkpoint} does not say where its data is: give --data DIR")
+    data = data[0] if isinstance(data, list) else data  # as in older fairseq
+    folder = first_data_bin(data)
+    if not folder.is_dir():
+        raise UserError(
+            f"there is no folder {folder}, which should have the dictionaries: give --data DIR"
+        )
+    return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
+
+
+def languages(told: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[str, str]:
+    """Source and target: as given, or as trained, or from the data."""
+    found = pairs_in(folder)
+    source = told.source_lang or task.get("source_lang") or (found[0][0] if found else None)
+    target = told.target_lang or task.get("target_lang") or (found[0][1] if found else None)
+    if not source or not target:
+        raise UserError(
+            f"{folder} does not say its languages: give --source-lang and --target-lang"
+        )
+    return str(source), str(target)
+
+
+def find_dictionaries(folder: Path, langs: Tuple[str, str]) -> Tuple[Path, Path]:
+    """The two dictionaries; UserError if one is missing."""
+    source, target = (folder / f"dict.{lang}.txt" for lang in langs)
+    for path in (source, target):
+        if not path.is_file():
+            raise UserError(f"{path} is missing: give the folder that has it with --data DIR")
+    return source, target
+
+
+def check(
+    architecture: Dict[str, Any],
+    parameters: Dict[str, Any],
+    dictionaries: Tuple[Path, Path],
+    langs: Tuple[str, str],
+    state: Mapping[str, Any],
+) -> None:
+    """Raises CheckpointError or ConfigError where model, parameters and dictionaries do not fit."""
+    from fairseq.data import Dictionary
+
+    from transformer_plugin.checkpoints import CheckpointError
+    from transformer_plugin.checkpoints.parameters import not_finite
+    from transformer_plugin.compat.dictionaries import other_dictionaries
+    from transformer_plugin.model import VaswaniTransformerModel
+
+    config = model_config(architecture, "the checkpoint")
+    source, target = (Dictionary.load(str(path)) for path in dictionaries)
+    task = task_for(source, target, langs, config)
+    problem = other_dictionaries(task, state.get("task_state") or {})
+    bad = not_finite(parameters)
+    if bad:
+        problem = f"{bad} has a NaN or an infinity: the training has diverged"
+    if problem:
+        raise CheckpointError(problem)
+    VaswaniTransformerModel.build_model(config, task).load_state_dict(parameters)
+
+
+def decoding(run: Path, sections: Dict[str, Any]) -> Dict[str, Any]:
+    """How the run decodes: the options in its generation section, and its length penalty."""
+    table = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else sections
+    given = table.get("generation") or {}
+    found = {name: given[name] for name in BEAM_OPTIONS if given.get(name) is not None}
+    found["length_penalty"] = str((table.get("task") or {}).get("length_penalty") or "fairseq")
+    return found
+
+
+def origin(
+    state: Mapping[str, Any], sections: Dict[str, Any], checkpoint: Path, data: Path
+) -> Dict[str, Any]:
+    """Where a model comes from: its checkpoint, its training, its data."""
+    history = (state.get("optimizer_history") or [{}])[-1]
+    averaged = state.get("averaged_updates")
+    found = {
+        "checkpoint": checkpoint.name,
+        "sha256": sha256_of(checkpoint),
+        "model": sections["model"].get("_name") or sections["model"].get("arch"),
+        "updates": history.get("num_updates"),
+        "averaged": len(averaged) if isinstance(averaged, list) else None,
+        "seed": (sections.get("common") or sections["model"]).get("seed"),
+        "data": data.parent.name if data.name == "data-bin" else data.name,
+    }
+    for section in ("criterion", "optimizer", "lr_scheduler"):
+        name = (sections.get(section) or {}).get("_name")
+        found[section] = name if isinstance(name, str) else sections["model"].get(section)
+    smoothing = (sections.get("criterion") or sections["model"]).get("label_smoothing")
+    found["label_smoothing"] = smoothing
+    return {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
+
+
+def scores(run: Path, checkpoint: Path) -> Dict[str, Any]:
+    """What ``vaswani score`` found for translations by this checkpoint, by test set name."""
+    found: Dict[str, Any] = {}
+    for path in sorted((run / "eval").glob("*.score.json")):
+        subset = path.name.removesuffix(".score.json")
+        translated = run / "eval" / f"{subset}.json"
+        by = Path(str(read_json(translated).get("checkpoint")))
+        if by.name != checkpoint.name or checkpoint.stat().st_mtime > path.stat().st_mtime:
+            continue
+        report = read_json(path)
+        found[subset] = {
+            name: {key: report[name].get(key) for key in ("label", "score", "signature")}
+            for name in SCORES
+            if isinstance(report.get(name), dict)
+        }
+    return found

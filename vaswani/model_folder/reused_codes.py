@@ -1,0 +1,106 @@
+"""Prepares text as other text was: with its recipe, its BPE codes and its dictionary.
+
+A trained model knows only the subwords of its own codes and dictionary. A second test set, or text
+to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
+"""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Dict
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import read_json, sha256_of
+from vaswani.data.recipe import Recipe, recipe_from
+from vaswani.data.steps import Like
+from vaswani.data.text import SPLITS
+from vaswani.experiment.find import find_run, first_data_bin, read_yaml
+from vaswani.model_folder.folder import CONFIG
+from vaswani.model_folder.model_as_data import codes_and_dictionary, is_model, recipe_table
+
+#: what a recipe says about its own text, and not about how text is processed
+OF_THE_TEXT = (
+    *SPLITS,
+    "generate",
+    "archives",
+    "valid_every",
+    "limit",
+    "about_pairs",
+    "expected",
+    "like",
+)
+
+
+def find_like(name: str) -> Path:
+    """The folder of prepared text that a folder, a data-bin or a run refers to; or a packed model.
+
+    Raises:
+        UserError: there is none, or its dictionary is not the one that the run was trained with.
+    """
+    path = Path(name)
+    if is_model(path):
+        return path
+    for folder in (path, path.parent):
+        if (folder / "codes").is_file() and (folder / "data-bin").is_dir():
+            return folder
+    if (path / "data-bin").is_dir() or any(path.glob("dict.*.txt")):
+        raise UserError(
+            f"{name} has no BPE codes beside its data-bin: --like takes what 'vaswani prepare' made"
+        )
+    run = find_run(name)
+    data = first_data_bin(read_yaml(run / "config.yaml")["task"]["data"])
+    if not (data.parent / "codes").is_file():
+        raise UserError(
+            f"{run} was trained on {data}, which no longer exists, or has no BPE codes beside it: "
+            "--like needs what 'vaswani prepare' made for it"
+        )
+    before = read_json(run / "env.json").get("data", {}).get("sha256", {})
+    for there in sorted(data.glob("dict.*.txt")):
+        if before.get(there.name, "") not in ("", sha256_of(there)):
+            raise UserError(f"{there} is no longer the dictionary that {run} was trained with")
+    return data.parent
+
+
+def taken_over(folder: Path) -> Like:
+    """The codes and the dictionary in a folder of prepared text, or of a packed model.
+
+    Raises:
+        UserError: there is no dictionary, or one for each language.
+    """
+    if is_model(folder):
+        files = codes_and_dictionary(folder)
+        return Like(*files, (sha256_of(files[0]), sha256_of(files[1])))
+    dictionaries = sorted((folder / "data-bin").glob("dict.*.txt"))
+    hashes = {sha256_of(path) for path in dictionaries}
+    if len(hashes) != 1:
+        number = "two dictionaries" if hashes else "no dictionary"
+        raise UserError(f"{folder}/data-bin has {number}, but --like needs one for both languages")
+    codes = folder / "codes"
+    return Like(codes, dictionaries[0], (sha256_of(codes), hashes.pop()))
+
+
+def recipe_like(name: str, folder: Path, own: Dict[str, Any]) -> Recipe:
+    """A folder's recipe applied to other text, with changes from the arguments ``own``.
+
+    Raises:
+        UserError: the arguments contradict it, or name no text.
+    """
+    where = f"{folder}/{CONFIG if is_model(folder) else 'recipe.yaml'}"
+    if own.get("bpe"):
+        raise UserError(f"--bpe and --like exclude each other: the codes are those of {folder}")
+    if is_model(folder):
+        table = recipe_table(folder)
+    elif not (folder / "recipe.yaml").is_file():
+        raise UserError(f"{where} is missing: --like needs what 'vaswani prepare' made")
+    else:
+        table = read_yaml(folder / "recipe.yaml")
+    known = {item.name for item in fields(Recipe)} - set(OF_THE_TEXT)
+    table = {key: value for key, value in table.items() if key in known}
+    langs = (table.get("source_lang"), table.get("target_lang"))
+    languages = tuple(own.get(key) or table.get(key) for key in ("source_lang", "target_lang"))
+    if languages not in (langs, langs[::-1]):
+        raise UserError(
+            f"{name} is {langs[0]}-{langs[1]}, and has no codes for {languages[0]}-{languages[1]}"
+        )
+    given = {key: value for key, value in own.items() if value is not None}
+    recipe = recipe_from({**table, **given, "like": str(folder)}, f"{where} with the options")
+    return replace(recipe, bpe=table.get("bpe", recipe.bpe))

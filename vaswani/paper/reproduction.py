@@ -1,0 +1,227 @@
+"""The paper's results by name, and the commands that reproduce one (``vaswani reproduce``)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from vaswani.commands import plan, prepare
+from vaswani.commands.train import split_run
+from vaswani.common.errors import UserError, nearest
+from vaswani.common.files import read_json
+from vaswani.common.options import argument, option, words
+from vaswani.experiment.find import find_config, read_yaml, spelt
+from vaswani.experiment.run_record import FINISHED, last_checkpoint
+
+NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
+#: section 6.1: how many checkpoints are averaged
+LAST = {"base": 5, "big": 20}
+STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
+RECIPES = ("paper", "t2t", "fairseq")
+#: options that 'vaswani prepare' and 'vaswani plan' take
+TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets")
+TO_PLAN = ("memory", "tokens_per_second")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of ``vaswani reproduce``: which result, which stages, on what."""
+
+    name: str = argument("NAME", "wmt14-en-de-base, … (see above)")
+    overrides: List[str] = argument(
+        "key=value",
+        "changes, as for 'vaswani train'; run=NAME uses a folder other than the experiment's",
+        default=[],
+    )
+    row: Optional[str] = option(metavar="ROW", help="a row of Table 3, such as A-h1")
+    gpus: Optional[int] = option(metavar="N", help="use N GPUs (all of this machine)")
+    start: Optional[str] = option(
+        flag="--from", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
+    )
+    dry_run: bool = option(False, "print the plan and commands, run nothing")
+    recipe: str = option("paper", "data recipe (paper)", choices=RECIPES)
+    data: Optional[str] = option(metavar="DIR", help="the data's folder (data/wmt14_en_de, …)")
+    archives: Optional[str] = option(metavar="DIR", help="downloads (data/archives)")
+    manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
+    workers: Optional[int] = option(metavar="N", help="processes for 'prepare' (all cores)")
+    limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many training pairs")
+    test_sets: Optional[str] = option(
+        metavar="WHERE", help="archives or sacrebleu (archives)", choices=["archives", "sacrebleu"]
+    )
+    memory: Optional[float] = option(metavar="GB", help="memory per GPU (16)")
+    tokens_per_second: Optional[float] = option(metavar="X", help="if known, to estimate hours")
+
+
+class Reproduction(NamedTuple):
+    """What to reproduce, and where. ``row``: a row of Table 3, or None for Table 2."""
+
+    experiment: str
+    size: str
+    row: Optional[str]
+    run: Path
+    data: Path
+    #: changes to the experiment: the recipe's, the row's, the user's, in this order
+    changes: List[str]
+    #: the paper's figures for the row: ppl, bleu
+    paper: Dict[str, Any]
+    config: Any
+    options: Options
+
+    @property
+    def subset(self) -> str:
+        """Table 3 uses newstest2013, Table 2 newstest2014."""
+        return "valid" if self.row else "test"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint to decode: Table 3 is without averaging (6.2)."""
+        if self.row:
+            return last_checkpoint(self.run)
+        return self.run / "checkpoints" / f"checkpoint_average_last{LAST[self.size]}.pt"
+
+
+# ---- what is asked for ----------------------------------------------------------------------
+
+
+def find_reproduction(options: Options) -> Reproduction:
+    """The experiment, the row, the folders and the changes that the arguments name.
+
+    Raises:
+        UserError: an unknown name or row, or an invalid change.
+    """
+    from vaswani.experiment.fairseq_config import experiment_config
+
+    name, row = spelt(options.name), None
+    if name not in NAMES:
+        known = [known.replace("_", "-") for known in NAMES]
+        raise UserError(
+            f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), known)}; "
+            f"there are {', '.join(known)}"
+        )
+    folder, own = split_run(options.overrides)
+    for key, instead in (("task.data", "--data DIR"), ("checkpoint.save_dir", "run=NAME")):
+        if any(change.startswith(f"{key}=") for change in own):
+            raise UserError(f"{key} is used by several stages: give {instead} instead")
+    change: List[str] = []
+    paper: Dict[str, Any] = {}
+    if options.row:
+        name, row, change, paper = find_row(name, options.row)
+    recipe = "" if options.recipe == "paper" else f"_{options.recipe}"
+    place = Path(folder or (f"table3_{spelt(row)}{recipe}" if row and change else name + recipe))
+    place = place if "/" in str(place) else Path("runs") / place
+    data = Path(options.data or f"data/{name.rpartition('_')[0]}{recipe}")
+    changes = [f"task.data={data}/data-bin"] if options.data or recipe else []
+    changes += [*change, *own]
+    config = experiment_config(find_config(name), changes)
+    return Reproduction(
+        name, name.rpartition("_")[2], row, place, data, changes, paper, config, options
+    )
+
+
+def find_row(name: str, requested: str) -> Tuple[str, str, List[str], Dict[str, Any]]:
+    """A row of Table 3: its experiment, its name, its changes, the paper's figures.
+
+    The rows "base" and "big" are Table 2's trainings, scored differently.
+
+    Raises:
+        UserError: there is no such row, or it belongs to another experiment.
+    """
+    table = read_rows()
+    rows = {spelt(row).lower(): row for row in table["rows"]}
+    row = rows.get(spelt(requested).lower())
+    if row is None:
+        raise UserError(
+            f"Table 3 has no row '{requested}'{nearest(requested, list(table['rows']))}; "
+            f"rows are {', '.join(table['rows'])}"
+        )
+    big = table["base"].replace("base", "big")
+    if name not in (table["base"], big) or (name == big and row != "big"):
+        raise UserError(f"row {row} of Table 3 is for {table['base']}, not for {name}")
+    if row == "big":
+        return big, row, [], table["rows"][row]
+    return table["base"], row, table["rows"][row]["change"], table["rows"][row]
+
+
+def read_rows() -> Dict[str, Any]:
+    """Table 3: ``base``, the experiment of its rows, and ``rows``.
+
+    Raises:
+        UserError: the file is not this table.
+    """
+    path = find_config("table3")
+    table = read_yaml(path)
+    rows = table.get("rows")
+    if not isinstance(table.get("base"), str) or not isinstance(rows, dict):
+        raise UserError(f"{path}: expected 'base: EXPERIMENT' and 'rows:', found none")
+    for name, row in rows.items():
+        whole = isinstance(row, dict) and {"change", "ppl", "bleu"} <= set(row)
+        if not whole or not isinstance(row["change"], list):
+            raise UserError(
+                f"{path}: row '{name}' should have 'change: [key=value, …]', 'ppl:' and 'bleu:'"
+            )
+    return table
+
+
+def finished(target: Reproduction) -> bool:
+    """Whether the run has all its updates."""
+    done = read_json(target.run / FINISHED).get("num_updates", 0)
+    return bool(done >= target.config.optimization.max_update)
+
+
+# ---- commands -------------------------------------------------------------------------------
+
+
+def commands(target: Reproduction, chosen: List[str], gpus: int, here: int) -> Dict[str, List[str]]:
+    """Each stage's command line; ``chosen``: the batch, ``here``: this machine's GPU count."""
+    train = ["train", target.experiment, *chosen, *target.changes]
+    if target.run != Path("runs") / target.experiment:
+        train.append(f"run={target.run}")
+    if gpus < here:
+        train.append(f"distributed_training.distributed_world_size={gpus}")
+    run_name, subset = str(target.run), ["--subset", target.subset]
+    found = {
+        "plan": ["plan", *words(plan_options(target, gpus))],
+        "prepare": ["prepare", *words(prepare_options(target))],
+        "train": train,
+        "average": ["average", run_name, "--last", str(LAST[target.size])],
+        "generate": ["generate", str(target.checkpoint), *subset],
+        "score": ["score", run_name, *subset],
+        "pack": ["pack", str(target.checkpoint)],
+    }
+    return {stage: ["vaswani", *command] for stage, command in found.items()}
+
+
+def batch(max_tokens: int, update_freq: int) -> List[str]:
+    """The changes that set an update's batch."""
+    return [f"dataset.max_tokens={max_tokens}", f"optimization.update_freq=[{update_freq}]"]
+
+
+def given(target: Reproduction, names: Tuple[str, ...]) -> Dict[str, Any]:
+    """The options that were given, to pass on."""
+    found = {name: getattr(target.options, name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def prepare_options(target: Reproduction) -> prepare.Options:
+    """The options for ``vaswani prepare``."""
+    recipe = target.experiment.rpartition("_")[0]
+    recipe += "" if target.options.recipe == "paper" else f"_{target.options.recipe}"
+    start = "raw" if target.options.start in ("plan", "prepare") else None
+    return prepare.Options(
+        name=recipe, out=target.options.data, start=start, **given(target, TO_PREPARE)
+    )
+
+
+def plan_options(target: Reproduction, gpus: int) -> plan.Options:
+    """The options for ``vaswani plan``."""
+    hardware = given(target, TO_PLAN)
+    return plan.Options(config=target.experiment, overrides=target.changes, gpus=gpus, **hardware)
+
+
+def plan_on(target: Reproduction, gpus: int) -> Dict[str, Any]:
+    """The result of ``vaswani plan``, measured on the data if it exists."""
+    return plan.plan(plan_options(target, gpus))
+
+
+def plan_table(found: Dict[str, Any]) -> str:
+    """The plan without its command, which is listed among the others."""
+    return plan.table(found).rpartition("\n\n")[0]

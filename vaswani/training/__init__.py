@@ -1,1 +1,0 @@
-"""What surrounds fairseq's training: the processes, the progress, the run's records."""
