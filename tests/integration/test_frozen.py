@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from vaswani.checkpoints import run_of
-from vaswani.validation import Validation
+from vaswani.experiment.checkpoints import run_of
+from vaswani.experiment.validation import Validation
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint

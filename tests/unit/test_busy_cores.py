@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vaswani.experiment.find import busy_cores
+from vaswani.experiment import busy_cores
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -20,6 +20,7 @@ from vaswani.export.card import export_card
 from vaswani.export.comparison import OTHER_RULE, TOLERANCES, WORSE, Model, Row
 from vaswani.export.proof import nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
+from vaswani.export.text import proof_text
 from vaswani.model_folder.ctranslate2_spec import fill_layer, position_table
 from vaswani.model_folder.export_folder import EXPORTED, read_export, read_model
 from vaswani.model_folder.folder import read_folder, write_folder
@@ -314,7 +315,7 @@ def run(tmp_path):
 
 def found(run, text=None, reference=None, lines=0):
     path = run / "runs" / "mine" / "model"
-    return text.proof_text(path, read_folder(path), text, reference, lines)
+    return proof_text(path, read_folder(path), text, reference, lines)
 
 
 def test_the_text_is_the_runs_test_else_its_validation_text(run, monkeypatch):

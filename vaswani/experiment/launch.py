@@ -26,7 +26,7 @@ ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchru
 ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
 #: the last line of a traceback that ends in one of our own messages
 _OURS = re.compile(
-    r"^(?:vaswani\.errors\.UserError"
+    r"^(?:vaswani\.common\.errors\.UserError"
     r"|transformer_plugin[\w.]*\.(ConfigError|DataError|CheckpointError)): (.+)",
     re.MULTILINE | re.DOTALL,
 )
