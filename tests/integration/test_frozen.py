@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from vaswani.experiment.checkpoints import run_of
-from vaswani.experiment.validation import Validation
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
+from vaswani.experiment.checkpoints import run_of
+from vaswani.experiment.validation import Validation
 
 FROZEN = Path(__file__).resolve().parents[1] / "frozen" / "0.1.0.tar.xz"
 
