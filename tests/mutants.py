@@ -48,16 +48,16 @@ SCOPE = "transformer_plugin/compat/scope.py"
 RESUMING = "transformer_plugin/compat/resuming.py"
 GENERATION = "transformer_plugin/compat/generation_options.py"
 PARAMETERS = "transformer_plugin/checkpoints/parameters.py"
-GENERATE = "vaswani/generate.py"
+GENERATE = "vaswani/commands/generate.py"
 WORKERS = "vaswani/decoding/workers.py"
 ATTENTION_PAGE = "vaswani/attention_page/page.py"
 SAVING = "transformer_plugin/compat/saving.py"
 DATA = "transformer_plugin/compat/data.py"
 REFUSALS = "transformer_plugin/compat/refusals.py"
-DATA_BIN = "vaswani/data_bin.py"
-OUTPUTS = "vaswani/outputs.py"
-RECORD = "vaswani/training/run_record.py"
-STAGE = "vaswani/corpus/stage.py"
+DATA_BIN = "vaswani/data/data_bin.py"
+OUTPUTS = "vaswani/common/artifact.py"
+RECORD = "vaswani/experiment/run_record.py"
+STAGE = "vaswani/data/stage.py"
 
 MUTANTS = [
     # ---- attention --------------------------------------------------------------------------
@@ -1103,7 +1103,7 @@ MUTANTS = [
     ),
     Mutant(
         "line-after-half-a-line",
-        "vaswani/training/progress.py",
+        "vaswani/experiment/training_progress.py",
         'self.stream.write("\\n" if half else "")',
         'self.stream.write("")',
         "a run's statistics survive a line cut short by a full disk",
@@ -1111,7 +1111,7 @@ MUTANTS = [
     ),
     Mutant(
         "seconds-of-this-start-alone",
-        "vaswani/training/progress.py",
+        "vaswani/experiment/training_progress.py",
         "return self.earlier + time.monotonic() - self.begun",
         "return time.monotonic() - self.begun",
         "a run's seconds are those of all its starts",
@@ -1119,7 +1119,7 @@ MUTANTS = [
     ),
     Mutant(
         "error-of-a-process-without-its-kind",
-        "vaswani/training/distributed.py",
+        "vaswani/experiment/launch.py",
         "kinds.get(found.group(1), UserError)",
         "kinds.get(found.group(2), UserError)",
         "the failure of one of several processes is reported in one sentence",
@@ -1135,7 +1135,7 @@ MUTANTS = [
     ),
     Mutant(
         "lock-is-shared",
-        "vaswani/files.py",
+        "vaswani/common/files.py",
         "fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.lockf(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         "two training runs never write into one folder",
@@ -1143,7 +1143,7 @@ MUTANTS = [
     ),
     Mutant(
         "training-with-a-lock-of-its-own",
-        "vaswani/train.py",
+        "vaswani/commands/train.py",
         'with locked(folder / ".lock", f"{folder} is being trained"):',
         'with locked(folder / f".lock{os.getpid()}", f"{folder} is being trained"):',
         "two training runs never write into one folder",
@@ -1195,7 +1195,7 @@ MUTANTS = [
     ),
     Mutant(
         "file-missing-in-one-process",
-        "vaswani/training/distributed.py",
+        "vaswani/experiment/launch.py",
         "for name in sorted({*found, *first})",
         "for name in sorted(found)",
         "processes that see different data from the first stop with one sentence",
@@ -1203,7 +1203,7 @@ MUTANTS = [
     ),
     Mutant(
         "every-training-ends-by-its-epochs",
-        "vaswani/training/progress.py",
+        "vaswani/experiment/training_progress.py",
         '"reason": self.reason or "max_epoch",',
         '"reason": "max_epoch",',
         "the end of a training says which option ended it; finished.json records it",
@@ -1226,7 +1226,7 @@ MUTANTS = [
     ),
     Mutant(
         "edited-text-known-by-its-size",
-        "vaswani/corpus/ownership.py",
+        "vaswani/data/ownership.py",
         'return "sha256" not in marker or hashes(path, left) == marker["sha256"]',
         "return True",
         "anything that has changed since is renamed to NAME.kept-1",
@@ -1237,7 +1237,7 @@ MUTANTS = [
     ),
     Mutant(
         "text-in-a-folder-of-an-output",
-        "vaswani/corpus/inputs.py",
+        "vaswani/data/inputs.py",
         "if lies_in(path, output):",
         "if path == output:",
         "text inside an output is refused before anything is touched",
@@ -1264,7 +1264,7 @@ MUTANTS = [
     ),
     Mutant(
         "text-without-line-feeds-is-one-line",
-        "vaswani/corpus/text.py",
+        "vaswani/data/text.py",
         "if returns - both > (lines if feeds else 0):",
         "if returns - both > lines:",
         "text that is CR-only is refused, with the file and the line",
@@ -1272,7 +1272,7 @@ MUTANTS = [
     ),
     Mutant(
         "end-of-sentence-in-a-text",
-        "vaswani/corpus/bpe.py",
+        "vaswani/data/bpe.py",
         "line, count = spelt_out(self.split(line))",
         "line, count = self.split(line), spelt_out(line)[1]",
         "no word is taken for one of fairseq's own symbols",
@@ -1283,7 +1283,7 @@ MUTANTS = [
     ),
     Mutant(
         "archive-recorded-unopened",
-        "vaswani/corpus/download.py",
+        "vaswani/data/download.py",
         'problem = f"it {error.what}"',
         "problem = None",
         "a checksum is recorded only for an archive that opens and has the texts",
@@ -1291,7 +1291,7 @@ MUTANTS = [
     ),
     Mutant(
         "archive-bomb-unpacked",
-        "vaswani/corpus/extract.py",
+        "vaswani/data/extract.py",
         "if member.offset_data + member.size > most:",
         "if member.offset_data > most:",
         "archive bombs are refused before they are unpacked",
@@ -1316,7 +1316,7 @@ MUTANTS = [
     ),
     Mutant(
         "updates-below-zero",
-        "vaswani/configuration/option_rules.py",
+        "vaswani/experiment/option_rules.py",
         '"max_update": COUNT,',
         '"max_update": LIMIT,',
         "options that cannot work are refused before the first update",
@@ -1327,7 +1327,7 @@ MUTANTS = [
     ),
     Mutant(
         "last-of-two-keys-wins",
-        "vaswani/configuration/strict_yaml.py",
+        "vaswani/experiment/strict_yaml.py",
         "            seen.add(key.value)\n",
         "            seen.add(key)\n",
         "a duplicate key is refused, with the line",
@@ -1335,7 +1335,7 @@ MUTANTS = [
     ),
     Mutant(
         "nearest-name-of-none",
-        "vaswani/experiment.py",
+        "vaswani/common/errors.py",
         "n=1, cutoff=0.5)",
         "n=1, cutoff=1.0)",
         "an unknown key or component is refused with the nearest known name",
@@ -1517,7 +1517,7 @@ MUTANTS = [
     ),
     Mutant(
         "more-translations-than-the-beam",
-        "vaswani/search_options.py",
+        "vaswani/model_folder/search_options.py",
         "    if nbest > beam:\n",
         "    if nbest > 2 * beam:\n",
         "a decoding option that cannot work is refused in one sentence",
@@ -1563,7 +1563,7 @@ MUTANTS = [
     ),
     Mutant(
         "averages-without-their-lock",
-        "vaswani/average.py",
+        "vaswani/commands/average.py",
         'with locked(output.parent / ".average.lock", busy, leave=False):',
         "with writing(output):",
         "two average at once do not write one file",
@@ -1571,7 +1571,7 @@ MUTANTS = [
     ),
     Mutant(
         "next-command-without-its-folder",
-        "vaswani/average.py",
+        "vaswani/commands/average.py",
         'print(f"next: vaswani generate {what}{subset}"',
         'print(f"next: vaswani generate {path.name}{subset}"',
         "the commands that new, train and average print next work as printed",
@@ -1617,7 +1617,7 @@ MUTANTS = [
     ),
     Mutant(
         "raw-text-in-lower-case",
-        "vaswani/packed/text_recipe.py",
+        "vaswani/model_folder/text_recipe.py",
         "return line.lower() if self.recipe.lowercase else line",
         "return line.lower()",
         "raw text is translated as prepare and generate do it",
@@ -1633,7 +1633,7 @@ MUTANTS = [
     ),
     Mutant(
         "last-shard-left-out",
-        "vaswani/translate.py",
+        "vaswani/commands/translate.py",
         "windows * n // options.num_shards for n in",
         "windows // options.num_shards * n for n in",
         "the joined shards equal the whole",
@@ -1641,7 +1641,7 @@ MUTANTS = [
     ),
     Mutant(
         "failed-proof-of-no-consequence",
-        "vaswani/export.py",
+        "vaswani/commands/export.py",
         "    proof.tell(options.to)\n",
         '    print("\\n".join(proof.lines()))\n',
         "an export that fails its proof leaves nothing",
@@ -1660,7 +1660,7 @@ MUTANTS = [
     ),
     Mutant(
         "data-of-before-made-again",
-        "vaswani/prepare.py",
+        "vaswani/commands/prepare.py",
         "codes: List[Any] = [recipe.bpe, recipe.bpe_counts]",
         "codes: List[Any] = [recipe.bpe_counts, recipe.bpe]",
         "data of version 0.1.0 are read, and not made again",
