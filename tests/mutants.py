@@ -856,6 +856,14 @@ MUTANTS = [
         ("unit/test_average.py::test_where_a_single_checkpoint_is_best_none_is_made",),
     ),
     Mutant(
+        "smoothed-loss-chooses",
+        "vaswani/experiment/validation.py",
+        'loss = found.get("nll_loss", found["loss"])',
+        'loss = found["loss"]',
+        "validation.py: label smoothing does not choose between an average and its parts",
+        ("integration/test_average.py::test_the_loss_of_any_parameters_by_one_validation",),
+    ),
+    Mutant(
         "validation-with-dropout",
         "vaswani/experiment/validation.py",
         "self.trainer.valid_step(batch)",
