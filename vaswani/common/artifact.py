@@ -1,4 +1,7 @@
-"""Where a command may write: never over its inputs, nor over files that it did not write itself."""
+"""Where a command may write: never over its inputs, nor over files that it did not write itself.
+
+And the key of what something is made from, by which it is recognised as made.
+"""
 
 import contextlib
 import glob
