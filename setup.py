@@ -78,6 +78,9 @@ setup(
         "vaswani": ["py.typed"],
         "transformer_plugin": ["py.typed"],
         "vaswani.attention_page": ["page.html", "page.css", "page.js"],
+        "vaswani.export": ["*.j2"],
+        "vaswani.model_folder": ["*.j2"],
+        "vaswani.planning": ["*.j2"],
     },
     # fairseq is not required here: two distributions share its folder, and installing one beside
     # the other breaks both. It comes with one of the two extras, or is there already.

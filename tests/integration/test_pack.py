@@ -16,7 +16,6 @@ from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
 from vaswani.model_folder import data_text
-from vaswani.model_folder.model_card import table_row
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
 SEARCH = {"max_len_a": 0, "max_len_b": 9, "beam": 4}
@@ -114,7 +113,6 @@ def test_scores_are_those_of_the_packed_checkpoint(run):
     # one row of four cells: a bar in the signature would begin another
     card = (run / "model" / "README.md").read_text()
     assert r"| test | sacreBLEU | 27.25 | `nrefs:1\|tok:13a` |" in card.splitlines()
-    assert table_row("a\nb|c", "d") == r"| a b\|c | d |"
 
 
 def test_another_dictionary_of_the_same_size_is_refused(run, tiny_data_bin, tmp_path, capsys):

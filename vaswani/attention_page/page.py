@@ -8,11 +8,11 @@ is off by more than 0.004.
 import base64
 import html
 import json
-import re
 from pathlib import Path
 from typing import Any, Dict, List
 
 from vaswani.attention_page.maps import KINDS, Attention, Side, Unit
+from vaswani.common.templates import render
 
 #: weights on a page, each of which takes 4/3 bytes: 32 MB
 MOST_WEIGHTS = 24_000_000
@@ -38,7 +38,7 @@ def page(attention: Attention, by: str) -> str:
         "target_lang": html.escape(target.lang),
         "whose": "the model’s own translation" if attention.translated else "as given",
     }
-    return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], beside("html"))
+    return render(Path(__file__).with_suffix(".html"), **parts)
 
 
 def beside(end: str) -> str:

@@ -1,0 +1,64 @@
+"""Documents from Jinja2 templates; a template lies beside the code that fills it in.
+
+Filters, besides Jinja2's: ``thousands`` (12,345); ``comment``, a paragraph as comment lines;
+``yaml``, ``shell`` and ``python``, a value as each of them reads it; ``cell``, of a Markdown table.
+"""
+
+import shlex
+import textwrap
+from pathlib import Path
+from typing import Any
+
+#: of comments, as in the shipped experiments
+WIDTH = 100
+
+
+def render(template: Path, **values: Any) -> str:
+    """A template, filled in. It may extend another in its folder.
+
+    Raises:
+        jinja2.UndefinedError: the template names a value that was not given.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(template.parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,  # a line that holds only {% … %} leaves nothing behind
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # most documents are not HTML; the one that is escapes its values itself
+    )
+    environment.filters.update(
+        thousands="{:,}".format,
+        comment=as_comment,
+        yaml=as_yaml,
+        shell=shlex.quote,
+        python=repr,
+        cell=as_cell,
+    )
+    return environment.get_template(template.name).render(values)
+
+
+def as_comment(paragraph: str) -> str:
+    """The lines of a comment in YAML, indented as the paragraph's first line is."""
+    lines = paragraph.strip("\n").splitlines()
+    start = lines[0][: len(lines[0]) - len(lines[0].lstrip())] + "# "
+    text = " ".join(line.strip() for line in lines)
+    wrapped = textwrap.fill(
+        text, WIDTH, initial_indent=start, subsequent_indent=start, break_on_hyphens=False
+    )
+    return wrapped + "\n"
+
+
+def as_yaml(value: Any) -> str:
+    """A value as YAML, on one line; text that YAML would misread is in quotes."""
+    import yaml
+
+    dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return str(dumped).splitlines()[0]
+
+
+def as_cell(text: str) -> str:
+    """A cell of a Markdown table: ``|`` is escaped, and a line end is a space."""
+    return " ".join(text.split()).replace("|", r"\|")
