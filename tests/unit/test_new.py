@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,6 +14,7 @@ from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.planning import conditions, fine_tuning, first_experiment, recipes
 from vaswani.planning.batching import Batch
+from vaswani.planning.conditions import Conditions
 
 PAPERS_WARMUP = 4000
 
@@ -144,9 +144,12 @@ def test_however_short_a_training_it_saves_checkpoints_to_choose_from(source, an
     rows = [fine_tuning.row(2000, 100)] if source == "fine-tuning" else recipes.TABLE
     for row in rows:
         for preset in recipes.PRESETS:
-            mine = SimpleNamespace(row=row, preset=preset, name="mine")
+            mine = Conditions(
+                *("mine", Path("data/mine"), ("en", "de"), 1000, 0, 16.0),
+                *(preset, row, True, 0, 20, 30),
+            )
             batch = Batch(4000, 1, 2000.0, 2000.0, an_epoch, 0)
-            given = {e.key: e.value for e in first_experiment.checkpoint(mine, batch)}
+            given = yaml.safe_load(first_experiment.new_model(mine, batch, 2000))["checkpoint"]
             every = given.get("save_interval_updates") or an_epoch * given["save_interval"]
             saved = row.updates(preset, an_epoch) // every
             assert saved >= min(10, row.updates(preset, an_epoch) // an_epoch)
@@ -257,8 +260,9 @@ def test_a_folder_of_experiments_gets_the_file(place):
 
 def test_a_model_of_ones_own_keeps_its_user_dir():
     """For ``--from``; the plugin's own folder is written without a place, as everywhere."""
-    from vaswani.planning.experiment_text import common
-
-    assert common("/mine/relative_positions")[0].value == "/mine/relative_positions"
+    own = {"common": {"user_dir": "/mine/relative_positions"}}
+    assert fine_tuning.user_dir_of(own) == "/mine/relative_positions"
     for plugins in (None, "transformer_plugin", "/elsewhere/transformer_plugin"):
-        assert common(plugins)[0].value == "transformer_plugin"
+        common = {"common": {"user_dir": plugins}}
+        assert fine_tuning.user_dir_of(common) == "transformer_plugin"
+    assert fine_tuning.user_dir_of({}) == "transformer_plugin"  # of a packed model

@@ -6,6 +6,7 @@ Filters, besides Jinja2's: ``thousands`` (12,345); ``comment``, a paragraph as c
 
 import shlex
 import textwrap
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,16 @@ def render(template: Path, **values: Any) -> str:
     Raises:
         jinja2.UndefinedError: the template names a value that was not given.
     """
+    return str(environment_in(template.parent).get_template(template.name).render(values))
+
+
+@lru_cache(maxsize=None)
+def environment_in(folder: Path) -> Any:
+    """Jinja2's environment for the templates in a folder, which it compiles once."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(template.parent),
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,  # a line that holds only {% … %} leaves nothing behind
         lstrip_blocks=True,
@@ -37,7 +44,7 @@ def render(template: Path, **values: Any) -> str:
         python=repr,
         cell=as_cell,
     )
-    return environment.get_template(template.name).render(values)
+    return environment
 
 
 def as_comment(paragraph: str) -> str:

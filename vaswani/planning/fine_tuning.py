@@ -10,7 +10,7 @@ learned), and ends after a few epochs, or when validation stops improving: both 
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.best_checkpoint import find_checkpoint
@@ -19,21 +19,31 @@ from vaswani.experiment.find import find_run, read_yaml
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.model_as_data import as_trained, checkpoint_of, is_model
-from vaswani.planning import experiment_text
 from vaswani.planning.batching import Batch, choose_batch, measured, training_text
 from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
-from vaswani.planning.experiment_summary import facts, next_commands
-from vaswani.planning.experiment_text import Entry, Sections
 from vaswani.planning.first_experiment import (
     CPU_MAX_TOKENS,
     configured,
-    sections,
+    experiment_text,
+    facts,
 )
 from vaswani.planning.recipes import Row
 
+TEMPLATE = Path(__file__).with_name("fine_tuning.yaml.j2")
 EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
 #: at most this many warm-up updates: the optimizer's moments start from zero again
 MOST_WARMUP = 100
+
+
+class Trained(NamedTuple):
+    """What fine-tuning starts from."""
+
+    #: of the run, or the packed model
+    folder: Path
+    #: its weights
+    checkpoint: Checkpoint
+    #: its configuration, by sections
+    config: Dict[str, Any]
 
 
 def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, str]]]:
@@ -43,58 +53,38 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
         UserError: there is no such run, or the data's dictionaries are not the run's.
         CheckpointError: the run's checkpoint cannot be read.
     """
-    folder, checkpoint, before = beginning(run)
-    languages = (before["task"]["source_lang"], before["task"]["target_lang"])
+    trained = find_trained(run)
+    languages = (trained.config["task"]["source_lang"], trained.config["task"]["target_lang"])
     conditions = replace(conditions_of(name, data, "tiny"), row=row(0, 1))
     if conditions.languages != languages:
         raise UserError(
-            f"{data} is {'-'.join(conditions.languages)}, but {folder} translates "
+            f"{data} is {'-'.join(conditions.languages)}, but {trained.folder} translates "
             f"{'-'.join(languages)}: prepare text in these languages"
         )
-    as_before = {
-        "model": model(before["model"], checkpoint),
-        "criterion": same(before["criterion"], ("_name", "label_smoothing")),
-        "common": experiment_text.common(before.get("common", {}).get("user_dir")),
-    }
-    batch, wanted = batch_for(conditions, before, as_before, checkpoint, folder)
+    batch, wanted = batch_for(conditions, trained)
     warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
     conditions = replace(conditions, row=row(wanted, warmup))
-    found = {**sections(conditions, batch, wanted), **as_before}
-    found["lr_scheduler"] = schedule(before["model"], folder, checkpoint, warmup)
-    found["checkpoint"].insert(
-        1,
-        Entry(
-            "finetune_from_model",
-            str(checkpoint.path),
-            "the initial weights; optimizer, schedule and batches start over. Once this run has a "
-            "checkpoint, training continues from that",
-        ),
-    )
-    configured(found)
-    head = [
-        f"{' to '.join(languages)}: fine-tuning of {folder} on {conditions.pairs:,} pairs in "
-        f"{data}. Written by 'vaswani new'; change what you like and train again with another "
-        "run=NAME.",
-        "",
-        *(f"   {command}" for command in next_commands(name, data)),
+    experiment = fine_tuning(conditions, batch, wanted, trained)
+    configured(experiment)
+    start = f"{trained.checkpoint.path}, after {trained.checkpoint.updates:,} updates"
+    return experiment, [
+        ("from", start) if fact[0] == "model" else fact for fact in facts(conditions, batch)
     ]
-    told = [fact for fact in facts(conditions, batch) if fact[0] != "model"]
-    told.insert(1, ("from", f"{checkpoint.path}, after {checkpoint.updates:,} updates"))
-    return experiment_text.text_of(head, found), told
 
 
-def beginning(name: str) -> Tuple[Path, Checkpoint, Dict[str, Any]]:
-    """The folder of a run or packed model, its weights as a checkpoint, and its configuration."""
+def find_trained(name: str) -> Trained:
+    """What a run, or a packed model, has learned.
+
+    Raises:
+        UserError: there is no such run or model.
+    """
     path = Path(name)
     if is_model(path):
         model = read_folder(path)
-        return path, describe(checkpoint_of(model)), as_trained(model)
+        return Trained(path, describe(checkpoint_of(model)), as_trained(model))
     folder = find_run(name)
-    return (
-        folder,
-        describe(find_checkpoint(str(folder))[0]),
-        read_yaml(folder / "config.yaml"),
-    )
+    checkpoint = describe(find_checkpoint(str(folder))[0])
+    return Trained(folder, checkpoint, read_yaml(folder / "config.yaml"))
 
 
 def row(batch_tokens: int, warmup: int) -> Row:
@@ -114,62 +104,53 @@ def row(batch_tokens: int, warmup: int) -> Row:
     )
 
 
-def batch_for(
-    conditions: Conditions,
-    before: Dict[str, Any],
-    as_before: Sections,
-    checkpoint: Checkpoint,
-    folder: Path,
-) -> Tuple[Batch, int]:
+def batch_for(conditions: Conditions, trained: Trained) -> Tuple[Batch, int]:
     """The run's batch on this machine and text, and the target tokens that it should have.
 
     Raises:
         UserError: the data's dictionaries are not the run's.
     """
-    max_tokens = before["dataset"].get("max_tokens") or CPU_MAX_TOKENS
-    freq = before["optimization"]["update_freq"][0]
+    max_tokens = trained.config["dataset"].get("max_tokens") or CPU_MAX_TOKENS
+    freq = trained.config["optimization"]["update_freq"][0]
     draft = Batch(max_tokens, freq, 0.0, 0.0, 1, 0)
-    config = configured({**sections(conditions, draft, 1), **as_before})
+    config = configured(fine_tuning(conditions, draft, 1, trained))
     text = training_text(config, None)
-    refuse_other_dictionaries(text.task, checkpoint.path, folder)
+    refuse_other_dictionaries(text.task, trained.checkpoint.path, trained.folder)
     gpus = max(1, conditions.gpus)
-    wanted = before["task"].get("batch_tokens") or 0
+    wanted = trained.config["task"].get("batch_tokens") or 0
     wanted = wanted or measured(config, text, gpus, max_tokens, freq).target_tokens
     config.task.batch_tokens = batch_tokens(conditions, text, int(wanted))
     most = max(max_tokens, CPU_MAX_TOKENS)
     return choose_batch(config, text, gpus, most), config.task.batch_tokens
 
 
-def model(before: Dict[str, Any], checkpoint: Checkpoint) -> List[Entry]:
-    """The run's model, every option as it was."""
-    found = same(before, tuple(before))
-    reason = f"as it was trained for {checkpoint.updates:,} updates"
-    return [found[0]._replace(reason=reason), *found[1:]]
+def fine_tuning(conditions: Conditions, batch: Batch, batch_tokens: int, trained: Trained) -> str:
+    """The experiment: the run's model and loss, and the paper's schedule (5.3), scaled.
+
+    The learning rate peaks where the run ended: for a run without statistics, by the formula.
+    """
+    model, criterion = trained.config["model"], trained.config["criterion"]
+    width, warmup = model["encoder_embed_dim"], conditions.row.warmup[0]
+    peak = last_rate(trained.folder / STATISTICS) or (width * trained.checkpoint.updates) ** -0.5
+    return experiment_text(
+        TEMPLATE,
+        conditions,
+        batch,
+        batch_tokens,
+        trained=trained,
+        user_dir=user_dir_of(trained.config),
+        model={"_name": model["_name"], **model},
+        criterion={key: criterion[key] for key in ("_name", "label_smoothing") if key in criterion},
+        peak=peak,
+        lr_factor=float(f"{peak * (width * warmup) ** 0.5:.3g}"),
+    )
 
 
-def same(before: Dict[str, Any], keys: Tuple[str, ...]) -> List[Entry]:
-    """Keys of a section with the values that the run had, ``_name`` first."""
-    ordered = sorted((key for key in keys if key in before), key=lambda key: key != "_name")
-    return [Entry(key, before[key]) for key in ordered]
-
-
-def schedule(
-    model: Dict[str, Any], folder: Path, checkpoint: Checkpoint, warmup: int
-) -> List[Entry]:
-    """The paper's formula, scaled to peak at the rate at which the run ended."""
-    width = model["encoder_embed_dim"]
-    rate = last_rate(folder / STATISTICS) or (width * checkpoint.updates) ** -0.5
-    factor = float(f"{rate * (width * warmup) ** 0.5:.3g}")
-    return [
-        Entry("_name", "vaswani_inverse_sqrt", "5.3"),
-        Entry("warmup_updates", warmup, "a short one: Adam's moments start from zero again"),
-        Entry(
-            "lr_factor",
-            factor,
-            f"so that the rate peaks at {rate:.2g}, where {folder} ended: a higher one would undo "
-            "what it has learned",
-        ),
-    ]
+def user_dir_of(config: Dict[str, Any]) -> str:
+    """A run's user-dir; the plugin's own is written without a place, as everywhere."""
+    user_dir = config.get("common", {}).get("user_dir")
+    own = user_dir and Path(user_dir).name != "transformer_plugin"
+    return str(user_dir) if own else "transformer_plugin"
 
 
 def last_rate(log: Path) -> Optional[float]:
