@@ -1430,6 +1430,22 @@ MUTANTS = [
         "every document that a help text or a message names comes with the wheel",
         ("integration/test_wheel.py::test_what_it_names_is_in_it",),
     ),
+    Mutant(
+        "templates-left-out-of-the-wheel",
+        "setup.py",
+        '        "vaswani.planning": ["*.j2"],\n',
+        "",
+        "'vaswani new' works from the wheel: the templates of its documents come with it",
+        ("integration/test_wheel.py::test_everything_is_in_it_and_nothing_else",),
+    ),
+    Mutant(
+        "template-without-a-value",
+        "vaswani/common/templates.py",
+        "        undefined=StrictUndefined,\n",
+        "",
+        "a document whose template names what was not given is not written",
+        ("unit/test_templates.py::test_a_value_that_was_not_given_is_an_error",),
+    ),
     # ---- docs/promises.md: checkpoints from elsewhere ---------------------------------------
     Mutant(
         "names-in-a-checkpoint-are-called",
