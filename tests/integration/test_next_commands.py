@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from tests import archives, stock
-from vaswani.planning import conditions, recipes
+from vaswani.planning import conditions
+from vaswani.planning.published_settings import settings_for
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
@@ -21,9 +22,9 @@ LANGS = ["--source-lang", "en", "--target-lang", "de"]
 @pytest.fixture(scope="module")
 def short():
     """The recipe of ``vaswani new`` with less warm-up and fewer epochs: seconds of training."""
-    row = replace(recipes.row_for(200), warmup=(2, 2, 2), epochs=4)
+    settings = replace(settings_for(200), warmup=(2, 2, 2), epochs=4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conditions, "row_for", lambda _: row)
+        patch.setattr(conditions, "settings_for", lambda _: settings)
         yield
 
 

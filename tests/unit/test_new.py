@@ -12,7 +12,8 @@ from tests import stock
 from tests.conftest import preprocess
 from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.planning import conditions, fine_tuning, first_experiment, recipes
+from vaswani.planning import conditions, fine_tuning, first_experiment
+from vaswani.planning import published_settings as published
 from vaswani.planning.batching import Batch
 from vaswani.planning.conditions import Conditions
 
@@ -42,42 +43,42 @@ def read(path: Path) -> dict:
 @pytest.mark.parametrize(
     ("pairs", "source"),
     [
-        (1, recipes.SMALL_TEXT),
-        (5_000, recipes.SMALL_TEXT),
-        (29_000, recipes.MULTI30K),
-        (40_000, recipes.MULTI30K),
-        (160_000, recipes.IWSLT),
-        (4_500_000, recipes.ENGLISH_GERMAN),
-        (36_000_000, recipes.ENGLISH_FRENCH),
+        (1, published.SMALL_TEXT),
+        (5_000, published.SMALL_TEXT),
+        (29_000, published.MULTI30K),
+        (40_000, published.MULTI30K),
+        (160_000, published.IWSLT),
+        (4_500_000, published.ENGLISH_GERMAN),
+        (36_000_000, published.ENGLISH_FRENCH),
     ],
 )
 def test_each_source_stands_for_as_much_text_as_it_has(pairs, source):
-    assert recipes.row_for(pairs).source == source
+    assert published.settings_for(pairs).source == source
 
 
-def test_the_papers_rows_are_the_papers():
+def test_the_papers_settings_are_the_papers():
     """5.1: 25,000 tokens; 5.2: 100,000 and 300,000 updates; 5.3: 4,000; 5.4 and 6.1: P_drop 0.1,
     of big 0.3, of big in French 0.1; 6.1: 5 and 20 checkpoints."""
-    german, french = recipes.row_for(4_500_000), recipes.row_for(36_000_000)
-    for row in (german, french):
-        assert row.batch_tokens == 25_000 and set(row.warmup) == {PAPERS_WARMUP}
-        assert [row.updates(size, 5_400) for size in ("base", "big")] == [100_000, 300_000]
-        assert [recipes.of(size, row.average) for size in ("base", "big")] == [5, 20]
-        assert row.patience == 0 and row.weight_decay == 0
-    assert [recipes.of(size, german.dropout) for size in ("base", "big")] == [0.1, 0.3]
-    assert [recipes.of(size, french.dropout) for size in ("base", "big")] == [0.1, 0.1]
+    german, french = published.settings_for(4_500_000), published.settings_for(36_000_000)
+    for settings in (german, french):
+        assert settings.batch_tokens == 25_000 and set(settings.warmup) == {PAPERS_WARMUP}
+        assert [settings.updates(size, 5_400) for size in ("base", "big")] == [100_000, 300_000]
+        assert [published.value_for(size, settings.average) for size in ("base", "big")] == [5, 20]
+        assert settings.patience == 0 and settings.weight_decay == 0
+    assert [published.value_for(size, german.dropout) for size in ("base", "big")] == [0.1, 0.3]
+    assert [published.value_for(size, french.dropout) for size in ("base", "big")] == [0.1, 0.1]
 
 
 def test_more_text_never_has_more_dropout():
-    for preset in recipes.PRESETS:
-        dropout = [recipes.of(preset, row.dropout) for row in recipes.TABLE]
+    for preset in published.PRESETS:
+        dropout = [published.value_for(preset, settings.dropout) for settings in published.TABLE]
         assert dropout == sorted(dropout, reverse=True)
 
 
 def test_a_small_text_is_not_over_before_the_warm_up_is():
-    row = recipes.row_for(100)
-    assert row.updates("base", 10) == 3 * recipes.of("base", row.warmup)
-    assert row.updates("tiny", 10) == 3 * recipes.of("tiny", row.warmup)
+    settings = published.settings_for(100)
+    assert settings.updates("base", 10) == 3 * published.value_for("base", settings.warmup)
+    assert settings.updates("tiny", 10) == 3 * published.value_for("tiny", settings.warmup)
 
 
 # ---- what is written --------------------------------------------------------------------------
@@ -138,21 +139,23 @@ def test_it_trains_and_a_second_one_begins_with_its_weights(place, capsys):
 
 
 @pytest.mark.parametrize("an_epoch", [1, 4, 10, 99, 100, 1499, 1500, 40_000])
-@pytest.mark.parametrize("source", ["a table's row", "fine-tuning"])
+@pytest.mark.parametrize("source", ["the table", "fine-tuning"])
 def test_however_short_a_training_it_saves_checkpoints_to_choose_from(source, an_epoch):
     """Of 100 updates in 10 epochs there was a single one, after the last."""
-    rows = [fine_tuning.row(2000, 100)] if source == "fine-tuning" else recipes.TABLE
-    for row in rows:
-        for preset in recipes.PRESETS:
+    entries = (
+        [fine_tuning.tuning_settings(2000, 100)] if source == "fine-tuning" else published.TABLE
+    )
+    for settings in entries:
+        for preset in published.PRESETS:
             mine = Conditions(
                 *("mine", Path("data/mine"), ("en", "de"), 1000, 0, 16.0),
-                *(preset, row, True, 0, 20, 30),
+                *(preset, settings, True, 0, 20, 30),
             )
             batch = Batch(4000, 1, 2000.0, 2000.0, an_epoch, 0)
             given = yaml.safe_load(first_experiment.new_model(mine, batch, 2000))["checkpoint"]
             every = given.get("save_interval_updates") or an_epoch * given["save_interval"]
-            saved = row.updates(preset, an_epoch) // every
-            assert saved >= min(10, row.updates(preset, an_epoch) // an_epoch)
+            saved = settings.updates(preset, an_epoch) // every
+            assert saved >= min(10, settings.updates(preset, an_epoch) // an_epoch)
 
 
 def test_other_dictionaries_cannot_be_fine_tuned_on(place, tiny_text, tmp_path, capsys):
@@ -166,7 +169,7 @@ def test_other_dictionaries_cannot_be_fine_tuned_on(place, tiny_text, tmp_path, 
     assert not (place / "tuned.yaml").exists()
 
 
-@pytest.mark.parametrize("preset", recipes.PRESETS)
+@pytest.mark.parametrize("preset", published.PRESETS)
 def test_a_preset_has_its_sizes_and_the_papers_rate(place, preset):
     width = {"tiny": 128, "base": 512, "big": 1024}[preset]
     assert new("mine", "--data", "data/mine", "--preset", preset) == 0
@@ -181,8 +184,8 @@ def test_a_preset_has_its_sizes_and_the_papers_rate(place, preset):
     [(200, 0, "tiny"), (200, 2, "tiny"), (160_000, 1, "base"), (160_000, 0, "tiny")],
 )
 def test_the_preset_follows_from_text_and_gpu(place, monkeypatch, pairs, gpus, preset):
-    row = recipes.row_for(pairs)
-    monkeypatch.setattr(conditions, "row_for", lambda _: row)
+    settings = published.settings_for(pairs)
+    monkeypatch.setattr(conditions, "settings_for", lambda _: settings)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     monkeypatch.setattr(conditions, "memory_of_machine", lambda _: 16.0)
     assert new("mine", "--data", "data/mine") == 0

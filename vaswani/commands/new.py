@@ -21,7 +21,7 @@ from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.experiment.find import experiment_paths, spelt
 from vaswani.planning.first_experiment import next_commands
-from vaswani.planning.recipes import PRESETS
+from vaswani.planning.published_settings import PRESETS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 

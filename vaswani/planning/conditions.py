@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Optional, Tuple
 
 from vaswani.planning.batching import Text
-from vaswani.planning.recipes import Row, row_for
+from vaswani.planning.published_settings import Settings, settings_for
 
 #: so that even a small text has some: our choice
 LEAST_UPDATES_AN_EPOCH = 10
@@ -26,7 +26,7 @@ class Conditions:
     #: GB per GPU, or of the machine
     memory: float
     preset: str
-    row: Row
+    settings: Settings
     #: whether the two languages share their dictionary
     shared: bool
     #: how many validation sentences are left out, how many there are, and the longest kept
@@ -57,7 +57,7 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
     pairs = len(data_bin.check_split(folder, "train", *languages)[0])
     valid = np.maximum(*data_bin.check_split(folder, "valid", *languages))
     longest = experiment_positions()
-    row = row_for(pairs)
+    settings = settings_for(pairs)
     gpus = torch.cuda.device_count()
     dictionaries = {sha256_of(folder / f"dict.{language}.txt") for language in languages}
     return Conditions(
@@ -67,8 +67,8 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
         pairs=pairs,
         gpus=gpus,
         memory=memory_of_machine(gpus),
-        preset=preset or (row.preset if gpus else "tiny"),
-        row=row,
+        preset=preset or (settings.preset if gpus else "tiny"),
+        settings=settings,
         shared=len(dictionaries) == 1,
         left_out=int((valid > longest).sum()),
         validation=len(valid),

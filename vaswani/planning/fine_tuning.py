@@ -27,7 +27,7 @@ from vaswani.planning.first_experiment import (
     experiment_text,
     facts,
 )
-from vaswani.planning.recipes import Row
+from vaswani.planning.published_settings import Settings
 
 TEMPLATE = Path(__file__).with_name("fine_tuning.yaml.j2")
 EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
@@ -55,7 +55,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
     """
     trained = find_trained(run)
     languages = (trained.config["task"]["source_lang"], trained.config["task"]["target_lang"])
-    conditions = replace(conditions_of(name, data, "tiny"), row=row(0, 1))
+    conditions = replace(conditions_of(name, data, "tiny"), settings=tuning_settings(0, 1))
     if conditions.languages != languages:
         raise UserError(
             f"{data} is {'-'.join(conditions.languages)}, but {trained.folder} translates "
@@ -63,7 +63,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
         )
     batch, wanted = batch_for(conditions, trained)
     warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
-    conditions = replace(conditions, row=row(wanted, warmup))
+    conditions = replace(conditions, settings=tuning_settings(wanted, warmup))
     experiment = fine_tuning(conditions, batch, wanted, trained)
     configured(experiment)
     start = f"{trained.checkpoint.path}, after {trained.checkpoint.updates:,} updates"
@@ -87,10 +87,9 @@ def find_trained(name: str) -> Trained:
     return Trained(folder, checkpoint, read_yaml(folder / "config.yaml"))
 
 
-def row(batch_tokens: int, warmup: int) -> Row:
-    """The values for fine-tuning, in the form of a row of the table."""
-    source = "as in the run, and our choice for the rest"
-    return Row(
+def tuning_settings(batch_tokens: int, warmup: int) -> Settings:
+    """The settings for fine-tuning: the model's are those of the run."""
+    return Settings(
         pairs=0,
         preset="",
         dropout=(0.0, 0.0, 0.0),  # the run's
@@ -100,7 +99,7 @@ def row(batch_tokens: int, warmup: int) -> Row:
         patience=PATIENCE,
         average=(AVERAGE, AVERAGE, AVERAGE),
         weight_decay=0.0,
-        source=source,
+        source="as in the run, and our choice for the rest",
     )
 
 
@@ -130,7 +129,7 @@ def fine_tuning(conditions: Conditions, batch: Batch, batch_tokens: int, trained
     The learning rate peaks where the run ended: for a run without statistics, by the formula.
     """
     model, criterion = trained.config["model"], trained.config["criterion"]
-    width, warmup = model["encoder_embed_dim"], conditions.row.warmup[0]
+    width, warmup = model["encoder_embed_dim"], conditions.settings.warmup[0]
     peak = last_rate(trained.folder / STATISTICS) or (width * trained.checkpoint.updates) ** -0.5
     return experiment_text(
         TEMPLATE,

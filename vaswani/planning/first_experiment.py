@@ -1,4 +1,4 @@
-"""A new model for one's own text: sizes, batch and schedule by the table in ``recipes.py``.
+"""A new model for one's own text: its settings are those of ``published_settings.py``.
 
 ``experiment.yaml.j2`` is the experiment that is written, with a reason above each value. Here is
 what has to be computed for it, and what ``vaswani new`` prints about it.
@@ -27,7 +27,7 @@ from vaswani.planning.conditions import (
     conditions_of,
     experiment_positions,
 )
-from vaswani.planning.recipes import Row, of
+from vaswani.planning.published_settings import Settings, value_for
 
 TEMPLATE = Path(__file__).with_name("experiment.yaml.j2")
 #: a CPU gains nothing from larger batches of padded tokens
@@ -48,12 +48,12 @@ def first_experiment(
         UserError: the data cannot be trained on, or the machine is too small.
     """
     conditions = conditions_of(name, data, preset)
-    # first with the row's batch, then with the batch that fits this text and machine
-    row = conditions.row
-    draft = Batch(CPU_MAX_TOKENS, 1, row.batch_tokens, row.batch_tokens, 1, 0)
-    config = configured(new_model(conditions, draft, row.batch_tokens))
+    # first with the published batch, then with the batch that fits this text and machine
+    settings = conditions.settings
+    draft = Batch(CPU_MAX_TOKENS, 1, settings.batch_tokens, settings.batch_tokens, 1, 0)
+    config = configured(new_model(conditions, draft, settings.batch_tokens))
     text = training_text(config, None)
-    wanted = config.task.batch_tokens = batch_tokens(conditions, text, row.batch_tokens)
+    wanted = config.task.batch_tokens = batch_tokens(conditions, text, settings.batch_tokens)
     most = CPU_MAX_TOKENS
     if conditions.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
@@ -97,7 +97,7 @@ def new_model(conditions: Conditions, batch: Batch, batch_tokens: int) -> str:
         about_preset=about_preset,
         sizes=sizes,
         width=sizes.encoder_embed_dim,
-        dropout=of(conditions.preset, conditions.row.dropout),
+        dropout=value_for(conditions.preset, conditions.settings.dropout),
     )
 
 
@@ -105,18 +105,20 @@ def experiment_text(
     template: Path, conditions: Conditions, batch: Batch, batch_tokens: int, **values: Any
 ) -> str:
     """The text of an experiment: a template with what every experiment needs, and ``values``."""
-    row, preset, an_epoch = conditions.row, conditions.preset, batch.updates_an_epoch or 1
+    settings, preset = conditions.settings, conditions.preset
+    an_epoch = batch.updates_an_epoch or 1
     return render(
         template,
         conditions=conditions,
-        row=row,
+        settings=settings,
         batch=batch,
         batch_tokens=batch_tokens,
+        machine=machine(conditions),
         commands=next_commands(conditions.name, conditions.data),
-        warmup=of(preset, row.warmup),
-        average=of(preset, row.average),
-        max_update=row.updates(preset, an_epoch),
-        interval=epochs_between_saves(row, preset, an_epoch),
+        warmup=value_for(preset, settings.warmup),
+        average=value_for(preset, settings.average),
+        max_update=settings.updates(preset, an_epoch),
+        interval=epochs_between_saves(settings, preset, an_epoch),
         updates_between_saves=SELDOM,
         longest_sentence=experiment_positions(),
         least_batch=LEAST_BATCH,
@@ -125,9 +127,9 @@ def experiment_text(
     )
 
 
-def epochs_between_saves(row: Row, preset: str, updates_an_epoch: int) -> int:
+def epochs_between_saves(settings: Settings, preset: str, updates_an_epoch: int) -> int:
     """How many epochs there are between two checkpoints, if epochs are short."""
-    training = row.updates(preset, updates_an_epoch)
+    training = settings.updates(preset, updates_an_epoch)
     most = training // (updates_an_epoch * LEAST_CHECKPOINTS)
     return max(1, min(math.ceil(OFTEN / updates_an_epoch), most))
 
@@ -148,15 +150,25 @@ def next_commands(name: str, data: Path) -> List[str]:
     ]
 
 
+def machine(conditions: Conditions) -> str:
+    """What the experiment is for: "a CPU", "1 GPU", "8 GPUs"."""
+    gpus = conditions.gpus
+    return f"{gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "a CPU"
+
+
 def facts(conditions: Conditions, batch: Batch) -> List[Tuple[str, str]]:
     """What was decided, and why."""
-    row, preset = conditions.row, conditions.preset
-    machine = f"{conditions.gpus} GPUs" if conditions.gpus else "no GPU"
-    updates = row.updates(preset, batch.updates_an_epoch or 1)
-    patience = f", or {row.patience} validations without improvement" if row.patience else ""
+    settings, preset = conditions.settings, conditions.preset
+    updates = settings.updates(preset, batch.updates_an_epoch or 1)
+    patience = (
+        f", or {settings.patience} validations without improvement" if settings.patience else ""
+    )
     found = [
-        ("text", f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}: {row.source}"),
-        ("model", f"{preset}, dropout {of(preset, row.dropout)} ({machine})"),
+        ("text", f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}: {settings.source}"),
+        (
+            "model",
+            f"{preset}, dropout {value_for(preset, settings.dropout)} ({machine(conditions)})",
+        ),
         (
             "batch",
             f"{batch.target_tokens:,.0f} target tokens per update: {batch.max_tokens:,} padded × "
@@ -167,7 +179,7 @@ def facts(conditions: Conditions, batch: Batch) -> List[Tuple[str, str]]:
             f"{updates:,} updates, {batch.updates_an_epoch:,} per epoch{patience}: "
             f"{updates * batch.target_tokens / 1e6:,.0f}M target tokens at most",
         ),
-        ("average", f"chosen from the last {of(preset, row.average)} checkpoints"),
+        ("average", f"chosen from the last {value_for(preset, settings.average)} checkpoints"),
     ]
     left_out = []
     if batch.left_out:

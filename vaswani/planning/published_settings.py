@@ -1,14 +1,14 @@
-"""Which recipe suits how many training pairs: the table behind ``vaswani new``.
+"""Which training settings suit how many sentence pairs: the table behind ``vaswani new``.
 
-Each row is a published recipe; between two rows the nearer one applies (in the logarithm of the
-number of pairs). What its source does not state is our choice, and is marked as such.
+Each entry is published; between two, the nearer one applies (in the logarithm of the number of
+pairs). What its source does not state is our choice, and is marked as such.
 
 1. Sennrich and Zhang (2019), "Revisiting Low-Resource Neural Machine Translation": with 5,000 pairs
    smaller batches (4,000 to 1,000 tokens), fewer BPE types (14,000 to 2,000) and high dropout help.
-2. Multi30k (29,000 pairs), the published recipe in ``configs/multi30k_en_de.yaml``: the tiny sizes,
-   130 epochs at most, patience 10, the average of 10 checkpoints. Its batches of 8,192 padded
-   tokens, its warm-up of 2,000 updates and its peak of 0.005 are halved here, and tiny's dropout of
-   0.3 is 0.2, so that the first hour already shows results: our choice.
+2. Multi30k (29,000 pairs), as in ``configs/multi30k_en_de.yaml``: the tiny sizes, 130 epochs at
+   most, patience 10, the average of 10 checkpoints. Its batches of 8,192 padded tokens, its warm-up
+   of 2,000 updates and its peak of 0.005 are halved here, and tiny's dropout of 0.3 is 0.2, so that
+   the first hour already shows results: our choice.
 3. IWSLT 2014 German-English (160,000 pairs), fairseq's example: d_model 512, dropout 0.3, weight
    decay 1e-4, batches of 4,096 tokens, warm-up 4,000, peak 5e-4 (here the paper's formula: 7e-4).
 4. The paper (5.1 to 6.1) on WMT 2014 English-German (4.5 million pairs): 25,000 tokens, warm-up
@@ -31,8 +31,8 @@ LEAST_WARMUPS = 3
 
 
 @dataclass(frozen=True)
-class Row:
-    """What suits up to ``pairs`` training pairs; triples have a value for each of ``PRESETS``."""
+class Settings:
+    """What suits up to ``pairs`` training pairs; a triple has a value for each of ``PRESETS``."""
 
     pairs: float
     #: with a GPU; tiny without one
@@ -48,7 +48,7 @@ class Row:
     #: checkpoints that are kept, from which the average is chosen
     average: Tuple[int, int, int]
     weight_decay: float
-    #: the row's source, in a few words
+    #: where they come from, in a few words
     source: str
 
     def updates(self, preset: str, an_epoch: int) -> int:
@@ -56,45 +56,45 @@ class Row:
         most = MOST_UPDATES[preset]
         if not self.epochs:
             return most
-        least = LEAST_WARMUPS * of(preset, self.warmup)
+        least = LEAST_WARMUPS * value_for(preset, self.warmup)
         return max(least, min(most, self.epochs * an_epoch))
 
 
-def of(preset: str, values: Tuple[Number, Number, Number]) -> Number:
-    """The one of three values that belongs to a preset."""
+def value_for(preset: str, values: Tuple[Number, Number, Number]) -> Number:
+    """A preset's value, of three."""
     return values[PRESETS.index(preset)]
 
 
 SMALL_TEXT = "Sennrich and Zhang (2019), 5,000 pairs"
-MULTI30K = "Multi30k's recipe (29,000 pairs), batch and warm-up halved"
+MULTI30K = "Multi30k (29,000 pairs), batch and warm-up halved"
 IWSLT = "fairseq's example for IWSLT 2014, 160,000 pairs"
 ENGLISH_GERMAN = "the paper, 4.5 million pairs"
 ENGLISH_FRENCH = "the paper, 36 million pairs"
 
 TABLE = (
-    Row(
+    Settings(
         15_000, "tiny", (0.3, 0.3, 0.3), 2_000, (1000, 4000, 4000), 130, 10, (10, 10, 10), 1e-4,
         SMALL_TEXT,
     ),
-    Row(
+    Settings(
         70_000, "tiny", (0.2, 0.3, 0.3), 4_000, (1000, 4000, 4000), 130, 10, (10, 10, 10), 0.0,
         MULTI30K,
     ),
-    Row(
+    Settings(
         850_000, "base", (0.1, 0.3, 0.3), 4_000, (1000, 4000, 4000), 60, 10, (10, 10, 10), 1e-4,
         IWSLT,
     ),
-    Row(
+    Settings(
         12_000_000, "base", (0.1, 0.1, 0.3), 25_000, (4000, 4000, 4000), 0, 0, (5, 5, 20), 0.0,
         ENGLISH_GERMAN,
     ),
-    Row(
+    Settings(
         float("inf"), "base", (0.0, 0.1, 0.1), 25_000, (4000, 4000, 4000), 0, 0, (5, 5, 20), 0.0,
         ENGLISH_FRENCH,
     ),
 )  # fmt: skip
 
 
-def row_for(pairs: int) -> Row:
-    """The row of the table for this many training pairs."""
-    return next(row for row in TABLE if pairs <= row.pairs)
+def settings_for(pairs: int) -> Settings:
+    """What the table has for this many training pairs."""
+    return next(settings for settings in TABLE if pairs <= settings.pairs)
