@@ -45,14 +45,14 @@ pytest.importorskip("num2words")
     ],
 )
 def test_cardinals_in_words(number, language, gender, case, expected):
-    assert numerals.words(number, language, gender, case) == expected
+    assert numerals.cardinal_words(number, language, gender, case) == expected
 
 
 @pytest.mark.parametrize(
     "number, expected", [(80, "quatre-vingt"), (200, "deux cent"), (203, "deux cent trois")]
 )
 def test_a_french_number_that_names_has_no_plural_s(number, expected):
-    assert numerals.words(number, "fr", counted=False) == expected
+    assert numerals.cardinal_words(number, "fr", counted=False) == expected
 
 
 @pytest.mark.parametrize(
@@ -208,4 +208,4 @@ def test_missing_num2words_names_its_extra(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UserError, match=r"\[text\]"):
-        numerals.words(987654321, "en")  # not remembered from an earlier call
+        numerals.cardinal_words(987654321, "en")  # not remembered from an earlier call

@@ -35,7 +35,7 @@ GERMAN_ONE = {  # "ein" before a noun, by gender and case; alone it is "eins"
 }
 
 
-def words(
+def cardinal_words(
     number: int, language: str, gender: str = "", case: str = "nom", counted: bool = True
 ) -> str:
     """A cardinal in words, as before a noun of ``gender`` (m, f, n) or, with "", on its own.
@@ -113,13 +113,13 @@ def date_words(day: int, month: int, language: str, ending: str = "n") -> str:
     """A day and month in words: "third of March", "dritten März", "trois mars"."""
     name = MONTHS[language].split()[month - 1]
     if language == "fr":  # only the first of the month is an ordinal
-        return f"{words(day, 'fr') if day > 1 else 'premier'} {name}"
+        return f"{cardinal_words(day, 'fr') if day > 1 else 'premier'} {name}"
     ordinal = ordinal_words(day, language, ending if language == "de" else "")
     return f"{ordinal} {name}" if language == "de" else f"{ordinal} of {name}"
 
 
-def clock_digits(hour: int, minute: int, language: str, dial: bool = False) -> str:
-    """A time in digits: "14:35" or with ``dial`` "2:35 pm"; "14.35 Uhr"; "14 h 35".
+def clock_digits(hour: int, minute: int, language: str, am_pm: bool = False) -> str:
+    """A time in digits: "14:35" or with ``am_pm`` "2:35 pm"; "14.35 Uhr"; "14 h 35".
 
     The full hour is "2 pm" or "14:00", "14 Uhr" and "14 h".
     """
@@ -127,7 +127,7 @@ def clock_digits(hour: int, minute: int, language: str, dial: bool = False) -> s
         return f"{hour}.{minute:02d} Uhr" if minute else f"{hour} Uhr"
     if language == "fr":
         return f"{hour} h {minute:02d}" if minute else f"{hour} h"
-    if not dial:
+    if not am_pm:
         return f"{hour}:{minute:02d}"
     half = "am" if hour < 12 else "pm"
     return f"{hour % 12 or 12}:{minute:02d} {half}" if minute else f"{hour % 12 or 12} {half}"
@@ -175,7 +175,7 @@ _FRENCH_CLOCK = {
     50: "{n} moins dix",
     55: "{n} moins cinq",
 }
-_DAY = {
+_PART_OF_DAY = {
     "morning": ("in the morning", "morgens", "du matin"),
     "late morning": ("in the morning", "vormittags", "du matin"),
     "afternoon": ("in the afternoon", "nachmittags", "de l'après-midi"),
@@ -197,18 +197,21 @@ def clock_words(hour: int, minute: int, language: str) -> str:
     "fünf nach halb drei nachmittags", "trois heures moins vingt-cinq de l'après-midi".
     """
     part = "morning" if hour < 10 else "late morning" if hour < 12 else "afternoon"
-    names = _DAY["evening" if hour >= 18 else part]
-    now, following = (hour - 1) % 12 + 1, hour % 12 + 1
+    part_of_day = _PART_OF_DAY["evening" if hour >= 18 else part]
+    this_hour, next_hour = (hour - 1) % 12 + 1, hour % 12 + 1
     if language == "en":
-        text, name = _ENGLISH_CLOCK[minute], names[0]
-        spoken = [words(number, "en") for number in (now, following)]
+        pattern, part_name = _ENGLISH_CLOCK[minute], part_of_day[0]
+        spoken = [cardinal_words(number, "en") for number in (this_hour, next_hour)]
     elif language == "de":
-        text, name = _GERMAN_CLOCK[minute], names[1]
-        spoken = [words(number, "de", "n" if not minute else "") for number in (now, following)]
-    else:
-        text, name = _FRENCH_CLOCK[minute], names[2]
+        pattern, part_name = _GERMAN_CLOCK[minute], part_of_day[1]
         spoken = [
-            f"{words(number, 'fr', 'f')} {'heure' if number == 1 else 'heures'}"
-            for number in (now, following)
+            cardinal_words(number, "de", "n" if not minute else "")
+            for number in (this_hour, next_hour)
         ]
-    return f"{text.format(h=spoken[0], n=spoken[1])} {name}"
+    else:
+        pattern, part_name = _FRENCH_CLOCK[minute], part_of_day[2]
+        spoken = [
+            f"{cardinal_words(number, 'fr', 'f')} {'heure' if number == 1 else 'heures'}"
+            for number in (this_hour, next_hour)
+        ]
+    return f"{pattern.format(h=spoken[0], n=spoken[1])} {part_name}"

@@ -58,7 +58,7 @@ class Example(NamedTuple):
     surfaces: Tuple[str, ...]
 
 
-def _plain(english: str, german: str, french: str, **more: str) -> Filling:
+def _without_number(english: str, german: str, french: str, **more: str) -> Filling:
     """A filling without a number, the same in every German case."""
     forms = {"en": english, "fr:": french}
     forms.update({f"de:{case}": german for case in CASES})
@@ -70,7 +70,7 @@ def _name(dice: Dice) -> Filling:
     """A first name."""
     gender = dice.pick(("f", "m"))
     name = dice.pick(lexicon.NAMES[gender])
-    return _plain(name, name, name, agreement="e" if gender == "f" else "")
+    return _without_number(name, name, name, agreement="e" if gender == "f" else "")
 
 
 def _who(dice: Dice) -> Filling:
@@ -78,7 +78,7 @@ def _who(dice: Dice) -> Filling:
     if dice.chance(50):
         return _name(dice)
     english, german, french, gender = dice.pick(lexicon.PEOPLE)
-    return _plain(english, german, french, agreement="e" if gender == "f" else "")
+    return _without_number(english, german, french, agreement="e" if gender == "f" else "")
 
 
 def _thing(dice: Dice) -> Filling:
@@ -90,28 +90,28 @@ def _thing(dice: Dice) -> Filling:
     return Filling(forms)
 
 
-def _row(rows: List[Tuple[str, ...]]) -> Callable[[Dice], Filling]:
+def _any_of(rows: List[Tuple[str, ...]]) -> Callable[[Dice], Filling]:
     """A slot that takes any line of a table; a fourth cell gives the French agreement."""
 
     def draw(dice: Dice) -> Filling:
         row = dice.pick(rows)
-        return _plain(*row[:3], agreement=row[3] if len(row) > 3 else "")
+        return _without_number(*row[:3], agreement=row[3] if len(row) > 3 else "")
 
     return draw
 
 
-WORDS: Dict[str, Callable[[Dice], Filling]] = {
+WORD_SLOTS: Dict[str, Callable[[Dice], Filling]] = {
     "who": _who,
     "name": _name,
     "thing": _thing,
-    "city": _row(lexicon.CITIES),
-    "when": _row(lexicon.WHEN),
-    "building": _row(lexicon.BUILDINGS),
-    "place": _row(lexicon.PLACES),
-    "vehicle": _row(lexicon.VEHICLES),
-    "meeting": _row(lexicon.MEETINGS),
-    "ingredient": _row(lexicon.INGREDIENTS),
-    "liquid": _row(lexicon.LIQUIDS),
+    "city": _any_of(lexicon.CITIES),
+    "when": _any_of(lexicon.WHEN),
+    "building": _any_of(lexicon.BUILDINGS),
+    "place": _any_of(lexicon.PLACES),
+    "vehicle": _any_of(lexicon.VEHICLES),
+    "meeting": _any_of(lexicon.MEETINGS),
+    "ingredient": _any_of(lexicon.INGREDIENTS),
+    "liquid": _any_of(lexicon.LIQUIDS),
 }
 
 
@@ -122,7 +122,9 @@ def _fill(english: str, dice: Dice, part: str) -> Dict[str, Filling]:
         filling = None
         while filling is None or filling in fillings.values():
             filling = (
-                QUANTITIES[kind](dice, part, group) if kind in QUANTITIES else WORDS[kind](dice)
+                QUANTITIES[kind](dice, part, group)
+                if kind in QUANTITIES
+                else WORD_SLOTS[kind](dice)
             )
         fillings[kind + number] = filling
     return fillings
@@ -161,7 +163,7 @@ def _render(pattern: str, language: str, fillings: Dict[str, Filling]) -> Tuple[
     ]
 
 
-def _make(dice: Dice, part: str, target: str) -> Example:
+def _make_example(dice: Dice, part: str, target: str) -> Example:
     """One sentence pair of ``part`` into language ``target``."""
     english, german, french = dice.pick(TEMPLATES)
     fillings = _fill(english, dice, part)
@@ -181,20 +183,19 @@ def _generate(pair: str) -> Dict[str, List[Example]]:
     for part in PARTS:
         parts[part] = []
         while len(parts[part]) < SIZES[part]:
-            example = _make(dice, part, target)
+            example = _make_example(dice, part, target)
             if example.source not in seen:
                 seen.add(example.source)
                 parts[part].append(example)
     return parts
 
 
-def _checked(pair: str) -> str:
-    """``pair`` itself. Raises UserError when it is not one of LANGUAGE_PAIRS."""
+def check_pair(pair: str) -> None:
+    """Raises UserError unless the pair is one of LANGUAGE_PAIRS."""
     if pair not in LANGUAGE_PAIRS:
         raise UserError(
             f"the demo text has no language pair '{pair}': choose {' or '.join(LANGUAGE_PAIRS)}."
         )
-    return pair
 
 
 def generate(pair: str) -> Dict[str, List[Example]]:
@@ -202,7 +203,8 @@ def generate(pair: str) -> Dict[str, List[Example]]:
 
     Raises UserError for an unknown pair, or when num2words is not installed.
     """
-    return {part: list(examples) for part, examples in _generate(_checked(pair)).items()}
+    check_pair(pair)
+    return {part: list(examples) for part, examples in _generate(pair).items()}
 
 
 def has_number(surface: str, text: str) -> bool:
@@ -210,8 +212,8 @@ def has_number(surface: str, text: str) -> bool:
 
     "47" is not in "147", "47,5" or "1 047", nor "deux cent trois" in "mille deux cent trois".
     """
-    for found in re.finditer(r"(?<![\w-])" + re.escape(surface) + r"(?![\w-])", text):
-        before, after = text[: found.start()], text[found.end() :]
+    for match in re.finditer(r"(?<![\w-])" + re.escape(surface) + r"(?![\w-])", text):
+        before, after = text[: match.start()], text[match.end() :]
         if not (_GOES_ON_BEFORE.search(before) or _GOES_ON_AFTER.match(after)):
             return True
     return False

@@ -6,8 +6,7 @@ Each function draws a value that fits a part of the split and expresses it in th
 import random
 from typing import Callable, Dict, NamedTuple, Sequence, Tuple, TypeVar
 
-from vaswani.demo import numerals as say
-from vaswani.demo import split
+from vaswani.demo import numerals, split
 from vaswani.demo.lexicon import ARTICLES, CURRENCIES, NOUNS, UNITS, Noun
 
 Item = TypeVar("Item")
@@ -48,7 +47,7 @@ class Filling(NamedTuple):
     value: str = ""
 
 
-def _fitting(draw: Callable[[], Item], fits: Callable[[Item], bool]) -> Item:
+def _first_that_fits(draw: Callable[[], Item], fits: Callable[[Item], bool]) -> Item:
     """The first drawn value that fits."""
     while True:
         value = draw()
@@ -56,7 +55,7 @@ def _fitting(draw: Callable[[], Item], fits: Callable[[Item], bool]) -> Item:
             return value
 
 
-def _integer(dice: Dice, part: str, ranges: Sequence[Tuple[int, int, int]]) -> int:
+def _draw_integer(dice: Dice, part: str, ranges: Sequence[Tuple[int, int, int]]) -> int:
     """An integer of ``part`` from ``ranges`` (percent, low, high)."""
 
     def draw() -> int:
@@ -67,7 +66,7 @@ def _integer(dice: Dice, part: str, ranges: Sequence[Tuple[int, int, int]]) -> i
                 break
         return dice.between(*chosen[1:])
 
-    return _fitting(draw, lambda number: split.number_fits(100 * number, part))
+    return _first_that_fits(draw, lambda number: split.number_fits(100 * number, part))
 
 
 def count(dice: Dice, part: str, group: str, least: int = 1) -> Filling:
@@ -77,7 +76,7 @@ def count(dice: Dice, part: str, group: str, least: int = 1) -> Filling:
     grammars disagree on them.
     """
     ranges = ((12, least, 20), (13, 21, 100), (50, 101, 999), (18, 1000, 9999), (7, 10000, 99999))
-    number = _integer(dice, part, ranges)
+    number = _draw_integer(dice, part, ranges)
     noun = dice.pick(NOUNS[group])
     in_words = number == 1 or (
         number < 10000 and (number < 100 or number % 100 != 1) and dice.chance(50)
@@ -93,17 +92,17 @@ def counted(number: int, noun: Noun, in_words: bool) -> Filling:
     def put(form: str, gender: str, case: str, name: str) -> None:
         language = form[:2]
         surfaces[form] = (
-            say.words(number, language, gender, case)
+            numerals.cardinal_words(number, language, gender, case)
             if in_words
-            else say.digits(100 * number, language)
+            else numerals.digits(100 * number, language)
         )
         forms[form] = f"{surfaces[form]} {name}"
 
-    one = number == 1
-    put("en", "", "", noun.en if one else noun.en_plural)
+    singular = number == 1
+    put("en", "", "", noun.en if singular else noun.en_plural)
     for case in CASES:
-        put(f"de:{case}", noun.de_gender, case, noun.de if one else noun.german_plural(case))
-    put("fr:", noun.fr_gender, "", noun.fr if one else noun.fr_plural)
+        put(f"de:{case}", noun.de_gender, case, noun.de if singular else noun.german_plural(case))
+    put("fr:", noun.fr_gender, "", noun.fr if singular else noun.fr_plural)
     # What the French plural adds to a participle: "sont venus", "sont venues".
     forms["fr:agreement"] = "s" if noun.fr_gender == "m" else "es"
     return Filling(forms, surfaces, split.number_key(100 * number))
@@ -116,15 +115,18 @@ def many(dice: Dice, part: str, group: str) -> Filling:
 
 def name_number(dice: Dice, part: str, group: str) -> Filling:
     """A number that names: a room, a page, a bus; up to 999, in digits or in words."""
-    number = _integer(dice, part, ((30, 1, 100), (70, 101, 999)))
+    number = _draw_integer(dice, part, ((30, 1, 100), (70, 101, 999)))
     if dice.chance(50):
-        texts = {lang: say.words(number, lang, counted=False) for lang in ("en", "de", "fr")}
+        texts = {
+            lang: numerals.cardinal_words(number, lang, counted=False)
+            for lang in ("en", "de", "fr")
+        }
     else:
         texts = dict.fromkeys(("en", "de", "fr"), str(number))
-    return _same(texts, split.number_key(100 * number))
+    return _number_alone(texts, split.number_key(100 * number))
 
 
-def _same(texts: Dict[str, str], value: str) -> Filling:
+def _number_alone(texts: Dict[str, str], value: str) -> Filling:
     """A filling whose text is its number, in one form per language."""
     forms = {"en": texts["en"], "fr:": texts["fr"]}
     forms.update({f"de:{case}": texts["de"] for case in CASES})
@@ -133,23 +135,24 @@ def _same(texts: Dict[str, str], value: str) -> Filling:
 
 def year(dice: Dice, part: str, group: str) -> Filling:
     """A year from 1100 to 2029, in digits or in words."""
-    number = _integer(dice, part, ((40, 1100, 1799), (60, 1800, 2029)))
-    spoken = dice.chance(35)
+    number = _draw_integer(dice, part, ((40, 1100, 1799), (60, 1800, 2029)))
+    in_words = dice.chance(35)
     texts = {
-        lang: say.year_words(number, lang) if spoken else str(number) for lang in ("en", "de", "fr")
+        lang: numerals.year_words(number, lang) if in_words else str(number)
+        for lang in ("en", "de", "fr")
     }
-    return _same(texts, split.number_key(100 * number))
+    return _number_alone(texts, split.number_key(100 * number))
 
 
 def ordinal(dice: Dice, part: str, group: str) -> Filling:
     """A definite ordinal with its noun: "the 347th visitor", "der 347. Besucher"."""
-    number = _integer(dice, part, ((30, 1, 100), (70, 101, 999)))
+    number = _draw_integer(dice, part, ((30, 1, 100), (70, 101, 999)))
     noun = dice.pick(NOUNS[group])
-    spoken = dice.chance(50)
-    words_or_digits = say.ordinal_words if spoken else say.ordinal_digits
+    in_words = dice.chance(50)
+    write = numerals.ordinal_words if in_words else numerals.ordinal_digits
     surfaces = {
-        "en": words_or_digits(number, "en"),
-        "fr:": words_or_digits(number, "fr", noun.fr_gender),
+        "en": write(number, "en"),
+        "fr:": write(number, "fr", noun.fr_gender),
     }
     forms = {
         "en": f"the {surfaces['en']} {noun.en}",
@@ -157,9 +160,9 @@ def ordinal(dice: Dice, part: str, group: str) -> Filling:
     }
     for case in CASES:
         weak_e = case == "nom" or (case == "acc" and noun.de_gender != "m")
-        number_words = words_or_digits(number, "de", "" if weak_e else "n")
-        surfaces[f"de:{case}"] = number_words
-        forms[f"de:{case}"] = f"{ARTICLES[noun.de_gender][case]} {number_words} {noun.de}"
+        ordinal_text = write(number, "de", "" if weak_e else "n")
+        surfaces[f"de:{case}"] = ordinal_text
+        forms[f"de:{case}"] = f"{ARTICLES[noun.de_gender][case]} {ordinal_text} {noun.de}"
     return Filling(forms, surfaces, split.number_key(100 * number))
 
 
@@ -176,23 +179,23 @@ def date(dice: Dice, part: str, group: str) -> Filling:
         month = dice.between(1, 12)
         return dice.between(1, lengths[month - 1]), month
 
-    day, month = _fitting(draw, lambda drawn: split.date_fits(*drawn, 0, part))
-    number = _integer(dice, part, ((20, 1500, 1799), (80, 1800, 2029))) if with_year else 0
+    day, month = _first_that_fits(draw, lambda drawn: split.date_fits(*drawn, 0, part))
+    number = _draw_integer(dice, part, ((20, 1500, 1799), (80, 1800, 2029))) if with_year else 0
     if style == "words":
-        texts = {lang: say.date_words(day, month, lang) for lang in ("en", "de", "fr")}
+        texts = {lang: numerals.date_words(day, month, lang) for lang in ("en", "de", "fr")}
         texts["en"] = "the " + texts["en"]
     else:
-        texts = {lang: say.date_text(day, month, lang) for lang in ("en", "de", "fr")}
+        texts = {lang: numerals.date_text(day, month, lang) for lang in ("en", "de", "fr")}
         if style == "ordinal":
-            texts["en"] = f"the {say.ordinal_digits(day, 'en')} of {texts['en'].split()[1]}"
+            texts["en"] = f"the {numerals.ordinal_digits(day, 'en')} of {texts['en'].split()[1]}"
         if number:
             texts = {lang: f"{text} {number}" for lang, text in texts.items()}
-    return _same(texts, split.date_key(day, month, number))
+    return _number_alone(texts, split.date_key(day, month, number))
 
 
 def time(dice: Dice, part: str, group: str) -> Filling:
     """A time of day: "2:35 pm", "14:35" or "twenty-five to three in the afternoon"."""
-    style = dice.pick(("dial", "clock", "words"))
+    style = dice.pick(("am_pm", "clock", "words"))
 
     def draw() -> Tuple[int, int]:
         if style == "words":
@@ -200,23 +203,23 @@ def time(dice: Dice, part: str, group: str) -> Filling:
         # Full and half hours are a tenth of the times in digits, not a thirtieth.
         return dice.between(0, 23), dice.pick((0, 30)) if dice.chance(10) else dice.between(1, 59)
 
-    hour, minute = _fitting(
+    hour, minute = _first_that_fits(
         draw,
         lambda drawn: (
-            split.time_fits(*drawn, part) and (style != "words" or say.can_be_spoken(*drawn))
+            split.time_fits(*drawn, part) and (style != "words" or numerals.can_be_spoken(*drawn))
         ),
     )
     if style == "words":
-        texts = {lang: say.clock_words(hour, minute, lang) for lang in ("en", "de", "fr")}
+        texts = {lang: numerals.clock_words(hour, minute, lang) for lang in ("en", "de", "fr")}
     else:
         texts = {
-            lang: say.clock_digits(hour, minute, lang, style == "dial")
+            lang: numerals.clock_digits(hour, minute, lang, style == "am_pm")
             for lang in ("en", "de", "fr")
         }
-    return _same(texts, split.time_key(hour, minute))
+    return _number_alone(texts, split.time_key(hour, minute))
 
 
-def _amount(dice: Dice, part: str, percent_whole: int, most: int) -> int:
+def _draw_amount(dice: Dice, part: str, percent_whole: int, most: int) -> int:
     """An amount of money of ``part`` in hundredths, from 1 up to ``most`` whole units."""
     whole = dice.chance(percent_whole)
 
@@ -225,17 +228,17 @@ def _amount(dice: Dice, part: str, percent_whole: int, most: int) -> int:
         units = 100 * dice.between(1 if size == 99 else size // 10, size)
         return units if whole else units + dice.between(1, 99)
 
-    return _fitting(draw, lambda hundredths: split.number_fits(hundredths, part))
+    return _first_that_fits(draw, lambda hundredths: split.number_fits(hundredths, part))
 
 
 def price(dice: Dice, part: str, group: str) -> Filling:
     """An amount with its sign: "€1,234.50", "1.234,50 €", "1 234,50 €"."""
-    hundredths = _amount(dice, part, 40, 9999)
+    hundredths = _draw_amount(dice, part, 40, 9999)
     sign = dice.pick(tuple(CURRENCIES))
     places = 2 if hundredths % 100 else 0
-    texts = {lang: f"{say.digits(hundredths, lang, places)} {sign}" for lang in ("de", "fr")}
-    texts["en"] = sign + say.digits(hundredths, "en", places)
-    return _same(texts, split.number_key(hundredths))
+    texts = {lang: f"{numerals.digits(hundredths, lang, places)} {sign}" for lang in ("de", "fr")}
+    texts["en"] = sign + numerals.digits(hundredths, "en", places)
+    return _number_alone(texts, split.number_key(hundredths))
 
 
 def money(dice: Dice, part: str, group: str) -> Filling:
@@ -244,40 +247,50 @@ def money(dice: Dice, part: str, group: str) -> Filling:
     The French plural starts at 2, so 1.50 only appears in words; 201, 301… (see ``count``) and
     cents under ten, which are not said without their unit, only appear in digits.
     """
-    spoken = dice.chance(50)
+    in_words = dice.chance(50)
 
     def fits(drawn: int) -> bool:
         units, cents = divmod(drawn, 100)
-        if spoken:
+        if in_words:
             return (units < 100 or units % 100 != 1) and (not cents or cents >= 10)
         return units >= 2
 
-    hundredths = _fitting(lambda: _amount(dice, part, 50, 2000), fits)
+    hundredths = _first_that_fits(lambda: _draw_amount(dice, part, 50, 2000), fits)
     units, cents = divmod(hundredths, 100)
     noun = CURRENCIES[dice.pick(tuple(CURRENCIES))]
     names = {"en": noun.en_plural, "de": noun.de_plural, "fr": noun.fr_plural}
     if units == 1:
         names = {"en": noun.en, "de": noun.de, "fr": noun.fr}
-    if not spoken:
+    if not in_words:
         places = 2 if cents else 0
-        texts = {k: f"{say.digits(hundredths, k, places)} {name}" for k, name in names.items()}
-        return _same(texts, split.number_key(hundredths))
+        texts = {
+            lang: f"{numerals.digits(hundredths, lang, places)} {name}"
+            for lang, name in names.items()
+        }
+        return _number_alone(texts, split.number_key(hundredths))
     genders = {"en": "", "de": noun.de_gender, "fr": noun.fr_gender}
-    texts = {k: f"{say.words(units, k, genders[k], 'acc')} {name}" for k, name in names.items()}
+    texts = {
+        lang: f"{numerals.cardinal_words(units, lang, genders[lang], 'acc')} {name}"
+        for lang, name in names.items()
+    }
     if cents:
-        texts = {k: f"{text} {say.words(cents, k)}" for k, text in texts.items()}
-    return _same(texts, split.number_key(hundredths))
+        texts = {
+            lang: f"{text} {numerals.cardinal_words(cents, lang)}" for lang, text in texts.items()
+        }
+    return _number_alone(texts, split.number_key(hundredths))
 
 
 def measure(dice: Dice, part: str, group: str) -> Filling:
     """A number with one decimal and its unit: "3.5 litres", "3,5 Liter", "3,5 litres"."""
-    tenths = _fitting(
+    tenths = _first_that_fits(
         lambda: dice.between(21, dice.pick((99, 999))),
         lambda drawn: drawn % 10 != 0 and split.number_fits(10 * drawn, part),
     )
     units = dict(zip(("en", "de", "fr"), dice.pick(UNITS[group]).split(), strict=True))
-    texts = {lang: f"{say.digits(10 * tenths, lang, 1)} {unit}" for lang, unit in units.items()}
-    return _same(texts, split.number_key(10 * tenths))
+    texts = {
+        lang: f"{numerals.digits(10 * tenths, lang, 1)} {unit}" for lang, unit in units.items()
+    }
+    return _number_alone(texts, split.number_key(10 * tenths))
 
 
 QUANTITIES: Dict[str, Callable[[Dice, str, str], Filling]] = {
