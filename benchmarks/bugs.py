@@ -61,9 +61,20 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("names", metavar="NAME", nargs="*", help="in tests/mutants.py, or 'right'")
-    options.add_argument("--updates", type=int, metavar="N", help="fewer than the demo's 1,800")
-    options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
+    options.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        help="in tests/mutants.py, or 'right' (default: those of docs/bugs.md)",
+    )
+    options.add_argument("--updates", type=int, metavar="N", help="(default: the demo's 1,800)")
+    options.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=RESULTS,
+        help="(default: benchmarks/results/bugs)",
+    )
     return options
 
 
@@ -96,10 +107,10 @@ class Demo:
         """Train, average, decode, score; returns the results."""
         more = []
         if updates:  # still saves five checkpoints
-            every = max(1, updates // 5)
+            interval = max(1, updates // 5)
             more = [
                 f"optimization.max_update={updates}",
-                f"checkpoint.save_interval_updates={every}",
+                f"checkpoint.save_interval_updates={interval}",
             ]
         failed = self.vaswani("train", DEMO, *more)
         for verb in () if failed else VERBS:
@@ -206,7 +217,7 @@ def picture(out: Path) -> None:
     pyplot.close(figure)
 
 
-def at(points: Sequence[Sequence[float]], update: int) -> str:
+def loss_at(points: Sequence[Sequence[float]], update: int) -> str:
     """The loss at the first point from this update on, or a dash."""
     return next((f"{nll:.2f}" for number, nll in points if number >= update), "–")
 
@@ -216,7 +227,7 @@ def symptom(result: Dict[str, Any]) -> str:
     if not result:
         return "Not run yet."
     train, valid = (result["curves"][kind] for kind in ("train", "valid"))
-    losses = " | ".join(at(train, update) for update in SHOWN_AT)
+    losses = " | ".join(loss_at(train, update) for update in SHOWN_AT)
     lines = [
         "| training nll after " + " | ".join(f"{update:,}" for update in SHOWN_AT)
         + " updates | validation | BLEU | exactly right |",

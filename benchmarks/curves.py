@@ -5,7 +5,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from benchmarks.table import Row, middle
+from benchmarks.table import Row, median_and_range
 from vaswani.common.errors import UserError
 from vaswani.experiment.training_progress import numbers
 
@@ -80,12 +80,12 @@ def updates_to(target: float, curve: Curve) -> Optional[float]:
     return None
 
 
-def spread(values: Sequence[float]) -> Spread:
+def over_seeds(values: Sequence[float]) -> Spread:
     """Median, minimum and maximum; with one seed, its figure."""
-    return middle(values) if len(values) > 1 else values[0]
+    return median_and_range(values) if len(values) > 1 else values[0]
 
 
-def scaled(value: Spread, factor: float) -> Spread:
+def multiplied(value: Spread, factor: float) -> Spread:
     """A figure or a spread times a factor."""
     if isinstance(value, dict):
         return {name: figure * factor for name, figure in value.items()}
@@ -96,16 +96,16 @@ def row_of(group: Group) -> Row:
     """Updates to reach each of ``TARGETS``, and seconds if the speed is known."""
     each = group.seconds_per_update()
     lowest = [min(log.curve.values()) for log in group.logs]
-    row: Row = {"system": group.label, "seeds": len(group.logs), "lowest nll": spread(lowest)}
+    row: Row = {"system": group.label, "seeds": len(group.logs), "lowest nll": over_seeds(lowest)}
     for target in TARGETS:
         found = [updates_to(target, log.curve) for log in group.logs]
         reached = [updates for updates in found if updates is not None]
-        timed = None
-        told: Any = f"by {len(reached)} of {len(found)}" if reached else None
+        seconds = None
+        updates: Any = f"by {len(reached)} of {len(found)}" if reached else None
         if len(reached) == len(found):
-            told = spread(reached)
-            timed = scaled(told, each) if each else None
-        row[f"updates to {target}"], row[f"seconds to {target}"] = told, timed
+            updates = over_seeds(reached)
+            seconds = multiplied(updates, each) if each else None
+        row[f"updates to {target}"], row[f"seconds to {target}"] = updates, seconds
     row["tokens/update"] = statistics.mean(log.tokens for log in group.logs)
     row["tokens/s alone"] = group.speed
     return row
@@ -114,7 +114,7 @@ def row_of(group: Group) -> Row:
 def curve_of(group: Group) -> Dict[int, Spread]:
     """Update → nll over the seeds, for updates at which all of them were validated."""
     common = set.intersection(*(set(log.curve) for log in group.logs))
-    return {u: spread([log.curve[u] for log in group.logs]) for u in sorted(common)}
+    return {u: over_seeds([log.curve[u] for log in group.logs]) for u in sorted(common)}
 
 
 def curve_rows(groups: Sequence[Group], most: int = 25) -> List[Row]:
@@ -124,12 +124,12 @@ def curve_rows(groups: Sequence[Group], most: int = 25) -> List[Row]:
     step = -(-len(updates) // most)
     chosen = updates[step - 1 :: step]
     return [
-        {"update": f"{u:,}", **{label: precise(c.get(u)) for label, c in curves.items()}}
+        {"update": f"{u:,}", **{label: in_two_decimals(c.get(u)) for label, c in curves.items()}}
         for u in chosen
     ]
 
 
-def precise(value: Optional[Spread]) -> str:
+def in_two_decimals(value: Optional[Spread]) -> str:
     """Bits with two decimals, which the table's three significant figures do not always give."""
     if isinstance(value, dict):
         return f"{value['median']:.2f} ({value['min']:.2f}–{value['max']:.2f})"
@@ -143,8 +143,8 @@ def picture(groups: Sequence[Group], path: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    timed = [group for group in groups if group.speed]
-    panels = [("updates", groups), *([("seconds", timed)] if timed else [])]
+    seconds = [group for group in groups if group.speed]
+    panels = [("updates", groups), *([("seconds", seconds)] if seconds else [])]
     figure, axes = pyplot.subplots(1, len(panels), figsize=(5.5 * len(panels), 4), squeeze=False)
     for axis, (unit, shown) in zip(axes[0], panels, strict=True):
         for number, group in enumerate(groups):
@@ -152,7 +152,7 @@ def picture(groups: Sequence[Group], path: str) -> None:
                 continue
             factor = (group.seconds_per_update() or 1) if unit == "seconds" else 1
             curve = curve_of(group)
-            bounds = [v if isinstance(v, dict) else middle([v]) for v in curve.values()]
+            bounds = [v if isinstance(v, dict) else median_and_range([v]) for v in curve.values()]
             low, mid, high = ([b[name] for b in bounds] for name in ("min", "median", "max"))
             at = [update * factor for update in curve]
             axis.plot(at, mid, color=f"C{number}", label=group.label)

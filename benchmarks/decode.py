@@ -4,11 +4,11 @@ import math
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from benchmarks.decoding import CTranslate2, Decoding, Sentences, Translated, converted
+from benchmarks.decoding import CTranslate2, Decoding, Sentences, Translated, convert_to_ctranslate2
 from benchmarks.systems import OURS, THEIRS, size_flags
 from benchmarks.table import Row, compare, markdown
 from benchmarks.train import Training
-from benchmarks.worker import Worker, say
+from benchmarks.worker import Worker, log_progress
 
 SYSTEMS: Dict[str, Dict[str, str]] = {
     "fairseq": {"task": "translation", "model": "fairseq"},
@@ -122,24 +122,24 @@ def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> Dict
     """Rows of tokens per second by batch size, and how many hypotheses equal fairseq's."""
     count = 1000 if full else 200
     tried = configurations(device, cores)
-    teams = started(device, data, checkpoint, count, tried)
+    teams = start_systems(device, data, checkpoint, count, tried)
     rows: List[Row] = []
-    sweep: List[Row] = []
+    swept_rows: List[Row] = []
     for size, of in ((1, 20), (32, count), (128, count), (count, count)):
         fitting = [how for how in tried if how.workers <= math.ceil(of / size)]
-        best, speeds = swept(teams, fitting, size, of)
-        sweep += speeds
-        rows += translated(teams, best, size, of, rounds=3)
+        best, speeds = sweep(teams, fitting, size, of)
+        swept_rows += speeds
+        rows += compare_systems(teams, best, size, of, rounds=3)
     for team in teams.values():
         team.end()
     note = (
         "Cores: threads × processes (for CTranslate2, its own workers). Each system uses what was "
-        "fastest for it in one round beforehand; tokens/s in that round:\n\n" + markdown(sweep)
+        "fastest for it in one round beforehand; tokens/s in that round:\n\n" + markdown(swept_rows)
     )
-    return {"rows": rows, "sweep": sweep, "notes": [note], "checkpoint": checkpoint}
+    return {"rows": rows, "sweep": swept_rows, "notes": [note], "checkpoint": checkpoint}
 
 
-def started(
+def start_systems(
     device: str, data: str, checkpoint: str, count: int, tried: List[Configuration]
 ) -> Dict[str, Any]:
     """The processes of all systems."""
@@ -149,17 +149,17 @@ def started(
         name: Team(Decoding, {**common, **options}, most) for name, options in SYSTEMS.items()
     }
     try:
-        folder = str(converted(Path(checkpoint), data))
+        folder = str(convert_to_ctranslate2(Path(checkpoint), data))
         for precision in ("float32", "int8"):
             options = {"folder": folder, "device": device, "precision": precision}
             reader = teams["fairseq"].workers[0]
             teams[f"CTranslate2 {precision}"] = Peer(options, tried, reader)
     except ImportError:
-        say("CTranslate2 is not installed, so it is left out: pip install ctranslate2")
+        log_progress("CTranslate2 is not installed, so it is left out: pip install ctranslate2")
     return teams
 
 
-def swept(
+def sweep(
     teams: Dict[str, Any], tried: List[Configuration], size: int, count: int
 ) -> Tuple[Dict[str, Configuration], List[Row]]:
     """Each system's fastest configuration in one round at one batch size, and all speeds."""
@@ -170,14 +170,14 @@ def swept(
             team.translate(how, size, size * how.workers)  # the first time is slow
             found = team.translate(how, size, count)
             speed[how] = found["tokens"] / found["seconds"]
-            say(f"decode, batch {size}: {name}, {how}: {speed[how]:,.0f} tokens/s")
+            log_progress(f"decode, batch {size}: {name}, {how}: {speed[how]:,.0f} tokens/s")
         best[name] = max(speed, key=lambda how: speed[how])
         figures = {str(how): value for how, value in speed.items()}
         rows.append({"batch": size, "system": name, **figures})
     return best, rows
 
 
-def translated(
+def compare_systems(
     teams: Dict[str, Any], best: Dict[str, Configuration], size: int, count: int, rounds: int
 ) -> List[Row]:
     """One row for each system at one batch size."""
@@ -185,7 +185,7 @@ def translated(
     for number in range(rounds):
         for name, how in best.items():
             found[name].append(teams[name].translate(how, size, count))
-            say(f"decode, batch {size}: round {number + 1} of {rounds}, {name}")
+            log_progress(f"decode, batch {size}: round {number + 1} of {rounds}, {name}")
     rows = compare(found)
     reference = found["fairseq"][0]["hypotheses"]
     scorer = teams["fairseq"].workers[0]
@@ -211,26 +211,26 @@ def translated(
 UPDATES = 500
 
 
-def trained(folder: Path, data: str, device: str, threads: int) -> str:
+def train_checkpoint(folder: Path, data: str, device: str, threads: int) -> str:
     """A checkpoint of fairseq's ``transformer``, size ``small``, made once.
 
-    Our model is trained, in minutes instead of half an hour, then converted to fairseq's.
+    Our model is trained for it, in minutes instead of half an hour, then converted to fairseq's.
     """
     path = folder / "checkpoint.pt"
     if not path.is_file():
-        say(f"training the model to decode with, once ({UPDATES} updates): {path}")
+        log_progress(f"training the model to decode with, once ({UPDATES} updates): {path}")
         folder.mkdir(parents=True, exist_ok=True)
         schedule = ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", "200", "--lr", "1e-3"]
         flags = [*size_flags("small"), *schedule, "--max-tokens", "2048", "--dropout", "0"]
         flags += ["--num-workers", "0"]
-        same = ["--sinusoid-layout", "fairseq", "--layer-norm-eps", "1e-5"]
+        as_fairseqs = ["--sinusoid-layout", "fairseq", "--layer-norm-eps", "1e-5"]
         options = {"data": data, "device": device}
         environment = {"OMP_NUM_THREADS": str(threads)}
-        ours = [*OURS, *flags, *same, "--precision", "bf16"]
+        ours = [*OURS, *flags, *as_fairseqs, "--precision", "bf16"]
         worker = Worker(Training, {**options, "flags": ours}, environment)
         for done in range(0, UPDATES, 50):
             loss = worker.ask("updates", 50)["losses"][-1]
-            say(f"{done + 50} updates, loss {loss:.2f}")
+            log_progress(f"{done + 50} updates, loss {loss:.2f}")
         worker.ask("save_for_fairseq", [data, *THEIRS, *flags], str(path))
         worker.end()
     return str(path)

@@ -229,7 +229,7 @@ def our_model(theirs: Any, task: Any, precision: str) -> Any:
     return VaswaniTransformerModel.build_model(config, task)
 
 
-def converted(checkpoint: Path, data: str) -> Path:
+def convert_to_ctranslate2(checkpoint: Path, data: str) -> Path:
     """The checkpoint in CTranslate2's format, beside the original; made once.
 
     Raises:

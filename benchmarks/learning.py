@@ -33,7 +33,7 @@ from vaswani.experiment.find import nearest, read_yaml
 TABLE = Path(__file__).parent / "learning.yaml"
 
 
-class Wanted(NamedTuple):
+class RequestedGroup(NamedTuple):
     """A group as requested: its logs, and the record's system with the same speed."""
 
     label: str
@@ -48,14 +48,22 @@ def parser(results: Path) -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("logs", metavar="GROUPS.yaml|LOG", nargs="*", default=[str(TABLE)])
+    options.add_argument(
+        "logs",
+        metavar="GROUPS.yaml|LOG",
+        nargs="*",
+        default=[str(TABLE)],
+        help="(default: benchmarks/learning.yaml)",
+    )
     options.add_argument("--record", metavar="FILE.json", help="from 'make bench BENCH=train'")
     options.add_argument("--work", metavar="NAME", help="which training in it the logs are of")
-    options.add_argument("--out", metavar="DIR", default=str(results))
+    options.add_argument(
+        "--out", metavar="DIR", default=str(results), help="(default: benchmarks/results)"
+    )
     return options
 
 
-def read_groups(path: Path) -> Tuple[Dict[str, Any], List[Wanted]]:
+def read_groups(path: Path) -> Tuple[Dict[str, Any], List[RequestedGroup]]:
     """A table's other keys, and its groups. Paths are relative to the table.
 
     Raises:
@@ -73,7 +81,7 @@ def read_groups(path: Path) -> Tuple[Dict[str, Any], List[Wanted]]:
         found = [Path(f) for p in patterns for f in sorted(glob.glob(str(path.parent / str(p))))]
         if not found:
             raise UserError(f"{path}, '{label}': there is no log {', '.join(map(str, patterns))}")
-        wanted.append(Wanted(str(label), found, entry.get("system")))
+        wanted.append(RequestedGroup(str(label), found, entry.get("system")))
     if table.get("record"):
         table["record"] = str(path.parent / table["record"])
     return table, wanted
@@ -97,7 +105,7 @@ def read_speeds(record: str, work: Optional[str]) -> Dict[str, float]:
     return {row["system"]: row["tokens/s"]["median"] for row in rows if row["work"] == work}
 
 
-def groups_of(wanted: Sequence[Wanted], speeds: Dict[str, float]) -> List[Group]:
+def groups_of(wanted: Sequence[RequestedGroup], speeds: Dict[str, float]) -> List[Group]:
     """Read the logs; a group's speed is that of its system, by default the one its label names.
 
     Raises:
@@ -135,7 +143,7 @@ def report(args: argparse.Namespace) -> Dict[str, Any]:
         record, work = record or table.get("record"), work or table.get("work")
     else:
         paths = [Path(path) for path in args.logs]
-        wanted = [Wanted(label_of(path), [path], None) for path in paths]
+        wanted = [RequestedGroup(label_of(path), [path], None) for path in paths]
     groups = groups_of(wanted, read_speeds(record, work) if record else {})
     logs = {w.label: [os.path.relpath(path) for path in w.paths] for w in wanted}
     source = "no record was given, so there are no seconds"

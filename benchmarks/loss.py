@@ -9,7 +9,7 @@ import statistics
 from itertools import product
 from typing import Any, Callable, Dict, List, Optional
 
-from benchmarks.table import Row, middle
+from benchmarks.table import Row, median_and_range
 from benchmarks.worker import Worker
 from vaswani.common.usage import peak_megabytes
 
@@ -114,7 +114,7 @@ def run(device: str, full: bool) -> Dict[str, Any]:
         worker.end()
     rows = [row(key, rounds) for key in SYSTEMS]
     if full:
-        rows += swept(device)
+        rows += sweep(device)
     sizes = {"tokens": TOKENS, "width": WIDTH, "classes": CLASSES}
     return {"rows": rows, "rounds": [list(map(list, rounds)), list(rounds.values())], **sizes}
 
@@ -127,15 +127,15 @@ def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
     memory = max(m["megabytes"] for m in own)
     return {
         "system": f"{system}, {precision}",
-        "ms": middle([1000 * m["seconds"] for m in own]),
-        "times as fast": middle(faster),
+        "ms": median_and_range([1000 * m["seconds"] for m in own]),
+        "times as fast": median_and_range(faster),
         "memory above its inputs, MB": memory,
         "share of fairseq's memory": memory / max(m["megabytes"] for m in theirs),
         "loss, nats per token": round(statistics.median(m["loss"] for m in own), 5),
     }
 
 
-def swept(device: str) -> List[Row]:
+def sweep(device: str) -> List[Row]:
     """Ours with slices other than those that ``processor.py`` chooses."""
     rows: List[Row] = []
     for precision, many, few in product(
@@ -146,5 +146,7 @@ def swept(device: str) -> List[Row]:
         worker = Worker(Loss, options)
         taken = [1000 * worker.ask("measure")["seconds"] for _ in range(4)][1:]
         worker.end()
-        rows.append({"system": f"ours, {precision}, {many} × {few} rows", "ms": middle(taken)})
+        rows.append(
+            {"system": f"ours, {precision}, {many} × {few} rows", "ms": median_and_range(taken)}
+        )
     return rows

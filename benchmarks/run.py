@@ -41,17 +41,31 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("names", metavar="NAME", nargs="*", help=f"of {', '.join(NAMES)} (all)")
-    options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    options.add_argument(
+        "names", metavar="NAME", nargs="*", help=f"of {', '.join(NAMES)} (default: all)"
+    )
+    options.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)"
+    )
     options.add_argument("--full", action="store_true", help="more sizes, more sentences, sweeps")
     options.add_argument(
-        "--data", metavar="DATA-BIN", help="(Multi30k's if prepared, else the demo's)"
+        "--data", metavar="DATA-BIN", help="(default: Multi30k's if prepared, else the demo's)"
     )
     options.add_argument(
-        "--checkpoint", metavar="FILE", help="of fairseq's transformer on that data"
+        "--checkpoint",
+        metavar="FILE",
+        help="of fairseq's transformer on that data (default: one trained for this, once)",
     )
-    options.add_argument("--threads", type=int, default=physical_cores())
-    options.add_argument("--out", metavar="DIR", default=str(RESULTS))
+    options.add_argument(
+        "--threads",
+        metavar="N",
+        type=int,
+        default=physical_cores(),
+        help="of each process (default: the physical cores, %(default)s)",
+    )
+    options.add_argument(
+        "--out", metavar="DIR", default=str(RESULTS), help="(default: benchmarks/results)"
+    )
     return options
 
 
@@ -87,7 +101,9 @@ def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
         return train.run(args.device, args.full, data, args.threads)
     if name == "decode":
         folder = Path("runs") / "benchmark" / Path(data).parent.name
-        checkpoint = args.checkpoint or decode.trained(folder, data, args.device, args.threads)
+        checkpoint = args.checkpoint or decode.train_checkpoint(
+            folder, data, args.device, args.threads
+        )
         return decode.run(args.device, args.full, data, args.threads, checkpoint)
     if name == "scaling":
         return scaling.run(args.device, args.full, args.threads)

@@ -48,7 +48,7 @@ class Steps:
 
         task = task_with(sizes["vocabulary"])
         torch.manual_seed(1)
-        model, criterion = built(self.model, sizes["layers"], task)
+        model, criterion = build_model_and_loss(self.model, sizes["layers"], task)
         model.to(self.device).train()
         batch = max(1, min(sizes["batch"], AT_MOST // sizes["length"]))
         tokens = torch.randint(4, sizes["vocabulary"], (batch, sizes["length"] + 1))
@@ -88,7 +88,7 @@ def task_with(vocabulary: int) -> Any:
     )
 
 
-def built(model: str, layers: int, task: Any) -> Tuple[Any, Any]:
+def build_model_and_loss(model: str, layers: int, task: Any) -> Tuple[Any, Any]:
     """A model of the ``small`` size with this many layers, and its own loss."""
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
     from fairseq.models.transformer import TransformerConfig, TransformerModelBase

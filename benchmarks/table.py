@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Sequence
 Row = Dict[str, Any]
 
 
-def middle(values: Sequence[float]) -> Dict[str, float]:
+def median_and_range(values: Sequence[float]) -> Dict[str, float]:
     """Median, minimum and maximum."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
@@ -22,7 +22,13 @@ def compare(rounds: Dict[str, List[Dict[str, float]]]) -> List[Row]:
     for name, measured in rounds.items():
         speeds = [m["tokens"] / m["seconds"] for m in measured]
         ratios = [a["seconds"] / b["seconds"] for a, b in zip(rounds[first], measured, strict=True)]
-        rows.append({"system": name, "tokens/s": middle(speeds), "ratio": middle(ratios)})
+        rows.append(
+            {
+                "system": name,
+                "tokens/s": median_and_range(speeds),
+                "ratio": median_and_range(ratios),
+            }
+        )
     return rows
 
 

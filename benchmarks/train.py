@@ -6,8 +6,8 @@ from typing import Any, Dict, List
 
 from benchmarks.machine import peak_flops
 from benchmarks.systems import OURS, THEIRS, TRAINED, TRAINED_ON_GPU, size_flags
-from benchmarks.table import Row, compare, middle
-from benchmarks.worker import Worker, say
+from benchmarks.table import Row, compare, median_and_range
+from benchmarks.worker import Worker, log_progress
 from vaswani.common.usage import peak_megabytes
 
 
@@ -156,16 +156,16 @@ def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
     for size, max_tokens, updates, rounds in works:
         for precision, peak in peaks.items():  # each time, as the machine may have been busy
             peaks[precision] = max(peak, peak_flops(device, precision, threads))
-        rows += measured(size, max_tokens, updates, rounds, device, data, threads)
+        rows += measure_systems(size, max_tokens, updates, rounds, device, data, threads)
     for row in rows:
         peak = peaks["bf16" if "16" in row["system"] else "fp32"]
         row["MFU"] = f"{100 * row['MFU'] / peak:.0f} %"
     if full:
-        rows += swept(device, data, threads)
+        rows += sweep(device, data, threads)
     return {"rows": rows, "peak_flops": peaks}
 
 
-def measured(
+def measure_systems(
     size: str,
     max_tokens: int,
     updates: int,
@@ -200,7 +200,7 @@ def measured(
     for number in range(rounds):
         for name, worker in workers.items():
             found[name].append(worker.ask("updates", updates))
-            say(f"train {size}: round {number + 1} of {rounds}, {name}")
+            log_progress(f"train {size}: round {number + 1} of {rounds}, {name}")
     rows = compare(found)
     for row in rows:
         worker, last = workers[row["system"]], found[row["system"]][-1]
@@ -214,7 +214,7 @@ def measured(
     return [{"work": f"{size}, {max_tokens:,} max-tokens", **row} for row in rows]
 
 
-def swept(device: str, data: str, threads: int) -> List[Row]:
+def sweep(device: str, data: str, threads: int) -> List[Row]:
     """fairseq's ``small`` with other settings, to find its fastest, beside ours in bf16.
 
     Ours keeps one setting; the ratio is that of tokens per second, round by round.
@@ -246,9 +246,10 @@ def swept(device: str, data: str, threads: int) -> List[Row]:
         speeds = [[m["tokens"] / m["seconds"] for m in pair] for pair in pairs]
         row: Row = {"work": f"small, {max_tokens:,} max-tokens"}
         row["system"] = f"fairseq, {used} threads, {loaders} loaders"
-        row["tokens/s"] = middle([theirs for theirs, _ in speeds])
-        row["ours, bf16, 2,048 max-tokens, relative to it"] = middle([b / a for a, b in speeds])
+        row["tokens/s"] = median_and_range([their_speed for their_speed, _ in speeds])
+        ratios = [our_speed / their_speed for their_speed, our_speed in speeds]
+        row["ours, bf16, 2,048 max-tokens, relative to it"] = median_and_range(ratios)
         rows.append(row)
-        say(f"sweep: {row['system']}, {max_tokens}")
+        log_progress(f"sweep: {row['system']}, {max_tokens}")
     ours.end()
     return rows

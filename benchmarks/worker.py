@@ -93,6 +93,6 @@ def serve(pipe: Any, make: Callable[..., Any], options: Dict[str, Any]) -> None:
             return
 
 
-def say(text: str) -> None:
+def log_progress(text: str) -> None:
     """Progress, on stderr."""
     print(text, file=sys.stderr, flush=True)

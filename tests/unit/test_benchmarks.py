@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks import compare as comparing
 from benchmarks.curves import Group, Log, read_log, row_of, updates_to
-from benchmarks.decode import Configuration, Team, configurations, swept
+from benchmarks.decode import Configuration, Team, configurations, sweep
 from benchmarks.decoding import Translated
 from benchmarks.run import main, record_name
-from benchmarks.table import compare, markdown, middle
+from benchmarks.table import compare, markdown, median_and_range
 from benchmarks.worker import Worker, WorkerError
 from vaswani.common.environment import cpu_name
 
@@ -27,12 +27,13 @@ def test_ratio_is_taken_round_by_round():
     assert theirs["ratio"] == {"median": 1.0, "min": 1.0, "max": 1.0}
     assert ours["ratio"] == {"median": 2.0, "min": 2.0, "max": 2.0}
     assert ours["tokens/s"] == {"median": 75.0, "min": 50.0, "max": 100.0}
-    assert middle([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0}
+    assert median_and_range([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0}
 
 
 def test_table():
     """Rows may differ in what they tell; a spread is one cell."""
-    rows = [{"system": "a", "ratio": middle([1.0, 1.5, 1.25])}, {"system": "b", "MB": 1234.5}]
+    ratio = median_and_range([1.0, 1.5, 1.25])
+    rows = [{"system": "a", "ratio": ratio}, {"system": "b", "MB": 1234.5}]
     assert markdown(rows).splitlines() == [
         "| system | ratio | MB |",
         "|---|---|---|",
@@ -108,7 +109,7 @@ def test_cores_are_used_as_is_best_for_each_system():
 
     tried = configurations("cpu", 4)
     teams = {"threads": Timed(1, 4, 2), "workers": Timed(3, 4, 2)}
-    best, rows = swept(teams, tried, 32, 200)
+    best, rows = sweep(teams, tried, 32, 200)
     assert best == {"threads": (4, 1), "workers": (1, 4)}
     assert rows[1] == {"batch": 32, "system": "workers", "4 × 1": 4, "1 × 1": 3, "1 × 4": 6}
 
@@ -149,8 +150,8 @@ def test_unknown_benchmark(capsys):
 def test_two_records(tmp_path, capsys):
     """Rows are matched by what they are; what only one record has is left out."""
     for name, ratio in (("old", 1.0), ("new", 1.5)):
-        rows = [{"work": "base", "system": "ours", "ratio": middle([ratio])}]
-        rows.append({"work": name, "system": "ours", "ratio": middle([9.0])})
+        rows = [{"work": "base", "system": "ours", "ratio": median_and_range([ratio])}]
+        rows.append({"work": name, "system": "ours", "ratio": median_and_range([9.0])})
         record = {"machine": {}, "results": {"train": {"rows": rows}}}
         (tmp_path / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
     comparing.main([str(tmp_path / "old.json"), str(tmp_path / "new.json")])
@@ -224,7 +225,7 @@ def table(tmp_path) -> Path:
         logged(tmp_path, f"a_s{seed}/train.jsonl", {u + seed: n for u, n in CURVE.items()}, 700.0)
     logged(tmp_path, "theirs.log.gz", CURVE, 700.0)
     rows = [
-        {"work": work, "system": system, "tokens/s": middle([speed])}
+        {"work": work, "system": system, "tokens/s": median_and_range([speed])}
         for work, speed in (("tiny", 1400.0), ("big", 7.0))
         for system in ("fairseq", "ours, bf16")
     ]
