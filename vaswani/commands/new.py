@@ -35,7 +35,7 @@ class Options:
         metavar="DIR", help="what 'vaswani prepare' made, or a data-bin", required=True
     )
     preset: Optional[str] = option(
-        choices=PRESETS, help="the model's sizes (to suit the text and the GPU)"
+        choices=PRESETS, help="the model's sizes (default: to suit the text and the GPU)"
     )
     start: Optional[str] = option(flag="--from", metavar="RUN|MODEL", help="start from its weights")
 
