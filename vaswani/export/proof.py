@@ -21,7 +21,7 @@ from vaswani.common.errors import UserError
 from vaswani.decoding.search import SearchOptions
 from vaswani.export.comparison import OTHER_RULE, TOLERANCES, Model, Row
 from vaswani.export.teacher_forcing import log_probabilities
-from vaswani.export.text import ProofText
+from vaswani.export.text import Text
 from vaswani.model_folder.search_options import CPU_BATCH
 
 
@@ -84,7 +84,7 @@ class Proof:
         quantization: the export's quantization
     """
 
-    def __init__(self, text: ProofText, quantization: Optional[str]) -> None:
+    def __init__(self, text: Text, quantization: Optional[str]) -> None:
         self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
         self.ours: Dict[SearchOptions, Output] = {}
         self.rows: List[Row] = []
@@ -99,7 +99,7 @@ class Proof:
         taken = [translator.read(line).numbers is not None for line in self.text.source]
         if not any(taken):
             raise UserError(f"{self.text.name} holds no sentence that the model takes")
-        self.text = ProofText(
+        self.text = Text(
             self.text.name,
             [line for line, ok in zip(self.text.source, taken, strict=True) if ok],
             None

@@ -11,8 +11,8 @@ from vaswani.model_folder.folder import ModelFolder
 
 
 @dataclass(frozen=True)
-class ProofText:
-    """Sentences to translate, and their translations if there are any."""
+class Text:
+    """Sentences to translate."""
 
     name: str
     source: List[str]
@@ -21,7 +21,7 @@ class ProofText:
 
 def proof_text(
     path: Path, folder: ModelFolder, text: Optional[str], reference: Optional[str], lines: int
-) -> ProofText:
+) -> Text:
     """The sentences for the proof: as given, or the test (else validation) text of the model's run.
 
     Raises:
@@ -29,22 +29,19 @@ def proof_text(
     """
     if text is None and reference:
         raise UserError("--reference needs --text: give both")
-    source_file, reference_file = (text, reference) if text else run_text(path, folder)
-    source = read_lines(Path(source_file), lines)
-    references = read_lines(Path(reference_file), lines) if reference_file else None
-    if references is not None and len(references) != len(source):
+    sides = (text, reference) if text else run_text(path, folder)
+    source = read_lines(Path(sides[0]), lines)
+    meant = read_lines(Path(sides[1]), lines) if sides[1] else None
+    if meant is not None and len(meant) != len(source):
         raise UserError(
-            f"{source_file} has {len(source):,} lines and {reference_file} {len(references):,}: "
-            "they are not a text and its translation"
+            f"{sides[0]} has {len(source):,} lines and {sides[1]} {len(meant):,}: they are not "
+            "a text and its translation"
         )
     kept = [number for number, line in enumerate(source) if line.strip()]
     if not kept:
-        raise UserError(f"{source_file} holds no sentence: the proof needs at least one")
-    return ProofText(
-        name=str(source_file),
-        source=[source[number] for number in kept],
-        reference=None if references is None else [references[number] for number in kept],
-    )
+        raise UserError(f"{sides[0]} holds no sentence: the proof needs at least one")
+    references = [meant[number] for number in kept] if meant is not None else None
+    return Text(str(sides[0]), [source[number] for number in kept], references)
 
 
 def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
@@ -70,16 +67,17 @@ def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
 
 
 def read_lines(path: Path, most: int) -> List[str]:
-    """The first ``most`` lines of a text (0: all); UserError, with the place, if it is not text."""
-    lines: List[str] = []
-    for _, window in Windows([path], most or 10000):
-        lines += window
+    """The first lines of a text; UserError, with the place, if it is not text."""
+    windows = Windows([path], most or 10000)
+    found: List[str] = []
+    for _, window in windows:
+        found += window
         if most:
             break
-    return lines
+    return found
 
 
-def check_judgeable(folder: ModelFolder, quantization: Optional[str], text: ProofText) -> None:
+def check_judgeable(folder: ModelFolder, quantization: Optional[str], text: Text) -> None:
     """Raises UserError if only BLEU could judge an export, but there are no references."""
     if text.reference is not None:
         return
