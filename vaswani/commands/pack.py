@@ -65,7 +65,7 @@ def run(options: Options) -> int:
 
 def write(out: Path, found: Any) -> bool:
     """Make the folder unless it exists; returns whether it was made."""
-    from vaswani.model_folder.model_card import model_card
+    from vaswani.model_folder.model_card import card
 
     config = config_of(found)
     if not changed_since(out, config):
@@ -79,8 +79,7 @@ def write(out: Path, found: Any) -> bool:
             shutil.copyfile(path, part / f"dict.{lang}.txt")
         if found.codes:
             shutil.copyfile(found.codes, part / CODES)
-        card = model_card(config, found, out)
-        (part / CARD).write_text(card, encoding="utf-8", newline="\n")
+        (part / CARD).write_text(card(config, found, out), encoding="utf-8", newline="\n")
 
     write_folder(out, fill)
     return True

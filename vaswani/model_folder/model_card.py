@@ -9,7 +9,7 @@ from vaswani.model_folder.folder import SHARED
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 
-def model_card(config: Dict[str, Any], found: Any, folder: Path) -> str:
+def card(config: Dict[str, Any], found: Any, folder: Path) -> str:
     """The model card, in Markdown.
 
     Args:
