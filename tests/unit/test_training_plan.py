@@ -15,13 +15,12 @@ from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.fast.processor import OTHER_CPU, choices_for
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
-from vaswani.commands import plan
-from vaswani.commands.plan import paper_size
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.planning import arithmetic, on_cpu
+from vaswani.planning import arithmetic, on_cpu, training_plan
 from vaswani.planning.arithmetic import Kept, Sizes
 from vaswani.planning.batching import kept_by
 from vaswani.planning.disk_plan import disk
+from vaswani.planning.training_plan import Hardware, gpus_and_memory, paper_size
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
@@ -363,7 +362,7 @@ def test_without_a_number_of_gpus_the_plan_is_for_this_machine(
     given, here, gpus, memory, monkeypatch
 ):
     monkeypatch.setattr("torch.cuda.device_count", lambda: here)
-    monkeypatch.setattr(plan, "memory_of_machine", lambda gpus: 64.0)
-    assert plan.hardware(plan.Options(config="any", **given), cpu=False) == (gpus, memory)
+    monkeypatch.setattr(training_plan, "memory_of_machine", lambda gpus: 64.0)
+    assert gpus_and_memory(Hardware(**given), cpu=False) == (gpus, memory)
     if not given:
-        assert plan.hardware(plan.Options(config="any"), cpu=True) == (0, 64.0)
+        assert gpus_and_memory(Hardware(), cpu=True) == (0, 64.0)

@@ -14,7 +14,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
@@ -47,6 +47,7 @@ from vaswani.experiment.run_record import (
     refuse_foreign_folder,
     remove_half_written,
     run_folder,
+    split_run,
     stop_key,
 )
 from vaswani.experiment.training_progress import TrainingProgress
@@ -172,14 +173,6 @@ def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
             )
             return default
     return requested
-
-
-def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
-    """Separate ``run=NAME`` from the overrides of the configuration."""
-    names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
-    if "" in names:
-        raise UserError("run= is empty: give a name, for example run=second")
-    return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
 def start(

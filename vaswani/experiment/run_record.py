@@ -3,12 +3,12 @@
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.find import read_yaml, spelt
+from vaswani.experiment.find import file_stem, read_yaml
 from vaswani.experiment.launch import Launch
 
 FINISHED = "finished.json"
@@ -16,6 +16,14 @@ STATISTICS = "train.jsonl"
 RECORDS = ("config.yaml", "env.json")
 HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
 """Model options that change neither the parameters nor the function: a run may change them."""
+
+
+def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
+    """Separate ``run=NAME`` from the overrides of the configuration."""
+    names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
+    if "" in names:
+        raise UserError("run= is empty: give a name, for example run=second")
+    return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
 def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
@@ -26,7 +34,7 @@ def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
     return (
         save_dir.parent
         if save_dir.name == "checkpoints" and save_dir.parent.name
-        else (Path("runs") / spelt(path.stem))
+        else (Path("runs") / file_stem(path.stem))
     )
 
 
