@@ -1128,8 +1128,8 @@ MUTANTS = [
     Mutant(
         "error-of-a-process-without-its-kind",
         "vaswani/experiment/launch.py",
-        "kinds.get(found.group(1), UserError)",
-        "kinds.get(found.group(2), UserError)",
+        'kind = UserError if ended.group(1) == "vaswani" else PluginError',
+        "kind = UserError",
         "the failure of one of several processes is reported in one sentence",
         ("unit/test_spawned_process.py::test_our_sentences_stay_sentences",),
     ),

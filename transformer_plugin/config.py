@@ -38,7 +38,15 @@ from .precision import PRECISIONS
 LENGTH_PENALTIES = ["fairseq", "gnmt"]
 
 
-class ConfigError(ValueError):
+class PluginError(ValueError):
+    """Something that a user can put right, in one sentence: what is wrong, where, what to do."""
+
+    #: its message is enough, without a traceback: 'vaswani' asks for this, since looking up the
+    #: class would import torch
+    for_users = True
+
+
+class ConfigError(PluginError):
     """An option or combination of options that cannot work; one sentence that names the option."""
 
 

@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "checkpoints.parameters": set(),
     "checkpoints.pickle_bounds": set(),
     "checkpoints.outline": {"checkpoints.pickle_bounds"},
-    "checkpoints.reading": {"checkpoints.outline", "checkpoints.parameters"},
+    "checkpoints.reading": {"checkpoints.outline", "checkpoints.parameters", "config"},
     "checkpoints": {"checkpoints.reading"},
     "search.scoring_rules": set(),
     "search.history": set(),

@@ -5,7 +5,7 @@ from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.compat.data import DataError
-from transformer_plugin.config import ConfigError
+from transformer_plugin.config import ConfigError, PluginError
 from vaswani.cli import problem_of
 from vaswani.common.errors import UserError
 from vaswani.experiment.launch import own_error
@@ -22,7 +22,8 @@ def raised(last_line: str) -> Exception:
 def test_our_sentences_stay_sentences(kind):
     """The traceback names a class by its module, wherever it stands."""
     error = raised(f"{kind.__module__}.{kind.__qualname__}: the disk is upside down")
-    assert type(error) is kind and str(error) == "the disk is upside down"
+    assert isinstance(error, UserError if kind is UserError else PluginError)
+    assert problem_of(error) == str(error) == "the disk is upside down"
 
 
 def test_a_full_gpu_is_one_sentence():

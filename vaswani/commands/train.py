@@ -122,8 +122,7 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch, remark
     ``remark`` is said when training begins. If training is refused before the first update, no new
     folder is left, and an old one is kept as it was.
     """
-    from transformer_plugin.checkpoints import CheckpointError
-    from transformer_plugin.config import ConfigError
+    from transformer_plugin.config import PluginError
 
     refuse_foreign_folder(folder)
     undo = Undo(folder)
@@ -143,7 +142,7 @@ def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch, remark
             remove_half_written(folder)
             record(config, data, folder, launch)
             start(config, data, folder, launch, Start(True, resumes, restore_file, remark))
-        except (ConfigError, CheckpointError):
+        except PluginError:
             undo()
             raise
     tell_end(config, folder, "trained")

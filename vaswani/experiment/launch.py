@@ -24,11 +24,9 @@ LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchrun", "by hand"
 #: nccl needs GPUs, and fairseq's default wrapper asks for a device number, which a CPU lacks
 ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
-#: the last line of a traceback that ends in one of our own messages
-_OURS = re.compile(
-    r"^(?:vaswani\.common\.errors\.UserError"
-    r"|transformer_plugin[\w.]*\.(ConfigError|DataError|CheckpointError)): (.+)",
-    re.MULTILINE | re.DOTALL,
+#: the end of a traceback whose error is a class of this project: its package, and the message
+_PROJECT_ERROR = re.compile(
+    r"^(vaswani|transformer_plugin)[\w.]*Error: (.+)", re.MULTILINE | re.DOTALL
 )
 
 
@@ -215,24 +213,22 @@ def own_error(failure: Exception) -> Exception:
     """What to tell the user when one of the processes that fairseq spawned has failed.
 
     ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or
-    ProcessExitedException, if it was killed. A traceback that ends in one of our messages becomes
-    that message, one for lack of memory its last line; any other stays as it is. torch has stopped
-    the other processes by then.
+    ProcessExitedException, if it was killed. A traceback that ends in a UserError or a PluginError
+    becomes that error, one for lack of memory its last line; any other stays as it is. torch has
+    stopped the other processes by then.
     """
     from torch.multiprocessing import ProcessExitedException
 
-    from transformer_plugin.checkpoints import CheckpointError
-    from transformer_plugin.compat.data import DataError
-    from transformer_plugin.config import ConfigError
+    from transformer_plugin.config import PluginError
 
     if isinstance(failure, ProcessExitedException):
         return UserError(
             f"the training lost a process ({failure}), and the others were stopped"
             f"{signals.what_next()}"
         )
-    found = _OURS.search(str(failure))
-    if not found:
+    ended = _PROJECT_ERROR.search(str(failure))
+    if not ended:
         last = str(failure).strip().splitlines()[-1]
         return RuntimeError(last) if any(words in last for words in NO_MEMORY) else failure
-    kinds = {"ConfigError": ConfigError, "DataError": DataError, "CheckpointError": CheckpointError}
-    return kinds.get(found.group(1), UserError)(found.group(2).strip())
+    kind = UserError if ended.group(1) == "vaswani" else PluginError
+    return kind(ended.group(2).strip())
