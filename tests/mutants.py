@@ -1351,7 +1351,7 @@ MUTANTS = [
     ),
     Mutant(
         "weights-trained-in-bfloat16",
-        REFUSALS,
+        "transformer_plugin/config.py",
         'for name in ("bf16", "memory_efficient_bf16"):',
         'for name in ("memory_efficient_bf16",):',
         "fairseq's own bf16 does not train the plugin's models",

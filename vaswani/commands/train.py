@@ -20,9 +20,8 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
-from vaswani.experiment.build_errors import named_by_section
 from vaswani.experiment.busy_cores import wait_briefly
-from vaswani.experiment.check_config import check_here
+from vaswani.experiment.check_config import check_here, named_by_section
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
     BY_HAND,

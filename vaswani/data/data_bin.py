@@ -180,8 +180,10 @@ def sentences(path: Path) -> int:
 
 def check_dictionaries(config: Any, folder: Path) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
+    from transformer_plugin.compat.scope import is_ours
+
     model, task = config.model, config.task
-    ours = str(model._name).startswith("vaswani_transformer")
+    ours = is_ours(model._name)
     shared = not model.get("untie_embeddings") if ours else model.get("share_all_embeddings")
     paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
     for path in paths:

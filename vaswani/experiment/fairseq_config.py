@@ -15,8 +15,7 @@ from typing import Any, Dict, Optional, Sequence
 
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.check_config import check_config
-from vaswani.experiment.check_types import check_types
+from vaswani.experiment.check_config import check_config, check_types
 from vaswani.experiment.find import read_yaml
 from vaswani.experiment.strict_yaml import parse
 

@@ -100,10 +100,11 @@ def count_parameters(config: Any, task: Any) -> int:
 
 def kept_by(config: Any) -> arithmetic.Kept:
     """What an experiment's update keeps in memory on a GPU."""
+    from transformer_plugin.compat.scope import is_ours
     from transformer_plugin.fast.processor import choices_for
 
     gpu = choices_for("cuda")
-    ours = str(config.model._name).startswith("vaswani_transformer")
+    ours = is_ours(config.model._name)
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
     readable = ours and config.model.attention_impl == "readable"
     our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
-from vaswani.experiment.build_errors import named_by_section
+from vaswani.experiment.check_config import named_by_section
 from vaswani.experiment.find import find_config
 from vaswani.experiment.run_record import split_run
 from vaswani.planning import arithmetic, on_cpu
