@@ -1096,8 +1096,8 @@ MUTANTS = [
     Mutant(
         "users-config-replaced",
         RECORD,
-        "if foreign and not ours:",
-        "if len(foreign) > 1 and not ours:",
+        "if records and not of_a_run:",
+        "if len(records) > 1 and not of_a_run:",
         "a run's folder with a config.yaml or env.json of your own is refused",
         ("integration/test_nothing_lost.py::test_a_users_config_yaml_is_not_replaced",),
     ),
@@ -1204,8 +1204,8 @@ MUTANTS = [
     Mutant(
         "file-missing-in-one-process",
         "vaswani/experiment/launch.py",
-        "for name in sorted({*found, *first})",
-        "for name in sorted(found)",
+        "for n in sorted({*theirs, *first})",
+        "for n in sorted(theirs)",
         "processes that see different data from the first stop with one sentence",
         ("unit/test_run_record.py::test_processes_with_other_data_are_named_in_every_one",),
     ),

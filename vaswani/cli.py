@@ -96,10 +96,10 @@ def how_to_install(package: str) -> str:
         requires = []
     extras = []
     for line in requires:
-        found = re.match(r"([\w.-]+).*extra == ['\"](\w+)", line)
+        entry = re.match(r"([\w.-]+).*extra == ['\"](\w+)", line)
         # subword_nmt comes from subword-nmt; fairseq from fairseq or fairseq-fixed
-        if found and f"{found[1].replace('-', '_')}_".startswith(f"{package.split('.')[0]}_"):
-            extras.append(f"'vaswani-transformer[{found[2]}]'")
+        if entry and f"{entry[1].replace('-', '_')}_".startswith(f"{package.split('.')[0]}_"):
+            extras.append(f"'vaswani-transformer[{entry[2]}]'")
     return f"pip install {' or '.join(extras) or package} (in the repository: make setup)"
 
 
@@ -144,12 +144,12 @@ def main(argv: Optional[List[str]] = None) -> int:
     open_standard_streams()
     words = sys.argv[1:] if argv is None else argv
     name = " ".join(["vaswani", *words[:1]])
-    with signals.heard() as heard:
+    with signals.signals_as_interrupts() as received:
         try:
             return run_verb(argv)
         except BaseException as error:
-            if heard or isinstance(error, KeyboardInterrupt):
-                terminated = signal.SIGTERM in heard
+            if received or isinstance(error, KeyboardInterrupt):
+                terminated = signal.SIGTERM in received
                 what = "terminated" if terminated else "interrupted"
                 with contextlib.suppress(OSError):
                     print(f"\n{name}: {what}{signals.what_next()}.", file=sys.stderr)

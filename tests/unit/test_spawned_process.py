@@ -8,14 +8,14 @@ from transformer_plugin.compat.data import DataError
 from transformer_plugin.config import ConfigError, PluginError
 from vaswani.cli import problem_of
 from vaswani.common.errors import UserError
-from vaswani.experiment.launch import own_error
+from vaswani.experiment.launch import error_of_process
 
 TRACEBACK = "\n-- Process 1 terminated with the following error:\nTraceback …:\n  File …\n"
 
 
 def raised(last_line: str) -> Exception:
     """Torch's error for a process whose traceback ends so."""
-    return own_error(ProcessRaisedException(f"{TRACEBACK}{last_line}\n", 1, 1))
+    return error_of_process(ProcessRaisedException(f"{TRACEBACK}{last_line}\n", 1, 1))
 
 
 @pytest.mark.parametrize("kind", [UserError, ConfigError, DataError, CheckpointError])
@@ -37,5 +37,5 @@ def test_a_bug_keeps_its_traceback():
 
 
 def test_a_killed_process_is_named():
-    error = own_error(ProcessExitedException("process 1 was killed", 1, 1, -9))
+    error = error_of_process(ProcessExitedException("process 1 was killed", 1, 1, -9))
     assert "lost a process (process 1 was killed)" in str(error)

@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
+from vaswani.experiment.find import run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
 
-#: section 6.1, for the base model
-DEFAULT_LAST = 5
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
 OWN, BESIDE = "validation_nll", "validation_nlls"
@@ -148,15 +146,6 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
                     f"{first.path} and {other.path} are from different runs "
                     f"({name} is {here} and {there}): average checkpoints of one run"
                 )
-
-
-# ---- of the paper ------------------------------------------------------------------------------
-
-
-def last_of_the_paper(folder: Path) -> int:
-    """How many checkpoints of a run to average (6.1): 20 if it keeps that many, else 5."""
-    kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
-    return 20 if kept >= 20 else DEFAULT_LAST
 
 
 # ---- what is inside -------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
         UserError: an unknown section, component or key, or a value of the wrong type.
     """
     table = read_yaml(path)
-    refuse_other_tables(table, path)
+    refuse_other_files(table, path)
     return config_of(table, str(path), overrides)
 
 
@@ -102,7 +102,7 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
     try:
         given = OmegaConf.create(table)
-        for changed, value in checked_overrides(overrides).items():
+        for changed, value in parse_overrides(overrides).items():
             OmegaConf.update(given, changed, value, merge=True)
         common = given.get("common")
         load_user_dir(str(common.get("user_dir") or "") if OmegaConf.is_dict(common) else None)
@@ -118,7 +118,7 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
     return config
 
 
-def refuse_other_tables(table: Dict[str, Any], path: Path) -> None:
+def refuse_other_files(table: Dict[str, Any], path: Path) -> None:
     """Raises UserError for a YAML file of this project that is not an experiment."""
     if "rows" in table and "base" in table:
         raise UserError(
@@ -143,7 +143,7 @@ def with_defaults(config: Any) -> Any:
 
     user_dir = load_user_dir(config.common.user_dir)
     add_defaults(config)
-    fill_in_old_model(config)
+    fill_in_legacy_model(config)
     with omegaconf_no_object_check():
         config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
     config.common.user_dir = user_dir
@@ -151,7 +151,7 @@ def with_defaults(config: Any) -> Any:
     return config
 
 
-def is_old(model: Any) -> bool:
+def is_legacy(model: Any) -> bool:
     """Whether a model section names a model without a dataclass (fairseq's ``transformer``)."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
 
@@ -159,17 +159,17 @@ def is_old(model: Any) -> bool:
     return name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY
 
 
-def fill_in_old_model(config: Any) -> None:
+def fill_in_legacy_model(config: Any) -> None:
     """Write out the defaults of an old model, so that the configuration is complete."""
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-    if is_old(config.model):
+    if is_legacy(config.model):
         options = argparse.Namespace(**config.model)
         ARCH_CONFIG_REGISTRY[options._name](options)
         config.model = vars(options)
 
 
-def hand_over(config: Any) -> Any:
+def fairseq_form(config: Any) -> Any:
     """The configuration in the form that fairseq's training takes: a Namespace for an old model.
 
     fairseq's command line does the same. With a DictConfig, official fairseq's omegaconf returns
@@ -178,7 +178,7 @@ def hand_over(config: Any) -> Any:
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from omegaconf import OmegaConf
 
-    if is_old(config.model):
+    if is_legacy(config.model):
         options = argparse.Namespace(**OmegaConf.to_container(config.model))
         with omegaconf_no_object_check():
             config.model = options
@@ -186,7 +186,7 @@ def hand_over(config: Any) -> Any:
     return config
 
 
-def checked_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
+def parse_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
     """The overrides' values by their keys; for one given twice, the last.
 
     Raises:

@@ -152,35 +152,35 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def gathered(word: Any) -> List[Any]:
-    """What each process says, in order of rank, known to all; waits until all have said it.
+def gather(value: Any) -> List[Any]:
+    """Each process's value, by rank, in every process; waits until all have given theirs.
 
     Needs fairseq's process group if there are several processes.
     """
     import torch
 
     if not torch.distributed.is_initialized():
-        return [word]
-    words = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(words, word)
-    return words
+        return [value]
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
 
 
-def check_agreement(rank: int, sees: bool, files: Dict[str, str], folder: Path) -> None:
+def check_agreement(rank: int, sees_run: bool, files: Dict[str, str], folder: Path) -> None:
     """Raises ConfigError, in every process, unless all see the same run and the same data.
 
     Args:
         rank: this process's
-        sees: whether this process sees the same run folder as process 0
+        sees_run: whether this process sees the same run folder as process 0
         files: the hashes of the data, by name, as this process sees them
         folder: the run's
     """
     # all learn of it, so that none waits for a process that has gone
-    reports = gathered((f"{rank}, on {socket.gethostname()},", sees, files))
+    reports = gather((f"{rank}, on {socket.gethostname()},", sees_run, files))
     first = reports[0][2]
     problem = None
-    for who, sees_it, found in reports:
-        differ = [name for name in sorted({*found, *first}) if found.get(name) != first.get(name)]
+    for who, sees_it, theirs in reports:
+        differ = [n for n in sorted({*theirs, *first}) if theirs.get(n) != first.get(n)]
         if not sees_it:
             problem = (
                 f"process {who} does not see the {folder} of process 0: all machines of a "
@@ -209,7 +209,7 @@ def leave_the_others() -> None:
         torch.distributed.destroy_process_group()
 
 
-def own_error(failure: Exception) -> Exception:
+def error_of_process(failure: Exception) -> Exception:
     """What to tell the user when one of the processes that fairseq spawned has failed.
 
     ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or

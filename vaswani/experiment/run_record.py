@@ -88,21 +88,20 @@ def stop_key(config: Any) -> str:
 
 
 def refuse_foreign_folder(folder: Path) -> None:
-    """Raises UserError if a folder's config.yaml or env.json is not ours to replace."""
-    ours = {"command", "data"} <= set(read_json(folder / "env.json"))
-    foreign = [folder / name for name in RECORDS if (folder / name).exists()]
-    if foreign and not ours:
+    """Raises UserError if a folder's config.yaml or env.json is not of 'vaswani train'."""
+    of_a_run = {"command", "data"} <= set(read_json(folder / "env.json"))
+    records = [folder / name for name in RECORDS if (folder / name).exists()]
+    if records and not of_a_run:
         raise UserError(
-            f"{foreign[0]} already exists and was not written by 'vaswani train', which would "
+            f"{records[0]} already exists and was not written by 'vaswani train', which would "
             "replace it: choose another folder with run=NAME"
         )
 
 
-def refuse_another_run(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
-    """Check that a run keeps its model, languages, seed, dictionary and training text.
+def changed_data(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
+    """What has changed in the data since the run began, one sentence each.
 
-    Returns:
-        What else has changed in the data, one sentence each.
+    Its model, languages, seed, dictionary and training text may not.
 
     Raises:
         UserError: the folder has a different training; names the first difference.

@@ -39,10 +39,10 @@ class Validation:
         from fairseq import tasks
         from fairseq.trainer import Trainer
 
-        from vaswani.experiment.fairseq_config import hand_over
+        from vaswani.experiment.fairseq_config import fairseq_form
 
         try:
-            config = hand_over(config)
+            config = fairseq_form(config)
             task = tasks.setup_task(config.task)
             self.model = task.build_model(config.model)
             criterion = task.build_criterion(config.criterion)

@@ -91,10 +91,10 @@ def count_parameters(config: Any, task: Any) -> int:
     import torch
     from fairseq import models
 
-    from vaswani.experiment.fairseq_config import hand_over
+    from vaswani.experiment.fairseq_config import fairseq_form
 
     with torch.device("meta"):
-        model = models.build_model(hand_over(config).model, task)
+        model = models.build_model(fairseq_form(config).model, task)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
