@@ -50,9 +50,9 @@ def run(options: Options) -> int:
             lambda there: is_report(there, "experiment", "gpus"),
             "plan",
         )
-    found = training_plan(options.config, options.overrides, options, options.data)
-    print(table(found))
+    plan = training_plan(options.config, options.overrides, options, options.data)
+    print(table(plan))
     if path:
         with writing(path), atomic_write(path) as stream:
-            json.dump(found, stream, indent=1)
+            json.dump(plan, stream, indent=1)
     return 0

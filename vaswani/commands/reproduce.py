@@ -107,12 +107,12 @@ def refuse_without_gpus(target: Reproduction, here: int) -> None:
         )
     if here or on_cpu(target):
         return
-    found = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
-    hours = f"{found['seconds'] / 3600:,.0f} hours on" if found["seconds"] else "long even on"
+    plan = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
+    hours = f"{plan['seconds'] / 3600:,.0f} hours on" if plan["seconds"] else "long even on"
     name = target.experiment.replace("_", "-")
     raise UserError(
-        f"there is no GPU here, and this takes {hours} {found['gpus']} of the paper's P100 "
-        f"({found['flops']:.1e} operations; --dry-run says more); for a small trial of all "
+        f"there is no GPU here, and this takes {hours} {plan['gpus']} of the paper's P100 "
+        f"({plan['flops']:.1e} operations; --dry-run says more); for a small trial of all "
         f"stages on a CPU: vaswani reproduce {name} {TRIAL}"
     )
 
@@ -193,15 +193,15 @@ def batch_of(target: Reproduction, gpus: int) -> List[str]:
         return batch_options(
             trained["dataset"]["max_tokens"], trained["optimization"]["update_freq"][0]
         )
-    found = plan_on(target, gpus)
-    print(f"\n{plan_table(found)}", file=sys.stderr)
-    return batch_options(found["max_tokens"], found["update_freq"])
+    plan = plan_on(target, gpus)
+    print(f"\n{plan_table(plan)}", file=sys.stderr)
+    return batch_options(plan["max_tokens"], plan["update_freq"])
 
 
 def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
     """Everything that would be done, what it takes, and what results to expect."""
-    found = plan_on(target, gpus)
-    batch = batch_options(found["max_tokens"], found["update_freq"])
+    plan = plan_on(target, gpus)
+    batch = batch_options(plan["max_tokens"], plan["update_freq"])
     lines = command_lines(target, batch, gpus, here)
     if "prepare" in stages:
         options = parse(argparse.ArgumentParser(), prepare.Options, lines["prepare"][2:])
@@ -209,12 +209,12 @@ def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
         key, steps, sources = prepare.plan_stages(job, None)
         with contextlib.redirect_stderr(sys.stdout):
             prepare.show_plan(job, sources, key, steps)
-    print(plan_table(found))
+    print(plan_table(plan))
     print("\n".join(expected(target)))
     print("\nNothing is done now. Without --dry-run:")
     for stage in stages:
         print(f"  {stage:<9} {shlex.join(lines[stage])}")
-    if not found["data"] and "train" in stages:
+    if not plan["data"] and "train" in stages:
         print("The batch of 'train' is then planned again, from the data that 'prepare' made.")
 
 

@@ -226,6 +226,6 @@ def plan_on(target: Reproduction, gpus: int) -> Dict[str, Any]:
     return training_plan(target.experiment, target.changes, Hardware(gpus=gpus, **given))
 
 
-def plan_table(found: Dict[str, Any]) -> str:
+def plan_table(plan: Dict[str, Any]) -> str:
     """The plan without its command, which is listed among the others."""
-    return table(found).rpartition("\n\n")[0]
+    return table(plan).rpartition("\n\n")[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Tuple
 
-from vaswani.planning.batching import Text
+from vaswani.planning.batching import TrainingText
 from vaswani.planning.recipes import Row, row_for
 
 #: so that even a small text has some: our choice
@@ -92,7 +92,7 @@ def memory_of_machine(gpus: int) -> float:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 
-def batch_tokens(conditions: Conditions, text: Text, most: int) -> int:
+def batch_tokens(conditions: Conditions, text: TrainingText, most: int) -> int:
     """Target tokens per update: ``most``, but fewer if the text is small."""
     total = text.lengths[1] * conditions.pairs
     return max(

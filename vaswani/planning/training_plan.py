@@ -18,7 +18,7 @@ from vaswani.planning.batching import (
     Batch,
     choose_batch,
     count_parameters,
-    kept_by,
+    memory_use,
     most_tokens,
     training_text,
 )
@@ -71,12 +71,12 @@ def training_plan(
         text = training_text(config, data)
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = count_parameters(config, text.task)
-    kept = kept_by(config)
+    use = memory_use(config)
     gpus, memory = gpus_and_memory(hardware, config.common.cpu)
-    most = most_tokens(sizes, parameters, memory, kept) if gpus else int(config.dataset.max_tokens)
+    most = most_tokens(sizes, parameters, memory, use) if gpus else int(config.dataset.max_tokens)
     batch = choose_batch(config, text, max(1, gpus), most)
     updates = config.optimization.max_update
-    found = {
+    plan = {
         "experiment": path.stem,
         "gpus": gpus,
         "memory_gb": memory,
@@ -85,10 +85,10 @@ def training_plan(
         "parameters": parameters,
         **vars(batch),
         "updates": updates,
-        "precision": "fp32" if kept.narrow == 4 else "16 bits",
-        "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens, kept),
-        "token_bytes": arithmetic.activation_bytes(sizes, kept),
-        "output_bytes": arithmetic.output_bytes(sizes, batch.max_tokens, kept),
+        "precision": "fp32" if use.product_bytes == 4 else "16 bits",
+        "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens, use),
+        "token_bytes": arithmetic.activation_bytes(sizes, use),
+        "output_bytes": arithmetic.output_bytes(sizes, batch.max_tokens, use),
         "flops": arithmetic.training_flops(
             sizes, updates, batch.source_tokens, batch.target_tokens, text.lengths
         ),
@@ -97,15 +97,15 @@ def training_plan(
     speed = hardware.tokens_per_second
     changes = [*overrides, *chosen_options(batch, data)]
     if not gpus:
-        found.update(measured_updates=None, memory_bytes=None)
+        plan.update(measured_updates=None, memory_bytes=None)
         if not speed and text.folder is not None:
-            one_batch = found["flops"] / updates / batch.update_freq
+            one_batch = plan["flops"] / updates / batch.update_freq
             measured, speed = on_cpu.measure(path, changes, one_batch)
-            found.update(measured)
-    found.update(time_and_cost(config, batch, gpus, speed))
-    found.update(whole_disk(experiment, found["disk_bytes"], text.folder is None))
-    found["command"] = train_command(experiment, changes, text.folder is not None)
-    return found
+            plan.update(measured)
+    plan.update(time_and_cost(config, batch, gpus, speed))
+    plan.update(whole_disk(experiment, plan["disk_bytes"], text.folder is None))
+    plan["command"] = train_command(experiment, changes, text.folder is not None)
+    return plan
 
 
 def gpus_and_memory(hardware: Hardware, cpu: bool) -> Tuple[int, float]:
@@ -148,16 +148,16 @@ def time_and_cost(
     """
     updates = config.optimization.max_update
     size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
-    found: Dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
-    found["tokens_per_second"] = tokens_per_second
+    costs: Dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
+    costs["tokens_per_second"] = tokens_per_second
     if size and gpus:
         an_update, hours, _ = PAPER[size]
         all_gpus = arithmetic.PAPER_GPUS * arithmetic.P100_FLOPS
-        found["paper_flops"] = 3600 * hours * all_gpus
-        found["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
+        costs["paper_flops"] = 3600 * hours * all_gpus
+        costs["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
     if tokens_per_second:
-        found["seconds"] = updates * batch.target_tokens / tokens_per_second
-    return found
+        costs["seconds"] = updates * batch.target_tokens / tokens_per_second
+    return costs
 
 
 def train_command(experiment: str, changes: Sequence[str], prepared: bool) -> str:
@@ -178,78 +178,78 @@ def chosen_options(batch: Batch, data: Optional[str]) -> List[str]:
 # ---- the table ------------------------------------------------------------------------------
 
 
-def table(found: Dict[str, Any]) -> str:
+def table(plan: Dict[str, Any]) -> str:
     """The plan in lines of ``what  how much``, the command last."""
-    if found["gpus"]:
-        head = f"{found['experiment']} on {found['gpus']} GPUs of {found['memory_gb']:g} GB"
-        takes = [("memory", memory_text(found)), *time_rows(found)]
+    if plan["gpus"]:
+        head = f"{plan['experiment']} on {plan['gpus']} GPUs of {plan['memory_gb']:g} GB"
+        takes = [("memory", memory_text(plan)), *time_rows(plan)]
     else:
-        head, takes = on_cpu.head(found), on_cpu.rows(found)
-    rows = [*batch_rows(found), *takes, ("disk", disk_text(found))]
+        head, takes = on_cpu.head(plan), on_cpu.rows(plan)
+    rows = [*batch_rows(plan), *takes, ("disk", disk_text(plan))]
     lines = [f"  {name:<13}{value}" for name, value in rows]
-    return "\n".join([head, *lines, "", found["command"]])
+    return "\n".join([head, *lines, "", plan["command"]])
 
 
-def batch_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
+def batch_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
     """The options to give, and the tokens that each update then sees."""
-    padded = found["max_tokens"] * found["update_freq"] * max(1, found["gpus"])
-    if found["data"]:
-        source = f"measured on {found['data']}"
+    padded = plan["max_tokens"] * plan["update_freq"] * max(1, plan["gpus"])
+    if plan["data"]:
+        source = f"measured on {plan['data']}"
     else:
         source = "estimated from WMT14's mean lengths: there is no data yet"
     rows = [
-        ("max tokens", f"{found['max_tokens']:,} per {'GPU and ' * bool(found['gpus'])}batch"),
-        ("update freq", f"{found['update_freq']:,}: {padded:,} padded tokens per update"),
+        ("max tokens", f"{plan['max_tokens']:,} per {'GPU and ' * bool(plan['gpus'])}batch"),
+        ("update freq", f"{plan['update_freq']:,}: {padded:,} padded tokens per update"),
         (
             "real tokens",
-            f"{found['source_tokens']:,.0f} source and {found['target_tokens']:,.0f} target per "
+            f"{plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target per "
             f"update, {source}",
         ),
     ]
-    updates = f"{found['updates']:,}"
-    if found["updates_an_epoch"]:
-        updates += f", {found['updates_an_epoch']:,} per epoch"
-    if found["left_out"]:
-        updates += f"; {found['left_out']:,} sentences are too long for a batch and are left out"
+    updates = f"{plan['updates']:,}"
+    if plan["updates_an_epoch"]:
+        updates += f", {plan['updates_an_epoch']:,} per epoch"
+    if plan["left_out"]:
+        updates += f"; {plan['left_out']:,} sentences are too long for a batch and are left out"
     return [*rows, ("updates", updates)]
 
 
-def memory_text(found: Dict[str, Any]) -> str:
+def memory_text(plan: Dict[str, Any]) -> str:
     """The estimate, and its parts."""
-    reserved, output = arithmetic.RESERVED_BYTES / GB, found["output_bytes"] / GB
-    tokens = found["max_tokens"] * found["token_bytes"] / GB
-    model = found["memory_bytes"] / GB - reserved - output - tokens
+    reserved, output = arithmetic.RESERVED_BYTES / GB, plan["output_bytes"] / GB
+    tokens = plan["max_tokens"] * plan["token_bytes"] / GB
+    model = plan["memory_bytes"] / GB - reserved - output - tokens
     return (
-        f"about {found['memory_bytes'] / GB:.1f} GB of {found['memory_gb']:g} per GPU (an estimate "
-        f"for {found['precision']}): {found['parameters'] / 1e6:.1f}M parameters × "
-        f"{model * 1e9 / found['parameters']:.0f} bytes = {model:.1f}, {found['max_tokens']:,} "
-        f"tokens × {found['token_bytes'] / 1e3:,.0f} kB = {tokens:.1f}, output and loss "
+        f"about {plan['memory_bytes'] / GB:.1f} GB of {plan['memory_gb']:g} per GPU (an estimate "
+        f"for {plan['precision']}): {plan['parameters'] / 1e6:.1f}M parameters × "
+        f"{model * 1e9 / plan['parameters']:.0f} bytes = {model:.1f}, {plan['max_tokens']:,} "
+        f"tokens × {plan['token_bytes'] / 1e3:,.0f} kB = {tokens:.1f}, output and loss "
         f"{output:.1f}, reserved {reserved:.1f}"
     )
 
 
-def time_rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
+def time_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
     """Hours and operations, each beside the paper's."""
-    size, seconds, own = found["paper_size"], found["seconds"], found["flops"]
+    size, seconds, own = plan["paper_size"], plan["seconds"], plan["flops"]
     if seconds is None:
         time = "not known for this model: give --tokens-per-second"
-    elif found["tokens_per_second"]:
-        time = f"{seconds / 3600:,.1f} hours at {found['tokens_per_second']:,.0f} target tokens/s"
+    elif plan["tokens_per_second"]:
+        time = f"{seconds / 3600:,.1f} hours at {plan['tokens_per_second']:,.0f} target tokens/s"
     else:
         time = (
-            f"{seconds / 3600:,.1f} hours on {found['gpus']} of the paper's P100 "
+            f"{seconds / 3600:,.1f} hours on {plan['gpus']} of the paper's P100 "
             f"({PAPER[size][0]} s per update on {arithmetic.PAPER_GPUS}, 5.2); for other hardware "
             "give --tokens-per-second"
         )
-    operations = f"{own:.1e} by the model's arithmetic, {own / found['updates']:.1e} per update"
+    operations = f"{own:.1e} by the model's arithmetic, {own / plan['updates']:.1e} per update"
     if seconds:
-        operations += f": {own / seconds / found['gpus'] / 1e12:.1f} TFLOP/s per GPU"
+        operations += f": {own / seconds / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
     rows = [("time", time), ("operations", operations)]
     if size:
         _, hours, stated = PAPER[size]
         formula = (
             f"{hours} hours × {arithmetic.PAPER_GPUS} P100 × {arithmetic.P100_FLOPS / 1e12} TFLOP/s"
         )
-        cost = f"{found['paper_flops']:.1e}"
+        cost = f"{plan['paper_flops']:.1e}"
         rows.append(("the paper's", f"{formula} = {cost} operations; Table 2 has {stated:.1e}"))
     return rows
