@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import run_folders
+from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
 
 BEST = "checkpoint_best.pt"
@@ -146,6 +146,18 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
                     f"{first.path} and {other.path} are from different runs "
                     f"({name} is {here} and {there}): average checkpoints of one run"
                 )
+
+
+# ---- of the paper ------------------------------------------------------------------------------
+
+
+def number_to_average(folder: Path) -> int:
+    """How many checkpoints of a run to average (6.1): 20 if it keeps that many, else 5.
+
+    For scripts/evaluate.sh.
+    """
+    kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
+    return 20 if kept >= 20 else 5
 
 
 # ---- what is inside -------------------------------------------------------------------------
