@@ -214,6 +214,15 @@ def test_imports_between_rooms_go_down(path: Path) -> None:
     assert imported - allowed == set()
 
 
+@pytest.mark.parametrize(
+    "path", sorted((COMMANDS / "commands").glob("[a-z]*.py")), ids=lambda p: p.stem
+)
+def test_commands_call_functions_below_not_each_other(path: Path) -> None:
+    """``reproduce`` alone calls others: it runs them."""
+    others = {name for name in imports(path) if name.startswith("vaswani.commands.")}
+    assert not others or path.stem == "reproduce"
+
+
 def test_the_verbs_and_their_files() -> None:
     """``vaswani/commands`` has one file for each verb, and nothing else."""
     files = {path.stem for path in (COMMANDS / "commands").glob("*.py")} - {"__init__"}

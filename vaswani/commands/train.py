@@ -107,7 +107,7 @@ def run(options: Options) -> int:
             file=sys.stderr,
         )
     config.checkpoint.save_dir = str(used)
-    remarks = data_bin.check_data(config)
+    remarks = data_bin.fill_in_data_options(config)
     data = data_bin.fingerprint(config)
     if launch.rank == 0:
         for remark in remarks:

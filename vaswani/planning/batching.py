@@ -53,10 +53,10 @@ def training_text(config: Any, data: Optional[str]) -> TrainingText:
         config.task.data = data
     if not data and not first_data_bin(config.task.get("data", "")).is_dir():
         return text_of_assumed_size(config)
-    folder = data_bin.check_pair(config.task)
+    folder = data_bin.fill_in_languages(config.task)
     languages = (config.task.source_lang, config.task.target_lang)
     data_bin.check_dictionaries(config, folder)
-    data_bin.check_split(folder, config.dataset.train_subset, *languages)
+    data_bin.sentence_lengths(folder, config.dataset.train_subset, *languages)
     task = tasks.setup_task(config.task)
     task.load_dataset(config.dataset.train_subset)
     dataset = task.dataset(config.dataset.train_subset)

@@ -52,10 +52,10 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
 
     load_plugin()
     task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})
-    folder = data_bin.check_pair(task)
+    folder = data_bin.fill_in_languages(task)
     languages = (str(task.source_lang), str(task.target_lang))
-    pairs = len(data_bin.check_split(folder, "train", *languages)[0])
-    valid = np.maximum(*data_bin.check_split(folder, "valid", *languages))
+    pairs = len(data_bin.sentence_lengths(folder, "train", *languages)[0])
+    valid = np.maximum(*data_bin.sentence_lengths(folder, "valid", *languages))
     longest = experiment_positions()
     row = row_for(pairs)
     gpus = torch.cuda.device_count()
