@@ -858,8 +858,8 @@ MUTANTS = [
     Mutant(
         "smoothed-loss-chooses",
         "vaswani/experiment/validation.py",
-        'loss = found.get("nll_loss", found["loss"])',
-        'loss = found["loss"]',
+        'loss = logged.get("nll_loss", logged["loss"])',
+        'loss = logged["loss"]',
         "validation.py: label smoothing does not choose between an average and its parts",
         ("integration/test_average.py::test_the_loss_of_any_parameters_by_one_validation",),
     ),

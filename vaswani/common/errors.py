@@ -21,5 +21,5 @@ class UserError(ValueError):
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """`` (did you mean 'x'?)`` for the known word nearest to ``word``, or nothing."""
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    similar = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" (did you mean '{similar[0]}'?)" if similar else ""

@@ -145,16 +145,18 @@ def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) 
     """
     add_options(parser, kind)
     # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
-    found = vars(parser.parse_intermixed_args(words))
-    refuse_missing(parser, kind, found)
-    return kind(**found)
+    values = vars(parser.parse_intermixed_args(words))
+    refuse_missing(parser, kind, values)
+    return kind(**values)
 
 
-def refuse_missing(parser: argparse.ArgumentParser, kind: Type[Any], found: Dict[str, Any]) -> None:
+def refuse_missing(
+    parser: argparse.ArgumentParser, kind: Type[Any], values: Dict[str, Any]
+) -> None:
     """Exit with 2 if a positional argument without a default was not given; say what it is."""
     for item in fields(kind):
         needed = item.default is MISSING and item.default_factory is MISSING
-        if item.metadata.get("positional") and needed and found[item.name] in (None, []):
+        if item.metadata.get("positional") and needed and values[item.name] in (None, []):
             known = item.metadata["known"]
             names = f"; known: {', '.join(known())}" if known else ""
             parser.error(f"{item.metadata['metavar']} is missing: {item.metadata['help']}{names}")

@@ -138,11 +138,11 @@ def metrics_of(config: Any) -> Optional[List[str]]:
         "label_smoothed_cross_entropy": ["loss", "nll_loss", "ppl"],
         "cross_entropy": ["loss", "ppl"],
     }
-    found = measured.get(config.criterion._name)
-    if found is None or config.task._name not in ("translation", "vaswani_translation"):
+    known = measured.get(config.criterion._name)
+    if known is None or config.task._name not in ("translation", "vaswani_translation"):
         return None
     more = ["accuracy"] if config.criterion.get("report_accuracy") else []
-    return found + more + (["bleu"] if config.task.get("eval_bleu") else [])
+    return known + more + (["bleu"] if config.task.get("eval_bleu") else [])
 
 
 def check_devices(config: Any) -> None:
@@ -311,15 +311,15 @@ def type_in_words(kind: Any) -> str:
     bare = without_optional(kind)
     choices = choices_of(bare)
     if choices is not None:
-        found = f"one of {', '.join(choices)}"
+        words = f"one of {', '.join(choices)}"
     elif typing.get_origin(bare) in (list, List):
         whole = typing.get_args(bare)[:1] == (int,)
-        found = "a list of whole numbers, such as [1]" if whole else "a list, such as [0.001]"
+        words = "a list of whole numbers, such as [1]" if whole else "a list, such as [0.001]"
     else:
         known = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         known[dict] = "a table"
-        found = known.get(bare, "given")
-    return found + (" or null" if may_be_none(kind) else "")
+        words = known.get(bare, "given")
+    return words + (" or null" if may_be_none(kind) else "")
 
 
 # ---- what fairseq cannot build -------------------------------------------------------------------

@@ -98,15 +98,15 @@ def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> Li
     """
     if count < 2:
         raise UserError(f"--last must be at least 2, not {count}: there is nothing to average")
-    found = distinct(checkpoints)
-    if len(found) < count:
-        updates = ", ".join(str(checkpoint.updates) for checkpoint in found)
-        listed = f" (updates: {updates})" if found else ""
-        remedy = f"give --last {len(found)}, or train longer" if found[1:] else "train longer"
+    at_hand = distinct(checkpoints)
+    if len(at_hand) < count:
+        updates = ", ".join(str(checkpoint.updates) for checkpoint in at_hand)
+        listed = f" (updates: {updates})" if at_hand else ""
+        remedy = f"give --last {len(at_hand)}, or train longer" if at_hand[1:] else "train longer"
         raise UserError(
-            f"{count} checkpoints were asked for, but {where} has {len(found)}{listed}: {remedy}"
+            f"{count} checkpoints were asked for, but {where} has {len(at_hand)}{listed}: {remedy}"
         )
-    return found[-count:]
+    return at_hand[-count:]
 
 
 def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:

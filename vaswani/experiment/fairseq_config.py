@@ -192,7 +192,7 @@ def parse_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
     Raises:
         UserError: one is not ``section.key=value``, or its value would be misread.
     """
-    found: Dict[str, Any] = {}
+    values: Dict[str, Any] = {}
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or "." not in key or not all(key.split(".")):
@@ -202,8 +202,8 @@ def parse_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
             )
         if not text.strip():
             raise UserError(f"'{override}' has no value: write {key}=VALUE, or {key}=null for none")
-        found[key] = parse(text, override)
-    return found
+        values[key] = parse(text, override)
+    return values
 
 
 def check_names(given: Dict[str, Any], where: str) -> None:
@@ -276,8 +276,8 @@ def component_keys(section: str, keys: Any, where: str) -> Optional[Dict[str, An
         parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
         registry[name].add_args(parser)
         ARCH_CONFIG_REGISTRY[name](defaults)
-        found = {action.dest: types_of_argument(action) for action in parser._actions}
-        return {"_name": str, **dict.fromkeys(vars(defaults)), **found}
+        declared = {action.dest: types_of_argument(action) for action in parser._actions}
+        return {"_name": str, **dict.fromkeys(vars(defaults)), **declared}
     return None
 
 

@@ -63,8 +63,8 @@ def find_config(name: str, kind: str = "") -> Path:
 
 def known_configs(kind: str = "") -> List[str]:
     """The names of the experiments, or of the data recipes, in ``config_folders``."""
-    found = [path.stem for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
-    return [name for name in dict.fromkeys(found) if kind or name != "table3"]  # changes to one
+    names = [path.stem for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
+    return [name for name in dict.fromkeys(names) if kind or name != "table3"]  # changes to one
 
 
 def read_yaml(path: Path) -> Dict[str, Any]:
@@ -123,7 +123,7 @@ def find_run(name: str) -> Path:
     Raises:
         UserError: there is no such folder, or nothing was trained in it.
     """
-    known = sorted(found.parent.name for found in Path("runs").glob(f"*/{AS_TRAINED}"))
+    known = sorted(path.parent.name for path in Path("runs").glob(f"*/{AS_TRAINED}"))
     for folder in run_folders(name):
         if is_run(folder):
             return folder

@@ -49,9 +49,9 @@ def statistics(log: Path) -> Iterator[Dict[str, Any]]:
         return
     for line in lines:
         with contextlib.suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict):
-                yield found
+            entry = json.loads(line)
+            if isinstance(entry, dict):
+                yield entry
 
 
 def last_checkpoint(folder: Path) -> Path:
@@ -164,19 +164,19 @@ def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> N
         stream.write(OmegaConf.to_yaml(config))
 
 
-def finish(folder: Path, stop: str, found: Dict[str, Any]) -> None:
+def finish(folder: Path, stop: str, summary: Dict[str, Any]) -> None:
     """Write finished.json; if there was nothing left to train, what it says of that is kept.
 
     Args:
         folder: the run's
         stop: ``stop_key`` of the configuration
-        found: num_updates, seconds, reason and perplexity
+        summary: num_updates, seconds, reason and perplexity
     """
     before = read_json(folder / FINISHED)
-    if before.get("num_updates") == found["num_updates"]:
-        found = {**found, **{k: before[k] for k in ("seconds", "perplexity") if k in before}}
+    if before.get("num_updates") == summary["num_updates"]:
+        summary = {**summary, **{k: before[k] for k in ("seconds", "perplexity") if k in before}}
     with atomic_write(folder / FINISHED) as stream:
-        json.dump({**found, "stop": stop}, stream)
+        json.dump({**summary, "stop": stop}, stream)
 
 
 class Undo:
@@ -195,8 +195,8 @@ class Undo:
         self.checkpoints = self._checkpoints()
 
     def _checkpoints(self) -> Dict[str, int]:
-        found = (self.folder / "checkpoints").glob("*.pt")
-        return {path.name: path.stat().st_mtime_ns for path in found}
+        paths = (self.folder / "checkpoints").glob("*.pt")
+        return {path.name: path.stat().st_mtime_ns for path in paths}
 
     def __call__(self) -> None:
         """Restore the records, or remove a folder that the start made; not after a save."""

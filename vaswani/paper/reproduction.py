@@ -198,7 +198,7 @@ def command_lines(
     prepare = ["prepare", data_recipe(target.experiment, options.recipe)]
     prepare += ["--out", options.data] if options.data else []
     prepare += ["--from", "raw"] if options.start in ("plan", "prepare") else []
-    found = {
+    arguments = {
         "plan": [*plan, *to_argv(options, TO_PLAN)],
         "prepare": [*prepare, *to_argv(options, TO_PREPARE)],
         "train": train,
@@ -207,7 +207,7 @@ def command_lines(
         "score": ["score", run_name, *subset],
         "pack": ["pack", str(target.checkpoint)],
     }
-    return {stage: ["vaswani", *command] for stage, command in found.items()}
+    return {stage: ["vaswani", *words] for stage, words in arguments.items()}
 
 
 def batch_options(max_tokens: int, update_freq: int) -> List[str]:
