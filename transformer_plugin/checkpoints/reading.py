@@ -32,6 +32,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.logging import meters
 
+from ..config import PluginError
 from . import outline
 from .parameters import misdeclared
 
@@ -44,7 +45,7 @@ TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2])
 NO_CHECKPOINT = "is not a checkpoint that fairseq-train wrote, or is damaged"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(PluginError):
     """Not a usable checkpoint; one sentence: which file, what is wrong, what to do."""
 
 

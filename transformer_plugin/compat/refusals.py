@@ -15,7 +15,7 @@ from fairseq.trainer import Trainer
 from hydra._internal import utils as hydra_utils
 
 from ..checkpoints import CheckpointError
-from ..config import ConfigError
+from ..config import ConfigError, check_fp16_device, check_precision
 from .scope import TASK, is_known, is_ours
 
 #: on each side; the deepest one published has 500
@@ -96,41 +96,15 @@ def machine_memory() -> int:
 
 
 def _refuse_precisions() -> None:
-    """16-bit training that fails, or is not what it seems to be, is refused.
-
-    All versions: ``common.bf16`` (fairseq-hydra-train) trains the weights themselves in bfloat16,
-    worse than ``--precision bf16`` and unlike what the paper's model needs; fairseq's own models
-    keep it. ``--amp`` divides gradients by the loss scale when they are clipped and again when the
-    optimizer steps: Adam hides it until they are as small as its ε. ``--fp16`` with ``--precision
-    bf16`` loses small gradients of the loss, which are rounded to float16 before they are scaled.
-    ``--fp16`` without a GPU fails for lack of CUDA.
-    """
+    """16-bit training that fails, or is not what it seems to be, is refused (all versions)."""
     original = Trainer.__init__
 
     @functools.wraps(original)
     def __init__(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         common = getattr(cfg, "common", cfg)  # fairseq also takes a Namespace
-        ours = is_ours(type(model))
-        for name in ("bf16", "memory_efficient_bf16"):
-            if ours and getattr(common, name, False):
-                raise ConfigError(
-                    f"common.{name} trains the weights themselves in bfloat16: leave it out, and "
-                    "give --precision bf16 (in YAML: model.precision), which keeps them in float32"
-                )
-        if ours and getattr(common, "amp", False):
-            raise ConfigError(
-                "--amp lets fairseq divide the gradients by the loss scale twice: leave it out, "
-                "and give --precision bf16 (in YAML: model.precision) or --fp16"
-            )
-        precision = getattr(getattr(model, "cfg", None), "precision", None)
-        if ours and common.fp16 and precision == "bf16":
-            raise ConfigError("--fp16 and --precision bf16 exclude each other: give one of them")
-        flat = not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
-        if common.fp16 and flat and (common.cpu or not torch.cuda.is_available()):
-            raise ConfigError(
-                "--fp16 needs a GPU, and none is used here: leave it out, or give this plugin's "
-                "--precision bf16 (in YAML: model.precision)"
-            )
+        if is_ours(type(model)):
+            check_precision(common, model.cfg.precision)
+        check_fp16_device(common, on_gpu=torch.cuda.is_available() and not common.cpu)
         original(self, cfg, task, model, *args, **kwargs)
 
     Trainer.__init__ = __init__

@@ -23,9 +23,11 @@ def is_translation(task: Any) -> bool:
     return kind is TranslationTask or issubclass(kind, TASK_REGISTRY[TASK])
 
 
-def is_ours(model: type) -> bool:
-    """Whether a model's class is one of this plugin's, or a subclass."""
-    return any(cls.__module__.partition(".")[0] == _PLUGIN for cls in model.__mro__)
+def is_ours(model: Any) -> bool:
+    """Whether a model's class, or the one of this registered name, is ours or a subclass."""
+    if not isinstance(model, type):
+        model = ARCH_MODEL_REGISTRY.get(model) or MODEL_REGISTRY.get(model)
+    return any(cls.__module__.partition(".")[0] == _PLUGIN for cls in getattr(model, "__mro__", ()))
 
 
 def is_known(name: Any) -> bool:
