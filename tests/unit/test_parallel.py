@@ -1,5 +1,6 @@
 """Streaming over processes: order, bounds, and what happens when one of them dies."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from vaswani.common import processes
 from vaswani.common.errors import UserError
+from vaswani.common.processes import in_order
 from vaswani.data import parallel
-from vaswani.data.parallel import chunks, in_order, transform
+from vaswani.data.parallel import chunks, transform
 from vaswani.data.sentences import Sentences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +48,11 @@ def fails():
 def dies():
     """Makes work that kills its process at 7."""
     return lambda item: os.kill(os.getpid(), signal.SIGKILL) if item == 7 else item
+
+
+def slow_but_the_first():
+    """Makes work that takes an hour, but for 0."""
+    return lambda item: time.sleep(3600) if item else item
 
 
 def slow():
@@ -82,7 +90,7 @@ def test_no_more_is_read_ahead_than_the_processes_need():
     items = (read.append(n) or n for n in range(100))
     results = in_order(twice, items, 2)
     assert next(results) == 0
-    assert len(read) <= parallel.WORTH_A_PROCESS + 2 * 2
+    assert len(read) <= processes.WORTH_A_PROCESS + 2 * 2
     assert list(results) == [2 * n for n in range(1, 100)]
 
 
@@ -92,8 +100,16 @@ def test_an_error_in_a_process_is_its_message():
 
 
 def test_a_process_that_was_killed_is_said():
-    with pytest.raises(UserError, match="worker process was killed.*fewer --workers"):
+    with pytest.raises(UserError, match="one of 2 processes was killed.*fewer --workers"):
         list(in_order(dies, range(20), 2))
+
+
+def test_nothing_is_left_running_when_the_rest_is_not_wanted():
+    """At once: the second process has an hour of work before it."""
+    results = in_order(slow_but_the_first, range(20), 2)
+    assert next(results) == 0 and len(multiprocessing.active_children()) == 2
+    results.close()
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into Linux' /proc")
@@ -101,7 +117,7 @@ def test_nothing_is_left_running_when_the_parent_is_killed():
     mark = f"PARALLEL_TEST={os.getpid()}_{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     code = (
-        "from tests.unit.test_parallel import slow; from vaswani.data.parallel import in_order\n"
+        "from tests.unit.test_parallel import slow; from vaswani.common.processes import in_order\n"
         "if __name__ == '__main__': list(in_order(slow, range(20), 2))"
     )
     environment = {**os.environ, name: value, "PYTHONPATH": str(ROOT)}

@@ -6,7 +6,7 @@ from typing import Optional
 
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
-from vaswani.data.parallel import affordable
+from vaswani.common.processes import limit_workers
 from vaswani.decoding.search import SearchOptions
 from vaswani.model_folder.search_options import check_nbest
 
@@ -53,5 +53,5 @@ def threads(requested: Optional[int]) -> int:
         raise UserError(f"--workers is {requested}, but must be at least 1")
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if requested is not None:
-        return affordable(requested)
+        return limit_workers(requested)
     return int(setting) if setting.isdigit() and int(setting) else cores()

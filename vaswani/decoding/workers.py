@@ -17,7 +17,7 @@ from multiprocessing.connection import wait
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.parallel import affordable, without_interrupts
+from vaswani.common.processes import limit_workers, without_interrupts
 
 #: The longest batches go first, so that no process idles at the end, but only among this many:
 #: results must be kept until fairseq, which starts with the shortest, asks for them.
@@ -39,7 +39,7 @@ def processes(requested: Optional[int], on_cpu: bool) -> int:
     if requested is not None and requested < 1:
         raise UserError(f"--workers is {requested}, but must be at least 1")
     if on_cpu:
-        return torch.get_num_threads() if requested is None else affordable(requested)
+        return torch.get_num_threads() if requested is None else limit_workers(requested)
     if requested is not None and requested > 1:
         raise UserError(
             f"--workers {requested} is for CPUs: on a GPU one process translates; leave it out, or "
