@@ -14,8 +14,7 @@ import torch
 from tests import exported, packed
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
-from vaswani.decoding.ctranslate2_options import check, threads
-from vaswani.decoding.search import SearchOptions
+from vaswani.decoding.ctranslate2_engine import threads
 from vaswani.export.card import export_card
 from vaswani.export.comparison import OTHER_RULE, TOLERANCES, WORSE, Model, Row
 from vaswani.export.proof import nearest_exponent, penalty
@@ -24,6 +23,7 @@ from vaswani.export.text import proof_text
 from vaswani.model_folder.ctranslate2_spec import fill_layer, position_table
 from vaswani.model_folder.export_folder import EXPORTED, read_export, read_model
 from vaswani.model_folder.folder import read_folder, write_folder
+from vaswani.model_folder.search_options import SearchOptions, check_for_ctranslate2
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,13 +87,13 @@ def test_given_translations_have_their_probabilities(tmp_path):
     exported.pack(tmp_path / "model", updates=30)
     translator = Translator(read_folder(tmp_path / "model"), device="cpu")
     lines, targets = ["the house is big .", "a dog", "the cat"], [["a"], [], ["the", "cat", "is"]]
-    words, model = translator.task.target_dictionary, translator.model
+    words, model = translator.engine.target, translator.engine.model
     found = log_probabilities(translator, lines, targets)
     assert [len(row) for row in found] == [2, 1, 4]
     for line, target, row in zip(lines, targets, found, strict=True):
         tokens = [*map(words.index, target), words.eos()]
         with torch.no_grad():
-            source = translator.read(line).numbers[None]
+            source = torch.tensor([translator.read(line).ids])
             logits, _ = model(source, None, torch.tensor([tokens]).roll(1))
         expected = logits[0].log_softmax(-1)[range(len(tokens)), tokens]
         torch.testing.assert_close(torch.tensor(row), expected, rtol=0, atol=1e-5)
@@ -161,7 +161,7 @@ def test_positions_become_a_table(learned, tmp_path):
         ({"sampling": True}, "--sampling is unavailable"),
         ({"unkpen": 1.0}, "--unkpen is unavailable"),
         ({"beam": 0}, "--beam is 0"),
-        ({"beam": 19}, "--beam 19 is more than the 18 types"),
+        ({"beam": 19}, "--beam 19 is more than the 18 words"),
         ({"nbest": 6}, "--nbest 6 asks for more"),
         ({"lenpen": math.inf}, "--lenpen must be a finite"),
         ({"max_len_a": -1.0}, "--max-len-a must not be negative"),
@@ -170,9 +170,9 @@ def test_positions_become_a_table(learned, tmp_path):
     ],
 )
 def test_options_that_cannot_be(options, message):
-    check(SearchOptions(), 18)
+    check_for_ctranslate2(SearchOptions(), 18)
     with pytest.raises(UserError, match=message):
-        check(SearchOptions(**options), 18)
+        check_for_ctranslate2(SearchOptions(**options), 18)
 
 
 def test_threads(monkeypatch):

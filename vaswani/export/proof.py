@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Optional, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.search import SearchOptions
+from vaswani.decoding.fairseq_engine import one_thread
+from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import OTHER_RULE, TOLERANCES, Model, Row
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import Text
-from vaswani.model_folder.search_options import CPU_BATCH
+from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
 
 
 @dataclass(frozen=True)
@@ -49,29 +50,25 @@ def nearest_exponent(alpha: float, length: float) -> float:
     return alpha * length / (5 + length)
 
 
-def translate_all(translator: Any, sentences: List[str], options: SearchOptions) -> Output:
+def translate_all(translator: Translator, sentences: List[str], options: SearchOptions) -> Output:
     """Translate on one thread, in batches that are the same for every translator."""
-    from vaswani.decoding.translator import batches
-    from vaswani.decoding.workers import one_thread
-
     sources = [translator.read(line) for line in sentences]
-    search = translator.searcher(options)
-    groups = batches(sources, CPU_BATCH)
-    found: Dict[int, Any] = {}
+    search = translator.engine.searcher(options)
     with one_thread():
-        search(translator.sample(sources, groups[0][:1]))  # one-time work
+        shortest = batches_of(sources, CPU_BATCH)[0].places[0]
+        translator.search([sources[shortest]], search)  # one-time work
         start = time.perf_counter()
-        for group in groups:
-            found.update(zip(group, search(translator.sample(sources, group)), strict=True))
+        found = translator.search(sources, search, CPU_BATCH)
         seconds = time.perf_counter() - start
-    results = [translator.result(s, found[number], options) for number, s in enumerate(sources)]
-    best = [found[number][0] for number in range(len(sources))]
-    words = translator.task.target_dictionary
-    tokens = [one["tokens"].tolist() for one in best]
+    results = [
+        translator.translation(source, hypotheses, options)
+        for source, hypotheses in zip(sources, found, strict=True)
+    ]
+    words = translator.engine.target
     return Output(
         [result.text for result in results],
-        [[words[token] for token in row if token != words.eos()] for row in tokens],
-        [bool(one.get("cut")) for one in best],
+        [[words[t] for t in best.tokens if t != words.eos()] for best, *_ in found],
+        [best.at_limit for best, *_ in found],
         seconds,
     )
 
@@ -96,7 +93,7 @@ class Proof:
             UserError: a line is longer than the model accepts, or there is nothing to compare.
         """
         self.translator = translator
-        taken = [translator.read(line).numbers is not None for line in self.text.source]
+        taken = [translator.read(line).ids is not None for line in self.text.source]
         if not any(taken):
             raise UserError(f"{self.text.name} holds no sentence that the model takes")
         self.text = Text(
