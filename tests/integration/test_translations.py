@@ -275,7 +275,7 @@ def test_the_log_is_what_fairseq_generate_prints(options, place):
         (["--min-len", "-1"], "--min-len must not be negative"),
         (["--min-len", "9"], "allows fewer words than --min-len 9"),
         (["--beam", "0"], "--beam must be above 0, not 0"),
-        (["--beam", "400"], "--beam 400 is more than the 12 words"),
+        (["--beam", "400"], "--beam 400 is more than the 12 types"),
         (["--nbest", "0"], "--nbest must be above 0"),
         (["--nbest", "3"], "--nbest 3 asks for more translations than --beam 2 finds"),
         (

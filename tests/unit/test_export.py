@@ -16,7 +16,13 @@ from vaswani import Translator, cli
 from vaswani.common.errors import UserError
 from vaswani.decoding.ctranslate2_engine import threads
 from vaswani.export.card import export_card
-from vaswani.export.comparison import OTHER_RULE, TOLERANCES, WORSE, Model, Row
+from vaswani.export.comparison import (
+    OTHER_RULE,
+    TOLERANCES,
+    WORSE,
+    ModelComparison,
+    SearchComparison,
+)
 from vaswani.export.proof import nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import proof_text
@@ -40,15 +46,18 @@ def test_the_nearest_exponent_has_the_same_slope(alpha, length):
 
 
 def row(bleu, worse=0, sentences=500, tolerance=0.2):
-    return Row("greedy", sentences, 300, 150, worse, 50, bleu, 1.0, tolerance)
+    return SearchComparison("greedy", sentences, 300, 150, worse, 50, bleu, 1.0, tolerance)
 
 
 @pytest.mark.parametrize(
     "one, problem",
     [
-        (Model(900, 9e-5, 1e-2, 1e-4), None),
-        (Model(900, 2e-4, 2e-4, 1e-4), "differ by 0.0002 (root mean square), more than 0.0001"),
-        (Model(900, math.nan, math.nan, 0.1), "differ by nan"),
+        (ModelComparison(900, 9e-5, 1e-2, 1e-4), None),
+        (
+            ModelComparison(900, 2e-4, 2e-4, 1e-4),
+            "differ by 0.0002 (root mean square), more than 0.0001",
+        ),
+        (ModelComparison(900, math.nan, math.nan, 0.1), "differ by nan"),
         (row((30.0, 30.2), worse=150), None),  # with references, BLEU decides
         (row((30.0, 29.6)), "BLEU differs by -0.40, more than 0.2"),
         (row((30.0, 30.6), tolerance=OTHER_RULE), "BLEU differs by +0.60, more than 0.5"),
@@ -161,7 +170,7 @@ def test_positions_become_a_table(learned, tmp_path):
         ({"sampling": True}, "--sampling is unavailable"),
         ({"unkpen": 1.0}, "--unkpen is unavailable"),
         ({"beam": 0}, "--beam is 0"),
-        ({"beam": 19}, "--beam 19 is more than the 18 words"),
+        ({"beam": 19}, "--beam 19 is more than the 18 types"),
         ({"nbest": 6}, "--nbest 6 asks for more"),
         ({"lenpen": math.inf}, "--lenpen must be a finite"),
         ({"max_len_a": -1.0}, "--max-len-a must not be negative"),

@@ -20,14 +20,14 @@ from typing import Any, Dict, List, Optional, Sequence
 from vaswani.common.errors import UserError
 from vaswani.decoding.fairseq_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
-from vaswani.export.comparison import OTHER_RULE, TOLERANCES, Model, Row
+from vaswani.export.comparison import OTHER_RULE, TOLERANCES, ModelComparison, SearchComparison
 from vaswani.export.teacher_forcing import log_probabilities
-from vaswani.export.text import Text
+from vaswani.export.text import ProofText
 from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
 
 
 @dataclass(frozen=True)
-class Output:
+class SystemOutput:
     """A system's translations of the sentences."""
 
     texts: List[str]
@@ -50,7 +50,9 @@ def nearest_exponent(alpha: float, length: float) -> float:
     return alpha * length / (5 + length)
 
 
-def translate_all(translator: Translator, sentences: List[str], options: SearchOptions) -> Output:
+def translate_all(
+    translator: Translator, sentences: List[str], options: SearchOptions
+) -> SystemOutput:
     """Translate on one thread, in batches that are the same for every translator."""
     sources = [translator.read(line) for line in sentences]
     search = translator.engine.searcher(options)
@@ -65,7 +67,7 @@ def translate_all(translator: Translator, sentences: List[str], options: SearchO
         for source, hypotheses in zip(sources, found, strict=True)
     ]
     words = translator.engine.target
-    return Output(
+    return SystemOutput(
         [result.text for result in results],
         [[words[t] for t in best.tokens if t != words.eos()] for best, *_ in found],
         [best.at_limit for best, *_ in found],
@@ -81,10 +83,10 @@ class Proof:
         quantization: the export's quantization
     """
 
-    def __init__(self, text: Text, quantization: Optional[str]) -> None:
+    def __init__(self, text: ProofText, quantization: Optional[str]) -> None:
         self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
-        self.ours: Dict[SearchOptions, Output] = {}
-        self.rows: List[Row] = []
+        self.ours: Dict[SearchOptions, SystemOutput] = {}
+        self.rows: List[SearchComparison] = []
 
     def translate_ours(self, translator: Any) -> None:
         """Translate with the packed model's search settings; finds the exponent for the export.
@@ -96,7 +98,7 @@ class Proof:
         taken = [translator.read(line).ids is not None for line in self.text.source]
         if not any(taken):
             raise UserError(f"{self.text.name} holds no sentence that the model takes")
-        self.text = Text(
+        self.text = ProofText(
             self.text.name,
             [line for line, ok in zip(self.text.source, taken, strict=True) if ok],
             None
@@ -112,7 +114,7 @@ class Proof:
         else:
             self.plain = self.asked
 
-    def output(self, options: SearchOptions) -> Output:
+    def output(self, options: SearchOptions) -> SystemOutput:
         """What the packed model finds."""
         if options not in self.ours:
             self.ours[options] = translate_all(self.translator, self.text.source, options)
@@ -133,12 +135,12 @@ class Proof:
             options = self.plain.changed(beam=beam)
             asked = theirs.options.changed(beam=beam, nbest=1)
             found = translate_all(theirs, self.text.source, asked)
-            self.rows.append(self.row(options, found, self.tolerance.bleu, said(options)))
+            self.rows.append(self.row(options, found, self.tolerance.bleu, described(options)))
         if self.asked != self.plain:
-            name = f"{said(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
+            name = f"{described(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
             self.rows.append(self.row(self.asked, found, OTHER_RULE, name))
 
-    def compare_models(self, theirs: Any) -> Model:
+    def compare_models(self, theirs: Any) -> ModelComparison:
         """Both models' log-probabilities of the packed model's translations."""
         targets = self.output(self.plain).subwords
         found = [
@@ -148,7 +150,7 @@ class Proof:
         gaps = [abs(a - b) for a, b in zip(*found, strict=True)]
         squares = math.fsum(gap * gap for gap in gaps)
         limit = self.tolerance.log_prob
-        return Model(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
+        return ModelComparison(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
 
     def scores(
         self, sentences: Sequence[str], targets: Sequence[List[str]], options: SearchOptions
@@ -157,7 +159,9 @@ class Proof:
         found = log_probabilities(self.translator, sentences, targets)
         return [math.fsum(row) / penalty(len(row), options) for row in found]
 
-    def row(self, options: SearchOptions, theirs: Output, tolerance: float, name: str) -> Row:
+    def row(
+        self, options: SearchOptions, theirs: SystemOutput, tolerance: float, name: str
+    ) -> SearchComparison:
         """One comparison of searches.
 
         Args:
@@ -177,7 +181,7 @@ class Proof:
         )
         gaps = [b - a for a, b in zip(expected, found, strict=True)]
         limit, reference = self.tolerance.log_prob, self.text.reference
-        return Row(
+        return SearchComparison(
             name,
             sentences=len(texts),
             identical=len(texts) - len(other),
@@ -256,7 +260,7 @@ def penalty(length: int, options: SearchOptions) -> float:
     return float(length**options.lenpen)
 
 
-def said(options: SearchOptions) -> str:
+def described(options: SearchOptions) -> str:
     """A search in words."""
     if options.beam == 1:
         return "greedy"

@@ -225,8 +225,8 @@ def check_nbest(nbest: int, beam: int) -> None:
 
 
 def check_beam(beam: int, types: int, dictionary: str) -> None:
-    """Raises UserError if a beam is larger than the number of words it can start with."""
+    """Raises UserError if a beam is larger than the number of types it can start with."""
     if beam > types:
         raise UserError(
-            f"--beam {beam} is more than the {types:,} words of {dictionary}: give a lower one"
+            f"--beam {beam} is more than the {types:,} types of {dictionary}: give a lower one"
         )
