@@ -56,8 +56,14 @@ def slow_but_the_first():
 
 
 def slow():
-    """Makes work that takes an hour."""
-    return lambda item: time.sleep(3600)
+    """Makes work that says when it begins, and takes a while."""
+
+    def work(item):
+        sys.stdout.write("begun\n")
+        sys.stdout.flush()
+        time.sleep(100)
+
+    return work
 
 
 def test_two_processes_give_what_one_gives(tmp_path, monkeypatch):
@@ -121,10 +127,10 @@ def test_nothing_is_left_running_when_the_parent_is_killed():
         "if __name__ == '__main__': list(in_order(slow, range(20), 2))"
     )
     environment = {**os.environ, name: value, "PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen([sys.executable, "-c", code], env=environment)
-    assert wait_for(lambda: len(marked(mark)) >= 3), "a parent and two workers"
-    parent.kill()
-    parent.wait()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert [parent.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
+        parent.kill()
     assert wait_for(lambda: not marked(mark))
 
 
