@@ -88,19 +88,26 @@ class Pool:
         self.logged: Set[Tuple[str, str]] = set()  # log messages: each process has the same
 
     def __enter__(self) -> "Pool":
-        if self.count == 1:
-            return self
+        try:
+            if self.count > 1:
+                self.start()
+        except BaseException:  # an interrupt, or no memory for another process
+            self.__exit__()
+            raise
+        return self
+
+    def start(self) -> None:
+        """Start the processes."""
         if self.method == "spawn":  # before: it would unblock what without_interrupts blocks
             resource_tracker.ensure_running()
         context: Any = multiprocessing.get_context(self.method)
         for _ in range(self.count):
             here, there = context.Pipe()
             process = context.Process(target=_serve, args=(self.make, there), daemon=True)
-            self.processes[here] = process
             with without_interrupts():  # Ctrl-C goes to all processes; this one ends the others
                 process.start()
+                self.processes[here] = process
             there.close()  # so that the end of the process ends the pipe
-        return self
 
     def __exit__(self, *_: Any) -> None:
         for process in self.processes.values():
