@@ -49,7 +49,7 @@ RESUMING = "transformer_plugin/compat/resuming.py"
 GENERATION = "transformer_plugin/compat/generation_options.py"
 PARAMETERS = "transformer_plugin/checkpoints/parameters.py"
 GENERATE = "vaswani/commands/generate.py"
-WORKERS = "vaswani/decoding/workers.py"
+PROCESSES = "vaswani/common/processes.py"
 ATTENTION_PAGE = "vaswani/attention_page/page.py"
 SAVING = "transformer_plugin/compat/saving.py"
 DATA = "transformer_plugin/compat/data.py"
@@ -1553,16 +1553,16 @@ MUTANTS = [
     Mutant(
         "translations-as-they-come",
         GENERATE,
-        "lines[number] = bpe.undo(rest[1])",
-        "lines[len(seen) - 1] = bpe.undo(rest[1])",
+        "lines[one.number] = bpe",
+        "lines[lines.index(None)] = bpe",
         "translations are in the order of the source",
         ("integration/test_translations.py::test_several_translations_of_a_sentence",),
     ),
     Mutant(
         "overlong-line-by-its-number-from-0",
         GENERATE,
-        "return lines, [number + 1 for number",
-        "return lines, [number for number",
+        "in enumerate(lines, 1) if",
+        "in enumerate(lines) if",
         "a sentence too long to translate is counted and named",
         ("integration/test_vaswani.py::test_blank_and_overlong_sentences_keep_their_lines",),
     ),
@@ -1611,9 +1611,9 @@ MUTANTS = [
     ),
     Mutant(
         "two-lines-swapped",
-        WORKERS,
-        'found = dict(zip(sample["id"].tolist(), results, strict=True))',
-        "found = dict(zip(sorted(sentences), results, strict=True))",
+        PROCESSES,
+        "work(pickle.loads(item))))",
+        "work(pickle.loads(item))[::-1]))",
         "the files are the same for any number of processes",
         (
             "integration/test_generate_workers.py"
@@ -1622,9 +1622,9 @@ MUTANTS = [
     ),
     Mutant(
         "killed-process-not-noticed",
-        WORKERS,
-        "        if process.exitcode:\n",
-        "        if process.exitcode > 0:\n",
+        PROCESSES,
+        "            process.join()\n            raise UserError(",
+        "            process.join()\n            raise RuntimeError(",
         "the death of one process ends all of them with one sentence",
         (
             "integration/test_generate_workers.py"
@@ -1632,12 +1632,20 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "processes-keep-each-other-alive",
-        WORKERS,
-        "                other.close()\n",
-        "                other.fileno()\n",
+        "processes-outlive-their-parent",
+        PROCESSES,
+        "    end_with_parent()\n    signal",
+        "    signal",
         "a killed command leaves no process behind",
-        ("integration/test_generate_workers.py::test_a_killed_command_leaves_no_process_behind",),
+        ("unit/test_parallel.py::test_nothing_is_left_running_when_the_parent_is_killed",),
+    ),
+    Mutant(
+        "scores-of-the-log-to-base-e",
+        "vaswani/decoding/data_set.py",
+        "torch.tensor(found.score) / math.log(2)",
+        "torch.tensor(found.score)",
+        "the log is what fairseq-generate prints",
+        ("integration/test_translations.py::test_the_log_is_what_fairseq_generate_prints[ours]",),
     ),
     Mutant(
         "raw-text-in-lower-case",

@@ -19,7 +19,8 @@ from transformer_plugin.search.generator import VaswaniSequenceGenerator
 from vaswani import cli
 from vaswani.commands import generate as generate_verb
 from vaswani.common.errors import UserError
-from vaswani.decoding import workers
+from vaswani.decoding import fairseq_engine
+from vaswani.decoding.fairseq_engine import search_processes
 
 SMALL_BATCHES = ["--max-tokens", "40"]  # four of them
 SEARCH = VaswaniSequenceGenerator.search_batch
@@ -98,7 +99,7 @@ def test_the_same_to_the_last_digit_in_any_number_of_processes(search, data, tmp
         "fairseq's": ["--no-repeat-ngram-size", "2"],
         "gnmt": ["--length-penalty", "gnmt", "--lenpen", "0.6"],
     }.get(search, [])
-    monkeypatch.setattr(workers, "AT_A_TIME", 3)
+    monkeypatch.setattr(fairseq_engine, "BATCHES_AT_A_TIME", 3)
     here, seen = os.getpid(), []
     in_this_process = VaswaniSequenceGenerator._generate
 
@@ -161,14 +162,14 @@ def test_no_more_processes_than_batches(data, tmp_path):
 
 def test_how_many_processes(monkeypatch, capsys):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
-    assert workers.processes(None, on_cpu=True) == 6
-    assert workers.processes(None, on_cpu=False) == 1
-    assert workers.processes(1, on_cpu=False) == 1
-    assert [workers.processes(n, on_cpu=True) for n in (1, 4)] == [1, 4]
-    assert workers.processes(10**6, on_cpu=True) < 10**5
+    assert search_processes(None, on_cpu=True) == 6
+    assert search_processes(None, on_cpu=False) == 1
+    assert search_processes(1, on_cpu=False) == 1
+    assert [search_processes(n, on_cpu=True) for n in (1, 4)] == [1, 4]
+    assert search_processes(10**6, on_cpu=True) < 10**5
     assert "--workers 1,000,000 is more than" in capsys.readouterr().err
     with pytest.raises(UserError, match="--workers is 0, but must be at least 1"):
-        workers.processes(0, on_cpu=True)
+        search_processes(0, on_cpu=True)
 
 
 def test_several_processes_on_a_gpu_are_refused(data, tmp_path, monkeypatch, capsys):
@@ -197,7 +198,10 @@ def fail_with(error):
     ("act", "message"),
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "one of 2 processes was killed"),
-        (fail_with(FloatingPointError("the scores are NaN")), "generate: the scores are NaN\n"),
+        (
+            fail_with(FloatingPointError("the scores are NaN")),
+            "checkpoint_last.pt: the scores are NaN\n",
+        ),
         (fail_with(ConfigError("too few words")), "generate: too few words\n"),
         (fail_with(MemoryError()), "there is no memory left"),
         (fail_with(RuntimeError("DefaultCPUAllocator: can't allocate memory")), "not enough mem"),
@@ -227,9 +231,7 @@ def test_a_bug_in_a_process_is_shown_with_its_traceback(error, data, tmp_path, m
     in_workers(monkeypatch, fail_with(error))
     with pytest.raises(Exception, match="a bug") as caught:
         generate(data, tmp_path / "out", "--workers", "2")
-    assert re.search(
-        r"in a process that translates:\n.*search_batch", str(caught.value.__cause__), re.S
-    )
+    assert re.search(r"in one of 2 processes:\n.*search_batch", str(caught.value.__cause__), re.S)
     assert not multiprocessing.active_children()
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests import archives
 from vaswani import cli
+from vaswani.common import processes
 from vaswani.common.errors import UserError
-from vaswani.data import binarise, bpe, parallel, steps, text
+from vaswani.data import binarise, bpe, steps, text
 
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
@@ -177,7 +178,7 @@ def test_a_language_that_moses_does_not_know_is_said(own, light, capsys):
 @pytest.mark.parametrize("workers", ["300", "9" * 30])
 def test_more_workers_than_cores_have_a_use_for(own, monkeypatch, capsys, workers):
     """As many are started as there is a use for, which is said, fairseq's too."""
-    monkeypatch.setattr(parallel, "cores", lambda: 3)
+    monkeypatch.setattr(processes, "cores", lambda: 3)
     requested = []
 
     def folder(job, out):
@@ -188,7 +189,7 @@ def test_more_workers_than_cores_have_a_use_for(own, monkeypatch, capsys, worker
     monkeypatch.setattr(steps, "make_data_bin", folder)
     prepare(*OWN, "--out", "out", "--workers", workers)
     assert requested == [6] and "than 3 cores can use: continuing with 6" in capsys.readouterr().err
-    assert parallel.affordable(6) == 6 and capsys.readouterr().err == ""
+    assert processes.limit_workers(6) == 6 and capsys.readouterr().err == ""
 
 
 def test_text_that_changes_while_it_is_read_is_refused(own, light, monkeypatch, capsys):

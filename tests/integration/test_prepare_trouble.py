@@ -155,7 +155,7 @@ def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name
 
 BUSY = """
 from tests.unit.test_parallel import twice
-from vaswani.data.parallel import in_order
+from vaswani.common.processes import in_order
 if __name__ == "__main__":
     print(list(in_order(twice, range(20), 2)))
 """

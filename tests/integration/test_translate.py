@@ -158,17 +158,17 @@ def test_alignments_are_fairseqs(spoken):
     translator = Translator.from_pretrained(spoken.run / "model")
     text = (spoken.place / "test.en").read_text(encoding="utf-8").split("\n")[:15]
     sources = [translator.read(line) for line in text]
-    search = translator.searcher(translator.options.changed(print_alignment=True))
-    found = search(translator.sample(sources, range(15)))
+    search = translator.engine.searcher(translator.options.changed(print_alignment=True))
+    found = translator.search(sources, search)
     for number, (best, *_) in enumerate(found):
-        tokens, looked_at = best["tokens"].tolist(), best["source"].tolist()
+        tokens, attended = best.tokens, best.attended
         score = natural({number: float(said[number][0])})[number]
-        if translator.task.target_dictionary.string(tokens) != said[number][1]:
-            assert float(best["score"]) == pytest.approx(score, abs=1e-4), number
+        if translator.engine.target.string(torch.tensor(tokens)) != said[number][1]:
+            assert best.score == pytest.approx(score, abs=1e-4), number
             continue
         pairs = [
             f"{at}-{n}"
-            for n, (token, at) in enumerate(zip(tokens, looked_at, strict=True))
+            for n, (token, at) in enumerate(zip(tokens, attended, strict=True))
             if token != 2
         ]
         assert " ".join(pairs) == rows[number][0], number
@@ -320,9 +320,9 @@ def test_unknown_words_are_copied(model, tmp_path):
     """A model that says of everything that it is unknown copies what it looks at."""
     translator = Translator.from_pretrained(model)
     with torch.no_grad():
-        weight = translator.model.decoder.output_projection.weight
+        weight = translator.engine.model.decoder.output_projection.weight
         weight[3] = weight.abs().max() * 20 * torch.sign(weight[4:].sum(0))
-    translator.model.decoder.output_projection.packed = None
+    translator.engine.model.decoder.output_projection.packed = None
     sentence = "Zebras & the dog"
     (one,) = translator.translate([sentence], unkpen=-100)
     assert "<unk>" in one.text and one.unknown == ["Zebras", "&amp;"]

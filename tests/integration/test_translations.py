@@ -247,6 +247,22 @@ def test_several_translations_of_a_sentence(place):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [["--nbest", "2"], ["--no-repeat-ngram-size", "2"], ["--lenpen", "0.6", "--unkpen", "2"]],
+    ids=["ours", "fairseq's", "penalties"],
+)
+def test_the_log_is_what_fairseq_generate_prints(options, place):
+    """Every line, to the last digit of each score: its BLEU too."""
+    assert place.generate("--max-tokens", "500", "--workers", "2", *options) == 0
+    flags = ["--task", "vaswani_translation", "--max-tokens", "500", "--post-process", "@@ "]
+    flags += [*QUICK, *options, "--skip-invalid-size-inputs-valid-test"]
+    expected = stock.generate(place.data, str(place.checkpoint), *flags)
+    found = place.left()["test.log"].decode().splitlines()
+    assert found == expected
+    assert {line[:2] for line in found} == {"S-", "T-", "H-", "D-", "P-", "Ge"}
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--lenpen", "nan"], "--lenpen must be a finite number, not nan"),
@@ -259,7 +275,7 @@ def test_several_translations_of_a_sentence(place):
         (["--min-len", "-1"], "--min-len must not be negative"),
         (["--min-len", "9"], "allows fewer words than --min-len 9"),
         (["--beam", "0"], "--beam must be above 0, not 0"),
-        (["--beam", "400"], "--beam 400 is more than the 12 words"),
+        (["--beam", "400"], "--beam 400 is more than the 12 types"),
         (["--nbest", "0"], "--nbest must be above 0"),
         (["--nbest", "3"], "--nbest 3 asks for more translations than --beam 2 finds"),
         (

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from vaswani import cli
-from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
-from vaswani.decoding.translator import Translator
+from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
+from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.experiment import find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def test_translates_help_says_how_many_tokens_a_batch_has(capsys, on_cpu):
     with pytest.raises(SystemExit):
         cli.main(["translate", "--help"])
     said = capsys.readouterr().out
-    for kind in (Translator, CTranslate2Translator):
+    for kind in (FairseqEngine, CTranslate2Engine):
         assert f"{kind.batch_tokens.fget(SimpleNamespace(on_cpu=on_cpu)):,}" in said
 
 

@@ -14,16 +14,22 @@ import torch
 from tests import exported, packed
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
-from vaswani.decoding.ctranslate2_options import check, threads
-from vaswani.decoding.search import SearchOptions
+from vaswani.decoding.ctranslate2_engine import threads
 from vaswani.export.card import export_card
-from vaswani.export.comparison import OTHER_RULE, TOLERANCES, WORSE, Model, Row
+from vaswani.export.comparison import (
+    OTHER_RULE,
+    TOLERANCES,
+    WORSE,
+    ModelComparison,
+    SearchComparison,
+)
 from vaswani.export.proof import nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import proof_text
 from vaswani.model_folder.ctranslate2_spec import fill_layer, position_table
 from vaswani.model_folder.export_folder import EXPORTED, read_export, read_model
 from vaswani.model_folder.folder import read_folder, write_folder
+from vaswani.model_folder.search_options import SearchOptions, check_for_ctranslate2
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,15 +46,18 @@ def test_the_nearest_exponent_has_the_same_slope(alpha, length):
 
 
 def row(bleu, worse=0, sentences=500, tolerance=0.2):
-    return Row("greedy", sentences, 300, 150, worse, 50, bleu, 1.0, tolerance)
+    return SearchComparison("greedy", sentences, 300, 150, worse, 50, bleu, 1.0, tolerance)
 
 
 @pytest.mark.parametrize(
     "one, problem",
     [
-        (Model(900, 9e-5, 1e-2, 1e-4), None),
-        (Model(900, 2e-4, 2e-4, 1e-4), "differ by 0.0002 (root mean square), more than 0.0001"),
-        (Model(900, math.nan, math.nan, 0.1), "differ by nan"),
+        (ModelComparison(900, 9e-5, 1e-2, 1e-4), None),
+        (
+            ModelComparison(900, 2e-4, 2e-4, 1e-4),
+            "differ by 0.0002 (root mean square), more than 0.0001",
+        ),
+        (ModelComparison(900, math.nan, math.nan, 0.1), "differ by nan"),
         (row((30.0, 30.2), worse=150), None),  # with references, BLEU decides
         (row((30.0, 29.6)), "BLEU differs by -0.40, more than 0.2"),
         (row((30.0, 30.6), tolerance=OTHER_RULE), "BLEU differs by +0.60, more than 0.5"),
@@ -87,13 +96,13 @@ def test_given_translations_have_their_probabilities(tmp_path):
     exported.pack(tmp_path / "model", updates=30)
     translator = Translator(read_folder(tmp_path / "model"), device="cpu")
     lines, targets = ["the house is big .", "a dog", "the cat"], [["a"], [], ["the", "cat", "is"]]
-    words, model = translator.task.target_dictionary, translator.model
+    words, model = translator.engine.target, translator.engine.model
     found = log_probabilities(translator, lines, targets)
     assert [len(row) for row in found] == [2, 1, 4]
     for line, target, row in zip(lines, targets, found, strict=True):
         tokens = [*map(words.index, target), words.eos()]
         with torch.no_grad():
-            source = translator.read(line).numbers[None]
+            source = torch.tensor([translator.read(line).ids])
             logits, _ = model(source, None, torch.tensor([tokens]).roll(1))
         expected = logits[0].log_softmax(-1)[range(len(tokens)), tokens]
         torch.testing.assert_close(torch.tensor(row), expected, rtol=0, atol=1e-5)
@@ -170,9 +179,9 @@ def test_positions_become_a_table(learned, tmp_path):
     ],
 )
 def test_options_that_cannot_be(options, message):
-    check(SearchOptions(), 18)
+    check_for_ctranslate2(SearchOptions(), 18)
     with pytest.raises(UserError, match=message):
-        check(SearchOptions(**options), 18)
+        check_for_ctranslate2(SearchOptions(**options), 18)
 
 
 def test_threads(monkeypatch):

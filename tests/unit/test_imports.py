@@ -223,6 +223,29 @@ def test_commands_call_functions_below_not_each_other(path: Path) -> None:
     assert not others or path.stem == "reproduce"
 
 
+def test_no_files_import_each_other() -> None:
+    """Not in a longer circle either, nor inside functions.
+
+    Files that import none of the others, or that none of the others imports, are in no circle.
+    """
+    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in room_files}
+    names = {
+        name: imports(path) for name, path in paths.items()
+    }  # of modules, or of what is in one
+    left = {
+        name: {part for found in names[name] for part in (found, found.rpartition(".")[0])}
+        & set(paths)
+        for name in paths
+    }
+    while True:
+        imported = set().union(*left.values())
+        outside = {name for name, below in left.items() if not below or name not in imported}
+        if not outside:
+            break
+        left = {name: below - outside for name, below in left.items() if name not in outside}
+    assert not left, f"these import each other: {sorted(left)}"
+
+
 def test_the_verbs_and_their_files() -> None:
     """``vaswani/commands`` has one file for each verb, and nothing else."""
     files = {path.stem for path in (COMMANDS / "commands").glob("*.py")} - {"__init__"}

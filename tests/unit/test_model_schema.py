@@ -15,12 +15,12 @@ from tests import exported, packed
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani import Translator
 from vaswani.common.errors import UserError
-from vaswani.decoding.search import SearchOptions
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
 from vaswani.model_folder.export_folder import EXPORTED
 from vaswani.model_folder.folder import read_folder, write_folder, write_json
 from vaswani.model_folder.packed_model import kept_options
 from vaswani.model_folder.schema import Architecture
+from vaswani.model_folder.search_options import SearchOptions
 from vaswani.model_folder.text_recipe import TextRecipe
 
 TEXT = ["the dog sees a cat .", "", "the elephant is big"]

@@ -1,5 +1,6 @@
 """Streaming over processes: order, bounds, and what happens when one of them dies."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from vaswani.common import processes
 from vaswani.common.errors import UserError
+from vaswani.common.processes import in_order
 from vaswani.data import parallel
-from vaswani.data.parallel import chunks, in_order, transform
+from vaswani.data.parallel import chunks, transform
 from vaswani.data.sentences import Sentences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,9 +50,20 @@ def dies():
     return lambda item: os.kill(os.getpid(), signal.SIGKILL) if item == 7 else item
 
 
+def slow_but_the_first():
+    """Makes work that takes an hour, but for 0."""
+    return lambda item: time.sleep(3600) if item else item
+
+
 def slow():
-    """Makes work that takes an hour."""
-    return lambda item: time.sleep(3600)
+    """Makes work that says when it begins, and takes a while."""
+
+    def work(item):
+        sys.stdout.write("begun\n")
+        sys.stdout.flush()
+        time.sleep(100)
+
+    return work
 
 
 def test_two_processes_give_what_one_gives(tmp_path, monkeypatch):
@@ -82,7 +96,7 @@ def test_no_more_is_read_ahead_than_the_processes_need():
     items = (read.append(n) or n for n in range(100))
     results = in_order(twice, items, 2)
     assert next(results) == 0
-    assert len(read) <= parallel.WORTH_A_PROCESS + 2 * 2
+    assert len(read) <= processes.WORTH_A_PROCESS + 2 * 2
     assert list(results) == [2 * n for n in range(1, 100)]
 
 
@@ -92,8 +106,16 @@ def test_an_error_in_a_process_is_its_message():
 
 
 def test_a_process_that_was_killed_is_said():
-    with pytest.raises(UserError, match="worker process was killed.*fewer --workers"):
+    with pytest.raises(UserError, match="one of 2 processes was killed.*fewer --workers"):
         list(in_order(dies, range(20), 2))
+
+
+def test_nothing_is_left_running_when_the_rest_is_not_wanted():
+    """At once: the second process has an hour of work before it."""
+    results = in_order(slow_but_the_first, range(20), 2)
+    assert next(results) == 0 and len(multiprocessing.active_children()) == 2
+    results.close()
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into Linux' /proc")
@@ -101,14 +123,14 @@ def test_nothing_is_left_running_when_the_parent_is_killed():
     mark = f"PARALLEL_TEST={os.getpid()}_{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     code = (
-        "from tests.unit.test_parallel import slow; from vaswani.data.parallel import in_order\n"
+        "from tests.unit.test_parallel import slow; from vaswani.common.processes import in_order\n"
         "if __name__ == '__main__': list(in_order(slow, range(20), 2))"
     )
     environment = {**os.environ, name: value, "PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen([sys.executable, "-c", code], env=environment)
-    assert wait_for(lambda: len(marked(mark)) >= 3), "a parent and two workers"
-    parent.kill()
-    parent.wait()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert [parent.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
+        parent.kill()
     assert wait_for(lambda: not marked(mark))
 
 

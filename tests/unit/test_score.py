@@ -9,6 +9,7 @@ from tests.files import write
 from vaswani import cli
 from vaswani.commands.demo_report import nearest, number_rows, numbers_right, share
 from vaswani.commands.generate import in_order
+from vaswani.decoding.data_set import Translated
 from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -274,10 +275,9 @@ def test_the_numbers_go_where_they_are_asked_to(score, tmp_path):
 
 
 def test_translations_come_back_in_order_and_none_is_lost():
-    """Batches come in any order, n-best in groups; 2 is blank, 4 was too long."""
-    found = ["S-1\tx y\n", "H-1\t-0.5\tb@@ c d\n", "H-1\t-0.9\tworse\n", "S-0\tx\n", "H-0\t-1\ta\n"]
-    found += ["S-2\t\n", "H-2\t-1\tnoise\n", "S-4\tx\n", "H-4\t-1\te@@\n"]
-    assert in_order(found, 5) == (["a", "bc d", "", "", "e"], [4])
+    """Batches come in any order; 2 is blank, 3 was too long."""
+    found = [(1, "x y", "b@@ c d"), (0, "x", "a"), (2, "", "noise"), (4, "x", "e@@")]
+    assert in_order([Translated(*one) for one in found], 5) == (["a", "bc d", "", "", "e"], [4])
 
 
 def test_nearest_is_the_largest_dice_coefficient():

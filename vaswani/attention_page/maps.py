@@ -14,7 +14,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from vaswani.common.errors import UserError
 from vaswani.data.bpe import undo
 from vaswani.data.tokenise import unescape
-from vaswani.decoding.hypotheses import words_of
+from vaswani.decoding.alignment import words_of
 from vaswani.model_folder.folder import CODES
 from vaswani.model_folder.text_recipe import SourceText
 
@@ -100,7 +100,7 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
             there are more weights than ``most``.
     """
     read = subwords_of(translator, source, "source")
-    known, ours = translator.task.source_dictionary, translator.task.target_dictionary
+    known, ours = translator.engine.source, translator.engine.target
     tokens = numbers(known, read)
     if target is None:
         answer = best(translator, source)
@@ -109,14 +109,14 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
     else:
         target_subwords, text = subwords_of(translator, target, "target"), target
         answer = numbers(ours, target_subwords)
-    check_number(translator.model, len(tokens), len(answer), most)
+    check_number(translator.engine.model, len(tokens), len(answer), most)
     source_lang, target_lang = translator.folder.langs
     sides = {
         "source": side(source_lang, read, known),
         "target": side(target_lang, target_subwords, ours),
         "read": side(target_lang, target_subwords, ours, starts=True),
     }
-    weights = head_weights(translator.model, tokens, answer)
+    weights = head_weights(translator.engine.model, tokens, answer)
     return Attention(source.strip(), text.strip(), target is None, sides, weights)
 
 
@@ -146,12 +146,12 @@ def subwords_of(translator: Any, text: str, name: str) -> List[str]:
     """
     check_sentence(text, name)
     reader = translator.source_text
-    limit = translator.task.cfg.max_source_positions
+    limit = translator.engine.task.cfg.max_source_positions
     if name == "target":
         recipe = replace(reader.recipe, source_lang=reader.recipe.target_lang)
         codes = translator.folder.path / CODES if recipe.bpe else None
         reader = SourceText(recipe, codes)
-        limit = translator.task.cfg.max_target_positions
+        limit = translator.engine.task.cfg.max_target_positions
     subwords: List[str] = reader.subwords(reader.tokens(text)).split()
     if not subwords:
         raise UserError(f"the {name} has no words: give a sentence")
@@ -173,11 +173,10 @@ def best(translator: Any, source: str) -> Any:
     """The numbers of the model's own translation, with the end, which a truncated one lacks."""
     import torch
 
-    search = translator.searcher(translator.options.changed(nbest=1, sampling=False))
-    found = search(translator.sample([translator.read(source)], [0]))
-    tokens = found[0][0]["tokens"].cpu().long()
-    end = tokens.new_tensor([translator.task.target_dictionary.eos()])
-    return tokens if tokens[-1] == end else torch.cat([tokens, end])
+    search = translator.engine.searcher(translator.options.changed(nbest=1, sampling=False))
+    tokens = translator.search([translator.read(source)], search)[0][0].tokens
+    end = translator.engine.target.eos()
+    return torch.tensor(tokens if tokens[-1] == end else [*tokens, end])
 
 
 def side(lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = False) -> Side:

@@ -175,24 +175,26 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any
 
 def to_ctranslate2(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
     """Write CTranslate2's files; returns what translates with them."""
-    from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
+    from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
+    from vaswani.decoding.translator import Translator
     from vaswani.model_folder.ctranslate2_spec import write_model
 
     write_model(folder, folder.parameters(), part, options.quantization)
     sums = {path.name: "" for path in part.iterdir()}
     made = ModelFolder(part, table, sums, folder.recipe)
-    return CTranslate2Translator(made, device="cpu", workers=1)
+    return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
 
 
 def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
     """Write a checkpoint and dictionaries of fairseq; returns what translates with them."""
-    from vaswani.export.to_fairseq import FairseqTranslator, write_checkpoint
+    from vaswani.decoding.translator import Translator
+    from vaswani.export.to_fairseq import engine_of, write_checkpoint
 
     folder = replace(folder, config={**folder.config, "generation": table["generation"]})
     write_checkpoint(folder, folder.parameters(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
-    return FairseqTranslator(folder, part)
+    return Translator(folder, engine=engine_of(folder, part))
 
 
 TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq}

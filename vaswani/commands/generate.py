@@ -7,16 +7,15 @@
 
 The default of an option is its value in the run's ``generation:`` or ``task:`` section. For each
 subset it writes SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised),
-SUBSET.log (what fairseq-generate prints) and SUBSET.json (options and counts). The translations do
-not depend on the number of processes.
+SUBSET.log (as fairseq-generate prints it) and SUBSET.json (options and counts). The translations
+do not depend on the number of processes.
 """
 
-import contextlib
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from vaswani.common.artifact import check_folder, is_inside, key_of, writing
 from vaswani.common.errors import UserError
@@ -24,23 +23,26 @@ from vaswani.common.files import atomic_write, locked, sha256_of
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.data import bpe, text, tokenise
+from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.decoding_text import data_files, data_folder
+from vaswani.decoding.fairseq_engine import search_processes
 from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
-from vaswani.decoding.workers import Workers, one_thread, processes
 from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.model_folder.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,
     GPU_BATCH,
-    BeamOptions,
+    SearchOptions,
+    as_arguments,
+    check_at_least_one,
     check_search,
     given,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(BeamOptions):
+class Options(as_arguments([*BEAM_OPTIONS, "length_penalty"])):  # type: ignore[misc]
     """What to decode, and with what; also fairseq's beam search options."""
 
     model: str = argument(
@@ -54,10 +56,6 @@ class Options(BeamOptions):
     )
     workers: Optional[int] = option(
         metavar="N", help="processes, on a CPU (one per core; never more than there are batches)"
-    )
-    length_penalty: Optional[str] = option(
-        choices=["fairseq", "gnmt"],
-        help="what --lenpen means: a power of the length, or the paper's formula (the run's)",
     )
     user_dir: Optional[str] = option(
         metavar="DIR", help="a user-dir of your own that the model needs (the run's)"
@@ -75,7 +73,7 @@ def run(options: Options) -> int:
     check_folder(out)
     search = {name: config.generation[name] for name in BEAM_OPTIONS}
     search["length_penalty"] = config.task.get("length_penalty", "fairseq")
-    workers = processes(options.workers, config.common.cpu)
+    workers = search_processes(options.workers, config.common.cpu)
     key = key_of_translation(config, [checkpoint, *data])
     results = Translations(out, options.subset)
     with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
@@ -87,7 +85,7 @@ def run(options: Options) -> int:
             return 0
         start = time.monotonic()
         with results.aside() as part:
-            left_out, used = translate(config, part, options.subset, total, workers)
+            left_out, used = translate(config, SearchOptions(**search), part, total, workers)
             report = {
                 "key": key,
                 "checkpoint": str(checkpoint),
@@ -105,14 +103,15 @@ def run(options: Options) -> int:
 
 
 def translate(
-    config: Any, folder: Path, subset: str, total: int, workers: int
+    config: Any, search: SearchOptions, folder: Path, total: int, workers: int
 ) -> Tuple[List[int], int]:
-    """Write a subset's translations into a folder.
+    """Write the subset's translations into a folder.
 
     Returns:
         The numbers (from 1) of the sentences left out, and how many processes were used.
     """
-    found, used = decode(config, folder / f"{subset}.log", total, workers)
+    subset = config.dataset.gen_subset
+    found, used = decode(config, search, folder / f"{subset}.log", total, workers)
     lines, left_out = in_order(found, total)
     text.write_lines(folder / f"{subset}.hyp.tok", lines)
     back = tokenise.detokeniser(config.task.target_lang)
@@ -162,11 +161,10 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    if options.max_tokens is not None and options.max_tokens < 1:
-        raise UserError(f"--max-tokens is {options.max_tokens}, but must be at least 1")
+    check_at_least_one("max_tokens", options.max_tokens)
     trained = trained_with(checkpoint, folder)
     search = {key: value for key, value in trained["generation"].items() if key in BEAM_OPTIONS}
-    search.update(given(options))
+    search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
     try:
         generation = OmegaConf.merge(OmegaConf.structured(FairseqConfig).generation, search)
     except OmegaConfBaseException as error:
@@ -203,69 +201,32 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     return config
 
 
-class Output:
-    """A text stream for fairseq's generation that keeps the source and hypothesis lines."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
-        self.lines: List[str] = []
-
-    def write(self, piece: str) -> int:
-        """Pass on what fairseq prints."""
-        if piece.startswith(("S-", "H-")):
-            self.lines.append(piece)
-        return int(self.stream.write(piece))
-
-    def flush(self) -> None:
-        """Pass it on."""
-        self.stream.flush()
-
-
-def decode(config: Any, log: Path, total: int, workers: int) -> Tuple[List[str], int]:
-    """Run fairseq's generation in that many processes, or in fewer.
+def decode(
+    config: Any, search: SearchOptions, log: Path, total: int, workers: int
+) -> Tuple[List[Translated], int]:
+    """Translate a subset in that many processes, or in fewer, and write the log.
 
     Returns:
-        Its ``S-`` (source) and ``H-`` (hypothesis) lines; the number of processes.
+        The sentences with their best translations, in any order; the number of processes.
 
     Raises:
         UserError: the model's scores are not numbers, its file is gone, or a process was killed.
     """
-    import fairseq_cli.generate
-
     with (
         atomic_write(log) as stream,
         bar(total=total, desc="translate", unit=" sentences") as shown,
-        one_thread() if config.common.cpu else contextlib.nullcontext(),
-        Workers(workers, shown.update) as pool,
     ):
-        output = Output(stream)
-        try:
-            fairseq_cli.generate._main(config, output)
-        except FloatingPointError as error:  # ours, and written for the user
-            raise UserError(str(error)) from None
-        except OSError as error:
-            if error.errno is None:  # fairseq's own: the checkpoint has disappeared in the meantime
-                raise UserError(str(error)) from None
-            raise
-    return output.lines, pool.count
+        data = DataSet(config, workers)
+        return list(data.translate(search, stream, shown.update)), data.workers
 
 
-def in_order(found: List[str], total: int) -> Tuple[List[str], List[int]]:
-    """One best hypothesis per source line, and the numbers (from 1) of those not translated.
+def in_order(found: Iterable[Translated], total: int) -> Tuple[List[str], List[int]]:
+    """One translation per source line, and the numbers (from 1) of those not translated.
 
     An empty source line has an empty translation, whatever the model makes of it.
     """
-    lines = [""] * total
-    blank, seen = set(), set()
-    for line in found:
-        head, *rest = line.rstrip("\n").split("\t")
-        number = int(head[2:])
-        if head[0] == "S":
-            if not "".join(rest).strip():
-                blank.add(number)
-        elif number not in seen:  # the first of n-best
-            seen.add(number)
-            lines[number] = bpe.undo(rest[1])
-    for number in blank:
-        lines[number] = ""
-    return lines, [number + 1 for number in range(total) if number not in seen]
+    lines: List[Optional[str]] = [None] * total
+    for one in found:
+        lines[one.number] = bpe.undo(one.translation) if one.source.strip() else ""
+    left_out = [number for number, line in enumerate(lines, 1) if line is None]
+    return [line or "" for line in lines], left_out

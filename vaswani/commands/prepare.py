@@ -24,11 +24,11 @@ from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, sha256_of
 from vaswani.common.options import argument, option, stage_named
+from vaswani.common.processes import limit_workers
 from vaswani.common.usage import cpu_seconds
 from vaswani.data import plan, stage, steps, text
 from vaswani.data.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.data.manifest import choose, find_manifest, read_manifest
-from vaswani.data.parallel import affordable
 from vaswani.data.recipe import Recipe, find_recipe, recipe_from
 from vaswani.data.recipe_file import write_recipe
 from vaswani.data.steps import Job, Pair
@@ -107,7 +107,7 @@ def job_of(options: Options) -> Job:
         if getattr(options, name) < least:
             problem = f"--{name.replace('_', '-')} is {getattr(options, name)}"
             raise UserError(f"{problem}, but must be at least {least}")
-    workers = affordable(options.workers)
+    workers = limit_workers(options.workers)
     like = None
     if options.like:
         if options.name or not options.out:

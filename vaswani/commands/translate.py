@@ -23,38 +23,25 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
-from vaswani.decoding.search import SearchOptions, search_options
 from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
 from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
-from vaswani.model_folder.export_folder import is_export, read_model
+from vaswani.decoding.translator import Translator, engine_for
+from vaswani.model_folder.export_folder import read_model
 from vaswani.model_folder.folder import ModelFolder
-from vaswani.model_folder.search_options import CPU_BATCH, EXPORT_CPU_BATCH, GPU_BATCH, BeamOptions
+from vaswani.model_folder.search_options import (
+    SearchOptions,
+    as_arguments,
+    given,
+    search_options,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(BeamOptions):
-    """The model, the text and how to translate it; also fairseq's beam search options.
-
-    Options that :class:`SearchOptions` also has override those that the model was packed with.
-    """
+class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # type: ignore[misc]
+    """The model, the text and how to translate it; search options override the model's."""
 
     model: str = argument("MODEL", "a folder made by 'vaswani pack'")
     files: List[str] = argument("FILE", "text, also .gz or .xz (standard input)", default=[])
-    sampling_topk: Optional[int] = option(metavar="N", help="draw from the N likeliest words")
-    sampling_topp: Optional[float] = option(
-        metavar="P", help="draw from the likeliest words with a joint probability of P"
-    )
-    temperature: Optional[float] = option(metavar="T", help="divide logits by T before the softmax")
-    seed: Optional[int] = option(metavar="N", help="the seed of --sampling")
-    max_tokens: Optional[int] = option(
-        metavar="N",
-        help=f"tokens per batch ({CPU_BATCH:,} on a CPU, of an export {EXPORT_CPU_BATCH:,}; "
-        f"{GPU_BATCH:,} on a GPU)",
-    )
-    length_penalty: Optional[str] = option(choices=["fairseq", "gnmt"], help="what --lenpen means")
-    print_alignment: bool = option(False, "add columns: tokens, and which words attend to which")
-    replace_unk: bool = option(False, "copy the source word where the model outputs <unk>")
-    sampling: bool = option(False, "draw words by their probability, instead of beam search")
     scores: bool = option(False, "add a column of scores")
     precision: str = option("fp32", "of the matrix products (fp32)", choices=["fp32", "bf16"])
     workers: Optional[int] = option(metavar="N", help="processes, on a CPU (one per core)")
@@ -92,12 +79,6 @@ def run(options: Options) -> int:
             translate(translating, windows, print_rows, tally)
             tally.tell("the output")
     return 0
-
-
-def given(options: Options) -> Dict[str, Any]:
-    """The search options given on the command line."""
-    found = {item.name: getattr(options, item.name) for item in fields(SearchOptions)}
-    return {n: value for n, value in found.items() if value is not None and value is not False}
 
 
 def output_settings(options: Options, search: SearchOptions) -> Dict[str, Any]:
@@ -199,26 +180,16 @@ class Translating:
     """
 
     def __init__(self, folder: ModelFolder, options: Options, search: SearchOptions) -> None:
-        self.folder, self.options, self.search = folder, options, search
-        self.translator: Any = None
+        self.folder, self.options, self.search_options = folder, options, search
+        self.translator: Optional[Translator] = None
 
-    def load(self) -> None:
-        """Load the model."""
-        if is_export(self.folder):
-            from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
-
-            workers = self.options.workers
-            self.translator = CTranslate2Translator(
-                self.folder, self.options.precision, workers=workers
-            )
-            self.translator.starter(self.search)  # checks the options
-            return
-        from vaswani.decoding.translator import Translator
-        from vaswani.decoding.workers import processes
-
-        self.translator = Translator(self.folder, self.options.precision)
-        self.workers = processes(self.options.workers, self.translator.on_cpu)
-        self.searcher = self.translator.searcher(self.search)
+    def load(self) -> Translator:
+        """Load the model, and check that it can search so."""
+        precision, workers = self.options.precision, self.options.workers
+        engine = engine_for(self.folder, precision, workers=workers, in_processes=True)
+        self.search = engine.searcher(self.search_options)
+        self.translator = Translator(self.folder, engine=engine)
+        return self.translator
 
     def rows(
         self, lines: Sequence[str], first: int, tally: Tally, progress: Callable[[int], Any]
@@ -231,66 +202,26 @@ class Translating:
             tally: counts untranslated lines and unknown words
             progress: called with the number of sentences translated since the last call
         """
-        if self.translator is None:
-            self.load()
-        translator = self.translator
+        translator = self.translator or self.load()
         rows: List[str] = []
-        sources = [translator.read(line) for line in lines]
-        found = self.find(sources, progress)
-        for number, source in enumerate(sources):
-            result = translator.result(source, found.get(number, []), self.search)
-            tally.add(first + number, result)
+        sentences = [translator.read(line) for line in lines]
+        found = translator.search(sentences, self.search, self.search_options.max_tokens, progress)
+        for number, (sentence, best) in enumerate(zip(sentences, found, strict=True), first):
+            result = translator.translation(sentence, best, self.search_options)
+            tally.add(number, result)
             rows += self.columns(result)
         return rows
 
-    def find(
-        self, sources: List[Any], progress: Callable[[int], Any]
-    ) -> Dict[int, List[Dict[str, Any]]]:
-        """The hypotheses of each sentence that can be translated, by its index."""
-        from vaswani.decoding.translator import batches
-        from vaswani.decoding.workers import Workers, one_thread
-
-        translator = self.translator
-        groups = batches(sources, self.search.max_tokens or translator.batch_tokens)
-        if is_export(self.folder):
-            return dict(translator.find(sources, groups, self.search, progress))
-        found: Dict[int, List[Dict[str, Any]]] = {}
-        with one_thread() if translator.on_cpu else contextlib.nullcontext():
-            if min(self.workers, len(groups)) <= 1:
-                for group in groups:
-                    results = self.searcher(translator.sample(sources, group))
-                    found.update(zip(group, results, strict=True))
-                    progress(len(group))
-                return found
-            with Workers(min(self.workers, len(groups)), progress) as pool:
-                pool.batches = [(Samples(translator, sources), group) for group in groups]
-                pool.start(self.searcher)
-                return {number: pool.hypotheses(number) for group in groups for number in group}
-
     def columns(self, result: Any) -> Iterator[str]:
         """The rows of one line: as many as ``nbest``, whatever was found."""
-        for number in range(self.search.nbest):
+        for number in range(self.search_options.nbest):
             there = number < len(result.hypotheses)
             found = result.hypotheses[number] if there else None
             row = [found.text if found else ""]
             if self.options.scores:
                 row.append(f"{found.score:.4f}" if found else "")
-            if self.search.print_alignment:
+            if self.search_options.print_alignment:
                 row.append(" ".join(result.source_tokens) if found else "")
                 row.append(" ".join(found.tokens) if found else "")
                 row.append(" ".join(f"{s}-{t}" for s, t in found.alignment) if found else "")
             yield "\t".join(row)
-
-
-class Samples:
-    """The sentences of a window as ``vaswani.decoding.workers.Workers`` takes them: by number."""
-
-    def __init__(self, translator: Any, sources: List[Any]) -> None:
-        self.translator, self.sources = translator, sources
-
-    def __getitem__(self, number: int) -> int:
-        return number
-
-    def collater(self, numbers: List[int]) -> Optional[Dict[str, Any]]:
-        """A batch."""
-        return self.translator.sample(self.sources, numbers)

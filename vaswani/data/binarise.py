@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
+from vaswani.common import run_with_parent
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError
 from vaswani.common.files import NO_SPACE
-from vaswani.data import run_with_parent
 from vaswani.data.text import count_lines
 
 #: fairseq's codes for the integer types in which token numbers may be stored

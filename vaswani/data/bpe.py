@@ -14,8 +14,9 @@ from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence, 
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
+from vaswani.common.processes import in_order
 from vaswani.data.clean import LONGEST_WORD, Limits
-from vaswani.data.parallel import Chunk, Outcome, chunks, in_order
+from vaswani.data.parallel import Chunk, Outcome, chunks
 from vaswani.data.tokenise import within
 
 MARK = "@@ "

@@ -1,1 +1,1 @@
-"""Translating: the search, its processes, and its input and output."""
+"""Translating: what searches (the engines), and its input and output."""

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any, List, Tuple
 
 from vaswani.common.errors import UserError
+from vaswani.data.text import count_lines
 from vaswani.experiment.find import first_data_bin
+from vaswani.model_folder.search_options import check_beam
 
 
 def data_folder(config: Any) -> Path:
@@ -37,7 +39,10 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
             f"{prefix} has {total:,} {pair[0]} and {len(lengths[-1]):,} {pair[1]} sentences: the "
             "numbers should be equal; prepare it again"
         )
-    check_dictionary(config.generation.beam, folder / f"dict.{pair[1]}.txt")
+    dictionary = folder / f"dict.{pair[1]}.txt"
+    if not dictionary.is_file():
+        raise UserError(f"{dictionary} is missing: prepare the data again")
+    check_beam(config.generation.beam, count_lines(dictionary), str(dictionary))
     files = [folder / f"dict.{language}.txt" for language in pair]
     files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
     check_lengths(config, lengths)
@@ -64,16 +69,4 @@ def check_lengths(config: Any, lengths: List[Any]) -> None:
             f"sentence {int(either.argmax()) + 1:,} has {int(either.max()):,} tokens, more than "
             f"--max-tokens {config.dataset.max_tokens} allows per batch: give --max-tokens "
             f"{int(either.max())} or more"
-        )
-
-
-def check_dictionary(beam: int, dictionary: Path) -> None:
-    """Raises UserError if a beam is larger than the number of words it can start with."""
-    if not dictionary.is_file():
-        raise UserError(f"{dictionary} is missing: prepare the data again")
-    with open(dictionary, "rb") as stream:
-        words = sum(1 for _ in stream)
-    if beam > words:
-        raise UserError(
-            f"--beam {beam} is more than the {words:,} words of {dictionary}: give a lower one"
         )

@@ -10,27 +10,15 @@ for translation in translator.translate(["The house is big.", "It is old."]):
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from vaswani.common.errors import UserError
 from vaswani.data.bpe import undo
-from vaswani.decoding import hypotheses
-from vaswani.decoding.hypotheses import Found, Word
-from vaswani.decoding.search import SearchOptions, search_options, seeded
+from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
+from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore
 from vaswani.model_folder.export_folder import is_export, read_model
 from vaswani.model_folder.folder import CODES, ModelFolder
-from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH
+from vaswani.model_folder.search_options import SearchOptions, search_options
 from vaswani.model_folder.text_recipe import SourceText, target_text
 
 
@@ -72,14 +60,14 @@ class Translation:
         return self.hypotheses[0].score if self.hypotheses else None
 
 
-class Source(NamedTuple):
+class InputSentence(NamedTuple):
     """A sentence that is ready to be translated."""
 
     line: str
     subwords: List[str]
     words: List[Word]
-    #: numbers of the subwords and the end of sentence, int64 [S]; None: nothing to translate
-    numbers: Any
+    #: of the subwords and the end of sentence; None: nothing to translate
+    ids: Optional[List[int]]
     too_long: bool
 
 
@@ -90,27 +78,27 @@ class Translator:
     faster than one sentence per call.
 
     Args:
-        folder: read by :func:`vaswani.model_folder.folder.read_folder`
+        folder: read by :func:`vaswani.model_folder.export_folder.read_model`
         precision: ``fp32`` or ``bf16``
         device: a torch device name; by default a GPU if there is one
+        engine: what searches, instead of the folder's model
 
     Attributes:
         options: how to search, unless a call says otherwise
+        engine: what searches
     """
 
     def __init__(
-        self, folder: ModelFolder, precision: str = "fp32", device: Optional[str] = None
+        self,
+        folder: ModelFolder,
+        precision: str = "fp32",
+        device: Optional[str] = None,
+        engine: Optional[Engine] = None,
     ) -> None:
-        from vaswani.model_folder.packed_model import build
-
-        self.options = search_options(folder.config["generation"], str(folder.path))
-        self.task, self.model = build(folder, precision, device)
-        self.prepare_text(folder)
-
-    def prepare_text(self, folder: ModelFolder) -> None:
-        """Set up what is needed to read and write text as the folder says."""
-        recipe = folder.recipe
         self.folder = folder
+        self.options = search_options(folder.config["generation"], str(folder.path))
+        self.engine = engine or engine_for(folder, precision, device)
+        recipe = folder.recipe
         self.source_text = SourceText(recipe, folder.path / CODES if recipe.bpe else None)
         self.to_text = target_text(recipe)
         self.lock = threading.Lock()
@@ -124,34 +112,29 @@ class Translator:
         Raises:
             vaswani.common.errors.UserError: it is not such a folder, or was altered.
         """
-        folder = read_model(Path(path))
-        if is_export(folder):
-            from vaswani.decoding.ctranslate2_translator import CTranslate2Translator
-
-            return CTranslate2Translator(folder, precision, device)
-        return cls(folder, precision, device)
+        return cls(read_model(Path(path)), precision, device)
 
     def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
         """Translate sentences, one translation for each, in their order.
 
         Args:
             sentences: raw text; a line feed in one is read as a space
-            options: fields of :class:`vaswani.decoding.search.SearchOptions` that override those
-                in ``self.options``, such as ``beam=5``, ``nbest=5``, ``print_alignment=True``
+            options: fields of :class:`vaswani.model_folder.search_options.SearchOptions` that
+                override those in ``self.options``, such as ``beam=5``, ``nbest=5``,
+                ``print_alignment=True``
 
         Raises:
             TypeError: an unknown option or one of another type, or anything but a list of strings.
             UserError, ConfigError: an option's value that cannot work; both are ValueErrors.
         """
-        chosen, lines = self.options.changed(**options), listed(sentences)
+        chosen, lines = self.options.changed(**options), list_of_strings(sentences)
         with self.lock:
-            sources = [self.read(line) for line in lines]
-            search = self.searcher(chosen)
-            found: Dict[int, List[Any]] = {}
-            for numbers in batches(sources, chosen.max_tokens or self.batch_tokens):
-                results = search(self.sample(sources, numbers))
-                found.update(zip(numbers, results, strict=True))
-            return [self.result(s, found.get(n, []), chosen) for n, s in enumerate(sources)]
+            sentences_read = [self.read(line) for line in lines]
+        with self.engine.lock:
+            found = self.search(sentences_read, self.engine.searcher(chosen), chosen.max_tokens)
+        with self.lock:
+            pairs = zip(sentences_read, found, strict=True)
+            return [self.translation(sentence, best, chosen) for sentence, best in pairs]
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -161,115 +144,115 @@ class Translator:
 
     # ---- the steps, for those who search elsewhere ---------------------------------------------
 
-    @property
-    def batch_tokens(self) -> int:
-        """Tokens per batch that suit the device."""
-        return CPU_BATCH if self.on_cpu else GPU_BATCH
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the model is on a CPU."""
-        return next(self.model.parameters()).device.type == "cpu"
-
-    def read(self, line: str) -> Source:
+    def read(self, line: str) -> InputSentence:
         """Convert raw text to the model's input."""
         subwords = self.source_text.subwords(self.source_text.tokens(line)).split()
-        too_long = len(subwords) + 1 > self.task.cfg.max_source_positions
-        numbers = self.numbered(subwords) if subwords and not too_long else None
-        return Source(line, subwords, hypotheses.words_of(subwords), numbers, too_long)
+        too_long = len(subwords) + 1 > self.engine.longest_source
+        ids, source = None, self.engine.source
+        if subwords and not too_long:
+            ids = [*map(source.index, subwords), source.eos()]
+        return InputSentence(line, subwords, words_of(subwords), ids, too_long)
 
-    def numbered(self, subwords: List[str]) -> Any:
-        """The numbers of the subwords and the end of sentence, int64 [S]."""
-        dictionary = self.task.source_dictionary
-        return dictionary.encode_line(
-            " ".join(subwords), add_if_not_exist=False, append_eos=True
-        ).long()
+    def search(
+        self,
+        sentences: Sequence[InputSentence],
+        search: Search,
+        max_tokens: Optional[int] = None,
+        progress: Callable[[int], Any] = ignore,
+    ) -> List[List[TokenHypothesis]]:
+        """The hypotheses of each sentence, best first; none where there is nothing to translate.
 
-    def sample(self, sources: Sequence[Source], numbers: Sequence[int]) -> Dict[str, Any]:
-        """A batch in fairseq's form."""
-        import torch
-        from fairseq.data.data_utils import collate_tokens
-
-        device = next(self.model.parameters()).device
-        rows = [sources[number].numbers for number in numbers]
-        pad = self.task.source_dictionary.pad()
-        return {
-            "id": torch.tensor(numbers),
-            "net_input": {
-                "src_tokens": collate_tokens(rows, pad, left_pad=True).to(device),
-                "src_lengths": torch.tensor([len(row) for row in rows], device=device),
-            },
-        }
-
-    def searcher(self, options: SearchOptions) -> Callable[[Dict[str, Any]], Found]:
-        """A function from a batch to the hypotheses of its sentences.
-
-        Raises:
-            UserError, ConfigError: an invalid option.
+        Args:
+            sentences: what was read
+            search: made by the engine
+            max_tokens: per batch (default: what suits the device)
+            progress: called with the number of sentences translated since the last call
         """
-        import torch
+        batches = batches_of(sentences, max_tokens or self.engine.batch_tokens)
+        found: List[List[TokenHypothesis]] = [[] for _ in sentences]
+        for batch, results in zip(batches, search(batches, progress), strict=True):
+            for place, best in zip(batch.places, results, strict=True):
+                found[place] = best
+        return found
 
-        generation = options.generation(len(self.task.target_dictionary))
-        self.task.cfg.length_penalty = options.length_penalty
-        generator = self.task.build_generator([self.model], generation)
-        attending = options.print_alignment or options.replace_unk
-
-        def search(sample: Dict[str, Any]) -> Found:
-            with seeded(options, sample), torch.no_grad():
-                try:
-                    found: Found = self.task.inference_step(generator, [self.model], sample)
-                except FloatingPointError as error:  # ours, and written for the user
-                    raise UserError(f"{self.folder.path}: {error}") from None
-                if attending:
-                    hypotheses.add_attention(self.model, sample, found)
-                return found
-
-        return search
-
-    def result(self, source: Source, found: List[Any], options: SearchOptions) -> Translation:
+    def translation(
+        self, sentence: InputSentence, found: List[TokenHypothesis], options: SearchOptions
+    ) -> Translation:
         """The hypotheses of a sentence as text."""
-        dictionary = self.task.source_dictionary
-        words = source.words
+        source = self.engine.source
         unknown = [
             word.text
-            for word in words
-            if dictionary.unk_index
-            in [
-                dictionary.index(subword) for subword in source.subwords[word.first : word.last + 1]
-            ]
+            for word in sentence.words
+            if source.unk_index in map(source.index, sentence.subwords[word.first : word.last + 1])
         ]
         return Translation(
-            source.line,
-            [self.hypothesis(source, one, options) for one in found[: options.nbest]],
-            [word.text for word in words],
+            sentence.line,
+            [self.hypothesis(sentence, one, options) for one in found[: options.nbest]],
+            [word.text for word in sentence.words],
             unknown,
-            source.too_long,
+            sentence.too_long,
         )
 
     def hypothesis(
-        self, source: Source, found: Dict[str, Any], options: SearchOptions
+        self, sentence: InputSentence, found: TokenHypothesis, options: SearchOptions
     ) -> Hypothesis:
         """One hypothesis as text."""
-        dictionary = self.task.target_dictionary
-        ends = (dictionary.eos(), dictionary.bos())
-        tokens = found["tokens"].tolist()
-        kept = [place for place, token in enumerate(tokens) if token not in ends]
-        subwords = [dictionary[tokens[place]] for place in kept]
+        target = self.engine.target
+        ends = (target.eos(), target.bos())
+        kept = [place for place, token in enumerate(found.tokens) if token not in ends]
+        subwords = [target[found.tokens[place]] for place in kept]
         pairs: List[Tuple[int, int]] = []
-        if "source" in found:
-            looked_at = [found["source"].tolist()[place] for place in kept]
+        if found.attended is not None:
+            attended = [found.attended[place] for place in kept]
             if options.replace_unk:
-                subwords, looked_at = hypotheses.replace_unknown(
-                    subwords, looked_at, source.words, dictionary.unk_word
+                subwords, attended = replace_unknown(
+                    subwords, attended, sentence.words, target.unk_word
                 )
             if options.print_alignment:
-                words = hypotheses.words_of(subwords)
-                pairs = hypotheses.aligned_words(source.words, words, looked_at)
+                pairs = aligned_words(sentence.words, words_of(subwords), attended)
         line = undo(" ".join(subwords))
-        return Hypothesis(self.to_text(line), float(found["score"]), line.split(), pairs)
+        return Hypothesis(self.to_text(line), found.score, line.split(), pairs)
 
 
-def listed(sentences: Any) -> List[str]:
+def engine_for(
+    folder: ModelFolder,
+    precision: str = "fp32",
+    device: Optional[str] = None,
+    workers: Optional[int] = None,
+    in_processes: bool = False,
+) -> Engine:
+    """The engine for the model in a folder.
+
+    Args:
+        folder: of a packed model, or of an export
+        precision: ``fp32`` or ``bf16``
+        device: a torch device name; by default a GPU if there is one
+        workers: processes on a CPU, or threads of CTranslate2 (default: one per core)
+        in_processes: whether a packed model's search may fork; otherwise this process searches
+
+    Raises:
+        UserError: no such device or precision, invalid workers, or a file that is damaged.
+    """
+    if is_export(folder):
+        from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
+
+        if precision != "fp32":
+            raise UserError(
+                f"--precision {precision} is for packed models: how {folder.path} computes was "
+                "chosen by 'vaswani export --quantization'"
+            )
+        return CTranslate2Engine(folder, device, workers)
+    from vaswani.decoding.fairseq_engine import FairseqEngine, search_processes
+    from vaswani.model_folder.packed_model import build
+
+    task, model = build(folder, precision, device)
+    engine = FairseqEngine(task, [model], str(folder.path))
+    if in_processes:
+        engine.processes = search_processes(workers, engine.on_cpu)
+    return engine
+
+
+def list_of_strings(sentences: Any) -> List[str]:
     """The sentences given to ``translate``; TypeError if they are not strings."""
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         kind = "a string" if isinstance(sentences, str) else type(sentences).__name__
@@ -281,17 +264,17 @@ def listed(sentences: Any) -> List[str]:
     return found
 
 
-def batches(sources: Sequence[Source], max_tokens: int) -> List[List[int]]:
-    """The numbers of the sentences to translate together, grouped by similar length.
+def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> List[Batch]:
+    """The sentences to translate together, grouped by similar length, shortest first.
 
     A batch holds at most ``max_tokens``, padding included, or one sentence.
     """
-    there = [number for number, source in enumerate(sources) if source.numbers is not None]
-    there.sort(key=lambda number: len(sources[number].numbers))
-    made: List[List[int]] = []
-    for number in there:
-        if made and (len(made[-1]) + 1) * len(sources[number].numbers) <= max_tokens:
-            made[-1].append(number)
-        else:
-            made.append([number])
+    there = [(n, sentence.ids) for n, sentence in enumerate(sentences) if sentence.ids is not None]
+    there.sort(key=lambda pair: len(pair[1]))
+    made: List[Batch] = []
+    for place, ids in there:
+        if not made or (len(made[-1].ids) + 1) * len(ids) > max_tokens:
+            made.append(Batch([], []))
+        made[-1].places.append(place)
+        made[-1].ids.append(ids)
     return made

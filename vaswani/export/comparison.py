@@ -33,7 +33,7 @@ WORSE = 0.01
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelComparison:
     """The comparison of the models: log-probabilities of the packed model's translations."""
 
     #: with the ends of sentences
@@ -54,7 +54,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Row:
+class SearchComparison:
     """The comparison of two searches.
 
     Of the translations that differ, the packed model scores some of the export's as better or worse

@@ -18,15 +18,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Optional, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.search import SearchOptions
-from vaswani.export.comparison import OTHER_RULE, TOLERANCES, Model, Row
+from vaswani.decoding.fairseq_engine import one_thread
+from vaswani.decoding.translator import Translator, batches_of
+from vaswani.export.comparison import OTHER_RULE, TOLERANCES, ModelComparison, SearchComparison
 from vaswani.export.teacher_forcing import log_probabilities
-from vaswani.export.text import Text
-from vaswani.model_folder.search_options import CPU_BATCH
+from vaswani.export.text import ProofText
+from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
 
 
 @dataclass(frozen=True)
-class Output:
+class SystemOutput:
     """A system's translations of the sentences."""
 
     texts: List[str]
@@ -49,29 +50,27 @@ def nearest_exponent(alpha: float, length: float) -> float:
     return alpha * length / (5 + length)
 
 
-def translate_all(translator: Any, sentences: List[str], options: SearchOptions) -> Output:
+def translate_all(
+    translator: Translator, sentences: List[str], options: SearchOptions
+) -> SystemOutput:
     """Translate on one thread, in batches that are the same for every translator."""
-    from vaswani.decoding.translator import batches
-    from vaswani.decoding.workers import one_thread
-
     sources = [translator.read(line) for line in sentences]
-    search = translator.searcher(options)
-    groups = batches(sources, CPU_BATCH)
-    found: Dict[int, Any] = {}
+    search = translator.engine.searcher(options)
     with one_thread():
-        search(translator.sample(sources, groups[0][:1]))  # one-time work
+        shortest = batches_of(sources, CPU_BATCH)[0].places[0]
+        translator.search([sources[shortest]], search)  # one-time work
         start = time.perf_counter()
-        for group in groups:
-            found.update(zip(group, search(translator.sample(sources, group)), strict=True))
+        found = translator.search(sources, search, CPU_BATCH)
         seconds = time.perf_counter() - start
-    results = [translator.result(s, found[number], options) for number, s in enumerate(sources)]
-    best = [found[number][0] for number in range(len(sources))]
-    words = translator.task.target_dictionary
-    tokens = [one["tokens"].tolist() for one in best]
-    return Output(
+    results = [
+        translator.translation(source, hypotheses, options)
+        for source, hypotheses in zip(sources, found, strict=True)
+    ]
+    words = translator.engine.target
+    return SystemOutput(
         [result.text for result in results],
-        [[words[token] for token in row if token != words.eos()] for row in tokens],
-        [bool(one.get("cut")) for one in best],
+        [[words[t] for t in best.tokens if t != words.eos()] for best, *_ in found],
+        [best.at_limit for best, *_ in found],
         seconds,
     )
 
@@ -84,10 +83,10 @@ class Proof:
         quantization: the export's quantization
     """
 
-    def __init__(self, text: Text, quantization: Optional[str]) -> None:
+    def __init__(self, text: ProofText, quantization: Optional[str]) -> None:
         self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
-        self.ours: Dict[SearchOptions, Output] = {}
-        self.rows: List[Row] = []
+        self.ours: Dict[SearchOptions, SystemOutput] = {}
+        self.rows: List[SearchComparison] = []
 
     def translate_ours(self, translator: Any) -> None:
         """Translate with the packed model's search settings; finds the exponent for the export.
@@ -96,10 +95,10 @@ class Proof:
             UserError: a line is longer than the model accepts, or there is nothing to compare.
         """
         self.translator = translator
-        taken = [translator.read(line).numbers is not None for line in self.text.source]
+        taken = [translator.read(line).ids is not None for line in self.text.source]
         if not any(taken):
             raise UserError(f"{self.text.name} holds no sentence that the model takes")
-        self.text = Text(
+        self.text = ProofText(
             self.text.name,
             [line for line, ok in zip(self.text.source, taken, strict=True) if ok],
             None
@@ -115,7 +114,7 @@ class Proof:
         else:
             self.plain = self.asked
 
-    def output(self, options: SearchOptions) -> Output:
+    def output(self, options: SearchOptions) -> SystemOutput:
         """What the packed model finds."""
         if options not in self.ours:
             self.ours[options] = translate_all(self.translator, self.text.source, options)
@@ -136,12 +135,12 @@ class Proof:
             options = self.plain.changed(beam=beam)
             asked = theirs.options.changed(beam=beam, nbest=1)
             found = translate_all(theirs, self.text.source, asked)
-            self.rows.append(self.row(options, found, self.tolerance.bleu, said(options)))
+            self.rows.append(self.row(options, found, self.tolerance.bleu, described(options)))
         if self.asked != self.plain:
-            name = f"{said(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
+            name = f"{described(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
             self.rows.append(self.row(self.asked, found, OTHER_RULE, name))
 
-    def compare_models(self, theirs: Any) -> Model:
+    def compare_models(self, theirs: Any) -> ModelComparison:
         """Both models' log-probabilities of the packed model's translations."""
         targets = self.output(self.plain).subwords
         found = [
@@ -151,7 +150,7 @@ class Proof:
         gaps = [abs(a - b) for a, b in zip(*found, strict=True)]
         squares = math.fsum(gap * gap for gap in gaps)
         limit = self.tolerance.log_prob
-        return Model(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
+        return ModelComparison(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
 
     def scores(
         self, sentences: Sequence[str], targets: Sequence[List[str]], options: SearchOptions
@@ -160,7 +159,9 @@ class Proof:
         found = log_probabilities(self.translator, sentences, targets)
         return [math.fsum(row) / penalty(len(row), options) for row in found]
 
-    def row(self, options: SearchOptions, theirs: Output, tolerance: float, name: str) -> Row:
+    def row(
+        self, options: SearchOptions, theirs: SystemOutput, tolerance: float, name: str
+    ) -> SearchComparison:
         """One comparison of searches.
 
         Args:
@@ -180,7 +181,7 @@ class Proof:
         )
         gaps = [b - a for a, b in zip(expected, found, strict=True)]
         limit, reference = self.tolerance.log_prob, self.text.reference
-        return Row(
+        return SearchComparison(
             name,
             sentences=len(texts),
             identical=len(texts) - len(other),
@@ -259,7 +260,7 @@ def penalty(length: int, options: SearchOptions) -> float:
     return float(length**options.lenpen)
 
 
-def said(options: SearchOptions) -> str:
+def described(options: SearchOptions) -> str:
     """A search in words."""
     if options.beam == 1:
         return "greedy"

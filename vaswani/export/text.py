@@ -11,7 +11,7 @@ from vaswani.model_folder.folder import ModelFolder
 
 
 @dataclass(frozen=True)
-class Text:
+class ProofText:
     """Sentences to translate."""
 
     name: str
@@ -21,7 +21,7 @@ class Text:
 
 def proof_text(
     path: Path, folder: ModelFolder, text: Optional[str], reference: Optional[str], lines: int
-) -> Text:
+) -> ProofText:
     """The sentences for the proof: as given, or the test (else validation) text of the model's run.
 
     Raises:
@@ -41,7 +41,7 @@ def proof_text(
     if not kept:
         raise UserError(f"{sides[0]} holds no sentence: the proof needs at least one")
     references = [meant[number] for number in kept] if meant is not None else None
-    return Text(str(sides[0]), [source[number] for number in kept], references)
+    return ProofText(str(sides[0]), [source[number] for number in kept], references)
 
 
 def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
@@ -77,7 +77,7 @@ def read_lines(path: Path, most: int) -> List[str]:
     return found
 
 
-def check_judgeable(folder: ModelFolder, quantization: Optional[str], text: Text) -> None:
+def check_judgeable(folder: ModelFolder, quantization: Optional[str], text: ProofText) -> None:
     """Raises UserError if only BLEU could judge an export, but there are no references."""
     if text.reference is not None:
         return

@@ -10,8 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Dict, Mapping, Tuple
 
 from vaswani.data.bpe import MARK
-from vaswani.decoding.search import search_options
-from vaswani.decoding.translator import Translator
+from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.ctranslate2_spec import position_table
 from vaswani.model_folder.folder import CODES, ModelFolder
@@ -151,18 +150,10 @@ def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> D
     return found
 
 
-class FairseqTranslator(Translator):
-    """fairseq's ``transformer``, task and search on a checkpoint, with a packed model's text.
-
-    Args:
-        packed: says how text is prepared
-        folder: has ``model.pt`` and the dictionaries
-    """
-
-    def __init__(self, packed: ModelFolder, folder: Path) -> None:
-        self.options = search_options(packed.config["generation"], str(packed.path))
-        self.task, self.model = load(folder, packed.langs)
-        self.prepare_text(packed)
+def engine_of(packed: ModelFolder, folder: Path) -> FairseqEngine:
+    """fairseq's ``transformer``, task and search on the checkpoint in a folder."""
+    task, model = load(folder, packed.langs)
+    return FairseqEngine(task, [model], str(folder / CHECKPOINT))
 
 
 def load(folder: Path, langs: Tuple[str, str]) -> Tuple[Any, Any]:

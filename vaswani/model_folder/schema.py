@@ -1,7 +1,7 @@
 """What a model folder's config.json (an export's vaswani.json) may hold, and nothing else.
 
 Each section's keys and types are the fields of a dataclass: ``architecture`` is declared here,
-``text`` in ``text_recipe.py``, ``generation`` in ``vaswani.decoding.search``.
+``text`` in ``text_recipe.py``, ``generation`` in ``search_options.py``.
 """
 
 from dataclasses import MISSING, dataclass, fields

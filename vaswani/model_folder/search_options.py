@@ -1,41 +1,147 @@
-"""The beam search options that verbs take, and their valid values."""
+"""How to search for translations: the options of every verb, of a model folder and of Python."""
 
-from dataclasses import dataclass, fields
-from typing import Any, Dict, Optional
+import math
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from typing import (
+    Any,
+    Dict,
+    List,
+    Literal,
+    Optional,
+    Sequence,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, nearest
 from vaswani.common.options import option
+from vaswani.experiment.check_config import check_types, check_values
+from vaswani.experiment.option_rules import SEED
+from vaswani.model_folder.schema import read_section
 
 #: tokens per batch; on a CPU, more gain nothing and leave cores without a batch
 CPU_BATCH, GPU_BATCH = 2000, 8000
 #: the same on a CPU for a model exported to CTranslate2
 EXPORT_CPU_BATCH = 1000
 
-
-@dataclass(frozen=True, kw_only=True)
-class BeamOptions:
-    """fairseq's beam search options, by fairseq's names; None: as the model was trained."""
-
-    beam: Optional[int] = option(metavar="N", help="beam size")
-    nbest: Optional[int] = option(metavar="N", help="translations per sentence")
-    lenpen: Optional[float] = option(metavar="N", help="larger favours longer translations")
-    unkpen: Optional[float] = option(metavar="N", help="larger means fewer unknown words")
-    max_len_a: Optional[float] = option(metavar="A", help="at most A · source length + B tokens")
-    max_len_b: Optional[int] = option(metavar="B", help="see --max-len-a")
-    min_len: Optional[int] = option(metavar="N", help="at least N tokens")
-    no_repeat_ngram_size: Optional[int] = option(
-        metavar="N", help="never repeat N consecutive tokens"
-    )
-
-
-BEAM_OPTIONS = tuple(item.name for item in fields(BeamOptions))
+#: what an experiment's section ``generation`` may say, and a model folder records
+BEAM_OPTIONS = (
+    *("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len"),
+    "no_repeat_ngram_size",
+)
+#: fairseq's options that only apply to sampling
+SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")
 NOT_NEGATIVE = ("max_len_a", "max_len_b", "min_len")
 
 
-def given(options: BeamOptions) -> Dict[str, Any]:
-    """The beam search options that are not None, by name."""
-    found = {name: getattr(options, name) for name in BEAM_OPTIONS}
-    return {name: value for name, value in found.items() if value is not None}
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """fairseq's generation options, with fairseq's names and defaults, and a few more."""
+
+    beam: int = option(5, metavar="N", help="beam size")
+    nbest: int = option(1, metavar="N", help="translations per sentence")
+    lenpen: float = option(1.0, metavar="N", help="larger favours longer translations")
+    unkpen: float = option(0.0, metavar="N", help="larger means fewer unknown words")
+    max_len_a: float = option(0.0, metavar="A", help="at most A · source length + B tokens")
+    max_len_b: int = option(200, metavar="B", help="see --max-len-a")
+    min_len: int = option(1, metavar="N", help="at least N tokens")
+    no_repeat_ngram_size: int = option(0, metavar="N", help="never repeat N consecutive tokens")
+    length_penalty: Literal["fairseq", "gnmt"] = option(
+        "fairseq", help="what --lenpen means: a power of the length, or the paper's formula"
+    )
+    sampling: bool = option(False, help="draw words by their probability, instead of beam search")
+    sampling_topk: int = option(-1, metavar="N", help="draw from the N likeliest words")
+    sampling_topp: float = option(
+        -1.0, metavar="P", help="draw from the likeliest words with a joint probability of P"
+    )
+    temperature: float = option(1.0, metavar="T", help="divide logits by T before the softmax")
+    seed: int = option(1, metavar="N", help="the seed of --sampling")
+    print_alignment: bool = option(
+        False, help="add columns: tokens, and which words attend to which"
+    )
+    replace_unk: bool = option(False, help="copy the source word where the model outputs <unk>")
+    #: None: what suits the device
+    max_tokens: Optional[int] = option(
+        None,
+        metavar="N",
+        help=f"tokens per batch ({CPU_BATCH:,} on a CPU, of an export {EXPORT_CPU_BATCH:,}; "
+        f"{GPU_BATCH:,} on a GPU)",
+    )
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it has to be known which subwords attend to which."""
+        return self.print_alignment or self.replace_unk
+
+    def changed(self, **options: Any) -> "SearchOptions":
+        """The same with some options changed.
+
+        Raises:
+            TypeError: an unknown option, or a value of another type.
+        """
+        declared = get_type_hints(SearchOptions)
+        for name in options:
+            if name not in declared:
+                raise TypeError(f"there is no option '{name}'{nearest(name, list(declared))}")
+        try:
+            check_types(options, declared, "the option ", strict=True)
+        except UserError as error:
+            raise TypeError(str(error)) from None
+        return replace(self, **options)
+
+    def generation(self, types: int) -> Any:
+        """fairseq's section ``generation``.
+
+        Args:
+            types: size of the target dictionary
+
+        Raises:
+            UserError, ConfigError: an invalid option.
+        """
+        from fairseq.dataclass.configs import GenerationConfig
+        from omegaconf import OmegaConf
+
+        for name in ("sampling_topk", "sampling_topp"):
+            if getattr(self, name) >= 0 and not self.sampling:
+                raise UserError(f"--{name.replace('_', '-')} has no effect without --sampling")
+        check_values(vars(self), {"seed": SEED}, "--")
+        check_at_least_one("max_tokens", self.max_tokens)
+        given = {name: getattr(self, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
+        generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
+        check_search(generation, self.length_penalty)
+        check_beam(self.beam, types, "the target dictionary")
+        return generation
+
+
+def search_options(table: Dict[str, Any], where: str) -> SearchOptions:
+    """The options in the section ``generation`` of a model folder; UserError if it is none."""
+    return read_section(SearchOptions, table, f"{where}: generation")
+
+
+def as_arguments(names: Sequence[str]) -> Any:
+    """A dataclass of these search options for a command line: None, or False, if not given.
+
+    What is not given is as the model was trained, or packed.
+    """
+    hints = get_type_hints(SearchOptions)
+    made: List[Any] = []
+    for item in fields(SearchOptions):
+        if item.name in names:
+            kind, metadata = hints[item.name], dict(item.metadata)
+            if get_origin(kind) is Literal:
+                kind, metadata["choices"] = str, get_args(kind)
+            kind, default = (bool, False) if kind is bool else (Optional[kind], None)
+            made.append((item.name, kind, field(default=default, metadata=metadata)))
+    return make_dataclass("SearchArguments", made, frozen=True, kw_only=True)
+
+
+def given(arguments: Any) -> Dict[str, Any]:
+    """The search options that were given on a command line, by name."""
+    found = {item.name: getattr(arguments, item.name, None) for item in fields(SearchOptions)}
+    return {
+        name: value for name, value in found.items() if value is not None and value is not False
+    }
 
 
 def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
@@ -53,10 +159,59 @@ def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
             "--length-penalty gnmt: give --length-penalty fairseq, or --no-repeat-ngram-size 0"
         )
     for name in NOT_NEGATIVE:
-        if generation[name] < 0:
-            flag = "--" + name.replace("_", "-")
-            raise UserError(f"{flag} must not be negative, but is {generation[name]}")
+        check_not_negative(name, generation[name])
     check_nbest(generation.nbest, generation.beam)
+
+
+def check_for_ctranslate2(options: SearchOptions, types: int) -> None:
+    """Raises UserError for options that CTranslate2 lacks, or that no search can use.
+
+    Args:
+        options: of the search
+        types: size of the target dictionary
+    """
+    lacking = {
+        "--length-penalty gnmt": options.length_penalty != "fairseq"
+        and "it divides by a power of the length alone; --lenpen is the power",
+        "--sampling": options.sampling
+        and "its random numbers depend on the thread, so a seed would not give the same text",
+        "--unkpen": options.unkpen and "it has no penalty for unknown words",
+    }
+    for name, reason in lacking.items():
+        if reason:
+            raise UserError(f"{name} is unavailable for a model exported to CTranslate2: {reason}")
+    for name in ("beam", "nbest", "max_tokens"):
+        check_at_least_one(name, getattr(options, name))
+    for name in (*NOT_NEGATIVE, "no_repeat_ngram_size", "lenpen"):
+        value = getattr(options, name)
+        if not math.isfinite(value):
+            raise UserError(f"{flag(name)} must be a finite number, not {value}")
+        if name != "lenpen":
+            check_not_negative(name, value)
+    if not options.max_len_a and options.max_len_b < options.min_len:
+        raise UserError(
+            f"--max-len-b {options.max_len_b} allows fewer words than --min-len "
+            f"{options.min_len} asks for"
+        )
+    check_nbest(options.nbest, options.beam)
+    check_beam(options.beam, types, "the target dictionary")
+
+
+def flag(name: str) -> str:
+    """An option as it is given: ``--max-len-a``."""
+    return "--" + name.replace("_", "-")
+
+
+def check_at_least_one(name: str, value: Optional[int]) -> None:
+    """Raises UserError for a count of 0 or less."""
+    if value is not None and value < 1:
+        raise UserError(f"{flag(name)} is {value}, but must be at least 1")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Raises UserError for a negative value."""
+    if value < 0:
+        raise UserError(f"{flag(name)} must not be negative, but is {value}")
 
 
 def check_nbest(nbest: int, beam: int) -> None:
@@ -65,4 +220,12 @@ def check_nbest(nbest: int, beam: int) -> None:
         raise UserError(
             f"--nbest {nbest} asks for more translations than --beam {beam} finds: "
             f"give --beam {nbest}, or a lower --nbest"
+        )
+
+
+def check_beam(beam: int, types: int, dictionary: str) -> None:
+    """Raises UserError if a beam is larger than the number of types it can start with."""
+    if beam > types:
+        raise UserError(
+            f"--beam {beam} is more than the {types:,} types of {dictionary}: give a lower one"
         )

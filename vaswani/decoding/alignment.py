@@ -1,4 +1,4 @@
-"""What a hypothesis attends to, and its words: one teacher-forced pass over beam search results.
+"""Which source words a hypothesis attends to: one teacher-forced pass over beam search results.
 
 The search itself keeps no attention. A second pass, with the words known, gives the attention at
 all positions at once, as in fairseq's ``--print-alignment``: that of the decoder's last layer,
@@ -10,9 +10,6 @@ Shape letters: B hypotheses, S source, T target.
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from vaswani.data.bpe import MARK
-
-Found = List[List[Dict[str, Any]]]
-"""What a search returns: for each sentence its hypotheses, best first."""
 
 
 class Word(NamedTuple):
@@ -34,23 +31,25 @@ def words_of(subwords: Sequence[str]) -> List[Word]:
     return words
 
 
-def add_attention(model: Any, sample: Dict[str, Any], found: Found) -> None:
-    """Give each hypothesis ``source``: for each of its tokens, the subword most looked at [T].
+def attended_subwords(
+    model: Any, sample: Dict[str, Any], found: List[List[Dict[str, Any]]]
+) -> List[List[List[int]]]:
+    """For each token of each hypothesis of each sentence, the subword that it attends to most.
 
-    Numbers count the source's subwords from 0, without the end of sentence.
+    Places count the source's subwords from 0, without the end of sentence.
 
     Args:
         model: ours
         sample: the batch that was searched
-        found: changed in place
+        found: the hypotheses of each sentence, in fairseq's form
     """
     import torch
     from fairseq.data.data_utils import collate_tokens
 
-    rows = [(row, hypothesis) for row, best in enumerate(found) for hypothesis in best]
+    rows = [(row, hypothesis["tokens"]) for row, best in enumerate(found) for hypothesis in best]
     source = sample["net_input"]["src_tokens"]
     pad, end = model.decoder.dictionary.pad(), model.decoder.dictionary.eos()
-    tokens = [hypothesis["tokens"].long() for _, hypothesis in rows]
+    tokens = [one.long() for _, one in rows]
     previous = collate_tokens(tokens, pad, end, move_eos_to_beginning=True).to(source.device)
     numbers = torch.tensor([row for row, _ in rows], device=source.device)
     with torch.no_grad():
@@ -62,9 +61,11 @@ def add_attention(model: Any, sample: Dict[str, Any], found: Found) -> None:
     is_word = chosen.ne(pad) & chosen.ne(end)
     weights = weights.masked_fill(~is_word[:, None, :], -1.0)
     skipped = chosen.eq(pad).sum(1)  # on the left
-    looked_at = (weights.argmax(2) - skipped[:, None]).cpu()
-    for (_, hypothesis), row in zip(rows, looked_at, strict=True):
-        hypothesis["source"] = row[: len(hypothesis["tokens"])].to(torch.int32)
+    attended = (weights.argmax(2) - skipped[:, None]).tolist()  # [B, T]
+    result: List[List[List[int]]] = [[] for _ in found]
+    for (row, one), places in zip(rows, attended, strict=True):
+        result[row].append(places[: len(one)])
+    return result
 
 
 def aligned_words(

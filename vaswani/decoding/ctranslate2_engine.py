@@ -1,0 +1,228 @@
+"""Searches with a model that was exported to CTranslate2, in several threads.
+
+Neither torch nor fairseq is needed or imported.
+"""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Callable, Generator, List, Optional, Sequence
+
+from vaswani.common.environment import cores
+from vaswani.common.errors import UserError
+from vaswani.common.processes import limit_workers
+from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
+from vaswani.model_folder.ctranslate2_spec import import_ctranslate2
+from vaswani.model_folder.export_folder import MODEL
+from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.search_options import (
+    EXPORT_CPU_BATCH,
+    GPU_BATCH,
+    SearchOptions,
+    check_for_ctranslate2,
+)
+
+
+class Symbols:
+    """One side's symbols by their ids: the part of fairseq's dictionary that is needed."""
+
+    unk_word = "<unk>"
+
+    def __init__(self, symbols: Sequence[str]) -> None:
+        self.symbols = symbols
+        self.ids = {symbol: number for number, symbol in enumerate(symbols)}
+        self.unk_index = self.ids[self.unk_word]
+
+    def __getitem__(self, number: int) -> str:
+        return self.symbols[number]
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def index(self, sym: str) -> int:
+        """The id of a symbol; for an unknown one, that of ``<unk>``."""
+        return self.ids.get(sym, self.unk_index)
+
+    def eos(self) -> int:
+        """The id of the end of sentence."""
+        return self.ids["</s>"]
+
+    def bos(self) -> int:
+        """The id of the beginning of sentence."""
+        return self.ids["<s>"]
+
+
+class CTranslate2Engine:
+    """A model in CTranslate2. ``workers`` threads translate a batch each.
+
+    Args:
+        folder: read by :func:`vaswani.model_folder.export_folder.read_export`
+        device: ``cpu``, ``cuda`` or ``cuda:1``; by default a GPU if there is one
+        workers: threads on a CPU (default: one per core)
+
+    Raises:
+        UserError: CTranslate2 is missing or cannot load the model; no such device.
+    """
+
+    def __init__(
+        self, folder: ModelFolder, device: Optional[str] = None, workers: Optional[int] = None
+    ) -> None:
+        self.lock = contextlib.nullcontext()  # its threads may serve several callers
+        limits = folder.config["limits"]
+        self.source, self.target = vocabularies(folder)
+        self.longest_source, self.longest_target = limits["source"], limits["target"]
+        self.model = load(folder, device, threads(workers))
+
+    @property
+    def on_cpu(self) -> bool:
+        """As :attr:`Engine.on_cpu`."""
+        return bool(self.model.device == "cpu")
+
+    @property
+    def batch_tokens(self) -> int:
+        """As :attr:`Engine.batch_tokens`."""
+        return EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
+
+    def subwords(self, batch: Batch) -> List[List[str]]:
+        """A batch as CTranslate2 takes it: without the ends of sentences, which it adds."""
+        return [[self.source[number] for number in ids[:-1]] for ids in batch.ids]
+
+    def searcher(self, options: SearchOptions) -> Search:
+        """As :meth:`Engine.searcher`."""
+        check_for_ctranslate2(options, len(self.target))
+
+        def search(
+            batches: Sequence[Batch], progress: Callable[[int], Any] = ignore
+        ) -> Generator[BatchHypotheses, None, None]:
+            # all at once, the longest first, so that no thread idles at the end
+            running = [self.start(batch, options) for batch in reversed(batches)]
+            results = []
+            for wait in running:
+                results.append(wait())
+                progress(len(results[-1]))
+            yield from reversed(results)
+
+        return search
+
+    def start(self, batch: Batch, options: SearchOptions) -> Callable[[], BatchHypotheses]:
+        """Start translating a batch; returns a function that waits for the hypotheses."""
+        sources = self.subwords(batch)
+        longest = max(len(ids) for ids in batch.ids)
+        limit = min(int(options.max_len_a * longest + options.max_len_b), self.longest_target - 1)
+        results = self.model.translate_batch(
+            sources,
+            asynchronous=True,
+            beam_size=options.beam,
+            num_hypotheses=options.nbest,
+            length_penalty=options.lenpen,
+            no_repeat_ngram_size=options.no_repeat_ngram_size,
+            max_input_length=0,
+            max_decoding_length=limit,
+            min_decoding_length=options.min_len,
+            return_scores=True,
+        )
+
+        def wait() -> BatchHypotheses:
+            found = [result.result() for result in results]
+            targets = [one.hypotheses for one in found]
+            attended = self.attended(sources, targets) if options.needs_attention else None
+            return [
+                [
+                    TokenHypothesis(
+                        [self.target.index(subword) for subword in subwords],
+                        one.scores[rank],
+                        [],
+                        None if attended is None else attended[row][rank],
+                        at_limit=len(subwords) >= limit,
+                    )
+                    for rank, subwords in enumerate(one.hypotheses)
+                ]
+                for row, one in enumerate(found)
+            ]
+
+        return wait
+
+    def attended(
+        self, sources: List[List[str]], targets: List[List[List[str]]]
+    ) -> List[List[List[int]]]:
+        """For each token of each hypothesis, the source subword that it attends to most.
+
+        Uses a separate pass over the given words: in beam search, CTranslate2 4.8 gives the first
+        word the attention of another hypothesis.
+
+        Args:
+            sources: subwords of the sentences
+            targets: subwords of each sentence's hypotheses
+        """
+        import numpy
+
+        found: List[List[List[int]]] = [[[] for _ in best] for best in targets]
+        places = [(row, n) for row, best in enumerate(targets) for n, one in enumerate(best) if one]
+        if not places:
+            return found
+        results = self.model.translate_batch(
+            [sources[row] for row, _ in places],
+            target_prefix=[targets[row][rank] for row, rank in places],
+            beam_size=1,
+            max_input_length=0,
+            max_decoding_length=max(len(targets[row][rank]) for row, rank in places),
+            return_attention=True,
+        )
+        for (row, rank), result in zip(places, results, strict=True):
+            weights = numpy.array(result.attention[0][: len(targets[row][rank])])
+            found[row][rank] = weights.argmax(1).tolist()
+        return found
+
+
+def threads(requested: Optional[int]) -> int:
+    """How many threads translate: as requested, or OMP_NUM_THREADS, or one per core."""
+    if requested is not None and requested < 1:
+        raise UserError(f"--workers is {requested}, but must be at least 1")
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if requested is not None:
+        return limit_workers(requested)
+    return int(setting) if setting.isdigit() and int(setting) else cores()
+
+
+def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:
+    """CTranslate2's translator; UserError if it is missing or cannot load the model."""
+    ctranslate2 = import_ctranslate2()
+    if device is None:
+        device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+    kind, _, number = device.partition(":")
+    try:
+        return ctranslate2.Translator(
+            str(folder.path),
+            device=kind,
+            device_index=int(number or 0),
+            inter_threads=workers if kind == "cpu" else 1,
+            intra_threads=1 if kind == "cpu" else 0,
+        )
+    except (RuntimeError, ValueError) as error:
+        problem = str(error).splitlines()[0]
+        raise UserError(f"{folder.path / MODEL}: CTranslate2 cannot load it ({problem})") from None
+
+
+def vocabularies(folder: ModelFolder) -> List[Symbols]:
+    """The vocabularies of source and target."""
+    found = []
+    for side in ("source", "target"):
+        paths = [folder.path / f"{name}_vocabulary.json" for name in (side, "shared")]
+        path = next((path for path in paths if path.name in folder.sums), None)
+        if path is None:
+            raise UserError(f"{folder.path} is incomplete: {paths[0].name} is missing")
+        symbols = read_json_list(path)
+        if not {"<s>", "</s>", "<unk>"} <= set(symbols):
+            raise UserError(f"{path} was altered or damaged: it is not a list of words")
+        found.append(Symbols(symbols))
+    return found
+
+
+def read_json_list(path: Path) -> List[str]:
+    """The strings in a JSON list; none if it is no such list."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return []
+    return content if isinstance(content, list) and all(type(w) is str for w in content) else []

@@ -1,0 +1,186 @@
+"""Translates a binarised data set, and writes the log of it in fairseq-generate's format.
+
+For each sentence, with its number in the data set: S- the source, T- the reference; then, for each
+hypothesis, H- its score and words, D- the same detokenised, and P- the score of each token. Scores
+are logarithms to base 2. The last line has the BLEU of the tokens.
+"""
+
+import contextlib
+import math
+from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence
+
+from vaswani.common.errors import UserError
+from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
+from vaswani.decoding.fairseq_engine import FairseqEngine
+from vaswani.model_folder.search_options import SearchOptions
+
+
+class Translated(NamedTuple):
+    """A sentence of the data set and its best translation, as words."""
+
+    number: int
+    source: str
+    translation: str
+
+
+class DataSet:
+    """A data set with the engine that translates it, both made as fairseq-generate makes them.
+
+    Args:
+        config: fairseq's configuration for decoding
+        workers: the most processes that search
+
+    Raises:
+        UserError: the checkpoint is gone.
+        CheckpointError, ConfigError: it cannot be used.
+    """
+
+    def __init__(self, config: Any, workers: int) -> None:
+        import numpy
+        import torch
+        from fairseq import checkpoint_utils, tasks, utils
+
+        self.config, subset = config, config.dataset.gen_subset
+        numpy.random.seed(config.common.seed)
+        utils.set_torch_seed(config.common.seed)
+        self.task = tasks.setup_task(config.task)
+        path = config.common_eval.path
+        try:
+            models, saved = checkpoint_utils.load_model_ensemble([path], task=self.task)
+        except OSError as error:
+            if error.errno is None:  # fairseq's own: the checkpoint has disappeared in the meantime
+                raise UserError(str(error)) from None
+            raise
+        self.task.load_dataset(subset, task_cfg=saved.task)
+        self.on_gpu = torch.cuda.is_available() and not config.common.cpu
+        for model in models:
+            if self.on_gpu:
+                model.cuda()
+            model.prepare_for_inference_(config)
+        self.dataset = self.task.dataset(subset)
+        limits = [self.task.max_positions(), *[model.max_positions() for model in models]]
+        self.batches = self.task.get_batch_iterator(
+            dataset=self.dataset,
+            max_tokens=config.dataset.max_tokens,
+            max_positions=utils.resolve_max_positions(*limits),
+            ignore_invalid_inputs=config.dataset.skip_invalid_size_inputs_valid_test,
+            required_batch_size_multiple=config.dataset.required_batch_size_multiple,
+            seed=config.common.seed,
+        ).frozen_batches
+        self.workers = max(1, min(workers, len(self.batches)))
+        self.engine = FairseqEngine(
+            self.task, models, str(path), self.workers, self.sample_for_search
+        )
+
+    def sample(self, numbers: Sequence[int]) -> Dict[str, Any]:
+        """A batch in fairseq's form."""
+        sample: Dict[str, Any] = self.dataset.collater([self.dataset[n] for n in numbers])
+        return sample
+
+    def sample_for_search(self, numbers: Sequence[int]) -> Dict[str, Any]:
+        """A batch on the device that searches."""
+        from fairseq import utils
+
+        sample: Dict[str, Any] = self.sample(numbers)
+        return utils.move_to_cuda(sample) if self.on_gpu else sample
+
+    def translate(
+        self, options: SearchOptions, log: IO[str], progress: Callable[[int], Any]
+    ) -> Iterator[Translated]:
+        """The best translation of each sentence that is not too long, batch by batch.
+
+        Args:
+            options: of the search
+            log: what fairseq-generate would print is written here
+            progress: called with the number of sentences translated since the last call
+
+        Raises:
+            UserError: the model's scores are not numbers, or a process was killed.
+        """
+        search = self.engine.searcher(options)
+        writer = LogWriter(self, options, log)
+        with contextlib.closing(search(self.batches, progress)) as found:
+            for numbers, results in zip(self.batches, found, strict=True):
+                yield from writer.add(self.sample(numbers), results)
+        writer.finish()
+
+
+class LogWriter:
+    """Writes what fairseq-generate would print about the results of a search."""
+
+    def __init__(self, data: DataSet, options: SearchOptions, stream: IO[str]) -> None:
+        from fairseq import scoring
+
+        self.config, self.options, self.stream = data.config, options, stream
+        self.source, self.target = data.engine.source, data.engine.target
+        generator = data.engine.generator
+        if hasattr(generator, "symbols_to_strip_from_output"):
+            self.left_out = generator.symbols_to_strip_from_output
+        else:
+            self.left_out = {generator.eos}
+        # None, unless a task has its own
+        self.tokenizer = data.task.build_tokenizer(self.config.tokenizer)
+        self.bpe = data.task.build_bpe(self.config.bpe)
+        self.scorer = scoring.build_scorer(self.config.scoring, self.target)
+        self.has_references = True
+
+    def add(self, sample: Dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
+        """Write a batch's lines; the best translation of each sentence."""
+        from fairseq import utils
+
+        pad, mark = self.target.pad(), self.config.common_eval.post_process
+        targets = sample["target"]
+        for row, (number, best) in enumerate(zip(sample["id"].tolist(), results, strict=True)):
+            tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
+            source = self.plain(self.source.string(tokens, mark))
+            print(f"S-{number}\t{source}", file=self.stream)
+            reference = None
+            self.has_references = targets is not None
+            if targets is not None:
+                reference = self.target.string(
+                    utils.strip_pad(targets[row], pad).int(),
+                    mark,
+                    escape_unk=True,
+                    extra_symbols_to_ignore=self.left_out,
+                )
+                reference = self.plain(reference)
+                print(f"T-{number}\t{reference}", file=self.stream)
+            written = [self.write(number, one) for one in best[: self.options.nbest]]
+            if reference is not None:
+                self.score(reference, self.plain(written[0]))
+            yield Translated(number, source, written[0])
+
+    def write(self, number: int, found: TokenHypothesis) -> str:
+        """Write the lines of a hypothesis; returns its words."""
+        import torch
+
+        words = self.target.string(
+            torch.tensor(found.tokens, dtype=torch.int32),
+            self.config.common_eval.post_process,
+            extra_symbols_to_ignore=self.left_out,
+        )
+        score = torch.tensor(found.score) / math.log(2)  # in float32, as fairseq computes it
+        scores = torch.tensor(found.token_scores) / math.log(2)
+        print(f"H-{number}\t{score}\t{words}", file=self.stream)
+        print(f"D-{number}\t{score}\t{self.plain(words)}", file=self.stream)
+        shown = " ".join(f"{one:.4f}" for one in scores.tolist())
+        print(f"P-{number}\t{shown}", file=self.stream)
+        return words
+
+    def plain(self, words: str) -> str:
+        """Words as the task's own tokeniser and BPE, if it has any, would join them."""
+        words = self.bpe.decode(words) if self.bpe else words
+        return self.tokenizer.decode(words) if self.tokenizer else words
+
+    def score(self, reference: str, translation: str) -> None:
+        """Count a translation for the BLEU at the end."""
+        self.scorer.add(
+            self.target.encode_line(reference, add_if_not_exist=True),
+            self.target.encode_line(translation, add_if_not_exist=True),
+        )
+
+    def finish(self) -> None:
+        """Write the last line."""
+        if self.has_references:
+            subset, bleu = self.config.dataset.gen_subset, self.scorer.result_string()
+            print(f"Generate {subset} with beam={self.options.beam}: {bleu}", file=self.stream)
