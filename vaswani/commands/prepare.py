@@ -158,7 +158,7 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     lock = job.folder / stage.STAGES / "lock"
     with stage.space_for(lock.parent), locked(lock, f"{job.folder} is being prepared"):
         for left in stages[redo:]:
-            stage.forget(job.folder / left.name)
+            stage.redo(job.folder / left.name)
         show_plan(job, sources, key, stages)
         # downloads continue where they stopped
         signals.continues_if(lambda: bool(job.parts) and any(job.archives.glob("*")))
@@ -183,10 +183,10 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int, redone: b
         if stage.run_stage(output, key, step.make):
             ran = True
             spent = (time.monotonic() - begun, cpu_seconds() - used)
-            tell(job, step.name, stage.marker(output)["report"], spent)
+            tell(job, step.name, stage.record_of(output)["report"], spent)
         if not (ran and redone):  # else the same command does it again
             signals.continues_if(lambda: True)
-        show_dropped(step.name, stage.marker(output).get("report"), examples)
+        show_dropped(step.name, stage.record_of(output).get("report"), examples)
     return ran
 
 
