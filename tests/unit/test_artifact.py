@@ -159,7 +159,7 @@ def contents(place: Path) -> Dict[str, bytes]:
 
 
 class Disks(NamedTuple):
-    """A folder to work in, and what it holds before and after the new version is made."""
+    """A folder to work in; what it holds before, and as made in an empty folder, after."""
 
     place: Path
     old: Path
@@ -177,7 +177,6 @@ def disks(request, tmp_path) -> Callable[[Callable], Disks]:
             place.mkdir()
         if request.param:
             kind(old, "old")
-            kind(new, "old")
         kind(new, "newer")
         return Disks(tmp_path / "work", old, contents(old), contents(new))
 
