@@ -1700,11 +1700,19 @@ MUTANTS = [
     ),
     Mutant(
         "data-of-before-made-again",
-        "vaswani/commands/prepare.py",
-        "codes: List[Any] = [recipe.bpe, recipe.bpe_counts]",
-        "codes: List[Any] = [recipe.bpe_counts, recipe.bpe]",
+        "vaswani/data/stage_options.py",
+        "return [self.bpe, self.bpe_counts, ",
+        "return [self.bpe_counts, self.bpe, ",
         "data of version 0.1.0 are read, and not made again",
         ("integration/test_frozen.py::test_prepared_data_are_not_made_again",),
+    ),
+    Mutant(
+        "new-option-not-in-the-key",
+        "vaswani/data/stage_options.py",
+        "return [self.as_in_0_1(), later] if later else",
+        "return [self.as_in_0_1(), later] if not self.FIRST else",
+        "a stage is done again if one of its options changes, also a new one",
+        ("unit/test_stage_options.py::test_a_new_option_is_in_the_key_only_where_it_is_given",),
     ),
     Mutant(
         "half-a-line-in-a-translation",

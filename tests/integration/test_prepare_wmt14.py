@@ -10,7 +10,6 @@ import pytest
 
 from tests import archives
 from vaswani.commands import prepare
-from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.data import stage
 from vaswani.data.binarise import binary_lines
@@ -91,7 +90,7 @@ def all_but_binary(name: str, manifest: str, out: Path) -> Path:
     job = Job(recipe, out, 1, parts, out.parent / "archives")
     key, stages, _ = prepare.plan_stages(job, None)
     for step in stages[:-1]:
-        key = key_of([key, step.name, step.options])
+        key = step.key(key)
         assert stage.run_stage(out / step.name, key, step.make)
     return out
 
