@@ -26,8 +26,7 @@ from vaswani.common.progress import bar
 from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
 from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
 from vaswani.decoding.translator import Translator, engine_for
-from vaswani.model_folder.export_folder import read_model
-from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.folder import ModelFolder, read_model
 from vaswani.model_folder.search_options import (
     SearchOptions,
     as_arguments,

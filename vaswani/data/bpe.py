@@ -148,19 +148,19 @@ class Subwords:
     def __init__(self, name: str, codes: Path, limits: Optional[Limits]) -> None:
         self.name, self.limits = name, limits
         self.split = splitter(codes)
-        self.spelt = 0
+        self.count_spelt_out = 0
 
     def subwords(self, side: int, line: str) -> str:
         """The subwords of one side of a pair, none of which fairseq misreads."""
         line, count = spelt_out(self.split(line))
-        self.spelt += count
+        self.count_spelt_out += count
         return line
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The subwords of a chunk."""
-        self.spelt = 0
+        self.count_spelt_out = 0
         outcome = within(self.limits, chunk, self.name, self.subwords)
-        outcome.report.spelt = self.spelt
+        outcome.report.spelt_out = self.count_spelt_out
         return outcome
 
 

@@ -7,9 +7,8 @@ from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.data import text
-from vaswani.data.recipe import Recipe
-from vaswani.data.recipe_file import RECIPE_FILE
-from vaswani.data.stage import OLD, PART, STAGES
+from vaswani.data.recipe import RECIPE_FILE, Recipe
+from vaswani.data.stage import PART, STAGES
 from vaswani.data.steps import Job, Pair
 
 
@@ -62,8 +61,7 @@ def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]])
             if os.path.lexists(place) and not place.is_dir():
                 raise UserError(f"{place} is not a folder, but must be one: give another {option}")
     outputs = [job.folder / name for name in (*names, STAGES)]
-    within = [job.folder / STAGES / name for name in (PART, OLD)]
-    for output in [*outputs, *within]:
+    for output in [*outputs, job.folder / STAGES / PART]:
         if output.is_symlink():
             raise UserError(
                 f"{output} is a symbolic link (to {os.readlink(output)}), but must be made here: "
@@ -100,10 +98,10 @@ def read_by(job: Job, sources: Dict[str, List[Pair]]) -> Iterator[Tuple[str, Pat
 def lies_in(path: Path, output: Path) -> bool:
     """Whether a path is an output or below it: by name, through links, or in another case."""
     there = {os.path.abspath(output), os.path.realpath(output)}
-    same = identities([output])
+    these = identities([output])
     for whole in {os.path.abspath(path), os.path.realpath(path)}:
         places = [Path(whole), *Path(whole).parents]
-        if there & {str(place) for place in places} or same & identities(places):
+        if there & {str(place) for place in places} or these & identities(places):
             return True
     return False
 

@@ -1,7 +1,7 @@
 """The stages of preparation, one function each: raw → text → tok → codes → bpe → data-bin.
 
-Each takes the job and the temporary path that it fills, and returns its report (JSON-able): for
-every set, the pairs seen, kept, held out, and left out by reason.
+Each takes the job, its options, and the temporary path that it fills. It returns its report
+(JSON-able): for every set, the pairs seen, kept, held out, and left out by reason.
 """
 
 import shutil
@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.progress import Bar
+from vaswani.common.usage import peak_megabytes
 from vaswani.data import binarise, bpe, extract, text
 from vaswani.data.clean import Report
 from vaswani.data.download import fetch
@@ -20,7 +21,15 @@ from vaswani.data.manifest import Part
 from vaswani.data.parallel import Chunk, Outcome, chunks, transform
 from vaswani.data.recipe import Recipe
 from vaswani.data.sentences import Sentences
+from vaswani.data.stage_options import (
+    BinaryOptions,
+    CodesOptions,
+    SubwordOptions,
+    TextOptions,
+    TokenOptions,
+)
 from vaswani.data.tokenise import Tokens, without_rules
+from vaswani.experiment.find import DOCS
 
 Pair = Tuple[Path, Path]
 #: the share of a set that may be unknown; if it is larger, something is wrong
@@ -73,9 +82,9 @@ def make_raw(job: Job, out: Path) -> Any:
                 found[part.name] = fetch(part, job.archives, job.recipe.langs)
     out.mkdir()
     counts: Dict[str, Any] = {}
-    every = [part for parts in job.parts.values() for part in parts]
-    with Bar("extract", len(every), "parts") as bar:
-        for part in every:
+    all_parts = [part for parts in job.parts.values() for part in parts]
+    with Bar("extract", len(all_parts), "parts") as bar:
+        for part in all_parts:
             extract.write_parts(found, [part], job.recipe.langs, out)
             lines = [text.count_lines(path) for path in job.pair(out, part.name)]
             if lines[0] != lines[1] or not lines[0]:
@@ -88,7 +97,7 @@ def make_raw(job: Job, out: Path) -> Any:
     return counts
 
 
-def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
+def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], out: Path) -> Any:
     """The raw sentences: readable, one per line, parallel; normalised if asked."""
     out.mkdir()
     recipe = job.recipe
@@ -100,23 +109,23 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
         phrases.write("-".join(recipe.langs), out)
         return {}
     counts: Dict[str, Any] = {}
-    every = [pair for pairs in sources.values() for pair in pairs]
+    all_pairs = [pair for pairs in sources.values() for pair in pairs]
     if not recipe.archives:  # nobody has checked one's own text before
-        for path in dict.fromkeys(path for pair in every for path in pair):
+        for path in dict.fromkeys(path for pair in all_pairs for path in pair):
             text.check_form(path)
-    with Bar("text", count_pairs(every)) as bar:
+    with Bar("text", count_pairs(all_pairs)) as bar:
         for split, pairs in sources.items():
             report = Report()
-            held = job.pair(out, "valid") if split == "train" and recipe.valid_every else ()
-            for pair, limit in zip(pairs, shares(recipe, split, len(pairs)), strict=True):
+            held = job.pair(out, "valid") if split == "train" and options.valid_every else ()
+            for pair, limit in zip(pairs, shares(options.limit, split, len(pairs)), strict=True):
                 make = partial(
                     Sentences,
                     names=(str(pair[0]), str(pair[1])),
                     langs=recipe.langs,
                     clean_up=recipe.cleaned(split),
                     lenient=bool(recipe.archives) and split == "train",
-                    normalise=recipe.normalise in ("all", split),
-                    valid_every=recipe.valid_every if split == "train" else None,
+                    normalise=options.normalise in ("all", split),
+                    valid_every=options.valid_every if split == "train" else None,
                     before=report.seen,
                 )
                 targets = job.pair(out, split)
@@ -137,17 +146,17 @@ def rows(pair: Pair) -> Any:
     return zip(*(text.read_lines(path) for path in pair), strict=True)
 
 
-def shares(recipe: Recipe, split: str, parts: int) -> List[Optional[int]]:
+def shares(limit: Optional[int], split: str, parts: int) -> List[Optional[int]]:
     """How many pairs to take from each part: ``limit`` for the training set, divided evenly."""
-    if recipe.limit is None or split != "train":
+    if limit is None or split != "train":
         return [None] * parts
-    return [recipe.limit // parts + (n < recipe.limit % parts) for n in range(parts)]
+    return [limit // parts + (n < limit % parts) for n in range(parts)]
 
 
-def make_tokens(job: Job, out: Path) -> Any:
+def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
     """Moses tokens (or the text, if it is already tokenised), within the limits on words."""
-    recipe = job.recipe
-    for lang in () if recipe.tokenised else recipe.langs:
+    langs = None if options.tokenised else job.recipe.langs
+    for lang in langs or ():
         if without_rules(lang):
             print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
 
@@ -156,43 +165,41 @@ def make_tokens(job: Job, out: Path) -> Any:
         return partial(
             Tokens,
             split,
-            None if recipe.tokenised else recipe.langs,
-            recipe.split_hyphens,
-            recipe.straight_test_apostrophes and split == "test",
-            recipe.limits(split, "tok"),
+            langs,
+            options.split_hyphens,
+            options.straight_test_apostrophes and split == "test",
+            options.limits.get(split),
             (str(source), str(target)),
         )
 
     return each_set(job, job.folder / "text", out, "tokenise", make)
 
 
-def make_codes(job: Job, out: Path) -> Any:
+def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
     """The joint BPE, learned on the training text of both languages; or taken from other text."""
-    recipe = job.recipe
     if job.like:
         shutil.copyfile(job.like.codes, out)
         return {"merges": text.count_lines(out) - 1}
     sources = job.pair(job.folder / "tok", "train")
     with Bar("learn BPE", None, "chunks") as bar:
-        types = recipe.bpe_counts == "types"
-        bpe.learn(sources, out, recipe.bpe, types, job.workers, bar.update)
+        types = options.bpe_counts == "types"
+        bpe.learn(sources, out, options.bpe, types, job.workers, bar.update)
     merges = text.count_lines(out) - 1
-    fewer = not types and merges < recipe.bpe
-    why = f" ({recipe.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""
+    fewer = not types and merges < options.bpe
+    why = f" ({options.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""
     return {f"merges{why}": merges}
 
 
-def make_bpe(job: Job, out: Path) -> Any:
+def make_bpe(job: Job, options: SubwordOptions, out: Path) -> Any:
     """The BPE applied, within the limits on subwords."""
 
     def make(split: str) -> Maker:
-        limits = job.recipe.limits(split, "bpe")
-        return partial(bpe.Subwords, split, job.folder / "codes", limits)
+        return partial(bpe.Subwords, split, job.folder / "codes", options.limits.get(split))
 
     return each_set(job, job.folder / "tok", out, "apply BPE", make)
 
 
-def make_data_bin(job: Job, out: Path) -> Any:
+def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
     """fairseq's binary form, with one dictionary."""
     recipe, source = job.recipe, job.folder / "bpe"
     files = [path for split in recipe.splits for path in job.pair(source, split)]
@@ -203,17 +210,17 @@ def make_data_bin(job: Job, out: Path) -> Any:
             recipe.langs,
             recipe.splits,
             job.workers,
-            recipe.dictionary,
+            options.dictionary,
             bar.update,
             job.like.dictionary if job.like else None,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
-    for name, (unknown, every) in binarise.unknown(out, recipe.langs, recipe.splits).items():
+    for name, (unknown, total) in binarise.unknown(out, recipe.langs, recipe.splits).items():
         if unknown:
             report[f"unknown in {name}"] = unknown
-        if unknown > every * MOSTLY_KNOWN:
+        if unknown > total * MOSTLY_KNOWN:
             print(
-                f"warning: {unknown:,} of the {every:,} subwords of {name} are unknown to the "
+                f"warning: {unknown:,} of the {total:,} subwords of {name} are unknown to the "
                 "dictionary of the training text: is it the same language and alphabet?",
                 file=sys.stderr,
             )
@@ -245,8 +252,42 @@ def check(job: Job, counts: Dict[str, Any], out: Path, what: str) -> None:
     """Raises UserError if a file has the wrong number of lines, or a set has no pair left."""
     for split, report in counts.items():
         if not report["kept"]:
-            every = job.recipe.valid_every
-            hint = f" (one in {every:,} is held out for it)" if split == "valid" and every else ""
+            share = job.recipe.valid_every
+            hint = f" (one in {share:,} is held out for it)" if split == "valid" and share else ""
             raise UserError(f"the {split} set of {job.folder} has no pair of {what}{hint}")
         for path in job.pair(out, split):
             text.check_count(path, report["kept"])
+
+
+# ---- what is said of a finished stage -------------------------------------------------------
+
+
+def say_what_was_made(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
+    """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory.
+
+    ``spent``: elapsed seconds, and CPU seconds of all processors together.
+    """
+    counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
+    seen = sum(found.seen for found in counts.values())
+    cost = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
+    cost += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
+    print(f"{job.folder / name}: made ({cost})", file=sys.stderr)
+    for split, found in counts.items():
+        expected = (job.recipe.expected or {}).get(f"{name}/{split}")
+        beside = ""
+        if expected and job.recipe.limit is None:
+            off = abs(found.kept - expected) > expected / 100
+            see = f": more than 1 % off, see {DOCS / 'wmt14-data.md'}" if off else ""
+            beside = f" (expected {expected:,}{see})"
+        print(f"  {split}: {found.summary()}{beside}", file=sys.stderr)
+    for key, value in (report or {}).items():
+        if not isinstance(value, dict):
+            print(f"  {key}: {value:,}", file=sys.stderr)
+
+
+def show_dropped(name: str, report: Any, examples: int) -> None:
+    """Print examples of the pairs that a stage left out, ``examples`` for each reason."""
+    for split, found in (report or {}).items():
+        for reason, shown in found["examples"].items() if isinstance(found, dict) else ():
+            for place, source, target in shown[:examples]:
+                print(f"{name}/{split}, {reason}: {place}\n    {source}\n    {target}")

@@ -14,8 +14,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.processes import limit_workers
 from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
 from vaswani.model_folder.ctranslate2_spec import import_ctranslate2
-from vaswani.model_folder.export_folder import MODEL
-from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.folder import MODEL, ModelFolder
 from vaswani.model_folder.search_options import (
     EXPORT_CPU_BATCH,
     GPU_BATCH,
@@ -57,7 +56,7 @@ class CTranslate2Engine:
     """A model in CTranslate2. ``workers`` threads translate a batch each.
 
     Args:
-        folder: read by :func:`vaswani.model_folder.export_folder.read_export`
+        folder: read by :func:`vaswani.model_folder.folder.read_export`
         device: ``cpu``, ``cuda`` or ``cuda:1``; by default a GPU if there is one
         workers: threads on a CPU (default: one per core)
 

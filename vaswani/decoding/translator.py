@@ -16,8 +16,7 @@ from vaswani.common.errors import UserError
 from vaswani.data.bpe import undo
 from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
 from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore
-from vaswani.model_folder.export_folder import is_export, read_model
-from vaswani.model_folder.folder import CODES, ModelFolder
+from vaswani.model_folder.folder import CODES, ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import SearchOptions, search_options
 from vaswani.model_folder.text_recipe import SourceText, target_text
 
@@ -78,7 +77,7 @@ class Translator:
     faster than one sentence per call.
 
     Args:
-        folder: read by :func:`vaswani.model_folder.export_folder.read_model`
+        folder: read by :func:`vaswani.model_folder.folder.read_model`
         precision: ``fp32`` or ``bf16``
         device: a torch device name; by default a GPU if there is one
         engine: what searches, instead of the folder's model
