@@ -108,7 +108,8 @@ def model_options(state: Mapping[str, Any]) -> Dict[str, Any]:
 
 def model_name(options: Mapping[str, Any]) -> Optional[str]:
     """The name under which a model is registered, in its section of a configuration."""
-    return options.get("_name") or options.get("arch")
+    name = options.get("_name") or options.get("arch")
+    return name if isinstance(name, str) else None
 
 
 def misdeclared(state: Mapping[str, Any]) -> str:

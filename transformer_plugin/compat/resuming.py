@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import functools
 import logging
 import math
 import re
@@ -10,11 +9,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from fairseq import checkpoint_utils
-from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from ..checkpoints import CheckpointError, load_checkpoint, outline_of
-from .dictionaries import other_dictionaries
+from .replacing import PROTECTS, replaces
 from .scope import is_translation
 
 logger = logging.getLogger(__name__)
@@ -34,46 +32,43 @@ ANNOUNCED = {
 """What is reported if a resumed training changes it: keys by section, None for all of them."""
 
 
-def apply() -> None:
-    """Install this file's workarounds."""
-    _choose_where_to_go_on()
-    _compare_with_checkpoint()
-
-
-def _choose_where_to_go_on() -> None:
-    """Training resumes from its newest checkpoint, and goes no further than asked.
+@replaces(
+    checkpoint_utils,
+    "load_checkpoint",
+    PROTECTS,
+    "all",
+    "a translation's training resumes from its newest checkpoint, refuses a `--restore-file` that "
+    "does not exist, and goes no further than asked",
+)
+def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
+    """As fairseq's ``load_checkpoint``; training goes on where it stopped, and ends in time.
 
     Without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, all versions start
     over in the same folder, over what is there. A training that has all its updates, or more than
     it should have by now, gets one more, which replaces its last and best checkpoint.
     """
-    original = checkpoint_utils.load_checkpoint
-
-    @functools.wraps(original)
-    def load(cfg: Any, trainer: Any, **options: Any) -> Any:
-        if not is_translation(trainer.task):
-            return original(cfg, trainer, **options)
-        suffix = trainer.checkpoint_suffix or ""
-        with _restoring(cfg, suffix):
-            try:
-                extra_state, iterator = original(cfg, trainer, **options)
-            except CheckpointError as error:
-                raise CheckpointError(f"{error}{_way_round_damage(cfg, suffix)}") from None
-            except RuntimeError as error:
-                if "dataloader mismatch" not in str(error):
-                    raise
-                raise CheckpointError(
-                    "The epoch in which the checkpoint was saved has fewer batches now: other "
-                    "text, batches or number of processes. To begin again with epoch 1, give "
-                    "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
-                ) from None
-        reason = _why_over(trainer) if extra_state is not None else None
-        if reason:
-            logger.warning("nothing is left to train: %s", reason)
-            trainer.cfg.optimization.max_epoch = -1  # what fairseq checks before each epoch
-        return extra_state, iterator
-
-    checkpoint_utils.load_checkpoint = load
+    original = load_checkpoint_to_resume.original
+    if not is_translation(trainer.task):
+        return original(cfg, trainer, **options)
+    suffix = trainer.checkpoint_suffix or ""
+    with _restoring(cfg, suffix):
+        try:
+            extra_state, iterator = original(cfg, trainer, **options)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{_way_round_damage(cfg, suffix)}") from None
+        except RuntimeError as error:
+            if "dataloader mismatch" not in str(error):
+                raise
+            raise CheckpointError(
+                "The epoch in which the checkpoint was saved has fewer batches now: other "
+                "text, batches or number of processes. To begin again with epoch 1, give "
+                "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
+            ) from None
+    reason = _why_over(trainer) if extra_state is not None else None
+    if reason:
+        logger.warning("nothing is left to train: %s", reason)
+        trainer.cfg.optimization.max_epoch = -1  # what fairseq checks before each epoch
+    return extra_state, iterator
 
 
 @contextlib.contextmanager
@@ -178,34 +173,6 @@ def _why_over(trainer: Any) -> Optional[str]:
     if 0 < patience <= stale:  # known to vaswani train alone
         return f"{stale} validations brought no improvement, and --patience is {patience}"
     return None
-
-
-def _compare_with_checkpoint() -> None:
-    """On resuming, other dictionaries are refused and other options are reported.
-
-    All versions compare only the shapes of the parameters. Where the optimizer is reset, another
-    training begins from these parameters, perhaps with other dictionaries on purpose.
-    """
-    original = Trainer.load_checkpoint
-
-    @functools.wraps(original)
-    def load(
-        trainer: Any, filename: str, reset_optimizer: bool = False, *rest: Any, **kw: Any
-    ) -> Any:
-        if is_translation(trainer.task) and Path(filename).is_file():
-            saved = load_checkpoint(filename, mapped=True)
-            other = other_dictionaries(trainer.task, saved.get("task_state") or {})
-            if other and not reset_optimizer:
-                raise CheckpointError(other)
-            if other:
-                logger.warning(other)
-            if not reset_optimizer and trainer.data_parallel_rank == 0:
-                changes = changed_options(saved.get("cfg") or {}, trainer.cfg)
-                if changes:
-                    logger.warning("going on with other options: %s", "; ".join(changes))
-        return original(trainer, filename, reset_optimizer, *rest, **kw)
-
-    Trainer.load_checkpoint = load
 
 
 def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:
