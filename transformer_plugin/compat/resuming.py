@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from ..checkpoints import CheckpointError, load_checkpoint, outline_of
+from ..checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
 from .replacing import PROTECTS, replaces
 from .scope import is_translation
 
@@ -143,7 +143,7 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
     found, problems = [], []
     for path in trained_checkpoints(folder, suffix):
         try:
-            history = outline_of(path).get("optimizer_history") or [{}]
+            history = checkpoint_metadata(path).get("optimizer_history") or [{}]
             found.append((history[-1].get("num_updates", 0), path))
         except CheckpointError as error:
             problems.append(str(error))
