@@ -34,7 +34,7 @@ from tests.models import dictionary, small_model, task
 from transformer_plugin import compat
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 from transformer_plugin.checkpoints.parameters import explain_mismatch
-from transformer_plugin.compat import generation_options, replacing, saving
+from transformer_plugin.compat import generation_options, replacing, saving, translation_task
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.replacing import REPLACED
 from transformer_plugin.config import ConfigError
@@ -257,6 +257,12 @@ def test_translation_is_set_up_to_compare_dictionaries(monkeypatch):
     for method in (ours.build_generator, ours.valid_step):
         with pytest.raises(CheckpointError, match="another source dictionary"):
             method(None, None)
+
+
+def test_an_unknown_model_is_named():
+    built = translation_task.CheckedTranslationTask(TranslationConfig(), dictionary(), dictionary())
+    with pytest.raises(CheckpointError, match="'somebodys_model'.*--user-dir"):
+        built.build_model(argparse.Namespace(_name="somebodys_model"))
 
 
 class SomebodysTask(TranslationTask):

@@ -68,12 +68,12 @@ def _origins(alignment: Any) -> Dict[int, int]:
     "all",
     "`--no-repeat-ngram-size` works",
 )
-def no_repeat_ngram(
+def _no_repeat_ngram(
     self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
 ) -> Tensor:
     """Give words that would repeat an n-gram of the hypothesis the log-probability -inf.
 
-    TorchScript compiles this with the generator, so it has to be TorchScript too. fairseq's
+    TorchScript compiles this with the generator, by this name. fairseq's
     compares with the end of the whole buffer, which is padding, so nothing counts as repeated; and
     a size of 1 compares nothing. Arguments as fairseq's: ``tokens`` [bsz·beam_size, longest], the
     first of which begins the sentence and is not one of its words; ``lprobs`` [bsz·beam_size, V],

@@ -9,6 +9,7 @@ from typing import Any, Dict
 
 import numpy as np
 from fairseq import tasks
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.translation import TranslationTask
 
@@ -47,6 +48,20 @@ class CheckedTranslationTask(TranslationTask):
         """Raise CheckpointError if the model that was loaded has other dictionaries."""
         if self.other_dictionaries:
             raise CheckpointError(self.other_dictionaries)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """As fairseq's, which fails in formatting the message for a model that is not registered.
+
+        Raises:
+            CheckpointError: there is no such model, as for a checkpoint of another plugin.
+        """
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
+            raise CheckpointError(
+                f"No model {name!r} is registered; correct model._name (--arch), or, for a "
+                "checkpoint of another plugin, add the --user-dir that it was trained with."
+            )
+        return super().build_model(cfg, from_checkpoint)
 
     def valid_step(self, *args: Any, **kwargs: Any) -> Any:
         """As fairseq's; raises CheckpointError if the dictionaries are not the model's."""
