@@ -1336,8 +1336,8 @@ MUTANTS = [
     Mutant(
         "last-of-two-keys-wins",
         "vaswani/experiment/strict_yaml.py",
-        "            seen.add(key.value)\n",
-        "            seen.add(key)\n",
+        "                seen.add(key.value)\n",
+        "                seen.add(key)\n",
         "a duplicate key is refused, with the line",
         ("unit/test_strict_yaml.py::test_what_would_be_read_as_something_else",),
     ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..config import ConfigError
+from ..config import ConfigError, flag
 
 
 def refuse_precisions(cfg: Any, model: Any) -> None:
@@ -21,8 +21,9 @@ def refuse_precisions(cfg: Any, model: Any) -> None:
     for name in ("bf16", "memory_efficient_bf16"):
         if getattr(common, name, False):
             raise ConfigError(
-                f"common.{name} trains the weights themselves in bfloat16: leave it out, and "
-                "give --precision bf16 (in YAML: model.precision), which keeps them in float32"
+                f"{flag(name)} (common.{name}) trains the weights themselves in bfloat16: leave it "
+                "out, and give --precision bf16 (in YAML: model.precision), which keeps them in "
+                "float32"
             )
     if getattr(common, "amp", False):
         raise ConfigError(
