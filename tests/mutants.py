@@ -229,7 +229,7 @@ MUTANTS = [
     Mutant(
         "residual-missing",
         LAYERS,
-        "self.norm(self.dropout.added(x, sublayer_output))",
+        "self.norm(self.dropout.add_to(x, sublayer_output))",
         "self.norm(self.dropout(sublayer_output))",
         "3.1: 'We employ a residual connection around each of the two sub-layers'",
         ("unit/test_layers.py::test_the_norm_is_of_the_sum",),
@@ -237,23 +237,23 @@ MUTANTS = [
     Mutant(
         "norm-missing",
         LAYERS,
-        "self.norm(self.dropout.added(x, sublayer_output))",
-        "self.dropout.added(x, sublayer_output)",
+        "self.norm(self.dropout.add_to(x, sublayer_output))",
+        "self.dropout.add_to(x, sublayer_output)",
         "3.1: '... followed by layer normalization'",
         ("unit/test_model.py::test_norm_comes_after_the_sum_and_no_norm_ends_the_stack",),
     ),
     Mutant(
         "norm-before-the-sum",
         LAYERS,
-        "self.norm(self.dropout.added(x, sublayer_output))",
-        "self.dropout.added(x, self.norm(sublayer_output))",
+        "self.norm(self.dropout.add_to(x, sublayer_output))",
+        "self.dropout.add_to(x, self.norm(sublayer_output))",
         "3.1: 'the output of each sub-layer is LayerNorm(x + Sublayer(x))'",
         ("unit/test_model.py::test_norm_comes_after_the_sum_and_no_norm_ends_the_stack",),
     ),
     Mutant(
         "dropout-after-the-sum",
         LAYERS,
-        "self.norm(self.dropout.added(x, sublayer_output))",
+        "self.norm(self.dropout.add_to(x, sublayer_output))",
         "self.norm(self.dropout(x + sublayer_output))",
         "5.4: 'We apply dropout to the output of each sub-layer, before it is added to the "
         "sub-layer input and normalized'",
@@ -583,8 +583,8 @@ MUTANTS = [
     Mutant(
         "caches-not-reordered",
         SEARCH,
-        "if beam > 1 or len(chosen) < len(found):",
-        "if len(chosen) < len(found):",
+        "if beam > 1 or len(chosen) < len(best):",
+        "if len(chosen) < len(best):",
         "a hypothesis' score is its own log-probability",
         ("parity/test_generator.py::test_float64_search_is_its_own_score",),
     ),
@@ -631,8 +631,8 @@ MUTANTS = [
     Mutant(
         "results-not-sorted",
         HISTORY,
-        'order = np.lexsort((-scores, ends["sentences"]))',
-        'order = np.lexsort((scores, ends["sentences"]))',
+        'best_first = np.lexsort((-scores, ends["sentences"]))',
+        'best_first = np.lexsort((scores, ends["sentences"]))',
         "history.py: results sorted by sentence and score, best first",
         ("parity/test_beam_search.py::test_generator_equals_slow_search",),
     ),
@@ -1066,8 +1066,8 @@ MUTANTS = [
     Mutant(
         "oldest-checkpoint-taken",
         RESUMING,
-        "in sorted(found, reverse=True):",
-        "in sorted(found):",
+        "in sorted(candidates, reverse=True):",
+        "in sorted(candidates):",
         "without checkpoint_last.pt, training continues from the newest checkpoint",
         (
             "integration/test_nothing_lost.py"
@@ -1205,7 +1205,7 @@ MUTANTS = [
         "file-missing-in-one-process",
         "vaswani/experiment/launch.py",
         "for name in sorted({*found, *first})",
-        "for name in sorted(found)",
+        "for name in sorted(candidates)",
         "processes that see different data from the first stop with one sentence",
         ("unit/test_run_record.py::test_processes_with_other_data_are_named_in_every_one",),
     ),

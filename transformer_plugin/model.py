@@ -25,7 +25,7 @@ from .fast.attention import keep_off_cudnn
 from .fast.dropout import Dropout
 from .fast.linear import Linear
 from .fast.malloc import keep_freed_memory
-from .inference import quicken, retain_dropout
+from .inference import prepare_weights, retain_dropout
 from .initialisation import initialise
 from .layers import DecoderLayer, EncoderLayer
 
@@ -87,7 +87,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         """
         super().prepare_for_inference_(cfg)
         retain_dropout(self, cfg.generation)
-        quicken(self, in_bf16=str(self.cfg.precision) == "bf16", pack=not self.cfg.compile)
+        prepare_weights(self, in_bf16=str(self.cfg.precision) == "bf16", pack=not self.cfg.compile)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, **kwargs: Any

@@ -21,18 +21,18 @@ _SIZES: List[Tuple[str, int, str]] = [
 
 def _layers(state: Mapping[str, Any], side: str) -> int:
     """How many layers a state has on one side ("encoder" or "decoder")."""
-    found = (re.match(rf"{side}\.layers\.(\d+)\.", name) for name in state)
-    return len({match.group(1) for match in found if match})
+    matches = (re.match(rf"{side}\.layers\.(\d+)\.", name) for name in state)
+    return len({match.group(1) for match in matches if match})
 
 
 def _differing_option(saved: Mapping[str, Any], model: Mapping[str, Any]) -> Optional[str]:
     """The first option that explains a difference, with both its values; None if none does."""
     for ending, axis, option in _SIZES:
         for name in sorted(set(saved) & set(model)):
-            theirs, ours = saved[name].shape, model[name].shape
-            if name.endswith(ending) and len(theirs) > axis and theirs[axis] != ours[axis]:
+            before, now = saved[name].shape, model[name].shape
+            if name.endswith(ending) and len(before) > axis and before[axis] != now[axis]:
                 label = option.format(side=name.partition(".")[0])
-                return f"{label}: {_both(theirs[axis], ours[axis])} ({name})"
+                return f"{label}: {_both(before[axis], now[axis])} ({name})"
     for side in ("encoder", "decoder"):
         layers = _layers(saved, side), _layers(model, side)
         if all(layers) and layers[0] != layers[1]:

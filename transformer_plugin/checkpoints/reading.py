@@ -108,10 +108,10 @@ def _unpickle(source: Union[IO[bytes], str], mapped: bool = False) -> Any:
     options: Dict[str, Any] = {"map_location": "cpu", "mmap": mapped}
     if not TORCH_RESTRICTS_ITSELF:
         return torch.load(source, pickle_module=restricted_pickle, **options)
-    spelled: List[Union[Callable, Tuple[Callable, str]]] = [
+    by_name: List[Union[Callable, Tuple[Callable, str]]] = [
         (f, name) for name, f in ALLOWED.items()
     ]
-    with torch.serialization.safe_globals(spelled + NUMBER_TYPES):
+    with torch.serialization.safe_globals(by_name + NUMBER_TYPES):
         return torch.load(source, weights_only=True, **options)
 
 

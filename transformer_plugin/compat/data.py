@@ -118,13 +118,13 @@ def check_text(prefix: str, entries: int, dictionary: str = "the dictionary") ->
     Raises:
         DataError: the text is damaged, or has a token beyond the dictionary.
     """
-    found = read_tokens(prefix, read_index(prefix).dtype)
-    if found.highest >= entries:
+    summary = read_tokens(prefix, read_index(prefix).dtype)
+    if summary.highest >= entries:
         raise DataError(
-            f"{prefix}.bin has token number {found.highest:,}, but {dictionary} ends at "
+            f"{prefix}.bin has token number {summary.highest:,}, but {dictionary} ends at "
             f"{entries - 1:,}: it is not the one that this text was binarised with; prepare again"
         )
-    return found
+    return summary
 
 
 @replaces(

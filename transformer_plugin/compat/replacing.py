@@ -51,20 +51,20 @@ def replaces(
     of_class = "" if isinstance(owner, types.ModuleType) else f".{owner.__name__}"
     attribute = f"{module}{of_class}.{name}"
 
-    def decorator(ours: Any) -> Any:
+    def decorator(replacement: Any) -> Any:
         REPLACED.append(Replacement(attribute, kind, versions, reason))
         if not needed:
-            return ours
-        theirs = vars(owner)[name]
-        method = type(theirs) if isinstance(theirs, (classmethod, staticmethod)) else None
-        original = theirs.__func__ if method else theirs
+            return replacement
+        before = vars(owner)[name]  # not getattr, which would bind a class method
+        method = type(before) if isinstance(before, (classmethod, staticmethod)) else None
+        original = before.__func__ if method else before
         if hasattr(original, "replaced_by"):
             raise RuntimeError(
                 f"{attribute} is replaced already, by {original.replaced_by}: of two copies of "
                 "this plugin only one can be loaded; give --user-dir that one"
             )
-        ours.original, ours.replaced_by = original, str(Path(__file__).parent.parent)
-        setattr(owner, name, method(ours) if method else ours)
-        return ours
+        replacement.original, replacement.replaced_by = original, str(Path(__file__).parent.parent)
+        setattr(owner, name, method(replacement) if method else replacement)
+        return replacement
 
     return decorator

@@ -67,7 +67,8 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     reason = _why_over(trainer) if extra_state is not None else None
     if reason:
         logger.warning("nothing is left to train: %s", reason)
-        trainer.cfg.optimization.max_epoch = -1  # what fairseq checks before each epoch
+        # fairseq checks --max-update only after an update, but this before each epoch
+        trainer.cfg.optimization.max_epoch = -1
     return extra_state, iterator
 
 
@@ -100,12 +101,14 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
                 newest[1].name,
                 f"{newest[0]:,}",
             )
+            # fairseq puts the suffix of this process before ".pt" itself, as in checkpoint_last
             plain = str(newest[1])
             cfg.restore_file = plain.replace(f"{suffix}.pt", ".pt") if suffix else plain
+            # which it refuses together with a --restore-file, though it would not be used
             cfg.finetune_from_model = None
     try:
         yield
-    finally:
+    finally:  # the configuration goes into the next checkpoint: as the user gave it
         for name, value in before.items():
             setattr(cfg, name, value)
 
@@ -130,8 +133,8 @@ def _way_round_damage(cfg: Any, suffix: str) -> str:
 
 def trained_checkpoints(folder: Path, suffix: str = "") -> List[Path]:
     """The checkpoints that fairseq-train left in a folder, in order of their names."""
-    found = sorted(folder.glob(f"*{suffix}.pt"))
-    return [path for path in found if TRAINED.fullmatch(path.name)]
+    paths = sorted(folder.glob(f"*{suffix}.pt"))
+    return [path for path in paths if TRAINED.fullmatch(path.name)]
 
 
 def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Path]]:
@@ -140,16 +143,17 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
     Raises:
         CheckpointError: there are checkpoints, but none can be read.
     """
-    found, problems = [], []
+    candidates, problems = [], []
     for path in trained_checkpoints(folder, suffix):
         try:
             history = checkpoint_metadata(path).get("optimizer_history") or [{}]
-            found.append((history[-1].get("num_updates", 0), path))
+            candidates.append((history[-1].get("num_updates", 0), path))
         except CheckpointError as error:
             problems.append(str(error))
-    for updates, path in sorted(found, reverse=True):
+    # only the one that is taken is read as a whole: a run may have twenty of a gigabyte each
+    for updates, path in sorted(candidates, reverse=True):
         try:
-            load_checkpoint(path, mapped=True)  # which compares the checksums, too
+            load_checkpoint(path, mapped=True)
             return updates, path
         except CheckpointError as error:
             problems.append(str(error))
