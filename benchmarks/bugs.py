@@ -27,7 +27,7 @@ from tests.mutation import chosen, copy_sources, environment, plant, why_stale
 from vaswani.commands.demo_report import SHOWN, share
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.common.signals import heard
+from vaswani.common.signals import signals_as_interrupts
 
 RIGHT = "right"
 """The name of the run without a bug."""
@@ -273,7 +273,10 @@ def main(arguments: Sequence[str]) -> int:
         if cli.main(["prepare", DEMO]):
             return 1
         args.out.mkdir(parents=True, exist_ok=True)
-        with heard(), tempfile.TemporaryDirectory(prefix="demo-with-a-bug-") as folder:
+        with (
+            signals_as_interrupts(),
+            tempfile.TemporaryDirectory(prefix="demo-with-a-bug-") as folder,
+        ):
             sources = copy_sources(Path(folder) / "sources")
             for name in names:
                 path = args.out / f"{name}.json"

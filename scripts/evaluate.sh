@@ -27,13 +27,13 @@ done
 # the run's folder, and how many checkpoints to average; vaswani itself refuses what is not a run
 { read -r folder && read -r last; } < <(python - "$run" <<'END'
 import sys
-from vaswani.experiment.checkpoints import last_of_the_paper
+from vaswani.experiment.checkpoints import number_to_average
 from vaswani.common.errors import UserError
 from vaswani.experiment.find import find_run
 
 try:
     folder = find_run(sys.argv[1])
-    print(folder, last_of_the_paper(folder), sep="\n")
+    print(folder, number_to_average(folder), sep="\n")
 except UserError:
     print(sys.argv[1], 5, sep="\n")
 END

@@ -53,7 +53,6 @@ WORKERS = "vaswani/decoding/workers.py"
 ATTENTION_PAGE = "vaswani/attention_page/page.py"
 SAVING = "transformer_plugin/compat/saving.py"
 DATA = "transformer_plugin/compat/data.py"
-REFUSALS = "transformer_plugin/compat/refusals.py"
 DATA_BIN = "vaswani/data/data_bin.py"
 OUTPUTS = "vaswani/common/artifact.py"
 RECORD = "vaswani/experiment/run_record.py"
@@ -858,8 +857,8 @@ MUTANTS = [
     Mutant(
         "smoothed-loss-chooses",
         "vaswani/experiment/validation.py",
-        'loss = found.get("nll_loss", found["loss"])',
-        'loss = found["loss"]',
+        'loss = logged.get("nll_loss", logged["loss"])',
+        'loss = logged["loss"]',
         "validation.py: label smoothing does not choose between an average and its parts",
         ("integration/test_average.py::test_the_loss_of_any_parameters_by_one_validation",),
     ),
@@ -1096,8 +1095,8 @@ MUTANTS = [
     Mutant(
         "users-config-replaced",
         RECORD,
-        "if foreign and not ours:",
-        "if len(foreign) > 1 and not ours:",
+        "if records and not of_a_run:",
+        "if len(records) > 1 and not of_a_run:",
         "a run's folder with a config.yaml or env.json of your own is refused",
         ("integration/test_nothing_lost.py::test_a_users_config_yaml_is_not_replaced",),
     ),
@@ -1128,8 +1127,8 @@ MUTANTS = [
     Mutant(
         "error-of-a-process-without-its-kind",
         "vaswani/experiment/launch.py",
-        "kinds.get(found.group(1), UserError)",
-        "kinds.get(found.group(2), UserError)",
+        'kind = UserError if ended.group(1) == "vaswani" else PluginError',
+        "kind = UserError",
         "the failure of one of several processes is reported in one sentence",
         ("unit/test_spawned_process.py::test_our_sentences_stay_sentences",),
     ),
@@ -1204,8 +1203,8 @@ MUTANTS = [
     Mutant(
         "file-missing-in-one-process",
         "vaswani/experiment/launch.py",
-        "for name in sorted({*found, *first})",
-        "for name in sorted(candidates)",
+        "for n in sorted({*theirs, *first})",
+        "for n in sorted(theirs)",
         "processes that see different data from the first stop with one sentence",
         ("unit/test_run_record.py::test_processes_with_other_data_are_named_in_every_one",),
     ),
@@ -1351,7 +1350,7 @@ MUTANTS = [
     ),
     Mutant(
         "weights-trained-in-bfloat16",
-        REFUSALS,
+        "transformer_plugin/config.py",
         'for name in ("bf16", "memory_efficient_bf16"):',
         'for name in ("memory_efficient_bf16",):',
         "fairseq's own bf16 does not train the plugin's models",

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.common.signals import heard
+from vaswani.common.signals import signals_as_interrupts
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
@@ -245,7 +245,7 @@ def broken_by_nothing(mutant: Mutant, failed: Sequence[str]) -> str:
 
 def run(mutants: Sequence[Mutant], jobs: int) -> List[Result]:
     """Try all, several at a time; prints one line for each as it ends."""
-    with heard(), tempfile.TemporaryDirectory(prefix="planted-bugs-") as folder:
+    with signals_as_interrupts(), tempfile.TemporaryDirectory(prefix="planted-bugs-") as folder:
         laboratory = Laboratory(Path(folder))
         with ThreadPoolExecutor(jobs) as pool:
             try:

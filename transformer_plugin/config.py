@@ -44,7 +44,15 @@ MOST_LAYERS = 1000
 """On each side; the deepest one published has 500."""
 
 
-class ConfigError(ValueError):
+class PluginError(ValueError):
+    """Something that a user can put right, in one sentence: what is wrong, where, what to do."""
+
+    #: its message is enough, without a traceback: 'vaswani' asks for this, since looking up the
+    #: class would import torch
+    for_users = True
+
+
+class ConfigError(PluginError):
     """An option or combination of options that cannot work; one sentence that names the option."""
 
 
@@ -286,6 +294,77 @@ def machine_memory() -> int:
         return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
     except (OSError, ValueError):  # no container, or one without a limit
         return machine
+
+
+def check_label_smoothing(label_smoothing: float) -> None:
+    """Raise ConfigError unless it is a share of the probability (5.4)."""
+    if not 0.0 <= label_smoothing < 1.0:
+        raise ConfigError(
+            f"--label-smoothing must be in [0, 1), not {label_smoothing}: it is the probability "
+            "that the wrong classes share (0.1 in the paper)"
+        )
+
+
+def check_adam_config(cfg: VaswaniAdamConfig) -> None:
+    """Raise ConfigError, naming the option, for a value that is below 0 or infinite."""
+    for name in ("adam_eps", "weight_decay"):
+        value = getattr(cfg, name)
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{flag(name)} must be 0 or a positive number, not {value}")
+
+
+def check_schedule_config(cfg: VaswaniInverseSqrtConfig) -> None:
+    """Raise ConfigError, naming the option, for values with which equation 3 gives no rate."""
+    if cfg.warmup_updates < 1:
+        raise ConfigError(f"--warmup-updates must be at least 1, not {cfg.warmup_updates}")
+    if not 0 < cfg.lr_factor < math.inf:
+        raise ConfigError(f"--lr-factor must be a number above 0, not {cfg.lr_factor}")
+    if cfg.d_model is not None and cfg.d_model < 1:
+        raise ConfigError(f"--d-model must be at least 1, not {cfg.d_model}")
+
+
+def check_precision(common: Any, precision: Any) -> None:
+    """Raise ConfigError for 16-bit training of our model that is not what it seems to be.
+
+    ``common.bf16`` trains the weights themselves in bfloat16, worse than ``--precision bf16`` and
+    unlike what the paper's model needs. ``--amp`` divides gradients by the loss scale when they are
+    clipped and again when the optimizer steps: Adam hides it until they are as small as its ε.
+    ``--fp16`` with ``--precision bf16`` loses small gradients of the loss, which are rounded to
+    float16 before they are scaled.
+
+    Args:
+        common: fairseq's section
+        precision: the model's option
+    """
+    for name in ("bf16", "memory_efficient_bf16"):
+        if getattr(common, name, False):
+            raise ConfigError(
+                f"{flag(name)} (common.{name}) trains the weights themselves in bfloat16: leave it "
+                "out, and give --precision bf16 (in YAML: model.precision), which keeps them in "
+                "float32"
+            )
+    if getattr(common, "amp", False):
+        raise ConfigError(
+            "--amp lets fairseq divide the gradients by the loss scale twice: leave it out, "
+            "and give --precision bf16 (in YAML: model.precision) or --fp16"
+        )
+    if common.fp16 and str(precision) == "bf16":
+        raise ConfigError("--fp16 and --precision bf16 exclude each other: give one of them")
+
+
+def check_fp16_device(common: Any, on_gpu: bool) -> None:
+    """Raise ConfigError for ``--fp16`` without a GPU, which fails for lack of CUDA.
+
+    Args:
+        common: fairseq's section
+        on_gpu: whether a GPU is used
+    """
+    flat = not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads)
+    if common.fp16 and flat and not on_gpu:
+        raise ConfigError(
+            "--fp16 needs a GPU, and none is used here: leave it out, or give this plugin's "
+            "--precision bf16 (in YAML: model.precision)"
+        )
 
 
 def flag(name: str) -> str:

@@ -13,7 +13,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.logging import metrics
 from torch import Tensor
 
-from .config import ConfigError, VaswaniLabelSmoothedCrossEntropyConfig
+from .config import VaswaniLabelSmoothedCrossEntropyConfig, check_label_smoothing
 from .fast.chunked_loss import projected_loss
 from .loss import LossSums, label_smoothed_loss
 
@@ -35,11 +35,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
 
     def __init__(self, task: Any, sentence_avg: bool, label_smoothing: float) -> None:
         super().__init__(task)
-        if not 0.0 <= label_smoothing < 1.0:
-            raise ConfigError(
-                f"--label-smoothing must be in [0, 1), not {label_smoothing}: it is the "
-                "probability that the wrong classes share (0.1 in the paper)"
-            )
+        check_label_smoothing(label_smoothing)
         self.sentence_avg = sentence_avg
         self.label_smoothing = label_smoothing
 

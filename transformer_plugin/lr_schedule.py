@@ -9,7 +9,7 @@ from fairseq.optim import FairseqOptimizer
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import DictConfig
 
-from .config import ConfigError, VaswaniInverseSqrtConfig
+from .config import ConfigError, VaswaniInverseSqrtConfig, check_schedule_config
 
 logger = logging.getLogger(__name__)
 
@@ -58,12 +58,7 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
 
     def __init__(self, cfg: DictConfig, optimizer: FairseqOptimizer) -> None:
         super().__init__(cfg, optimizer)
-        if cfg.warmup_updates < 1:
-            raise ConfigError(f"--warmup-updates must be at least 1, not {cfg.warmup_updates}")
-        if not 0 < cfg.lr_factor < math.inf:
-            raise ConfigError(f"--lr-factor must be a number above 0, not {cfg.lr_factor}")
-        if cfg.d_model is not None and cfg.d_model < 1:
-            raise ConfigError(f"--d-model must be at least 1, not {cfg.d_model}")
+        check_schedule_config(cfg)
         d_model = model_width(cfg) if cfg.d_model is None else cfg.d_model
         self.settings = {
             "d_model": d_model,

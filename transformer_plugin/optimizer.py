@@ -13,7 +13,7 @@ import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import Tensor
 
-from .config import ConfigError, VaswaniAdamConfig
+from .config import ConfigError, VaswaniAdamConfig, check_adam_config
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ class VaswaniAdam(FairseqOptimizer):
 
     def __init__(self, cfg: VaswaniAdamConfig, params: Iterable[Any]) -> None:
         super().__init__(cfg)
+        check_adam_config(cfg)
         self._optimizer = CorrectedAdam(params, **self.optimizer_config)
         if not self._optimizer.implementation["fused"]:
             logger.info("vaswani_adam: foreach kernels; torch %s has no fused", torch.__version__)
@@ -100,8 +101,8 @@ class VaswaniAdam(FairseqOptimizer):
         return {
             "lr": first_rate(self.cfg.lr),
             "betas": read_betas(self.cfg.adam_betas),
-            "eps": not_negative("--adam-eps", self.cfg.adam_eps),
-            "weight_decay": not_negative("--weight-decay", self.cfg.weight_decay),
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
         }
 
     @property
@@ -170,10 +171,3 @@ def read_betas(given: Any) -> Tuple[float, float]:
             f"--adam-betas must be two numbers in [0, 1), such as '(0.9, 0.98)', not {given!r}"
         )
     return first, second
-
-
-def not_negative(option: str, value: float) -> float:
-    """``value``; raises ConfigError, naming the option, if it is below 0 or infinite."""
-    if not 0 <= value < math.inf:
-        raise ConfigError(f"{option} must be 0 or a positive number, not {value}")
-    return value

@@ -20,7 +20,7 @@ from typing import Dict, List, Optional
 
 from vaswani.common import signals
 from vaswani.common.environment import version
-from vaswani.common.errors import NO_MEMORY, UserError, nearest
+from vaswani.common.errors import NO_MEMORY, nearest
 from vaswani.common.files import NO_SPACE
 from vaswani.common.options import parse
 from vaswani.experiment.find import DOCS
@@ -65,20 +65,6 @@ def top_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def is_users_problem(error: BaseException) -> bool:
-    """Whether the message is written for the user: a UserError, or one of the plugin's errors.
-
-    The plugin's error classes are looked up only if a verb has already imported the plugin.
-    """
-    if isinstance(error, UserError):
-        return True
-    for module, name in (("config", "ConfigError"), ("checkpoints", "CheckpointError")):
-        plugin = sys.modules.get(f"transformer_plugin.{module}")
-        if plugin is not None and isinstance(error, getattr(plugin, name, ())):
-            return True
-    return False
-
-
 def run_verb(argv: Optional[List[str]]) -> int:
     """Parse one command line and run its verb; returns the exit code."""
     parser = top_parser()
@@ -110,16 +96,16 @@ def how_to_install(package: str) -> str:
         requires = []
     extras = []
     for line in requires:
-        found = re.match(r"([\w.-]+).*extra == ['\"](\w+)", line)
+        entry = re.match(r"([\w.-]+).*extra == ['\"](\w+)", line)
         # subword_nmt comes from subword-nmt; fairseq from fairseq or fairseq-fixed
-        if found and f"{found[1].replace('-', '_')}_".startswith(f"{package.split('.')[0]}_"):
-            extras.append(f"'vaswani-transformer[{found[2]}]'")
+        if entry and f"{entry[1].replace('-', '_')}_".startswith(f"{package.split('.')[0]}_"):
+            extras.append(f"'vaswani-transformer[{entry[2]}]'")
     return f"pip install {' or '.join(extras) or package} (in the repository: make setup)"
 
 
 def problem_of(error: BaseException) -> Optional[str]:
     """The sentence for an error that is the user's problem; None for a bug."""
-    if is_users_problem(error):
+    if getattr(error, "for_users", False):  # a UserError, or the plugin's PluginError
         return str(error)
     if isinstance(error, ImportError):
         if not error.name or error.name.split(".")[0] in ("vaswani", "transformer_plugin"):
@@ -158,12 +144,12 @@ def main(argv: Optional[List[str]] = None) -> int:
     open_standard_streams()
     words = sys.argv[1:] if argv is None else argv
     name = " ".join(["vaswani", *words[:1]])
-    with signals.heard() as heard:
+    with signals.signals_as_interrupts() as received:
         try:
             return run_verb(argv)
         except BaseException as error:
-            if heard or isinstance(error, KeyboardInterrupt):
-                terminated = signal.SIGTERM in heard
+            if received or isinstance(error, KeyboardInterrupt):
+                terminated = signal.SIGTERM in received
                 what = "terminated" if terminated else "interrupted"
                 with contextlib.suppress(OSError):
                     print(f"\n{name}: {what}{signals.what_next()}.", file=sys.stderr)

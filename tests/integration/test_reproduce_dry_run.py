@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from vaswani import cli
-from vaswani.commands import reproduce
 from vaswani.paper import reproduction
 from vaswani.scoring import published
 
@@ -62,9 +61,10 @@ def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
 @pytest.mark.parametrize("row", TABLE_3["rows"])
 def test_every_row_of_table_3_has_a_command(row):
     figures = TABLE_3["rows"][row]
-    order = reproduction.find_reproduction(reproduce.Options(name="wmt14-en-de-base", row=row))
-    found = reproduction.commands(order, [], 8, 8)
-    assert (order.paper["ppl"], order.paper["bleu"]) == (figures["ppl"], figures["bleu"])
+    options = reproduction.ResultOptions(name="wmt14-en-de-base", row=row)
+    target = reproduction.find_reproduction(options)
+    found = reproduction.command_lines(target, [], 8, 8)
+    assert (target.paper["ppl"], target.paper["bleu"]) == (figures["ppl"], figures["bleu"])
     assert found["generate"][-2:] == found["score"][-2:] == ["--subset", "valid"]
     assert found["generate"][2].endswith("checkpoints/checkpoint_last.pt"), "without averaging"
     if row in ("base", "big"):  # the trainings of Table 2, scored in another way
@@ -88,7 +88,7 @@ def test_options_reach_the_commands(nowhere, capsys):
     line = ["reproduce", "wmt14-en-de-base", *options, *changes, "--gpus", "2", "--dry-run"]
     assert cli.main([*line, "--from", "prepare"]) == 0
     message = capsys.readouterr().out
-    assert "prepare wmt14_en_de_t2t --limit 9 --from raw --archives /a" in message
+    assert "prepare wmt14_en_de_t2t --from raw --archives /a --limit 9" in message
     assert "wmt14_en_de_base on 2 GPUs of 80 GB" in message
     train = next(line for line in message.splitlines() if " vaswani train " in line)
     for change in ("task.data=data/wmt14_en_de_t2t/data-bin", changes[0], "run=runs/second"):

@@ -13,7 +13,7 @@ import yaml
 from tests.integration.test_vaswani import SIZES
 from tests.processes import ROOT, VASWANI, begin, finish, killed_in_epoch_two, to_the_end
 from transformer_plugin.checkpoints import load_checkpoint
-from vaswani.commands.train import Start, train_process
+from vaswani.commands.train import Decision, train_process
 from vaswani.common.errors import UserError
 from vaswani.data.data_bin import fingerprint
 from vaswani.experiment.fairseq_config import experiment_config
@@ -106,7 +106,7 @@ def test_a_process_that_was_spawned_knows_the_model(work: Path, monkeypatch: Any
     config.checkpoint.save_dir = str(folder / "checkpoints")
     config.distributed_training.update(distributed_world_size=1, distributed_rank=0)
     process = multiprocessing.get_context("spawn").Process(
-        target=train_process, args=(config, fingerprint(config), str(folder), Start(True, False))
+        target=train_process, args=(config, fingerprint(config), str(folder), Decision(True, False))
     )
     process.start()
     process.join(100)

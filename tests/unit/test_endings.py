@@ -66,7 +66,7 @@ def test_the_same_command_continues_only_where_something_is_saved(saved, monkeyp
     continues = "; the same command continues" if saved else ""
     assert capsys.readouterr().err == f"\nvaswani plugin-dir: interrupted{continues}.\n"
     assert signals.what_next() == continues
-    with signals.heard():
+    with signals.signals_as_interrupts():
         assert signals.what_next() == ""
 
 
@@ -180,7 +180,7 @@ def test_a_log_on_a_full_disk_is_no_stack_trace(capsys):
 def test_handlers_are_put_back_and_workers_end_by_sigterm(tmp_path):
     """A forked worker that its pool terminates must not print a traceback of ours."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with signals.heard():
+    with signals.signals_as_interrupts():
         child = os.fork()
         if child == 0:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -194,9 +194,9 @@ def test_what_is_ignored_stays_ignored():
     """``nohup``, and commands in the background of a script."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with signals.heard() as heard:
+        with signals.signals_as_interrupts() as received:
             os.kill(os.getpid(), signal.SIGINT)
-        assert heard == []
+        assert received == []
     finally:
         signal.signal(signal.SIGINT, before)
 

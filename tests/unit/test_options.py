@@ -6,7 +6,7 @@ from typing import List, Optional
 
 import pytest
 
-from vaswani.common.options import argument, option, parse, words
+from vaswani.common.options import argument, option, parse, to_argv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,8 @@ CASES = [
 @pytest.mark.parametrize(("line", "options"), CASES, ids=[line for line, _ in CASES])
 def test_a_command_line_and_its_options_are_the_same(line, options):
     assert parse(argparse.ArgumentParser(), Options, line.split()) == options
-    assert sorted(words(options)) == sorted(line.split())
-    assert parse(argparse.ArgumentParser(), Options, words(options)) == options
+    assert sorted(to_argv(options)) == sorted(line.split())
+    assert parse(argparse.ArgumentParser(), Options, to_argv(options)) == options
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def demo(tmp_path, monkeypatch):
     return out
 
 
-@pytest.mark.parametrize("name", demo_report.LEFT)
+@pytest.mark.parametrize("name", demo_report.FILES)
 def test_the_demos_report_replaces_its_own_alone(demo, capsys, name):
     path = write(demo / name, "mine")
     assert cli.main(["demo-report", "demo"]) == 1

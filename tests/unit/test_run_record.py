@@ -36,10 +36,10 @@ def folder(tmp_path) -> Path:
 
 
 def refuse(folder, change=None, **files):
-    """``refuse_another_run`` with a changed configuration or changed files."""
+    """``changed_data`` with a changed configuration or changed files."""
     data = {**DATA, "sha256": {**DATA["sha256"], **files.get("sha256", {})}}
     config = OmegaConf.merge(CONFIG, change or {})
-    return run_record.refuse_another_run(config, {**data, **files.get("sizes", {})}, folder)
+    return run_record.changed_data(config, {**data, **files.get("sizes", {})}, folder)
 
 
 def test_the_same_run_goes_on(folder):
@@ -176,7 +176,7 @@ def test_half_a_line_hides_no_other(tmp_path):
 
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
     message = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
-    monkeypatch.setattr(launch, "gathered", lambda word: message)
+    monkeypatch.setattr(launch, "gather", lambda value: message)
     with pytest.raises(ConfigError, match=rf"on b, has a different {VALID} from process 0"):
         launch.check_agreement(0, True, message[0][2], tmp_path)
     message[1] = ("1, on b,", True, message[0][2])

@@ -5,24 +5,25 @@ from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.compat.data import DataError
-from transformer_plugin.config import ConfigError
+from transformer_plugin.config import ConfigError, PluginError
 from vaswani.cli import problem_of
 from vaswani.common.errors import UserError
-from vaswani.experiment.launch import own_error
+from vaswani.experiment.launch import error_of_process
 
 TRACEBACK = "\n-- Process 1 terminated with the following error:\nTraceback …:\n  File …\n"
 
 
 def raised(last_line: str) -> Exception:
     """Torch's error for a process whose traceback ends so."""
-    return own_error(ProcessRaisedException(f"{TRACEBACK}{last_line}\n", 1, 1))
+    return error_of_process(ProcessRaisedException(f"{TRACEBACK}{last_line}\n", 1, 1))
 
 
 @pytest.mark.parametrize("kind", [UserError, ConfigError, DataError, CheckpointError])
 def test_our_sentences_stay_sentences(kind):
     """The traceback names a class by its module, wherever it stands."""
     error = raised(f"{kind.__module__}.{kind.__qualname__}: the disk is upside down")
-    assert type(error) is kind and str(error) == "the disk is upside down"
+    assert isinstance(error, UserError if kind is UserError else PluginError)
+    assert problem_of(error) == str(error) == "the disk is upside down"
 
 
 def test_a_full_gpu_is_one_sentence():
@@ -36,5 +37,5 @@ def test_a_bug_keeps_its_traceback():
 
 
 def test_a_killed_process_is_named():
-    error = own_error(ProcessExitedException("process 1 was killed", 1, 1, -9))
+    error = error_of_process(ProcessExitedException("process 1 was killed", 1, 1, -9))
     assert "lost a process (process 1 was killed)" in str(error)

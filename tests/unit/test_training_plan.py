@@ -15,13 +15,12 @@ from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.fast.processor import OTHER_CPU, choices_for
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
-from vaswani.commands import plan
-from vaswani.commands.plan import paper_size
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.planning import arithmetic, on_cpu
-from vaswani.planning.arithmetic import Kept, Sizes
-from vaswani.planning.batching import kept_by
+from vaswani.planning import arithmetic, on_cpu, training_plan
+from vaswani.planning.arithmetic import MemoryUse, Sizes
+from vaswani.planning.batching import memory_use
 from vaswani.planning.disk_plan import disk
+from vaswani.planning.training_plan import Hardware, gpus_and_memory, paper_size
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
@@ -170,11 +169,11 @@ def test_memory_is_neither_underestimated_nor_doubled(
     options["precision"] = precision
     sizes = arithmetic.sizes_of(OmegaConf.create(options), vocabulary)
     used, parameters = bytes_that_autograd_keeps(sizes, options, longest)
-    kept = Kept(
-        narrow=2 if precision == "bf16" else 4,
-        weights=implementation == "readable",
+    kept = MemoryUse(
+        product_bytes=2 if precision == "bf16" else 4,
+        attention_weights=implementation == "readable",
         logits=implementation == "readable",
-        rows=(OTHER_CPU.product_rows, OTHER_CPU.softmax_rows),
+        loss_rows=(OTHER_CPU.product_rows, OTHER_CPU.softmax_rows),
     )
     whole = arithmetic.memory_bytes(sizes, parameters, 2 * longest, kept)
     estimate = whole - arithmetic.RESERVED_BYTES - arithmetic.BYTES_A_PARAMETER * parameters
@@ -186,12 +185,12 @@ def test_memory_is_neither_underestimated_nor_doubled(
 @pytest.mark.parametrize(
     ("overrides", "kept"),
     [
-        ([], Kept(4, False, False)),
-        (["model.precision=bf16"], Kept(2, False, False)),
-        (["model.attention_impl=readable"], Kept(4, True, True)),
-        (["common.fp16=true"], Kept(2, False, True)),
-        (["criterion._name=label_smoothed_cross_entropy"], Kept(4, False, True)),
-        (["model._name=transformer"], Kept(4, True, True)),
+        ([], MemoryUse(4, False, False)),
+        (["model.precision=bf16"], MemoryUse(2, False, False)),
+        (["model.attention_impl=readable"], MemoryUse(4, True, True)),
+        (["common.fp16=true"], MemoryUse(2, False, True)),
+        (["criterion._name=label_smoothed_cross_entropy"], MemoryUse(4, False, True)),
+        (["model._name=transformer"], MemoryUse(4, True, True)),
     ],
 )
 def test_what_an_experiment_keeps(overrides, kept):
@@ -199,9 +198,9 @@ def test_what_an_experiment_keeps(overrides, kept):
         path, overrides = CONFIGS / "multi30k_en_de_fairseq.yaml", []
     else:
         path = CONFIGS / "wmt14_en_de_base.yaml"
-    found = kept_by(experiment_config(path, overrides))
+    found = memory_use(experiment_config(path, overrides))
     gpu = choices_for("cuda")
-    assert found == dataclasses.replace(kept, rows=(gpu.product_rows, gpu.softmax_rows))
+    assert found == dataclasses.replace(kept, loss_rows=(gpu.product_rows, gpu.softmax_rows))
 
 
 @pytest.mark.parametrize("narrow", [4, 2])
@@ -212,14 +211,14 @@ def test_memory_of_the_base_model(narrow):
     inner = narrow * (2 * 2048 + 2 * 512) + 4 * 2 * 512
     a_token = 6 * (attention + inner) + 6 * (2 * attention + inner)
     loss = 4 * 37_000 * (1000 + 2 * 1000 + 2 * 512)
-    kept = Kept(narrow, weights=False, logits=False, rows=(8192, 1024))
+    kept = MemoryUse(narrow, attention_weights=False, logits=False, loss_rows=(8192, 1024))
     whole = arithmetic.memory_bytes(sizes, parameters, 1000, kept)
     model = (16 if narrow == 4 else 18) * parameters
     assert whole == 1.5e9 + model + 1000 * a_token + loss
     assert arithmetic.tokens_that_fit(sizes, parameters, whole, kept) == 1000
     assert arithmetic.tokens_that_fit(sizes, parameters, whole - 1, kept) == 999
     assert arithmetic.tokens_that_fit(sizes, parameters, 1e9, kept) < 0
-    with_logits = dataclasses.replace(kept, logits=True, weights=True)
+    with_logits = dataclasses.replace(kept, logits=True, attention_weights=True)
     more = arithmetic.activation_bytes(sizes, with_logits) - a_token
     copies = 4 if narrow == 4 else 6
     assert more == 12 * 37_000 + 18 * copies * 8 * arithmetic.LONG_SENTENCE
@@ -363,7 +362,7 @@ def test_without_a_number_of_gpus_the_plan_is_for_this_machine(
     given, here, gpus, memory, monkeypatch
 ):
     monkeypatch.setattr("torch.cuda.device_count", lambda: here)
-    monkeypatch.setattr(plan, "memory_of_machine", lambda gpus: 64.0)
-    assert plan.hardware(plan.Options(config="any", **given), cpu=False) == (gpus, memory)
+    monkeypatch.setattr(training_plan, "memory_of_machine", lambda gpus: 64.0)
+    assert gpus_and_memory(Hardware(**given), cpu=False) == (gpus, memory)
     if not given:
-        assert plan.hardware(plan.Options(config="any"), cpu=True) == (0, 64.0)
+        assert gpus_and_memory(Hardware(), cpu=True) == (0, 64.0)

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 
+from ..config import PluginError
 from .parameters import misdeclared
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2])
 NO_CHECKPOINT = "is not a checkpoint that fairseq-train wrote, or is damaged"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(PluginError):
     """Not a usable checkpoint; one sentence: which file, what is wrong, what to do."""
 
 

@@ -10,7 +10,6 @@ and later, numpy 2). Importing this package replaces attributes of fairseq, each
     batches.py         what goes into a batch     divergence.py     NaN and infinity
     decoding.py        fairseq's generators       generate.py       fairseq-generate
     generation_options.py  options of beam search that cannot work
-    refusals.py        numbers of 16 bits that cannot work
     translation_task.py    what ``--task translation`` does besides
     scope.py           whose task or model it is: other people's are left to fairseq
     stale_warnings.py  warnings about fairseq from newer libraries

@@ -4,12 +4,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.trainer import Trainer
 
 from ..checkpoints import CheckpointError, load_checkpoint
-from ..config import ConfigError
+from ..config import ConfigError, check_fp16_device, check_precision
 from .dictionaries import other_dictionaries
-from .refusals import refuse_precisions
 from .replacing import PROTECTS, replaces
 from .resuming import changed_options
 from .scope import is_ours, is_translation
@@ -117,7 +117,9 @@ def refuse_no_updates(trainer: Any) -> None:
 def init(trainer: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
     """As fairseq's; for a translation the object becomes a ``CheckedTrainer``."""
     if is_ours(type(model)):
-        refuse_precisions(cfg, model)
+        common = getattr(cfg, "common", cfg)  # fairseq also takes a Namespace
+        check_precision(common, model.cfg.precision)
+        check_fp16_device(common, on_gpu=torch.cuda.is_available() and not common.cpu)
     if type(trainer) is Trainer and is_translation(task):
         trainer.__class__ = CheckedTrainer
     init.original(trainer, cfg, task, model, *args, **kwargs)

@@ -14,12 +14,12 @@ WORD, LEAST, WIDEST = 0.16, 3.2, 36.0
 DPI, MOST_DOTS = 110, 40e6
 
 
-def cross_attention(checkpoint: Path, config: Any, source: str, target: str) -> Tuple[Any, Any]:
+def cross_attention(checkpoint: Path, task: Any, source: str, target: str) -> Tuple[Any, Any]:
     """The last decoder layer's cross-attention while it reads a translation (teacher forcing).
 
     Args:
         checkpoint: a model of this plugin
-        config: fairseq's configuration for decoding (``generation_config`` of 'vaswani generate')
+        task: fairseq's, with the model's dictionaries
         source, target: subwords joined by spaces
 
     Returns:
@@ -28,11 +28,10 @@ def cross_attention(checkpoint: Path, config: Any, source: str, target: str) -> 
     Raises:
         UserError: the model does not return the weights of its heads.
     """
-    from fairseq import checkpoint_utils, tasks
+    from fairseq import checkpoint_utils
 
     from transformer_plugin.model import VaswaniTransformerModel
 
-    task = tasks.setup_task(config.task)
     (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], task=task)
     if not isinstance(model, VaswaniTransformerModel):
         raise UserError(f"{checkpoint} is not this plugin's model: its attention cannot be drawn")

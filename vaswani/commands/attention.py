@@ -90,9 +90,8 @@ def opened(name: str) -> Iterator[Any]:
     if not is_trained(name):
         yield Translator(read_folder(Path(name)))
         return
-    from vaswani.commands import pack
     from vaswani.experiment.best_checkpoint import find_checkpoint
-    from vaswani.model_folder.packing import DataOptions, gather
+    from vaswani.model_folder.packing import DataOptions, gather, write_model
 
     checkpoint, run = find_checkpoint(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +102,7 @@ def opened(name: str) -> Iterator[Any]:
             raise UserError(
                 f"{error} ('vaswani pack' has this option: pack the model, and give its folder)"
             ) from None
-        pack.write(packed, found)
+        write_model(packed, found)
         yield Translator(read_folder(packed))
 
 

@@ -24,7 +24,7 @@ from vaswani.data.text import read_lines
 from vaswani.experiment.find import AS_TRAINED, find_run, read_yaml
 
 SHOWN = 5
-LEFT = ("report.json", "report.txt", "attention.png")
+FILES = ("report.json", "report.txt", "attention.png")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def run(options: Options) -> int:
     folder = find_run(options.run)
     stages = stage_seconds(options.seconds)
     out = folder / "eval"
-    scores, data, recipe = scored(folder)
+    scores, data, recipe = scores_and_data(folder)
     source, target = recipe["source_lang"], recipe["target_lang"]
     source_lines = list(read_lines(data / "text" / f"test.{source}"))
     reference_lines = list(read_lines(data / "text" / f"test.{target}"))
@@ -68,11 +68,11 @@ def run(options: Options) -> int:
         "stage_seconds": stages,
         "environment": environment(),
     }
-    numbers, words, picture = (output_file(out / name, ours=is_ours) for name in LEFT)
+    numbers, words, picture = (output_file(out / name, ours=is_of_a_report) for name in FILES)
     lines = (
         summary(report)
         + examples(source_lines, reference_lines, translations)
-        + places(folder, data, picture)
+        + locations(folder, data, picture)
     )
     with writing(numbers):
         with atomic_write(numbers) as stream:  # first: it says whose the other two files are
@@ -84,12 +84,12 @@ def run(options: Options) -> int:
     return 0
 
 
-def is_ours(path: Path) -> bool:
+def is_of_a_report(path: Path) -> bool:
     """Whether a file beside the translations was left by an earlier report."""
-    return is_report(path.with_name(LEFT[0]), "exact_match", "nearest_training_sentence_bleu")
+    return is_report(path.with_name(FILES[0]), "exact_match", "nearest_training_sentence_bleu")
 
 
-def scored(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
+def scores_and_data(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
     """The scores of a run, the folder of its data, and the data's recipe.
 
     Raises:
@@ -107,8 +107,8 @@ def scored(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]:
 
 def share(truths: Any) -> float:
     """The share of true values, in percent with one decimal."""
-    found = list(truths)
-    return round(100.0 * sum(found) / len(found), 1)
+    values = list(truths)
+    return round(100.0 * sum(values) / len(values), 1)
 
 
 def number_rows(path: Path) -> List[Tuple[int, str]]:
@@ -134,20 +134,20 @@ def nearest(source_lines: List[str], known: List[str]) -> List[int]:
     for line in known:
         for word in line.split():
             bits.setdefault(word, 1 << len(bits))
-    masks = [mask(line, bits) for line in known]
+    masks = [word_mask(line, bits) for line in known]
     sizes = [len(set(line.split())) for line in known]
-    found = []
+    closest = []
     for line in source_lines:
-        reference_lines, size = mask(line, bits), len(set(line.split()))
+        words, size = word_mask(line, bits), len(set(line.split()))
         dice = (
-            2 * (reference_lines & other).bit_count() / (size + count)
+            2 * (words & other).bit_count() / (size + count)
             for other, count in zip(masks, sizes, strict=True)
         )
-        found.append(max(enumerate(dice), key=lambda pair: pair[1])[0])
-    return found
+        closest.append(max(enumerate(dice), key=lambda pair: pair[1])[0])
+    return closest
 
 
-def mask(line: str, bits: Dict[str, int]) -> int:
+def word_mask(line: str, bits: Dict[str, int]) -> int:
     """The set of a sentence's known words, as a bit mask."""
     result = 0
     for word in line.split():
@@ -167,14 +167,14 @@ def nearest_bleu(
 
 def stage_seconds(given: List[str]) -> Dict[str, float]:
     """Seconds by stage, from ``train=97``; UserError for anything else."""
-    found = {}
+    seconds = {}
     for item in given:
         stage, _, value = item.partition("=")
         try:
-            found[stage] = float(value)
+            seconds[stage] = float(value)
         except ValueError:
             raise UserError(f"'{item}' is not a stage and its seconds, such as train=97") from None
-    return found
+    return seconds
 
 
 def read_training(folder: Path) -> Dict[str, Any]:
@@ -201,15 +201,19 @@ def draw_attention(
 ) -> None:
     """Draw the attention of the first test sentence over the model's own translation."""
     from vaswani.attention_page import picture as attention_picture
-    from vaswani.commands import generate
     from vaswani.data import bpe, tokenise
+    from vaswani.decoding.trained import trained_with
+    from vaswani.experiment.fairseq_config import load_plugin
 
-    options = generate.Options(model=str(folder))
-    config = generate.generation_config(options, Path(checkpoint), folder)
+    load_plugin()
+    from fairseq import tasks
+    from omegaconf import OmegaConf
+
+    task = tasks.setup_task(OmegaConf.create(trained_with(Path(checkpoint), folder)["task"]))
     split = bpe.splitter(data / "codes")
     source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
     target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))
-    weights, subwords = attention_picture.cross_attention(Path(checkpoint), config, source, target)
+    weights, subwords = attention_picture.cross_attention(Path(checkpoint), task, source, target)
     back = tokenise.unescape
     attention_picture.draw(path, weights, ([*map(back, subwords[0])], [*map(back, subwords[1])]))
 
@@ -250,7 +254,7 @@ def examples(
     return lines
 
 
-def places(folder: Path, data: Path, picture: Path) -> List[str]:
+def locations(folder: Path, data: Path, picture: Path) -> List[str]:
     """Where everything is."""
     return [
         f"text, tokens, BPE, binary   {data}",

@@ -19,7 +19,7 @@ from vaswani.common.artifact import check_folder, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
-from vaswani.experiment.find import experiment_paths, spelt
+from vaswani.experiment.find import experiment_paths, file_stem
 from vaswani.planning.experiment_summary import next_commands
 from vaswani.planning.recipes import PRESETS
 
@@ -70,7 +70,7 @@ def place(wanted: str) -> Tuple[str, Path]:
     plain = wanted[: -len(".yaml")] if wanted.endswith(".yaml") else wanted
     if not _NAME.fullmatch(plain):
         raise UserError(f"'{wanted}' is not a valid experiment name: use letters, digits, _ and -")
-    name = spelt(plain)
+    name = file_stem(plain)
     for path in experiment_paths(name):
         if path.exists() or path.is_symlink():
             raise UserError(f"{path} already exists: choose another name, or edit that file")

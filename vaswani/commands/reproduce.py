@@ -10,6 +10,7 @@ command, which is printed; it continues unfinished work and skips what is done. 
 docs/reproduce.md.
 """
 
+import argparse
 import contextlib
 import json
 import shlex
@@ -22,7 +23,7 @@ from vaswani.common import signals
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, locked, read_json
-from vaswani.common.options import stage_named
+from vaswani.common.options import parse, stage_named
 from vaswani.data.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
@@ -30,15 +31,14 @@ from vaswani.experiment.find import DOCS, read_yaml
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistics
 from vaswani.paper.reproduction import (
     STAGES,
-    Options,
     Reproduction,
-    batch,
-    commands,
+    ResultOptions,
+    batch_options,
+    command_lines,
     find_reproduction,
-    finished,
+    is_trained,
     plan_on,
     plan_table,
-    prepare_options,
 )
 from vaswani.planning import arithmetic
 from vaswani.scoring import published
@@ -50,6 +50,7 @@ TRIAL = (
     "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
     "optimization.max_update=50 checkpoint.save_interval_updates=10"
 )
+Options = ResultOptions
 
 
 def run(options: Options) -> int:
@@ -63,7 +64,7 @@ def run(options: Options) -> int:
     if options.dry_run:
         show(target, stages[first:], options.gpus or here or arithmetic.PAPER_GPUS, here)
         return 0
-    if "train" in stages[first:] and (options.start in STAGES[:3] or not finished(target)):
+    if "train" in stages[first:] and (options.start in STAGES[:3] or not is_trained(target)):
         refuse_without_gpus(target, here)
         if options.start == "train" and not (target.data / "data-bin").is_dir():
             raise UserError(
@@ -106,12 +107,12 @@ def refuse_without_gpus(target: Reproduction, here: int) -> None:
         )
     if here or on_cpu(target):
         return
-    found = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
-    hours = f"{found['seconds'] / 3600:,.0f} hours on" if found["seconds"] else "long even on"
+    plan = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
+    hours = f"{plan['seconds'] / 3600:,.0f} hours on" if plan["seconds"] else "long even on"
     name = target.experiment.replace("_", "-")
     raise UserError(
-        f"there is no GPU here, and this takes {hours} {found['gpus']} of the paper's P100 "
-        f"({found['flops']:.1e} operations; --dry-run says more); for a small trial of all "
+        f"there is no GPU here, and this takes {hours} {plan['gpus']} of the paper's P100 "
+        f"({plan['flops']:.1e} operations; --dry-run says more); for a small trial of all "
         f"stages on a CPU: vaswani reproduce {name} {TRIAL}"
     )
 
@@ -135,14 +136,14 @@ def set_aside(target: Reproduction, stages: List[str]) -> None:
 def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:
     """Run one stage; returns its exit code. A stage that fails has said why."""
     if stage == "plan":
-        if not target.data.joinpath("data-bin").is_dir() and not finished(target):
+        if not target.data.joinpath("data-bin").is_dir() and not is_trained(target):
             print(plan_table(plan_on(target, gpus)), file=sys.stderr)
         return 0
     if stage == "average" and not target.options.start and is_averaged(target):
         print(f"{target.checkpoint}: already averaged", file=sys.stderr)
         return 0
     chosen = batch_of(target, gpus) if stage == "train" else []
-    command = commands(target, chosen, gpus, here)[stage]
+    command = command_lines(target, chosen, gpus, here)[stage]
     print(f"\n== {stage}: {shlex.join(command)}", file=sys.stderr, flush=True)
     code = run_command([sys.executable, "-m", "vaswani.cli", *command[1:]])
     if code:
@@ -187,29 +188,33 @@ def batch_of(target: Reproduction, gpus: int) -> List[str]:
 
     A finished run keeps its own batch: scoring it needs no GPU, or may use a different one.
     """
-    if finished(target):
+    if is_trained(target):
         trained = read_yaml(target.run / "config.yaml")
-        return batch(trained["dataset"]["max_tokens"], trained["optimization"]["update_freq"][0])
-    found = plan_on(target, gpus)
-    print(f"\n{plan_table(found)}", file=sys.stderr)
-    return batch(found["max_tokens"], found["update_freq"])
+        return batch_options(
+            trained["dataset"]["max_tokens"], trained["optimization"]["update_freq"][0]
+        )
+    plan = plan_on(target, gpus)
+    print(f"\n{plan_table(plan)}", file=sys.stderr)
+    return batch_options(plan["max_tokens"], plan["update_freq"])
 
 
 def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
     """Everything that would be done, what it takes, and what results to expect."""
-    found = plan_on(target, gpus)
-    lines = commands(target, batch(found["max_tokens"], found["update_freq"]), gpus, here)
+    plan = plan_on(target, gpus)
+    batch = batch_options(plan["max_tokens"], plan["update_freq"])
+    lines = command_lines(target, batch, gpus, here)
     if "prepare" in stages:
-        job = prepare.job_of(prepare_options(target))
+        options = parse(argparse.ArgumentParser(), prepare.Options, lines["prepare"][2:])
+        job = prepare.job_of(options)
         key, steps, sources = prepare.plan_stages(job, None)
         with contextlib.redirect_stderr(sys.stdout):
             prepare.show_plan(job, sources, key, steps)
-    print(plan_table(found))
+    print(plan_table(plan))
     print("\n".join(expected(target)))
     print("\nNothing is done now. Without --dry-run:")
     for stage in stages:
         print(f"  {stage:<9} {shlex.join(lines[stage])}")
-    if not found["data"] and "train" in stages:
+    if not plan["data"] and "train" in stages:
         print("The batch of 'train' is then planned again, from the data that 'prepare' made.")
 
 

@@ -21,7 +21,13 @@ from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
 from vaswani.scoring import bleu, published
-from vaswani.scoring.score_input import ScoreInput, Sides, looks_tokenised, of_files, of_run
+from vaswani.scoring.score_input import (
+    AlignedLines,
+    ScoreInput,
+    input_of_files,
+    input_of_run,
+    looks_tokenised,
+)
 
 SHOWN = 20
 #: the brevity penalty below which to say something about it
@@ -36,7 +42,7 @@ class Options:
     """A run or files to score."""
 
     run: Optional[str] = argument("RUN", "a run: its folder, or its name under runs/", default=None)
-    subset: str = option("test", "which translations of the run (test)")
+    subset: str = option("test", "which translations of the run (default: test)")
     hypotheses: Optional[str] = option(metavar="FILE", help="translations, one per line")
     references: Optional[str] = option(metavar="FILE", help="the references, one per line")
     pair: Optional[str] = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
@@ -54,16 +60,16 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the scores and save them beside the translations."""
-    system = find(options, options.run, options.hypotheses)
-    other = find_other(options, system) if options.compare else None
-    path = place(options, system, other)
+    system = score_input(options, options.run, options.hypotheses)
+    other = other_input(options, system) if options.compare else None
+    path = output_path(options, system, other)
     warn(system.main)
     results, left_out = score(system)
     figures = published.published(system.test_set, system.pair, len(system.main.references))
     lines = table(results)
     report = {**results, **facts(system), "left_out": left_out}
     if figures:
-        assert system.test_set and system.pair, "they were found by these"
+        assert system.test_set and system.pair, "the figures are looked up by these"
         report["published"] = published.as_json(figures)
         lines += published.table(figures, system.test_set, "-".join(system.pair))
     if other:
@@ -72,15 +78,15 @@ def run(options: Options) -> int:
     with writing(path), atomic_write(path) as stream:
         json.dump(report, stream, indent=1)
     print("\n".join(lines))
-    if found := remark(results):
-        print(found, file=sys.stderr)
+    if advice := remark(results):
+        print(advice, file=sys.stderr)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
     return 0
 
 
-def place(options: Options, system: ScoreInput, other: Optional[ScoreInput]) -> Path:
+def output_path(options: Options, system: ScoreInput, other: Optional[ScoreInput]) -> Path:
     """Where the numbers go.
 
     Raises:
@@ -88,10 +94,10 @@ def place(options: Options, system: ScoreInput, other: Optional[ScoreInput]) -> 
     """
     read = [file for part in (system, other) if part for file in part.inputs()]
     path = Path(options.json) if options.json else system.out
-    return output_file(path, read, lambda found: is_report(found, "chrf"), "report of scores")
+    return output_file(path, read, lambda there: is_report(there, "chrf"), "report of scores")
 
 
-def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> ScoreInput:
+def score_input(options: Options, name: Optional[str], hypotheses: Optional[str]) -> ScoreInput:
     """What there is to score in a run or a file of hypotheses.
 
     Raises:
@@ -102,11 +108,11 @@ def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> Sc
     if options.run and given:
         raise UserError(f"give a run, or files, not both: {', '.join(given)} belong to files")
     if name:
-        return of_run(name, options.subset)
+        return input_of_run(name, options.subset)
     if not hypotheses or not (options.references or options.test_set):
         raise UserError("give a run, or --hypotheses with --references or --test-set")
     references = Path(options.references) if options.references else None
-    system = of_files(
+    system = input_of_files(
         Path(hypotheses), references, options.pair, options.test_set, options.tokenised
     )
     known = SENTENCES.get(options.test_set or "")
@@ -118,7 +124,7 @@ def find(options: Options, name: Optional[str], hypotheses: Optional[str]) -> Sc
     return system
 
 
-def find_other(options: Options, system: ScoreInput) -> ScoreInput:
+def other_input(options: Options, system: ScoreInput) -> ScoreInput:
     """What ``system`` is compared with: a file of hypotheses of the same references, or a run.
 
     Raises:
@@ -126,15 +132,15 @@ def find_other(options: Options, system: ScoreInput) -> ScoreInput:
     """
     name = options.compare or ""
     if options.run and not Path(name).is_file():
-        return of_run(name, options.subset)
+        return input_of_run(name, options.subset)
     pair = "-".join(system.pair) if system.pair else None
-    return of_files(Path(name), system.main.files[1], pair, None, tokenised=not system.text)
+    return input_of_files(Path(name), system.main.files[1], pair, None, tokenised=not system.text)
 
 
-def score(system: ScoreInput) -> Tuple[Dict[str, bleu.Row], List[str]]:
+def score(system: ScoreInput) -> Tuple[Dict[str, bleu.ScoreRow], List[str]]:
     """Every row that can be computed, in the order of the table; why others are left out."""
     text, tokens, left_out = system.text, system.tokens, []
-    rows: Dict[str, bleu.Row] = {}
+    rows: Dict[str, bleu.ScoreRow] = {}
     if tokens:
         label = "tokenised BLEU" + (" (hyphens split)" if system.split_hyphens else "")
         rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
@@ -158,7 +164,7 @@ def score(system: ScoreInput) -> Tuple[Dict[str, bleu.Row], List[str]]:
     return rows, left_out
 
 
-def compound_split(system: ScoreInput) -> Dict[str, bleu.Row]:
+def compound_split(system: ScoreInput) -> Dict[str, bleu.ScoreRow]:
     """The rows of compound-split BLEU: from text, if there is any.
 
     Raises:
@@ -188,18 +194,18 @@ def facts(system: ScoreInput) -> Dict[str, Any]:
     }
 
 
-def warn(sides: Sides) -> None:
+def warn(lines: AlignedLines) -> None:
     """Name the sentences without a translation, and translations that look like tokens."""
-    empty, path = sides.without_output(), sides.files[0]
+    empty, path = lines.without_output(), lines.files[0]
     if empty:
         named = ", ".join(f"{number:,}" for number in empty[:SHOWN])
         more = f" and {len(empty) - SHOWN:,} more" if len(empty) > SHOWN else ""
         print(
-            f"warning: {len(empty):,} of {len(sides.references):,} sentences have no translation "
+            f"warning: {len(empty):,} of {len(lines.references):,} sentences have no translation "
             f"in {path}: lines {named}{more}",
             file=sys.stderr,
         )
-    if looks_tokenised(sides.hypotheses) and not looks_tokenised(sides.references):
+    if looks_tokenised(lines.hypotheses) and not looks_tokenised(lines.references):
         print(
             f"warning: {path} looks tokenised, but its references do not: detokenise it, or its "
             "scores will be low",
@@ -207,7 +213,7 @@ def warn(sides: Sides) -> None:
         )
 
 
-def table(rows: Dict[str, bleu.Row]) -> List[str]:
+def table(rows: Dict[str, bleu.ScoreRow]) -> List[str]:
     """The scores as lines to print: with n-gram precisions, or with sacreBLEU's signature."""
     lines = []
     for key, row in rows.items():
@@ -217,7 +223,7 @@ def table(rows: Dict[str, bleu.Row]) -> List[str]:
     return lines
 
 
-def remark(rows: Dict[str, bleu.Row]) -> str:
+def remark(rows: Dict[str, bleu.ScoreRow]) -> str:
     """What to do about translations that are mostly wrong, or much too short; else empty."""
     row = rows.get("bleu") or rows.get("bleu_tokenised")
     if not row:
@@ -247,27 +253,27 @@ def compare(system: ScoreInput, other: ScoreInput) -> Dict[str, Any]:
     """
     from vaswani.scoring import significance
 
-    ours, theirs = system.main, other.main
-    if bool(system.text) != bool(other.text) or ours.references != theirs.references:
+    this, that = system.main, other.main
+    if bool(system.text) != bool(other.text) or this.references != that.references:
         raise UserError(
-            f"{ours.files[1]} and {theirs.files[1]} differ: two systems can only be compared on "
+            f"{this.files[1]} and {that.files[1]} differ: two systems can only be compared on "
             "the same references"
         )
-    warn(theirs)
+    warn(that)
     metrics = bleu.text_metrics() if system.text else bleu.token_metrics()
-    found = significance.compare(metrics, ours.hypotheses, theirs.hypotheses, ours.references)
-    return {"files": theirs.fingerprints(), **found}
+    compared = significance.compare(metrics, this.hypotheses, that.hypotheses, this.references)
+    return {"files": that.fingerprints(), **compared}
 
 
-def comparison_table(found: Dict[str, Any]) -> List[str]:
+def comparison_table(comparison: Dict[str, Any]) -> List[str]:
     """The comparison as lines to print."""
     lines = [
         "",
-        f"paired bootstrap, {found['resamples']:,} resamples, seed {found['seed']}; "
-        f"other: {found['with']}",
+        f"paired bootstrap, {comparison['resamples']:,} resamples, seed {comparison['seed']}; "
+        f"other: {comparison['with']}",
         f"{'':<16}{'this':>14}{'other':>16}{'p':>9}",
     ]
-    for key, row in found["metrics"].items():
+    for key, row in comparison["metrics"].items():
         this = f"{row['score']:.2f} ± {row['interval']:.2f}"
         other = f"{row['other_score']:.2f} ± {row['other_interval']:.2f}"
         lines.append(f"{LABELS[key]:<16}{this:>14}{other:>16}{row['p']:>9.4f}")

@@ -14,51 +14,56 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
-from vaswani.experiment.build_errors import named_by_section
 from vaswani.experiment.busy_cores import wait_briefly
-from vaswani.experiment.check_config import check_here
+from vaswani.experiment.check_config import check_here, named_by_section
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
     BY_HAND,
     TORCHRUN,
     Launch,
     check_agreement,
+    error_of_process,
     find_launch,
-    gathered,
-    own_error,
+    gather,
 )
-from vaswani.experiment.messages import beginning, diverged, ending, next_command
 from vaswani.experiment.patience import patient
 from vaswani.experiment.run_record import (
     FINISHED,
     STATISTICS,
     Undo,
+    changed_data,
     finish,
     has_checkpoints,
     last_checkpoint,
     record,
-    refuse_another_run,
     refuse_foreign_folder,
     remove_half_written,
     run_folder,
+    split_run,
     stop_key,
 )
-from vaswani.experiment.training_progress import TrainingProgress
+from vaswani.experiment.training_progress import (
+    TrainingProgress,
+    divergence_message,
+    end_message,
+    next_command,
+    start_message,
+)
 
 
-class Start(NamedTuple):
-    """What rank 0 tells the others: whether to train, and whether from a checkpoint and which.
+class Decision(NamedTuple):
+    """What rank 0 decides for all processes: whether to train, and from which checkpoint, if any.
 
     ``remark`` is for its own process, if fairseq starts one for it.
     """
 
-    go: bool
+    trains: bool
     resumes: bool
     restore_file: str = "checkpoint_last.pt"
     remark: str = ""
@@ -93,70 +98,71 @@ def run(options: Options) -> int:
     launch = find_launch(config, os.environ, torch.cuda.device_count())
     folder = run_folder(config, name, path)
     requested, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
-    ours = name is not None or requested in (
-        used,
-        Path("checkpoints"),
-    )  # the latter is fairseq's default
-    if launch.rank == 0 and not ours:
+    fairseqs_default = Path("checkpoints")
+    chosen_elsewhere = name is None and requested not in (used, fairseqs_default)
+    if launch.rank == 0 and chosen_elsewhere:
         print(
             f"warning: checkpoints go to {used} (run=NAME chooses), not to "
             f"checkpoint.save_dir={requested}",
             file=sys.stderr,
         )
     config.checkpoint.save_dir = str(used)
-    remarks = data_bin.check_data(config)
+    remarks = data_bin.fill_in_data_options(config)
     data = data_bin.fingerprint(config)
     if launch.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        lead(config, data, folder, launch, waits if config.common.cpu else "")
+        train_or_skip(config, data, folder, launch, waits if config.common.cpu else "")
     else:
-        start(config, data, folder, launch, None)
+        start_process(config, data, folder, launch, None)
     return 0
 
 
-def lead(config: Any, data: Dict[str, Any], folder: Path, launch: Launch, remark: str) -> None:
+def train_or_skip(
+    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, remark: str
+) -> None:
     """Rank 0: decide whether there is anything to train, write the records, train.
 
-    ``remark`` is said when training begins. If training is refused before the first update, no new
-    folder is left, and an old one is kept as it was.
+    ``remark`` is printed when training begins. If training is refused before the first update,
+    no new folder is left, and an old one is kept as it was.
     """
-    from transformer_plugin.checkpoints import CheckpointError
-    from transformer_plugin.config import ConfigError
+    from transformer_plugin.config import PluginError
 
     refuse_foreign_folder(folder)
     undo = Undo(folder)
     with locked(folder / ".lock", f"{folder} is being trained"):
         signals.continues_if(lambda: has_checkpoints(folder))
         try:
-            for change in refuse_another_run(config, data, folder):
+            for change in changed_data(config, data, folder):
                 print(f"warning: {change}", file=sys.stderr)
             finished = read_json(folder / FINISHED)
             resumes = has_checkpoints(folder)
-            restore_file = where_to_go_on(config, folder, resumes)
+            restore_file = checkpoint_to_start_from(config, folder, resumes)
             if resumes and finished.get("stop") == stop_key(config):
                 if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
-                    start(config, data, folder, launch, Start(False, resumes))
-                tell_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
+                    start_process(config, data, folder, launch, Decision(False, resumes))
+                print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
                 return
             remove_half_written(folder)
             record(config, data, folder, launch)
-            start(config, data, folder, launch, Start(True, resumes, restore_file, remark))
-        except (ConfigError, CheckpointError):
+            start_process(
+                config, data, folder, launch, Decision(True, resumes, restore_file, remark)
+            )
+        except PluginError:
             undo()
             raise
-    tell_end(config, folder, "trained")
+    print_end(config, folder, "trained")
 
 
-def tell_end(config: Any, folder: Path, what: str) -> None:
+def print_end(config: Any, folder: Path, what: str) -> None:
     """Print why a training ended, how good the model is, and the next command."""
     finished = read_json(folder / FINISHED)
-    why = [ending(finished, config.optimization.max_update)] if "reason" in finished else []
+    why = [end_message(finished, config.optimization.max_update)] if "reason" in finished else []
     parts = [what, *why, next_command(folder, has_checkpoints(folder))]
     print(f"{folder}: {'; '.join(parts)}", file=sys.stderr)
 
 
-def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
+def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
     """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
 
     Repeating the command continues from what the run has trained since.
@@ -174,18 +180,10 @@ def where_to_go_on(config: Any, folder: Path, resumes: bool) -> str:
     return requested
 
 
-def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
-    """Separate ``run=NAME`` from the overrides of the configuration."""
-    names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
-    if "" in names:
-        raise UserError("run= is empty: give a name, for example run=second")
-    return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
-
-
-def start(
-    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, order: Optional[Start]
+def start_process(
+    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, decision: Optional[Decision]
 ) -> None:
-    """Take this process's place in fairseq's training; ``order`` is None except for rank 0."""
+    """Take this process's place in fairseq's training; ``decision`` is None except for rank 0."""
     from fairseq.distributed import utils as distributed_utils
     from omegaconf import OmegaConf
     from torch.multiprocessing.spawn import ProcessException
@@ -195,17 +193,19 @@ def start(
     # otherwise official fairseq's omegaconf returns None for getattr(section, key, default)
     OmegaConf.set_struct(config, True)
     if launch.world_size == 1:
-        train_process(config, data, str(folder), order)
+        train_process(config, data, str(folder), decision)
         return
     try:
         distributed_utils.call_main(
-            config, train_process, data=data, folder=str(folder), order=order
+            config, train_process, data=data, folder=str(folder), decision=decision
         )
     except ProcessException as failure:
-        raise own_error(failure) from None
+        raise error_of_process(failure) from None
 
 
-def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optional[Start]) -> None:
+def train_process(
+    config: Any, data: Dict[str, Any], folder: str, decision: Optional[Decision]
+) -> None:
     """One process of the training, with the others if there are any; rank 0 keeps the logs.
 
     Raises:
@@ -216,13 +216,13 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
 
     load_user_dir(config.common.user_dir)  # a process that fairseq spawned knows nothing yet
     rank = config.distributed_training.distributed_rank or 0
-    order = gathered(order)[0]
-    assert order is not None
-    if not order.go:
+    decision = gather(decision)[0]
+    assert decision is not None
+    if not decision.trains:
         return
-    sees = order.resumes == has_checkpoints(Path(folder))
-    check_agreement(rank, sees, data["sha256"], Path(folder))
-    config.checkpoint.restore_file = order.restore_file
+    sees_run = decision.resumes == has_checkpoints(Path(folder))
+    check_agreement(rank, sees_run, data["sha256"], Path(folder))
+    config.checkpoint.restore_file = decision.restore_file
     if rank:
         Path(folder).mkdir(parents=True, exist_ok=True)
         log = log_file(Path(folder) / f"train.rank{rank}.log", logging.WARNING)
@@ -234,7 +234,7 @@ def train_process(config: Any, data: Dict[str, Any], folder: str, order: Optiona
         Path(folder) / STATISTICS,
         limits.max_update,
         limits.stop_time_hours,
-        functools.partial(beginning, config, remark=order.remark),
+        functools.partial(start_message, config, remark=decision.remark),
     )
     run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
     finish(Path(folder), stop, progress.summary())
@@ -246,7 +246,7 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
     Raises:
         UserError: the training diverged.
     """
-    from vaswani.experiment.fairseq_config import fairseq_logs, hand_over
+    from vaswani.experiment.fairseq_config import fairseq_form, fairseq_logs
 
     root = logging.getLogger()
     before, level = root.handlers, root.level
@@ -258,10 +258,10 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
         from fairseq_cli.train import main
 
         with named_by_section(config), patient():
-            main(hand_over(config))
+            main(fairseq_form(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")
-        raise UserError(diverged(str(error), Path(config.checkpoint.save_dir))) from None
+        raise UserError(divergence_message(str(error), Path(config.checkpoint.save_dir))) from None
     finally:
         logging.captureWarnings(False)
         root.handlers, root.level = before, level

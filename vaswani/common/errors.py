@@ -1,4 +1,4 @@
-"""The one error that users are meant to read, and what such messages share."""
+"""The error that users are meant to read, and what such messages share."""
 
 import difflib
 from typing import Sequence
@@ -10,13 +10,16 @@ NO_MEMORY = ("can't allocate memory", "out of memory")
 class UserError(ValueError):
     """The user's problem, in one sentence: what is wrong, where, and what to do.
 
-    In Python it is the ValueError of a value that cannot work, as the plugin's ConfigError is.
+    In Python it is the ValueError of a value that cannot work, as the plugin's PluginError is,
+    which it cannot have as its base: importing the plugin imports torch.
 
     ``vaswani.cli.main`` prints it without a traceback and exits with status 1.
     """
 
+    for_users = True
+
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """`` (did you mean 'x'?)`` for the known word nearest to ``word``, or nothing."""
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    similar = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" (did you mean '{similar[0]}'?)" if similar else ""

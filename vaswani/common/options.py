@@ -145,37 +145,38 @@ def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) 
     """
     add_options(parser, kind)
     # intermixed: 'CONFIG --gpus 2 key=value' reads as well as 'CONFIG key=value --gpus 2'
-    found = vars(parser.parse_intermixed_args(words))
-    refuse_missing(parser, kind, found)
-    return kind(**found)
+    values = vars(parser.parse_intermixed_args(words))
+    refuse_missing(parser, kind, values)
+    return kind(**values)
 
 
-def refuse_missing(parser: argparse.ArgumentParser, kind: Type[Any], found: Dict[str, Any]) -> None:
+def refuse_missing(
+    parser: argparse.ArgumentParser, kind: Type[Any], values: Dict[str, Any]
+) -> None:
     """Exit with 2 if a positional argument without a default was not given; say what it is."""
     for item in fields(kind):
         needed = item.default is MISSING and item.default_factory is MISSING
-        if item.metadata.get("positional") and needed and found[item.name] in (None, []):
+        if item.metadata.get("positional") and needed and values[item.name] in (None, []):
             known = item.metadata["known"]
             names = f"; known: {', '.join(known())}" if known else ""
             parser.error(f"{item.metadata['metavar']} is missing: {item.metadata['help']}{names}")
 
 
-def words(options: Any) -> List[str]:
-    """The command line for these options; those at their defaults are left out."""
+def to_argv(options: Any, names: Optional[Sequence[str]] = None) -> List[str]:
+    """The command line for these options, or for those named; what has its default is left out."""
     positional: List[str] = []
-    named: List[str] = []
+    flags: List[str] = []
     for item in fields(options):
         value = getattr(options, item.name)
-        if item.metadata.get("positional"):
-            positional += [] if value is None else value if isinstance(value, list) else [value]
-            continue
         default = item.default if item.default_factory is MISSING else item.default_factory()
-        if value == default:
+        if value == default or (names is not None and item.name not in names):
             continue
-        if isinstance(value, bool):
+        if item.metadata.get("positional"):
+            positional += value if isinstance(value, list) else [value]
+        elif isinstance(value, bool):
             flag = flag_of(item)
-            named.append(flag if value else flag.replace("--", "--no-", 1))
+            flags.append(flag if value else flag.replace("--", "--no-", 1))
         else:
             whole = isinstance(value, float) and value.is_integer()
-            named += [flag_of(item), str(int(value) if whole else value)]
-    return [*positional, *named]
+            flags += [flag_of(item), str(int(value) if whole else value)]
+    return [*positional, *flags]

@@ -36,7 +36,7 @@ def what_next() -> str:
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[List[int]]:
+def signals_as_interrupts() -> Iterator[List[int]]:
     """While the block runs, SIGINT and SIGTERM raise KeyboardInterrupt and are added to the list.
 
     The exception's argument is the signal's number. It may arrive as another exception: C

@@ -15,10 +15,10 @@ def pairs_in(folder: Path) -> List[Tuple[str, str]]:
     return [(source, target) for source, target in dict.fromkeys(pairs)]
 
 
-def check_data(config: Any) -> List[str]:
-    """Check folder, pair, splits and dictionaries before training; fill in what is not given.
+def fill_in_data_options(config: Any) -> List[str]:
+    """Fill in what an experiment does not say of its data, once the data are checked for training.
 
-    It fills in the languages, and the switch without which fairseq stops at a validation sentence
+    These are the languages, and the switch without which fairseq stops at a validation sentence
     that is too long: such sentences are left out, as in training.
 
     Returns:
@@ -28,13 +28,13 @@ def check_data(config: Any) -> List[str]:
         UserError: something is missing, empty or does not fit the model.
         DataError: something is damaged.
     """
-    folder = check_pair(config.task)
+    folder = fill_in_languages(config.task)
     check_dictionaries(config, folder)
-    remarks = check_lengths(config, folder, config.dataset.train_subset, "training")
+    remarks = leave_out_long(config, folder, config.dataset.train_subset, "training")
     if config.dataset.disable_validation:
         return remarks
     for split in config.dataset.valid_subset.split(","):
-        remarks += check_lengths(config, folder, split, "validation")
+        remarks += leave_out_long(config, folder, split, "validation")
     return remarks
 
 
@@ -45,7 +45,7 @@ def prepare_command(folder: Path) -> str:
     return f"vaswani prepare {name}" if known else "vaswani prepare"
 
 
-def check_pair(task: Any) -> Path:
+def fill_in_languages(task: Any) -> Path:
     """The (first) data-bin folder of a task; the languages are filled in where not given.
 
     Raises:
@@ -90,8 +90,8 @@ def subset_option(folder: Path) -> str:
     return "" if any(folder.glob("test.*.idx")) else " --subset valid"
 
 
-def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]:
-    """The sentence lengths of both sides, each an array [N].
+def sentence_lengths(folder: Path, split: str, source: str, target: str) -> List[Any]:
+    """The sentence lengths of both sides, each an array [N], of a split that can be trained on.
 
     Raises:
         UserError: the sides differ in length, or are empty.
@@ -119,8 +119,11 @@ def check_split(folder: Path, split: str, source: str, target: str) -> List[Any]
     return sizes
 
 
-def check_lengths(config: Any, folder: Path, split: str, use: str) -> List[str]:
-    """What is left out of a split for its length (one sentence, or none); ``use`` names the split.
+def leave_out_long(config: Any, folder: Path, split: str, use: str) -> List[str]:
+    """Let fairseq leave out what is too long in a split; ``use`` names the split.
+
+    Returns:
+        What is left out, as one sentence; none if all fits.
 
     Raises:
         UserError: nothing is left, or a validation sentence does not fit into a batch.
@@ -129,7 +132,7 @@ def check_lengths(config: Any, folder: Path, split: str, use: str) -> List[str]:
     import numpy as np
 
     task, dataset = config.task, config.dataset
-    source, target = check_split(folder, split, task.source_lang, task.target_lang)
+    source, target = sentence_lengths(folder, split, task.source_lang, task.target_lang)
     if task.get("truncate_source"):
         source = np.minimum(source, task.max_source_positions)
     most = dict(zip(("source", "target"), positions(config), strict=True))
@@ -180,8 +183,10 @@ def sentences(path: Path) -> int:
 
 def check_dictionaries(config: Any, folder: Path) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
+    from transformer_plugin.compat.scope import is_ours
+
     model, task = config.model, config.task
-    ours = str(model._name).startswith("vaswani_transformer")
+    ours = is_ours(model._name)
     shared = not model.get("untie_embeddings") if ours else model.get("share_all_embeddings")
     paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
     for path in paths:

@@ -23,7 +23,7 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     from transformer_plugin.compat.data import read_index
     from vaswani.data import data_bin
 
-    folder = data_bin.check_pair(config.task)
+    folder = data_bin.fill_in_languages(config.task)
     pair = (config.task.source_lang, config.task.target_lang)
     prefix = data_bin.split_prefix(folder, subset, *pair)
     sides = [Path(f"{prefix}.{language}") for language in pair]

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, Literal, Optional, get_type_hints
 
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.check_config import check_values
-from vaswani.experiment.check_types import check_types
+from vaswani.experiment.check_config import check_types, check_values
 from vaswani.experiment.option_rules import SEED
 from vaswani.model_folder.schema import read_section
 from vaswani.model_folder.search_options import BEAM_OPTIONS, check_search

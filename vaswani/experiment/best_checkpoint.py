@@ -81,7 +81,7 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> List[float]:
     from vaswani.experiment.validation import Validation
 
     beside = {updates: loss for one in candidates for updates, loss in one.beside.items()}
-    found: List[float] = []
+    losses: List[float] = []
     validation = None
     for one in candidates:
         loss = one.loss if one.averaged else beside.get(one.updates)
@@ -89,8 +89,8 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> List[float]:
             if validation is None:
                 validation = Validation(one.path, folder)
             loss = validation(load_checkpoint(one.path, mapped=True)["model"])
-        found.append(loss)
-    return found
+        losses.append(loss)
+    return losses
 
 
 def averages_in(folder: Path) -> List[Checkpoint]:

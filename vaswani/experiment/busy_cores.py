@@ -38,8 +38,8 @@ def wait_briefly(
     threads = environ.get("OMP_NUM_THREADS", "").split(",")[0] or str(cores())
     if threads == "1":
         return ""
-    found = (idle or idle_cores)()
-    if found is None or found >= 0.5:
+    idle_now = (idle or idle_cores)()
+    if idle_now is None or idle_now >= 0.5:
         return ""
     environ["GOMP_SPINCOUNT"] = SPIN_COUNT
     return f"no core is idle, so threads wait for each other briefly (GOMP_SPINCOUNT={SPIN_COUNT})"

@@ -8,8 +8,6 @@ from vaswani.common.errors import UserError
 from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
 
-#: section 6.1, for the base model
-DEFAULT_LAST = 5
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
 OWN, BESIDE = "validation_nll", "validation_nlls"
@@ -100,15 +98,15 @@ def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> Li
     """
     if count < 2:
         raise UserError(f"--last must be at least 2, not {count}: there is nothing to average")
-    found = distinct(checkpoints)
-    if len(found) < count:
-        updates = ", ".join(str(checkpoint.updates) for checkpoint in found)
-        listed = f" (updates: {updates})" if found else ""
-        remedy = f"give --last {len(found)}, or train longer" if found[1:] else "train longer"
+    at_hand = distinct(checkpoints)
+    if len(at_hand) < count:
+        updates = ", ".join(str(checkpoint.updates) for checkpoint in at_hand)
+        listed = f" (updates: {updates})" if at_hand else ""
+        remedy = f"give --last {len(at_hand)}, or train longer" if at_hand[1:] else "train longer"
         raise UserError(
-            f"{count} checkpoints were asked for, but {where} has {len(found)}{listed}: {remedy}"
+            f"{count} checkpoints were asked for, but {where} has {len(at_hand)}{listed}: {remedy}"
         )
-    return found[-count:]
+    return at_hand[-count:]
 
 
 def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
@@ -153,10 +151,13 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
 # ---- of the paper ------------------------------------------------------------------------------
 
 
-def last_of_the_paper(folder: Path) -> int:
-    """How many checkpoints of a run to average (6.1): 20 if it keeps that many, else 5."""
+def number_to_average(folder: Path) -> int:
+    """How many checkpoints of a run to average (6.1): 20 if it keeps that many, else 5.
+
+    For scripts/evaluate.sh.
+    """
     kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
-    return 20 if kept >= 20 else DEFAULT_LAST
+    return 20 if kept >= 20 else 5
 
 
 # ---- what is inside -------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from typing import Any, Dict, Optional, Sequence
 
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.check_config import check_config
-from vaswani.experiment.check_types import check_types
+from vaswani.experiment.check_config import check_config, check_types
 from vaswani.experiment.find import read_yaml
 from vaswani.experiment.strict_yaml import parse
 
@@ -89,7 +88,7 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
         UserError: an unknown section, component or key, or a value of the wrong type.
     """
     table = read_yaml(path)
-    refuse_other_tables(table, path)
+    refuse_other_files(table, path)
     return config_of(table, str(path), overrides)
 
 
@@ -103,7 +102,7 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
     try:
         given = OmegaConf.create(table)
-        for changed, value in checked_overrides(overrides).items():
+        for changed, value in parse_overrides(overrides).items():
             OmegaConf.update(given, changed, value, merge=True)
         common = given.get("common")
         load_user_dir(str(common.get("user_dir") or "") if OmegaConf.is_dict(common) else None)
@@ -119,7 +118,7 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
     return config
 
 
-def refuse_other_tables(table: Dict[str, Any], path: Path) -> None:
+def refuse_other_files(table: Dict[str, Any], path: Path) -> None:
     """Raises UserError for a YAML file of this project that is not an experiment."""
     if "rows" in table and "base" in table:
         raise UserError(
@@ -144,7 +143,7 @@ def with_defaults(config: Any) -> Any:
 
     user_dir = load_user_dir(config.common.user_dir)
     add_defaults(config)
-    fill_in_old_model(config)
+    fill_in_legacy_model(config)
     with omegaconf_no_object_check():
         config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
     config.common.user_dir = user_dir
@@ -152,7 +151,7 @@ def with_defaults(config: Any) -> Any:
     return config
 
 
-def is_old(model: Any) -> bool:
+def is_legacy(model: Any) -> bool:
     """Whether a model section names a model without a dataclass (fairseq's ``transformer``)."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
 
@@ -160,17 +159,17 @@ def is_old(model: Any) -> bool:
     return name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY
 
 
-def fill_in_old_model(config: Any) -> None:
+def fill_in_legacy_model(config: Any) -> None:
     """Write out the defaults of an old model, so that the configuration is complete."""
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-    if is_old(config.model):
+    if is_legacy(config.model):
         options = argparse.Namespace(**config.model)
         ARCH_CONFIG_REGISTRY[options._name](options)
         config.model = vars(options)
 
 
-def hand_over(config: Any) -> Any:
+def fairseq_form(config: Any) -> Any:
     """The configuration in the form that fairseq's training takes: a Namespace for an old model.
 
     fairseq's command line does the same. With a DictConfig, official fairseq's omegaconf returns
@@ -179,7 +178,7 @@ def hand_over(config: Any) -> Any:
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from omegaconf import OmegaConf
 
-    if is_old(config.model):
+    if is_legacy(config.model):
         options = argparse.Namespace(**OmegaConf.to_container(config.model))
         with omegaconf_no_object_check():
             config.model = options
@@ -187,13 +186,13 @@ def hand_over(config: Any) -> Any:
     return config
 
 
-def checked_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
+def parse_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
     """The overrides' values by their keys; for one given twice, the last.
 
     Raises:
         UserError: one is not ``section.key=value``, or its value would be misread.
     """
-    found: Dict[str, Any] = {}
+    values: Dict[str, Any] = {}
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or "." not in key or not all(key.split(".")):
@@ -203,8 +202,8 @@ def checked_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
             )
         if not text.strip():
             raise UserError(f"'{override}' has no value: write {key}=VALUE, or {key}=null for none")
-        found[key] = parse(text, override)
-    return found
+        values[key] = parse(text, override)
+    return values
 
 
 def check_names(given: Dict[str, Any], where: str) -> None:
@@ -277,8 +276,8 @@ def component_keys(section: str, keys: Any, where: str) -> Optional[Dict[str, An
         parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
         registry[name].add_args(parser)
         ARCH_CONFIG_REGISTRY[name](defaults)
-        found = {action.dest: types_of_argument(action) for action in parser._actions}
-        return {"_name": str, **dict.fromkeys(vars(defaults)), **found}
+        declared = {action.dest: types_of_argument(action) for action in parser._actions}
+        return {"_name": str, **dict.fromkeys(vars(defaults)), **declared}
     return None
 
 

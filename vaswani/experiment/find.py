@@ -2,7 +2,7 @@
 
 An experiment is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads it
 too); a recipe for its data is ``configs/data/NAME.yaml``, since several experiments may share
-one; a run is a folder ``runs/NAME``. Names may be spelt with - or _.
+one; a run is a folder ``runs/NAME``. Names may be written with - or _.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ CONFIGS, DOCS = _SHIPPED / "configs", _SHIPPED / "docs"
 AS_TRAINED = "config.yaml"
 
 
-def spelt(name: str) -> str:
+def file_stem(name: str) -> str:
     """``wmt14-en-de-base`` as its file is named: ``wmt14_en_de_base``."""
     return name.replace("-", "_")
 
@@ -47,7 +47,9 @@ def find_config(name: str, kind: str = "") -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    stem = spelt(path.name[: -len(path.suffix)] if path.suffix in (".yaml", ".yml") else path.name)
+    stem = file_stem(
+        path.name[: -len(path.suffix)] if path.suffix in (".yaml", ".yml") else path.name
+    )
     known: List[str] = []
     if path.parent == Path("."):
         for path in experiment_paths(stem, kind):
@@ -61,8 +63,8 @@ def find_config(name: str, kind: str = "") -> Path:
 
 def known_configs(kind: str = "") -> List[str]:
     """The names of the experiments, or of the data recipes, in ``config_folders``."""
-    found = [path.stem for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
-    return [name for name in dict.fromkeys(found) if kind or name != "table3"]  # changes to one
+    names = [path.stem for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
+    return [name for name in dict.fromkeys(names) if kind or name != "table3"]  # changes to one
 
 
 def read_yaml(path: Path) -> Dict[str, Any]:
@@ -102,7 +104,7 @@ def plain(section: Any) -> Dict[str, Any]:
 
 def run_folders(name: str) -> List[Path]:
     """What a run's name may mean: a path, or a name under ./runs."""
-    return [Path(name), Path("runs") / name, Path("runs") / spelt(name)]
+    return [Path(name), Path("runs") / name, Path("runs") / file_stem(name)]
 
 
 def is_run(folder: Path) -> bool:
@@ -121,7 +123,7 @@ def find_run(name: str) -> Path:
     Raises:
         UserError: there is no such folder, or nothing was trained in it.
     """
-    known = sorted(found.parent.name for found in Path("runs").glob(f"*/{AS_TRAINED}"))
+    known = sorted(path.parent.name for path in Path("runs").glob(f"*/{AS_TRAINED}"))
     for folder in run_folders(name):
         if is_run(folder):
             return folder

@@ -24,11 +24,9 @@ LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchrun", "by hand"
 #: nccl needs GPUs, and fairseq's default wrapper asks for a device number, which a CPU lacks
 ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
-#: the last line of a traceback that ends in one of our own messages
-_OURS = re.compile(
-    r"^(?:vaswani\.common\.errors\.UserError"
-    r"|transformer_plugin[\w.]*\.(ConfigError|DataError|CheckpointError)): (.+)",
-    re.MULTILINE | re.DOTALL,
+#: the end of a traceback whose error is a class of this project: its package, and the message
+_PROJECT_ERROR = re.compile(
+    r"^(vaswani|transformer_plugin)[\w.]*Error: (.+)", re.MULTILINE | re.DOTALL
 )
 
 
@@ -154,35 +152,35 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def gathered(word: Any) -> List[Any]:
-    """What each process says, in order of rank, known to all; waits until all have said it.
+def gather(value: Any) -> List[Any]:
+    """Each process's value, by rank, in every process; waits until all have given theirs.
 
     Needs fairseq's process group if there are several processes.
     """
     import torch
 
     if not torch.distributed.is_initialized():
-        return [word]
-    words = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(words, word)
-    return words
+        return [value]
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
 
 
-def check_agreement(rank: int, sees: bool, files: Dict[str, str], folder: Path) -> None:
+def check_agreement(rank: int, sees_run: bool, files: Dict[str, str], folder: Path) -> None:
     """Raises ConfigError, in every process, unless all see the same run and the same data.
 
     Args:
         rank: this process's
-        sees: whether this process sees the same run folder as process 0
+        sees_run: whether this process sees the same run folder as process 0
         files: the hashes of the data, by name, as this process sees them
         folder: the run's
     """
     # all learn of it, so that none waits for a process that has gone
-    reports = gathered((f"{rank}, on {socket.gethostname()},", sees, files))
+    reports = gather((f"{rank}, on {socket.gethostname()},", sees_run, files))
     first = reports[0][2]
     problem = None
-    for who, sees_it, found in reports:
-        differ = [name for name in sorted({*found, *first}) if found.get(name) != first.get(name)]
+    for who, sees_it, theirs in reports:
+        differ = [n for n in sorted({*theirs, *first}) if theirs.get(n) != first.get(n)]
         if not sees_it:
             problem = (
                 f"process {who} does not see the {folder} of process 0: all machines of a "
@@ -211,28 +209,26 @@ def leave_the_others() -> None:
         torch.distributed.destroy_process_group()
 
 
-def own_error(failure: Exception) -> Exception:
+def error_of_process(failure: Exception) -> Exception:
     """What to tell the user when one of the processes that fairseq spawned has failed.
 
     ``failure`` is torch's: ProcessRaisedException, whose text is the traceback of that process, or
-    ProcessExitedException, if it was killed. A traceback that ends in one of our messages becomes
-    that message, one for lack of memory its last line; any other stays as it is. torch has stopped
-    the other processes by then.
+    ProcessExitedException, if it was killed. A traceback that ends in a UserError or a PluginError
+    becomes that error, one for lack of memory its last line; any other stays as it is. torch has
+    stopped the other processes by then.
     """
     from torch.multiprocessing import ProcessExitedException
 
-    from transformer_plugin.checkpoints import CheckpointError
-    from transformer_plugin.compat.data import DataError
-    from transformer_plugin.config import ConfigError
+    from transformer_plugin.config import PluginError
 
     if isinstance(failure, ProcessExitedException):
         return UserError(
             f"the training lost a process ({failure}), and the others were stopped"
             f"{signals.what_next()}"
         )
-    found = _OURS.search(str(failure))
-    if not found:
+    ended = _PROJECT_ERROR.search(str(failure))
+    if not ended:
         last = str(failure).strip().splitlines()[-1]
         return RuntimeError(last) if any(words in last for words in NO_MEMORY) else failure
-    kinds = {"ConfigError": ConfigError, "DataError": DataError, "CheckpointError": CheckpointError}
-    return kinds.get(found.group(1), UserError)(found.group(2).strip())
+    kind = UserError if ended.group(1) == "vaswani" else PluginError
+    return kind(ended.group(2).strip())

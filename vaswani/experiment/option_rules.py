@@ -1,7 +1,7 @@
-"""The table of rules: valid values for each option that fairseq does not check.
+"""The table of rules: valid values for each option of fairseq's own that it does not check.
 
-Options of the plugin's components are checked where they are used, so that fairseq's own commands
-refuse bad values too; the rules here are for options that belong to fairseq.
+The rules for options of the plugin's components are in ``transformer_plugin/config.py``, since
+fairseq's commands obey them too.
 """
 
 import math
@@ -62,11 +62,6 @@ FILLED = Rule("given", lambda value: bool(str(value).strip()))
 COUNT, NATURAL, LIMIT = at_least(0), at_least(1), at_least(-1)
 #: numpy accepts 32 bits, and fairseq adds the epoch and the number of updates
 SEED = between(0, 4_000_000_000)
-BF16 = "it would train the weights themselves in bfloat16; give model.precision: bf16 instead"
-AMP = (
-    "fairseq would divide the gradients by the loss scale twice; give model.precision: bf16 or "
-    "common.fp16: true instead"
-)
 ONE_MACHINE = "the plugin's models are not split over devices"
 
 RULES: Dict[str, Dict[str, Rule]] = {
@@ -140,24 +135,18 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "num_batch_buckets": Rule("0: fairseq's buckets need numpy 1", _are_buckets),
         "batch_tokens": COUNT,
     },
-    "criterion": {"label_smoothing": SHARE},
-    "optimizer": {"weight_decay": COUNT, "adam_eps": COUNT},
-    "lr_scheduler": {
-        "warmup_updates": COUNT,
-        "warmup_init_lr": Rule("a number", math.isfinite),
-        "lr": each(POSITIVE),
-    },
-    "model": {
-        **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), SHARE),
-        **{
-            f"{side}_{size}": between(1, most)
-            for side in ("encoder", "decoder")
-            for size, most in (
-                ("layers", 1000),
-                ("embed_dim", 2**17),
-                ("ffn_embed_dim", 2**20),
-                ("attention_heads", 2**13),
-            )
-        },
+}
+#: a model's options in a file that does not build the model, such as an export's
+MODEL_SIZES: Dict[str, Rule] = {
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), SHARE),
+    **{
+        f"{side}_{size}": between(1, most)
+        for side in ("encoder", "decoder")
+        for size, most in (
+            ("layers", 1000),
+            ("embed_dim", 2**17),
+            ("ffn_embed_dim", 2**20),
+            ("attention_heads", 2**13),
+        )
     },
 }

@@ -3,12 +3,12 @@
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.find import read_yaml, spelt
+from vaswani.experiment.find import file_stem, read_yaml
 from vaswani.experiment.launch import Launch
 
 FINISHED = "finished.json"
@@ -16,6 +16,14 @@ STATISTICS = "train.jsonl"
 RECORDS = ("config.yaml", "env.json")
 HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
 """Model options that change neither the parameters nor the function: a run may change them."""
+
+
+def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
+    """Separate ``run=NAME`` from the overrides of the configuration."""
+    names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
+    if "" in names:
+        raise UserError("run= is empty: give a name, for example run=second")
+    return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
 def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
@@ -26,7 +34,7 @@ def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
     return (
         save_dir.parent
         if save_dir.name == "checkpoints" and save_dir.parent.name
-        else (Path("runs") / spelt(path.stem))
+        else (Path("runs") / file_stem(path.stem))
     )
 
 
@@ -41,9 +49,9 @@ def statistics(log: Path) -> Iterator[Dict[str, Any]]:
         return
     for line in lines:
         with contextlib.suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict):
-                yield found
+            entry = json.loads(line)
+            if isinstance(entry, dict):
+                yield entry
 
 
 def last_checkpoint(folder: Path) -> Path:
@@ -80,21 +88,20 @@ def stop_key(config: Any) -> str:
 
 
 def refuse_foreign_folder(folder: Path) -> None:
-    """Raises UserError if a folder's config.yaml or env.json is not ours to replace."""
-    ours = {"command", "data"} <= set(read_json(folder / "env.json"))
-    foreign = [folder / name for name in RECORDS if (folder / name).exists()]
-    if foreign and not ours:
+    """Raises UserError if a folder's config.yaml or env.json is not of 'vaswani train'."""
+    of_a_run = {"command", "data"} <= set(read_json(folder / "env.json"))
+    records = [folder / name for name in RECORDS if (folder / name).exists()]
+    if records and not of_a_run:
         raise UserError(
-            f"{foreign[0]} already exists and was not written by 'vaswani train', which would "
+            f"{records[0]} already exists and was not written by 'vaswani train', which would "
             "replace it: choose another folder with run=NAME"
         )
 
 
-def refuse_another_run(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
-    """Check that a run keeps its model, languages, seed, dictionary and training text.
+def changed_data(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
+    """What has changed in the data since the run began, one sentence each.
 
-    Returns:
-        What else has changed in the data, one sentence each.
+    Its model, languages, seed, dictionary and training text may not.
 
     Raises:
         UserError: the folder has a different training; names the first difference.
@@ -157,19 +164,19 @@ def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> N
         stream.write(OmegaConf.to_yaml(config))
 
 
-def finish(folder: Path, stop: str, found: Dict[str, Any]) -> None:
+def finish(folder: Path, stop: str, summary: Dict[str, Any]) -> None:
     """Write finished.json; if there was nothing left to train, what it says of that is kept.
 
     Args:
         folder: the run's
         stop: ``stop_key`` of the configuration
-        found: num_updates, seconds, reason and perplexity
+        summary: num_updates, seconds, reason and perplexity
     """
     before = read_json(folder / FINISHED)
-    if before.get("num_updates") == found["num_updates"]:
-        found = {**found, **{k: before[k] for k in ("seconds", "perplexity") if k in before}}
+    if before.get("num_updates") == summary["num_updates"]:
+        summary = {**summary, **{k: before[k] for k in ("seconds", "perplexity") if k in before}}
     with atomic_write(folder / FINISHED) as stream:
-        json.dump({**found, "stop": stop}, stream)
+        json.dump({**summary, "stop": stop}, stream)
 
 
 class Undo:
@@ -188,8 +195,8 @@ class Undo:
         self.checkpoints = self._checkpoints()
 
     def _checkpoints(self) -> Dict[str, int]:
-        found = (self.folder / "checkpoints").glob("*.pt")
-        return {path.name: path.stat().st_mtime_ns for path in found}
+        paths = (self.folder / "checkpoints").glob("*.pt")
+        return {path.name: path.stat().st_mtime_ns for path in paths}
 
     def __call__(self) -> None:
         """Restore the records, or remove a folder that the start made; not after a save."""

@@ -1,4 +1,4 @@
-"""Reports a training in three forms: a bar (or a line now and then), train.jsonl and train.log.
+"""What a training says: a bar, or a line now and then; its first and last words; its two logs.
 
 fairseq logs its numbers as JSON messages of the module ``progress_bar`` (``log_format: json``);
 a logging handler turns each into a line of train.jsonl and a step of the bar. The plugin's warnings
@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import re
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -196,3 +197,94 @@ class TrainingProgress(logging.Handler):
         self.bar.close()
         self.stream.close()
         super().close()
+
+
+# ---- when it begins and ends ---------------------------------------------------------------------
+
+
+def start_message(config: Any, updates: int, remark: str = "") -> str:
+    """``training to update 8,000; saves every 100 updates; log: runs/a/train.log``.
+
+    Args:
+        config: the experiment's
+        updates: how many the run has already
+        remark: what else to say
+    """
+    verb = f"continuing at update {updates:,}," if updates else "training"
+    log = Path(config.checkpoint.save_dir).parent / "train.log"
+    parts = [f"{verb} {limits_in_words(config)}", saving_in_words(config)]
+    return "; ".join([*parts, *([remark] if remark else []), f"log: {log}"])
+
+
+def limits_in_words(config: Any) -> str:
+    """How long a training goes on: ``to update 8,000 or for 0.2 hours``."""
+    given, patience = config.optimization, config.checkpoint.patience
+    parts = []
+    if given.max_update > 0:
+        parts.append(f"to update {given.max_update:,}")
+    if given.max_epoch > 0:
+        parts.append(f"to the end of epoch {given.max_epoch:,}")
+    if given.stop_time_hours > 0:
+        parts.append(f"for {given.stop_time_hours:g} hours")
+    if patience > 0:
+        parts.append(f"until {patience:,} validations in a row bring no improvement")
+    return " or ".join(parts) or "without end"
+
+
+def saving_in_words(config: Any) -> str:
+    """When a training saves: ``saves every 100 updates and after each epoch``."""
+    given = config.checkpoint
+    if given.no_save:
+        return "saves nothing (checkpoint.no_save)"
+    parts = []
+    if given.save_interval_updates > 0:
+        after = config.dataset.validate_after_updates
+        begin = f" from update {after:,} on" if after > given.save_interval_updates else ""
+        parts.append(f"every {given.save_interval_updates:,} updates{begin}")
+    epochs = given.save_interval
+    parts.append("after each epoch" if epochs == 1 else f"every {epochs:,} epochs")
+    return f"saves {' and '.join(parts)}"
+
+
+def end_message(finished: Dict[str, Any], max_update: int) -> str:
+    """``stopped by stop_time_hours at update 274 of 12,480, validation perplexity 112``.
+
+    Args:
+        finished: what finished.json records
+        max_update: of the experiment; 0 for any number
+    """
+    updates, perplexity = finished["num_updates"], finished.get("perplexity")
+    text = f"stopped by {finished['reason']} at update {updates:,}"
+    text += f" of {max_update:,}" if updates < max_update else ""
+    if perplexity is not None:
+        text += f", validation perplexity {perplexity:,.{0 if perplexity >= 100 else 2}f}"
+    return text
+
+
+def next_command(folder: Path, saved: bool) -> str:
+    """The command that follows a training, which chooses or averages its checkpoints."""
+    if not saved:
+        return "no checkpoint was saved"
+    return f"next: {shlex.join(['vaswani', 'average', str(folder)])}"
+
+
+def divergence_message(reason: str, checkpoints: Path) -> str:
+    """The message about a training whose numbers became NaN or infinite.
+
+    Args:
+        reason: fairseq's, with the update: "update 12: gradients are Nan/Inf"
+        checkpoints: the run's checkpoint folder
+    """
+    from transformer_plugin.checkpoints import CheckpointError
+    from transformer_plugin.compat.resuming import newest_checkpoint
+
+    try:
+        newest = newest_checkpoint(checkpoints)
+    except CheckpointError:
+        newest = None
+    good = f"the last good checkpoint is {newest[1]}" if newest else "no checkpoint was saved"
+    return (
+        f"the training diverged at {reason.splitlines()[0]}; {good}: lower the learning rate "
+        "(optimization.lr, lr_scheduler.lr_factor) or lengthen the warm-up, and run the command "
+        "again, with another run=NAME to start over"
+    )

@@ -39,10 +39,10 @@ class Validation:
         from fairseq import tasks
         from fairseq.trainer import Trainer
 
-        from vaswani.experiment.fairseq_config import hand_over
+        from vaswani.experiment.fairseq_config import fairseq_form
 
         try:
-            config = hand_over(config)
+            config = fairseq_form(config)
             task = tasks.setup_task(config.task)
             self.model = task.build_model(config.model)
             criterion = task.build_criterion(config.criterion)
@@ -59,18 +59,18 @@ class Validation:
         """The number of batches."""
         return len(self.batches) if self.most is None else min(self.most, len(self.batches))
 
-    def __call__(self, parameters: Mapping[str, Any], told: Any = None) -> float:
+    def __call__(self, parameters: Mapping[str, Any], on_batch: Any = None) -> float:
         """The loss; infinite if it is not a number. Arguments and errors as of ``measured``."""
-        found = self.measured(parameters, told)
-        loss = found.get("nll_loss", found["loss"])
+        logged = self.measured(parameters, on_batch)
+        loss = logged.get("nll_loss", logged["loss"])
         return loss if math.isfinite(loss) else math.inf
 
-    def measured(self, parameters: Mapping[str, Any], told: Any = None) -> Dict[str, float]:
+    def measured(self, parameters: Mapping[str, Any], on_batch: Any = None) -> Dict[str, float]:
         """What the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
 
         Args:
             parameters: of the run's model; they are copied
-            told: called with 1 after each batch
+            on_batch: called with 1 after each batch
 
         Raises:
             UserError: they are not of this model, or it fails on a batch.
@@ -80,12 +80,14 @@ class Validation:
         try:
             self.model.load_state_dict(dict(parameters))
             batches = self.batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
-            with metrics.aggregate(new_root=True) as found:
+            with metrics.aggregate(new_root=True) as logged:
                 for batch in itertools.islice(batches, self.most):
                     self.trainer.valid_step(batch)
-                    if told:
-                        told(1)
-            return {name: float(found[name].avg) for name in ("loss", "nll_loss") if name in found}
+                    if on_batch:
+                        on_batch(1)
+            return {
+                name: float(logged[name].avg) for name in ("loss", "nll_loss") if name in logged
+            }
         except Exception as error:  # as above
             raise UserError(in_one_line(error)) from error
 

@@ -1,5 +1,6 @@
-"""Gathers what a model folder needs from a checkpoint, its data and its run."""
+"""Gathers what a model folder needs from a checkpoint, its data and its run, and makes it."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
@@ -9,6 +10,19 @@ from vaswani.common.files import read_json, sha256_of
 from vaswani.data.data_bin import pairs_in
 from vaswani.experiment.find import first_data_bin, plain, read_yaml
 from vaswani.model_folder.data_text import DataOptions, text_recipe
+from vaswani.model_folder.folder import (
+    CARD,
+    CODES,
+    CONFIG,
+    FORMAT,
+    FORMAT_VERSION,
+    SECTIONS,
+    WEIGHTS,
+    changed_since_packed,
+    write_folder,
+    write_json,
+    write_weights,
+)
 from vaswani.model_folder.packed_model import kept_options, model_config, task_for
 from vaswani.model_folder.search_options import BEAM_OPTIONS
 from vaswani.model_folder.text_recipe import TextRecipe
@@ -85,12 +99,20 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
     if cfg is None:
         options = dict(vars(state["args"]))
         return {"model": options, "task": options, "generation": {}, "old": True}
-    found = {name: plain(cfg.get(name)) for name in cfg if name in SECTIONS}
-    return {**{name: {} for name in SECTIONS}, **found}
+    found = {name: plain(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
+    return {**{name: {} for name in TRAINED_SECTIONS}, **found}
 
 
 #: what is kept or reported from a checkpoint's configuration
-SECTIONS = ("model", "task", "generation", "criterion", "optimizer", "lr_scheduler", "common")
+TRAINED_SECTIONS = (
+    "model",
+    "task",
+    "generation",
+    "criterion",
+    "optimizer",
+    "lr_scheduler",
+    "common",
+)
 
 
 def our_model(
@@ -220,3 +242,42 @@ def scores(run: Path, checkpoint: Path) -> Dict[str, Any]:
             if isinstance(report.get(name), dict)
         }
     return found
+
+
+# ---- the folder -----------------------------------------------------------------------------
+
+
+def write_model(out: Path, found: Packable) -> bool:
+    """Make the folder unless it exists; returns whether it was made."""
+    from vaswani.model_folder.model_card import card
+
+    config = config_of(found)
+    if not changed_since(out, config):
+        return False
+
+    def fill(part: Path) -> None:
+        write_json(part / CONFIG, config)
+        tied = not found.architecture["untie_embeddings"]
+        write_weights(part / WEIGHTS, found.parameters, tied)
+        for lang, path in zip(found.text.langs, found.dictionaries, strict=True):
+            shutil.copyfile(path, part / f"dict.{lang}.txt")
+        if found.codes:
+            shutil.copyfile(found.codes, part / CODES)
+        (part / CARD).write_text(card(config, found, out), encoding="utf-8", newline="\n")
+
+    write_folder(out, fill)
+    return True
+
+
+def changed_since(out: Path, config: Dict[str, Any]) -> bool:
+    """Whether a folder must be made again: it has another model, or none. Card edits are fine."""
+    if not out.is_dir() or read_json(out / CONFIG) != config:
+        return True
+    return any(name != CARD for name in changed_since_packed(out))
+
+
+def config_of(found: Packable) -> Dict[str, Any]:
+    """config.json."""
+    config = {"format": FORMAT, "format_version": FORMAT_VERSION, "scores": found.scores}
+    sections = (found.architecture, found.text.table(), found.generation, found.origin)
+    return {**config, **dict(zip(SECTIONS, sections, strict=True))}

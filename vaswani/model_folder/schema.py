@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Type, TypeVar, get_type_hints
 
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.check_config import check_values
-from vaswani.experiment.check_types import check_types
-from vaswani.experiment.option_rules import COUNT, POSITIVE, RULES, SHARE, Rule, between
+from vaswani.experiment.check_config import check_types, check_values
+from vaswani.experiment.option_rules import COUNT, MODEL_SIZES, POSITIVE, SHARE, Rule, between
 
 T = TypeVar("T")
 #: a sentence cannot be longer; positions need no parameters, so nothing else limits them
@@ -52,9 +51,9 @@ class Limits:
     target: int
 
 
-#: for the section ``architecture``, the rules of an experiment's ``model`` and these
+#: for the section ``architecture``
 SIZES: Dict[str, Rule] = {
-    **RULES["model"],
+    **MODEL_SIZES,
     "head_key_dim": between(1, 2**17),
     "head_value_dim": between(1, 2**17),
     "layer_norm_eps": POSITIVE,

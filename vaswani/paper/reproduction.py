@@ -4,27 +4,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from vaswani.commands import plan, prepare
-from vaswani.commands.train import split_run
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
-from vaswani.common.options import argument, option, words
-from vaswani.experiment.find import find_config, read_yaml, spelt
-from vaswani.experiment.run_record import FINISHED, last_checkpoint
+from vaswani.common.options import argument, option, to_argv
+from vaswani.experiment.find import file_stem, find_config, read_yaml
+from vaswani.experiment.run_record import FINISHED, last_checkpoint, split_run
+from vaswani.planning.training_plan import Hardware, table, training_plan
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
 #: section 6.1: how many checkpoints are averaged
-LAST = {"base": 5, "big": 20}
+AVERAGED = {"base": 5, "big": 20}
 STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
 RECIPES = ("paper", "t2t", "fairseq")
-#: options that 'vaswani prepare' and 'vaswani plan' take
+#: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
 TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets")
 TO_PLAN = ("memory", "tokens_per_second")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of ``vaswani reproduce``: which result, which stages, on what."""
+class ResultOptions:
+    """Options of ``vaswani reproduce NAME``: which result, which stages, on what."""
 
     name: str = argument("NAME", "wmt14-en-de-base, … (see above)")
     overrides: List[str] = argument(
@@ -33,21 +32,27 @@ class Options:
         default=[],
     )
     row: Optional[str] = option(metavar="ROW", help="a row of Table 3, such as A-h1")
-    gpus: Optional[int] = option(metavar="N", help="use N GPUs (all of this machine)")
+    gpus: Optional[int] = option(metavar="N", help="use N GPUs (default: all of this machine)")
     start: Optional[str] = option(
         flag="--from", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
     )
     dry_run: bool = option(False, "print the plan and commands, run nothing")
-    recipe: str = option("paper", "data recipe (paper)", choices=RECIPES)
-    data: Optional[str] = option(metavar="DIR", help="the data's folder (data/wmt14_en_de, …)")
-    archives: Optional[str] = option(metavar="DIR", help="downloads (data/archives)")
+    recipe: str = option("paper", "data recipe (default: paper)", choices=RECIPES)
+    data: Optional[str] = option(
+        metavar="DIR", help="the data's folder (default: data/wmt14_en_de, …)"
+    )
+    archives: Optional[str] = option(metavar="DIR", help="downloads (default: data/archives)")
     manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
-    workers: Optional[int] = option(metavar="N", help="processes for 'prepare' (all cores)")
+    workers: Optional[int] = option(
+        metavar="N", help="processes for 'prepare' (default: all cores)"
+    )
     limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many training pairs")
     test_sets: Optional[str] = option(
-        metavar="WHERE", help="archives or sacrebleu (archives)", choices=["archives", "sacrebleu"]
+        metavar="WHERE",
+        help="archives or sacrebleu (default: archives)",
+        choices=["archives", "sacrebleu"],
     )
-    memory: Optional[float] = option(metavar="GB", help="memory per GPU (16)")
+    memory: Optional[float] = option(metavar="GB", help="memory per GPU (default: 16)")
     tokens_per_second: Optional[float] = option(metavar="X", help="if known, to estimate hours")
 
 
@@ -64,7 +69,7 @@ class Reproduction(NamedTuple):
     #: the paper's figures for the row: ppl, bleu
     paper: Dict[str, Any]
     config: Any
-    options: Options
+    options: ResultOptions
 
     @property
     def subset(self) -> str:
@@ -76,13 +81,13 @@ class Reproduction(NamedTuple):
         """The checkpoint to decode: Table 3 is without averaging (6.2)."""
         if self.row:
             return last_checkpoint(self.run)
-        return self.run / "checkpoints" / f"checkpoint_average_last{LAST[self.size]}.pt"
+        return self.run / "checkpoints" / f"checkpoint_average_last{AVERAGED[self.size]}.pt"
 
 
 # ---- what is asked for ----------------------------------------------------------------------
 
 
-def find_reproduction(options: Options) -> Reproduction:
+def find_reproduction(options: ResultOptions) -> Reproduction:
     """The experiment, the row, the folders and the changes that the arguments name.
 
     Raises:
@@ -90,7 +95,7 @@ def find_reproduction(options: Options) -> Reproduction:
     """
     from vaswani.experiment.fairseq_config import experiment_config
 
-    name, row = spelt(options.name), None
+    name, row = file_stem(options.name), None
     if name not in NAMES:
         known = [known.replace("_", "-") for known in NAMES]
         raise UserError(
@@ -106,9 +111,11 @@ def find_reproduction(options: Options) -> Reproduction:
     if options.row:
         name, row, change, paper = find_row(name, options.row)
     recipe = "" if options.recipe == "paper" else f"_{options.recipe}"
-    place = Path(folder or (f"table3_{spelt(row)}{recipe}" if row and change else name + recipe))
+    place = Path(
+        folder or (f"table3_{file_stem(row)}{recipe}" if row and change else name + recipe)
+    )
     place = place if "/" in str(place) else Path("runs") / place
-    data = Path(options.data or f"data/{name.rpartition('_')[0]}{recipe}")
+    data = Path(options.data or f"data/{data_recipe(name, options.recipe)}")
     changes = [f"task.data={data}/data-bin"] if options.data or recipe else []
     changes += [*change, *own]
     config = experiment_config(find_config(name), changes)
@@ -126,8 +133,8 @@ def find_row(name: str, requested: str) -> Tuple[str, str, List[str], Dict[str, 
         UserError: there is no such row, or it belongs to another experiment.
     """
     table = read_rows()
-    rows = {spelt(row).lower(): row for row in table["rows"]}
-    row = rows.get(spelt(requested).lower())
+    rows = {file_stem(row).lower(): row for row in table["rows"]}
+    row = rows.get(file_stem(requested).lower())
     if row is None:
         raise UserError(
             f"Table 3 has no row '{requested}'{nearest(requested, list(table['rows']))}; "
@@ -161,7 +168,7 @@ def read_rows() -> Dict[str, Any]:
     return table
 
 
-def finished(target: Reproduction) -> bool:
+def is_trained(target: Reproduction) -> bool:
     """Whether the run has all its updates."""
     done = read_json(target.run / FINISHED).get("num_updates", 0)
     return bool(done >= target.config.optimization.max_update)
@@ -170,58 +177,55 @@ def finished(target: Reproduction) -> bool:
 # ---- commands -------------------------------------------------------------------------------
 
 
-def commands(target: Reproduction, chosen: List[str], gpus: int, here: int) -> Dict[str, List[str]]:
-    """Each stage's command line; ``chosen``: the batch, ``here``: this machine's GPU count."""
-    train = ["train", target.experiment, *chosen, *target.changes]
+def command_lines(
+    target: Reproduction, batch: List[str], gpus: int, here: int
+) -> Dict[str, List[str]]:
+    """Each stage's command line.
+
+    Args:
+        target: what to reproduce
+        batch: the changes that set an update's batch (``batch_options``)
+        gpus: how many to train on
+        here: how many this machine has
+    """
+    options, run_name, subset = target.options, str(target.run), ["--subset", target.subset]
+    train = ["train", target.experiment, *batch, *target.changes]
     if target.run != Path("runs") / target.experiment:
         train.append(f"run={target.run}")
     if gpus < here:
         train.append(f"distributed_training.distributed_world_size={gpus}")
-    run_name, subset = str(target.run), ["--subset", target.subset]
-    found = {
-        "plan": ["plan", *words(plan_options(target, gpus))],
-        "prepare": ["prepare", *words(prepare_options(target))],
+    plan = ["plan", target.experiment, *target.changes, "--gpus", str(gpus)]
+    prepare = ["prepare", data_recipe(target.experiment, options.recipe)]
+    prepare += ["--out", options.data] if options.data else []
+    prepare += ["--from", "raw"] if options.start in ("plan", "prepare") else []
+    arguments = {
+        "plan": [*plan, *to_argv(options, TO_PLAN)],
+        "prepare": [*prepare, *to_argv(options, TO_PREPARE)],
         "train": train,
-        "average": ["average", run_name, "--last", str(LAST[target.size])],
+        "average": ["average", run_name, "--last", str(AVERAGED[target.size])],
         "generate": ["generate", str(target.checkpoint), *subset],
         "score": ["score", run_name, *subset],
         "pack": ["pack", str(target.checkpoint)],
     }
-    return {stage: ["vaswani", *command] for stage, command in found.items()}
+    return {stage: ["vaswani", *words] for stage, words in arguments.items()}
 
 
-def batch(max_tokens: int, update_freq: int) -> List[str]:
+def batch_options(max_tokens: int, update_freq: int) -> List[str]:
     """The changes that set an update's batch."""
     return [f"dataset.max_tokens={max_tokens}", f"optimization.update_freq=[{update_freq}]"]
 
 
-def given(target: Reproduction, names: Tuple[str, ...]) -> Dict[str, Any]:
-    """The options that were given, to pass on."""
-    found = {name: getattr(target.options, name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def prepare_options(target: Reproduction) -> prepare.Options:
-    """The options for ``vaswani prepare``."""
-    recipe = target.experiment.rpartition("_")[0]
-    recipe += "" if target.options.recipe == "paper" else f"_{target.options.recipe}"
-    start = "raw" if target.options.start in ("plan", "prepare") else None
-    return prepare.Options(
-        name=recipe, out=target.options.data, start=start, **given(target, TO_PREPARE)
-    )
-
-
-def plan_options(target: Reproduction, gpus: int) -> plan.Options:
-    """The options for ``vaswani plan``."""
-    hardware = given(target, TO_PLAN)
-    return plan.Options(config=target.experiment, overrides=target.changes, gpus=gpus, **hardware)
+def data_recipe(experiment: str, variant: str) -> str:
+    """The name of the recipe in configs/data that the text is prepared by."""
+    return experiment.rpartition("_")[0] + ("" if variant == "paper" else f"_{variant}")
 
 
 def plan_on(target: Reproduction, gpus: int) -> Dict[str, Any]:
     """The result of ``vaswani plan``, measured on the data if it exists."""
-    return plan.plan(plan_options(target, gpus))
+    given = {name: getattr(target.options, name) for name in TO_PLAN}
+    return training_plan(target.experiment, target.changes, Hardware(gpus=gpus, **given))
 
 
-def plan_table(found: Dict[str, Any]) -> str:
+def plan_table(plan: Dict[str, Any]) -> str:
     """The plan without its command, which is listed among the others."""
-    return plan.table(found).rpartition("\n\n")[0]
+    return table(plan).rpartition("\n\n")[0]

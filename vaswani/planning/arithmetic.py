@@ -105,20 +105,20 @@ def training_flops(
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What an update keeps in memory, as the experiment computes it."""
+class MemoryUse:
+    """What an update keeps in memory besides the parameters, as the experiment computes it."""
 
     #: bytes per number that a product reads or writes: 2 in bf16 and fp16
-    narrow: int = 4
+    product_bytes: int = 4
     #: attention weights, [H, T, S] per sentence; the fused kernels keep none
-    weights: bool = True
+    attention_weights: bool = True
     #: the logits of a whole batch; our criterion with our model computes some rows at a time
     logits: bool = True
     #: these rows, and those of them whose softmax is computed at a time
-    rows: Tuple[int, int] = (0, 0)
+    loss_rows: Tuple[int, int] = (0, 0)
 
 
-def activation_bytes(sizes: Sizes, kept: Kept) -> float:
+def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
     """Memory that one source and one target position need until the backward pass (an estimate).
 
     An attention block keeps queries, keys, values and their weighted mean, 4 hk, and 2 d more that
@@ -128,48 +128,48 @@ def activation_bytes(sizes: Sizes, kept: Kept) -> float:
     come with log-probabilities and their gradient, 3 V.
     """
     wide = 4 * 2 * sizes.d
-    copies = 4 + (kept.narrow if kept.narrow < 4 else 0)
+    copies = 4 + (use.product_bytes if use.product_bytes < 4 else 0)
 
     def layer(heads: int, inner: int, blocks: int) -> float:
         products = 4 * sizes.projected(heads) + 2 * sizes.d
-        weights = copies * heads * LONG_SENTENCE if kept.weights else 0
-        attention = kept.narrow * products + wide + weights
-        return blocks * attention + kept.narrow * (2 * inner + 2 * sizes.d) + wide
+        weights = copies * heads * LONG_SENTENCE if use.attention_weights else 0
+        attention = use.product_bytes * products + wide + weights
+        return blocks * attention + use.product_bytes * (2 * inner + 2 * sizes.d) + wide
 
     encoder = sizes.encoder_layers * layer(sizes.encoder_heads, sizes.encoder_f, 1)
     decoder = sizes.decoder_layers * layer(sizes.decoder_heads, sizes.decoder_f, 2)
-    return encoder + decoder + (4 * 3 * sizes.vocabulary if kept.logits else 0)
+    return encoder + decoder + (4 * 3 * sizes.vocabulary if use.logits else 0)
 
 
-def output_bytes(sizes: Sizes, max_tokens: int, kept: Kept) -> float:
+def output_bytes(sizes: Sizes, max_tokens: int, use: MemoryUse) -> float:
     """Memory of the loss, in float32, if logits are not kept.
 
     The logits of some rows, the probabilities of some of these and their inputs; and the gradient
     of the output matrix, which is computed with them and copied once in the backward pass.
     """
-    if kept.logits:
+    if use.logits:
         return 0.0
-    product, softmax = (min(max_tokens, rows) for rows in kept.rows)
+    product, softmax = (min(max_tokens, rows) for rows in use.loss_rows)
     return 4.0 * sizes.vocabulary * (product + 2 * softmax + 2 * sizes.d)
 
 
-def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, kept: Kept) -> float:
+def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, use: MemoryUse) -> float:
     """Memory of one GPU in training with ``max_tokens`` padded tokens per batch (an estimate).
 
     In bf16 there is a second copy of the matrices, in that type.
     """
-    bytes_a_parameter = BYTES_A_PARAMETER + (kept.narrow if kept.narrow < 4 else 0)
+    bytes_a_parameter = BYTES_A_PARAMETER + (use.product_bytes if use.product_bytes < 4 else 0)
     fixed = RESERVED_BYTES + bytes_a_parameter * parameters
-    batch = max_tokens * activation_bytes(sizes, kept)
-    return fixed + output_bytes(sizes, max_tokens, kept) + batch
+    batch = max_tokens * activation_bytes(sizes, use)
+    return fixed + output_bytes(sizes, max_tokens, use) + batch
 
 
-def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, kept: Kept) -> int:
+def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, use: MemoryUse) -> int:
     """The largest ``max_tokens`` that fits ``memory`` bytes; -1 if the model does not fit."""
-    least, most = -1, int(memory // activation_bytes(sizes, kept)) + 1
+    least, most = -1, int(memory // activation_bytes(sizes, use)) + 1
     while most - least > 1:
         middle = (least + most) // 2
-        if memory_bytes(sizes, parameters, middle, kept) <= memory:
+        if memory_bytes(sizes, parameters, middle, use) <= memory:
             least = middle
         else:
             most = middle

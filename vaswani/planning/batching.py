@@ -19,7 +19,7 @@ VOCABULARY = {("en", "de"): 37_000, ("en", "fr"): 32_000}
 
 
 @dataclass(frozen=True)
-class Text:
+class TrainingText:
     """What is known about the training text: a task with its dictionaries and perhaps its data."""
 
     task: Any
@@ -41,7 +41,7 @@ class Batch:
     left_out: Optional[int] = None
 
 
-def training_text(config: Any, data: Optional[str]) -> Text:
+def training_text(config: Any, data: Optional[str]) -> TrainingText:
     """The training data if it exists, else a task with dictionaries of the assumed size.
 
     Raises:
@@ -52,19 +52,19 @@ def training_text(config: Any, data: Optional[str]) -> Text:
     if data:
         config.task.data = data
     if not data and not first_data_bin(config.task.get("data", "")).is_dir():
-        return text_to_come(config)
-    folder = data_bin.check_pair(config.task)
+        return text_of_assumed_size(config)
+    folder = data_bin.fill_in_languages(config.task)
     languages = (config.task.source_lang, config.task.target_lang)
     data_bin.check_dictionaries(config, folder)
-    data_bin.check_split(folder, config.dataset.train_subset, *languages)
+    data_bin.sentence_lengths(folder, config.dataset.train_subset, *languages)
     task = tasks.setup_task(config.task)
     task.load_dataset(config.dataset.train_subset)
     dataset = task.dataset(config.dataset.train_subset)
     lengths = (float(dataset.src_sizes.mean()), float(dataset.tgt_sizes.mean()))
-    return Text(task, folder, lengths)
+    return TrainingText(task, folder, lengths)
 
 
-def text_to_come(config: Any) -> Text:
+def text_of_assumed_size(config: Any) -> TrainingText:
     """Dictionaries of the assumed size, for WMT14's pairs.
 
     Raises:
@@ -83,7 +83,7 @@ def text_to_come(config: Any) -> Text:
     words = Dictionary()
     for number in range(VOCABULARY[pair] - len(words)):
         words.add_symbol(str(number))
-    return Text(TranslationTask(config.task, words, words), None, LENGTHS[pair])
+    return TrainingText(TranslationTask(config.task, words, words), None, LENGTHS[pair])
 
 
 def count_parameters(config: Any, task: Any) -> int:
@@ -91,32 +91,33 @@ def count_parameters(config: Any, task: Any) -> int:
     import torch
     from fairseq import models
 
-    from vaswani.experiment.fairseq_config import hand_over
+    from vaswani.experiment.fairseq_config import fairseq_form
 
     with torch.device("meta"):
-        model = models.build_model(hand_over(config).model, task)
+        model = models.build_model(fairseq_form(config).model, task)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def kept_by(config: Any) -> arithmetic.Kept:
-    """What an experiment's update keeps in memory on a GPU."""
+def memory_use(config: Any) -> arithmetic.MemoryUse:
+    """How an update of an experiment uses a GPU's memory."""
+    from transformer_plugin.compat.scope import is_ours
     from transformer_plugin.fast.processor import choices_for
 
     gpu = choices_for("cuda")
-    ours = str(config.model._name).startswith("vaswani_transformer")
+    ours = is_ours(config.model._name)
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
     readable = ours and config.model.attention_impl == "readable"
     our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
-    return arithmetic.Kept(
-        narrow=2 if in_16_bits else 4,
-        weights=not ours or readable,
+    return arithmetic.MemoryUse(
+        product_bytes=2 if in_16_bits else 4,
+        attention_weights=not ours or readable,
         logits=not (ours and our_loss) or readable or bool(config.common.fp16),
-        rows=(gpu.product_rows, gpu.softmax_rows),
+        loss_rows=(gpu.product_rows, gpu.softmax_rows),
     )
 
 
 def most_tokens(
-    sizes: arithmetic.Sizes, parameters: int, memory: float, kept: arithmetic.Kept
+    sizes: arithmetic.Sizes, parameters: int, memory: float, use: arithmetic.MemoryUse
 ) -> int:
     """The padded tokens per batch that fit into ``memory`` GB, with some headroom.
 
@@ -124,9 +125,9 @@ def most_tokens(
         UserError: there are too few to train with.
     """
     usable = memory * 1e9 * arithmetic.HEADROOM
-    most = arithmetic.tokens_that_fit(sizes, parameters, usable, kept)
+    most = arithmetic.tokens_that_fit(sizes, parameters, usable, use)
     if most < arithmetic.LEAST_TOKENS:
-        need = arithmetic.memory_bytes(sizes, parameters, arithmetic.LEAST_TOKENS, kept)
+        need = arithmetic.memory_bytes(sizes, parameters, arithmetic.LEAST_TOKENS, use)
         need /= 1e9 * arithmetic.HEADROOM
         raise UserError(
             f"{memory:g} GB are too little: this model's {parameters / 1e6:.1f}M parameters and "
@@ -135,7 +136,7 @@ def most_tokens(
     return most
 
 
-def choose_batch(config: Any, text: Text, gpus: int, most: int) -> Batch:
+def choose_batch(config: Any, text: TrainingText, gpus: int, most: int) -> Batch:
     """Options that give the experiment's batch on this hardware, and the result.
 
     The share of padding depends a little on ``max_tokens``, so if there is data the first choice is
@@ -165,7 +166,7 @@ def choose_batch(config: Any, text: Text, gpus: int, most: int) -> Batch:
     return Batch(max_tokens, freq, target * text.lengths[0] / text.lengths[1], target)
 
 
-def measured(config: Any, text: Text, gpus: int, max_tokens: int, freq: int) -> Batch:
+def measured(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
     """Count the tokens in the batches that fairseq makes from the training data.
 
     Raises:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Tuple
 
-from vaswani.planning.batching import Text
+from vaswani.planning.batching import TrainingText
 from vaswani.planning.recipes import Row, row_for
 
 #: so that even a small text has some: our choice
@@ -52,10 +52,10 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
 
     load_plugin()
     task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})
-    folder = data_bin.check_pair(task)
+    folder = data_bin.fill_in_languages(task)
     languages = (str(task.source_lang), str(task.target_lang))
-    pairs = len(data_bin.check_split(folder, "train", *languages)[0])
-    valid = np.maximum(*data_bin.check_split(folder, "valid", *languages))
+    pairs = len(data_bin.sentence_lengths(folder, "train", *languages)[0])
+    valid = np.maximum(*data_bin.sentence_lengths(folder, "valid", *languages))
     longest = experiment_positions()
     row = row_for(pairs)
     gpus = torch.cuda.device_count()
@@ -92,7 +92,7 @@ def memory_of_machine(gpus: int) -> float:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 
-def batch_tokens(conditions: Conditions, text: Text, most: int) -> int:
+def batch_tokens(conditions: Conditions, text: TrainingText, most: int) -> int:
     """Target tokens per update: ``most``, but fewer if the text is small."""
     total = text.lengths[1] * conditions.pairs
     return max(

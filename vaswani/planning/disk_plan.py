@@ -77,16 +77,16 @@ def archive_bytes(recipe: Recipe) -> float:
     return float(sum(sizes.values()))
 
 
-def disk_text(found: Dict[str, Any]) -> str:
+def disk_text(plan: Dict[str, Any]) -> str:
     """Everything on one line, with a warning if it does not fit."""
     parts = [
-        f"checkpoints {found['disk_bytes'] / GB:.1f} ({found['checkpoints']} of "
-        f"{found['checkpoint_bytes'] / GB:.2f}, one being written, and an average)"
+        f"checkpoints {plan['disk_bytes'] / GB:.1f} ({plan['checkpoints']} of "
+        f"{plan['checkpoint_bytes'] / GB:.2f}, one being written, and an average)"
     ]
     for key, name in (("data_bytes", "prepared text"), ("archive_bytes", "archives")):
-        if found[key]:
-            parts.append(f"{name} {found[key] / GB:.1f}")
-    free = found["free_bytes"]
-    little = ", which is too little" if free < found["all_disk_bytes"] else ""
-    whole = f"{found['all_disk_bytes'] / GB:.1f} GB of {free / GB:,.1f} GB free here{little}"
+        if plan[key]:
+            parts.append(f"{name} {plan[key] / GB:.1f}")
+    free = plan["free_bytes"]
+    little = ", which is too little" if free < plan["all_disk_bytes"] else ""
+    whole = f"{plan['all_disk_bytes'] / GB:.1f} GB of {free / GB:,.1f} GB free here{little}"
     return f"{whole}: {', '.join(parts)}"

@@ -9,7 +9,7 @@ from vaswani.planning.batching import (
     Batch,
     choose_batch,
     count_parameters,
-    kept_by,
+    memory_use,
     most_tokens,
     training_text,
 )
@@ -54,7 +54,7 @@ def first_experiment(
     if conditions.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = count_parameters(config, text.task)
-        most = most_tokens(sizes, parameters, conditions.memory, kept_by(config))
+        most = most_tokens(sizes, parameters, conditions.memory, memory_use(config))
     batch = choose_batch(config, text, max(1, conditions.gpus), most)
     found = sections(conditions, batch, wanted)
     configured(found)

@@ -70,22 +70,22 @@ def speed(lines: List[Dict[str, Any]]) -> float:
     return float(sum(line["wpb"] for line in updates[1:]) / max(seconds, 1e-3))
 
 
-def rows(found: Dict[str, Any]) -> List[Tuple[str, str]]:
+def rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
     """Memory, time and operations in the plan's table."""
-    speed, measured, flops = (found[k] for k in ("tokens_per_second", "measured_updates", "flops"))
+    speed, measured, flops = (plan[k] for k in ("tokens_per_second", "measured_updates", "flops"))
     time = "not known: there is no data to measure with ('vaswani prepare' makes it)"
-    operations = f"{flops:.1e} by the model's arithmetic, {flops / found['updates']:.1e} per update"
+    operations = f"{flops:.1e} by the model's arithmetic, {flops / plan['updates']:.1e} per update"
     if speed is not None:
         how = f", measured here just now in {measured} updates" if measured else ""
-        time = f"{clock(found['seconds'])} at {speed:,.0f} target tokens/s{how}"
-        operations += f": {flops / found['seconds'] / 1e9:.1f} GFLOP/s"
+        time = f"{clock(plan['seconds'])} at {speed:,.0f} target tokens/s{how}"
+        operations += f": {flops / plan['seconds'] / 1e9:.1f} GFLOP/s"
     table = [("time", time), ("operations", operations)]
     if measured:
-        used = f"{found['memory_bytes'] / 1e9:.1f} GB of {found['memory_gb']:.1f}, measured, too"
+        used = f"{plan['memory_bytes'] / 1e9:.1f} GB of {plan['memory_gb']:.1f}, measured, too"
         table.insert(0, ("memory", used))
     return table
 
 
-def head(found: Dict[str, Any]) -> str:
+def head(plan: Dict[str, Any]) -> str:
     """What the plan is for."""
-    return f"{found['experiment']} on this machine's CPU, {cores()} cores"
+    return f"{plan['experiment']} on this machine's CPU, {cores()} cores"

@@ -28,23 +28,23 @@ _KEPT_IN_TOKENS = {
     if chr(code).isspace() and chr(code) not in " \t\n\v\f\r"
 }
 
-Row = Dict[str, Any]
+ScoreRow = Dict[str, Any]
 
 
-def row(label: str, score: Any, signature: Any) -> Row:
+def score_row(label: str, score: Any, signature: Any) -> ScoreRow:
     """One line of the table, as written to JSON: a score from 0 to 100 and how it was computed.
 
     For BLEU, also its brevity penalty and the ratio of the translations' to the references' length.
     """
-    found = {
+    entry = {
         "label": label,
         "score": round(score.score, 2),
         "text": str(score),
         "signature": str(signature),
     }
     if hasattr(score, "bp"):
-        found.update(brevity_penalty=round(score.bp, 4), length_ratio=round(score.ratio, 4))
-    return found
+        entry.update(brevity_penalty=round(score.bp, 4), length_ratio=round(score.ratio, 4))
+    return entry
 
 
 def tokenised_metric() -> Any:
@@ -54,13 +54,13 @@ def tokenised_metric() -> Any:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
-def multi_bleu(label: str, hypotheses: List[str], references: List[str]) -> Row:
+def multi_bleu(label: str, hypotheses: List[str], references: List[str]) -> ScoreRow:
     """multi-bleu.perl's score for tokens separated by spaces, one reference per sentence."""
     metric = tokenised_metric()
     hypothesis_lines, reference_lines = (
         [line.translate(_KEPT_IN_TOKENS) for line in side] for side in (hypotheses, references)
     )
-    return row(
+    return score_row(
         label, metric.corpus_score(hypothesis_lines, [reference_lines]), metric.get_signature()
     )
 
@@ -108,7 +108,7 @@ def replace_punctuation() -> Callable[[str], str]:
     return replace
 
 
-def compound_split_tokens(hypotheses: List[str], references: List[str]) -> Row:
+def compound_split_tokens(hypotheses: List[str], references: List[str]) -> ScoreRow:
     """Compound-split BLEU of Moses tokens (made without ``-a``), nothing else changed.
 
     Raises:
@@ -131,7 +131,9 @@ VARIANTS: Dict[Tuple[bool, bool], Tuple[str, str]] = {
 }
 
 
-def compound_split_rows(hypotheses: List[str], references: List[str], lang: str) -> Dict[str, Row]:
+def compound_split_rows(
+    hypotheses: List[str], references: List[str], lang: str
+) -> Dict[str, ScoreRow]:
     """tensor2tensor's compound-split BLEU of untokenised text, in its four variants.
 
     - ``compound_split``: the script of June 2017. Both sides through Moses' tokeniser without
@@ -188,7 +190,7 @@ def token_metrics() -> Dict[str, Any]:
 
 def sacrebleu_rows(
     hypotheses: List[str], references: List[str], metrics: Dict[str, Any], named: Dict[str, str]
-) -> Dict[str, Row]:
+) -> Dict[str, ScoreRow]:
     """Rows from sacreBLEU itself; ``named``: test set and pair, for the signature."""
     labels = {"bleu": "sacreBLEU", "chrf": "chrF"}
     rows = {}
@@ -197,5 +199,5 @@ def sacrebleu_rows(
         signature = metric.get_signature()
         for name, value in named.items():
             signature.update(name, value)
-        rows[key] = row(labels[key], score, signature)
+        rows[key] = score_row(labels[key], score, signature)
     return rows

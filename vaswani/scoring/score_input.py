@@ -24,8 +24,8 @@ _PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
 
 
 @dataclass(frozen=True)
-class Sides:
-    """Hypotheses and references with the same number of lines, and the files they are from."""
+class AlignedLines:
+    """Hypotheses and references, line by line, and the files they are from."""
 
     hypotheses: List[str]
     references: List[str]
@@ -52,8 +52,8 @@ class ScoreInput:
     """
 
     out: Path
-    text: Optional[Sides] = None
-    tokens: Optional[Sides] = None
+    text: Optional[AlignedLines] = None
+    tokens: Optional[AlignedLines] = None
     pair: Optional[Tuple[str, str]] = None
     #: sacreBLEU's name of the test set, if it is one of WMT's
     test_set: Optional[str] = None
@@ -69,14 +69,14 @@ class ScoreInput:
         return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
 
     @property
-    def main(self) -> Sides:
+    def main(self) -> AlignedLines:
         """The sides that counts and warnings are taken from."""
         sides = self.text or self.tokens
         assert sides is not None, "one of them is there"
         return sides
 
 
-def of_run(name: str, subset: str) -> ScoreInput:
+def input_of_run(name: str, subset: str) -> ScoreInput:
     """A run's translations beside the references that ``vaswani prepare`` kept.
 
     Raises:
@@ -106,7 +106,7 @@ def of_run(name: str, subset: str) -> ScoreInput:
     return ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
         text=None if recipe["tokenised"] else read_text(made, data / "text" / target),
-        tokens=read_sides(tokens, data / "tok" / target),
+        tokens=read_aligned(tokens, data / "tok" / target),
         pair=(recipe["source_lang"], recipe["target_lang"]),
         test_set=BY_NAME.get(str(recipe.get(subset))) if wmt else None,
         split_hyphens=bool(recipe.get("split_hyphens")),
@@ -114,7 +114,7 @@ def of_run(name: str, subset: str) -> ScoreInput:
     )
 
 
-def of_files(
+def input_of_files(
     hypotheses: Path,
     references: Optional[Path],
     pair: Optional[str],
@@ -137,11 +137,11 @@ def of_files(
             raise UserError("a test set's references are not tokens: leave out --tokenised")
         if references is None:
             raise UserError("--tokenised needs --references FILE, which must be tokens too")
-        return ScoreInput(out, tokens=read_sides(hypotheses, references), pair=langs)
+        return ScoreInput(out, tokens=read_aligned(hypotheses, references), pair=langs)
     named: Dict[str, str] = {}
     if references is None:
         assert test_set and pair, "one of the two is given"
-        references = of_sacrebleu(test_set, pair)
+        references = sacrebleus_references(test_set, pair)
         named = {"test": test_set, "lang": pair}
     text = read_text(hypotheses, references)
     # not for a run, which detokenises: there a mark is the model's mistake in one sentence
@@ -155,13 +155,13 @@ def languages(pair: str) -> Tuple[str, str]:
     Raises:
         UserError: it is not of this form.
     """
-    found = _PAIR.fullmatch(pair)
-    if not found:
+    matched = _PAIR.fullmatch(pair)
+    if not matched:
         raise UserError(f"--pair {pair} is not a language pair: write source-target, such as en-de")
-    return found[1], found[2]
+    return matched[1], matched[2]
 
 
-def of_sacrebleu(test_set: str, pair: str) -> Path:
+def sacrebleus_references(test_set: str, pair: str) -> Path:
     """The reference file of one of sacreBLEU's test sets, from its cache or downloaded.
 
     Raises:
@@ -182,18 +182,18 @@ def of_sacrebleu(test_set: str, pair: str) -> Path:
     return references
 
 
-def read_text(hypotheses: Path, references: Path) -> Sides:
+def read_text(hypotheses: Path, references: Path) -> AlignedLines:
     """Two files of untokenised text.
 
     Raises:
         UserError: they cannot be scored, or are not untokenised text.
     """
-    sides = read_sides(hypotheses, references)
+    sides = read_aligned(hypotheses, references)
     refuse_tokens(sides.references, references)
     return sides
 
 
-def read_sides(hypotheses: Path, references: Path) -> Sides:
+def read_aligned(hypotheses: Path, references: Path) -> AlignedLines:
     """Two files, line by line.
 
     Raises:
@@ -207,7 +207,7 @@ def read_sides(hypotheses: Path, references: Path) -> Sides:
         )
     refuse_bpe(lines, hypotheses, "translations")
     refuse_bpe(reference_lines, references, "references")
-    return Sides(lines, reference_lines, (hypotheses, references))
+    return AlignedLines(lines, reference_lines, (hypotheses, references))
 
 
 def sentences(path: Path) -> List[str]:
@@ -226,14 +226,14 @@ def sentences(path: Path) -> List[str]:
     return lines
 
 
-def first(lines: List[str], test: Callable[[str], Any]) -> int:
+def first_line(lines: List[str], test: Callable[[str], Any]) -> int:
     """The number, from 1, of the first line that passes, or 0."""
     return next((number for number, line in enumerate(lines, 1) if test(line)), 0)
 
 
 def refuse_bpe(lines: List[str], path: Path, what: str) -> None:
     """Raises UserError if BPE subwords have not been joined."""
-    number = first(lines, _BPE_MARK.search)
+    number = first_line(lines, _BPE_MARK.search)
     if number:
         raise UserError(
             f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords of the {what} "
@@ -249,14 +249,14 @@ def looks_tokenised(lines: List[str]) -> bool:
 
 def refuse_tokens(references: List[str], path: Path) -> None:
     """Raises UserError for tokenised references."""
-    number = first(references, split_mark)
+    number = first_line(references, split_mark)
     if number:
-        found = f"line {number:,} holds {split_mark(references[number - 1])}"
+        reason = f"line {number:,} holds {split_mark(references[number - 1])}"
     elif looks_tokenised(references):
-        found = "most of its lines have a comma or full stop between spaces"
+        reason = "most of its lines have a comma or full stop between spaces"
     else:
         return
     raise UserError(
-        f"{path} seems to be tokenised ({found}), but scores need untokenised references: give "
+        f"{path} seems to be tokenised ({reason}), but scores need untokenised references: give "
         "the raw file, or tokens on both sides and --tokenised"
     )

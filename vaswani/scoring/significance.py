@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 
 
 def compare(
-    metrics: Dict[str, Any], ours: List[str], theirs: List[str], references: List[str]
+    metrics: Dict[str, Any], this: List[str], other: List[str], references: List[str]
 ) -> Dict[str, Any]:
     """Scores of two systems by each metric, 95% intervals and p.
 
@@ -17,25 +17,25 @@ def compare(
 
     Args:
         metrics: sacreBLEU's objects, by the keys to use in the result
-        ours, theirs, references: sentences, line by line
+        this, other, references: sentences, line by line
     """
     from sacrebleu.significance import PairedTest
 
-    test = PairedTest([("this", ours), ("other", theirs)], metrics, [references], test_type="bs")
-    signatures, found = test()
+    test = PairedTest([("this", this), ("other", other)], metrics, [references], test_type="bs")
+    signatures, scores = test()
     rows = {}
-    # results come under sacreBLEU's metric names, in the order of ours
+    # results come under sacreBLEU's metric names, in the order of ``metrics``
     for key, name in zip(metrics, test.metrics, strict=True):
-        results: List[Any] = list(found[name])
-        this, other = results
+        results: List[Any] = list(scores[name])
+        first, second = results
         # equal scores differ by 0, and no draw differs by less; sacreBLEU counts only draws that
         # differ by more, so two equal systems would get its smallest p
-        p = 1.0 if this.score == other.score else other.p_value
+        p = 1.0 if first.score == second.score else second.p_value
         rows[key] = {
-            "score": round(this.score, 2),
-            "interval": round(float(this.ci), 2),
-            "other_score": round(other.score, 2),
-            "other_interval": round(float(other.ci), 2),
+            "score": round(first.score, 2),
+            "interval": round(float(first.ci), 2),
+            "other_score": round(second.score, 2),
+            "other_interval": round(float(second.ci), 2),
             "p": round(p, 4),
             "signature": str(signatures[name]),
         }

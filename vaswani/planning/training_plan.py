@@ -1,0 +1,255 @@
+"""What a training will take on given hardware: batch, memory, time, operations, disk.
+
+The batch is the experiment's (task.batch_tokens; without it, what the experiment gives on one GPU),
+divided among the GPUs by what fits into their memory.
+"""
+
+import shlex
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.common.options import option
+from vaswani.experiment.check_config import named_by_section
+from vaswani.experiment.find import find_config
+from vaswani.experiment.run_record import split_run
+from vaswani.planning import arithmetic, on_cpu
+from vaswani.planning.batching import (
+    Batch,
+    choose_batch,
+    count_parameters,
+    memory_use,
+    most_tokens,
+    training_text,
+)
+from vaswani.planning.conditions import memory_of_machine
+from vaswani.planning.disk_plan import disk, disk_text, whole_disk
+
+#: section 5.2: seconds per update and hours (12; 3.5 days) on 8 P100; Table 2: operations
+PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
+GB = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What the training would run on; a command adds these to its options."""
+
+    gpus: Optional[int] = option(
+        metavar="N", help="GPUs in all (default: this machine's; without any, its CPU)"
+    )
+    memory: Optional[float] = option(
+        metavar="GB",
+        help="memory per GPU (default: with --gpus 16, a P100's; else this machine's)",
+    )
+    tokens_per_second: Optional[float] = option(
+        metavar="X",
+        help="target tokens per second on all GPUs together, as training logs them (wps)",
+    )
+
+
+def training_plan(
+    experiment: str, overrides: Sequence[str], hardware: Hardware, data: Optional[str] = None
+) -> Dict[str, Any]:
+    """The plan as a table of plain values: bytes, seconds, tokens, operations.
+
+    Args:
+        experiment: its name, or its YAML file
+        overrides: changes to it, as for 'vaswani train'
+        hardware: what it would run on
+        data: a data-bin to use instead of the experiment's
+
+    Raises:
+        UserError: the experiment or data is invalid, or the hardware too small or too large for it.
+    """
+    from vaswani.experiment.fairseq_config import experiment_config
+
+    path = find_config(experiment)
+    config = experiment_config(path, split_run(overrides)[1])
+    if not config.dataset.max_tokens or config.optimization.max_update <= 0:
+        raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
+    with named_by_section(config):
+        text = training_text(config, data)
+        sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
+        parameters = count_parameters(config, text.task)
+    use = memory_use(config)
+    gpus, memory = gpus_and_memory(hardware, config.common.cpu)
+    most = most_tokens(sizes, parameters, memory, use) if gpus else int(config.dataset.max_tokens)
+    batch = choose_batch(config, text, max(1, gpus), most)
+    updates = config.optimization.max_update
+    plan = {
+        "experiment": path.stem,
+        "gpus": gpus,
+        "memory_gb": memory,
+        "data": None if text.folder is None else str(text.folder),
+        "vocabulary": sizes.vocabulary,
+        "parameters": parameters,
+        **vars(batch),
+        "updates": updates,
+        "precision": "fp32" if use.product_bytes == 4 else "16 bits",
+        "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens, use),
+        "token_bytes": arithmetic.activation_bytes(sizes, use),
+        "output_bytes": arithmetic.output_bytes(sizes, batch.max_tokens, use),
+        "flops": arithmetic.training_flops(
+            sizes, updates, batch.source_tokens, batch.target_tokens, text.lengths
+        ),
+        **disk(config.checkpoint, parameters, updates, batch),
+    }
+    speed = hardware.tokens_per_second
+    changes = [*overrides, *chosen_options(batch, data)]
+    if not gpus:
+        plan.update(measured_updates=None, memory_bytes=None)
+        if not speed and text.folder is not None:
+            one_batch = plan["flops"] / updates / batch.update_freq
+            measured, speed = on_cpu.measure(path, changes, one_batch)
+            plan.update(measured)
+    plan.update(time_and_cost(config, batch, gpus, speed))
+    plan.update(whole_disk(experiment, plan["disk_bytes"], text.folder is None))
+    plan["command"] = train_command(experiment, changes, text.folder is not None)
+    return plan
+
+
+def gpus_and_memory(hardware: Hardware, cpu: bool) -> Tuple[int, float]:
+    """GPUs, and GB of each (of the machine if there are none): as asked for, or this machine's.
+
+    ``cpu``: whether the experiment leaves this machine's GPUs unused, if there are any.
+    """
+    import torch
+
+    gpus = hardware.gpus or (0 if cpu else torch.cuda.device_count())
+    if hardware.memory:
+        return gpus, hardware.memory
+    return gpus, 16.0 if hardware.gpus else memory_of_machine(gpus)
+
+
+# ---- time and operations ------------------------------------------------------------------------
+
+
+def paper_size(config: Any) -> Optional[str]:
+    """``base`` or ``big`` if the model has those sizes; None: the paper gives no time for it."""
+    model = config.model
+    layers, inner = (
+        (model.encoder_layers, model.decoder_layers),
+        (model.encoder_ffn_embed_dim, model.decoder_ffn_embed_dim),
+    )
+    if layers == (6, 6):
+        for name, width in (("base", 512), ("big", 1024)):
+            if model.encoder_embed_dim == width and inner == (4 * width, 4 * width):
+                return name
+    return None
+
+
+def time_and_cost(
+    config: Any, batch: Batch, gpus: int, tokens_per_second: Optional[float]
+) -> Dict[str, Any]:
+    """Seconds, and the paper's operations: time × GPUs × sustained operations per second (Table 2).
+
+    Without a speed, the time is for as many of the paper's P100s (5.2) as there are GPUs; for other
+    sizes or a batch unlike the paper's it is not known.
+    """
+    updates = config.optimization.max_update
+    size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
+    costs: Dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
+    costs["tokens_per_second"] = tokens_per_second
+    if size and gpus:
+        an_update, hours, _ = PAPER[size]
+        all_gpus = arithmetic.PAPER_GPUS * arithmetic.P100_FLOPS
+        costs["paper_flops"] = 3600 * hours * all_gpus
+        costs["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
+    if tokens_per_second:
+        costs["seconds"] = updates * batch.target_tokens / tokens_per_second
+    return costs
+
+
+def train_command(experiment: str, changes: Sequence[str], prepared: bool) -> str:
+    """The command line that trains as planned, preparing the data first if it is not there yet."""
+    first = "" if prepared else f"{shlex.join(['vaswani', 'prepare', experiment])} && "
+    return first + shlex.join(["vaswani", "train", experiment, *changes])
+
+
+def chosen_options(batch: Batch, data: Optional[str]) -> List[str]:
+    """The changes to the experiment that the plan makes."""
+    return [
+        *([f"task.data={data}"] if data else []),
+        f"dataset.max_tokens={batch.max_tokens}",
+        f"optimization.update_freq=[{batch.update_freq}]",
+    ]
+
+
+# ---- the table ------------------------------------------------------------------------------
+
+
+def table(plan: Dict[str, Any]) -> str:
+    """The plan in lines of ``what  how much``, the command last."""
+    if plan["gpus"]:
+        head = f"{plan['experiment']} on {plan['gpus']} GPUs of {plan['memory_gb']:g} GB"
+        takes = [("memory", memory_text(plan)), *time_rows(plan)]
+    else:
+        head, takes = on_cpu.head(plan), on_cpu.rows(plan)
+    rows = [*batch_rows(plan), *takes, ("disk", disk_text(plan))]
+    lines = [f"  {name:<13}{value}" for name, value in rows]
+    return "\n".join([head, *lines, "", plan["command"]])
+
+
+def batch_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
+    """The options to give, and the tokens that each update then sees."""
+    padded = plan["max_tokens"] * plan["update_freq"] * max(1, plan["gpus"])
+    if plan["data"]:
+        source = f"measured on {plan['data']}"
+    else:
+        source = "estimated from WMT14's mean lengths: there is no data yet"
+    rows = [
+        ("max tokens", f"{plan['max_tokens']:,} per {'GPU and ' * bool(plan['gpus'])}batch"),
+        ("update freq", f"{plan['update_freq']:,}: {padded:,} padded tokens per update"),
+        (
+            "real tokens",
+            f"{plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target per "
+            f"update, {source}",
+        ),
+    ]
+    updates = f"{plan['updates']:,}"
+    if plan["updates_an_epoch"]:
+        updates += f", {plan['updates_an_epoch']:,} per epoch"
+    if plan["left_out"]:
+        updates += f"; {plan['left_out']:,} sentences are too long for a batch and are left out"
+    return [*rows, ("updates", updates)]
+
+
+def memory_text(plan: Dict[str, Any]) -> str:
+    """The estimate, and its parts."""
+    reserved, output = arithmetic.RESERVED_BYTES / GB, plan["output_bytes"] / GB
+    tokens = plan["max_tokens"] * plan["token_bytes"] / GB
+    model = plan["memory_bytes"] / GB - reserved - output - tokens
+    return (
+        f"about {plan['memory_bytes'] / GB:.1f} GB of {plan['memory_gb']:g} per GPU (an estimate "
+        f"for {plan['precision']}): {plan['parameters'] / 1e6:.1f}M parameters × "
+        f"{model * 1e9 / plan['parameters']:.0f} bytes = {model:.1f}, {plan['max_tokens']:,} "
+        f"tokens × {plan['token_bytes'] / 1e3:,.0f} kB = {tokens:.1f}, output and loss "
+        f"{output:.1f}, reserved {reserved:.1f}"
+    )
+
+
+def time_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
+    """Hours and operations, each beside the paper's."""
+    size, seconds, own = plan["paper_size"], plan["seconds"], plan["flops"]
+    if seconds is None:
+        time = "not known for this model: give --tokens-per-second"
+    elif plan["tokens_per_second"]:
+        time = f"{seconds / 3600:,.1f} hours at {plan['tokens_per_second']:,.0f} target tokens/s"
+    else:
+        time = (
+            f"{seconds / 3600:,.1f} hours on {plan['gpus']} of the paper's P100 "
+            f"({PAPER[size][0]} s per update on {arithmetic.PAPER_GPUS}, 5.2); for other hardware "
+            "give --tokens-per-second"
+        )
+    operations = f"{own:.1e} by the model's arithmetic, {own / plan['updates']:.1e} per update"
+    if seconds:
+        operations += f": {own / seconds / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
+    rows = [("time", time), ("operations", operations)]
+    if size:
+        _, hours, stated = PAPER[size]
+        formula = (
+            f"{hours} hours × {arithmetic.PAPER_GPUS} P100 × {arithmetic.P100_FLOPS / 1e12} TFLOP/s"
+        )
+        cost = f"{plan['paper_flops']:.1e}"
+        rows.append(("the paper's", f"{formula} = {cost} operations; Table 2 has {stated:.1e}"))
+    return rows
