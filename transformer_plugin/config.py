@@ -288,8 +288,9 @@ def check_precision(common: Any, precision: Any) -> None:
     for name in ("bf16", "memory_efficient_bf16"):
         if getattr(common, name, False):
             raise ConfigError(
-                f"common.{name} trains the weights themselves in bfloat16: leave it out, and "
-                "give --precision bf16 (in YAML: model.precision), which keeps them in float32"
+                f"{flag(name)} (common.{name}) trains the weights themselves in bfloat16: leave it "
+                "out, and give --precision bf16 (in YAML: model.precision), which keeps them in "
+                "float32"
             )
     if getattr(common, "amp", False):
         raise ConfigError(

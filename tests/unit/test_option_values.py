@@ -242,7 +242,7 @@ def test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer(name):
     """``common.bf16=true`` with fairseq-hydra-train, which has no command line to look at."""
     from fairseq.trainer import Trainer
 
-    with pytest.raises(ConfigError, match=f"common.{name} .*--precision bf16"):
+    with pytest.raises(ConfigError, match=f"common.{name}.*--precision bf16"):
         Trainer(trainer_options(**{name: True}), None, models.small_model(), None)
 
 
