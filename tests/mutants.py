@@ -1333,6 +1333,25 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "plugins-rules-not-asked",
+        "vaswani/experiment/check_config.py",
+        "        plugin.check_adam_config(config.optimizer)",
+        "        pass",
+        "options that cannot work are refused before the first update",
+        (
+            "unit/test_option_values.py::test_a_value_is_refused_by_its_option"
+            "[optimizer.weight_decay=.inf]",
+        ),
+    ),
+    Mutant(
+        "plugins-errors-with-a-traceback",
+        "transformer_plugin/config.py",
+        "    for_users = True",
+        "    for_users = False",
+        "a user's mistake is one sentence, whichever command finds it",
+        ("unit/test_spawned_process.py::test_our_sentences_stay_sentences",),
+    ),
+    Mutant(
         "last-of-two-keys-wins",
         "vaswani/experiment/strict_yaml.py",
         "                seen.add(key.value)\n",
