@@ -1376,12 +1376,12 @@ MUTANTS = [
         ("unit/test_option_values.py::test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer",),
     ),
     Mutant(
-        "layers-without-end",
+        "model-larger-than-the-memory",
         "transformer_plugin/config.py",
-        "if layers > MOST_LAYERS:",
-        "if layers < 0:",
+        "if 4 * weights > memory and",
+        "if weights > 100 * memory and",
         "a model that does not fit in the machine's memory is refused",
-        ("unit/test_option_values.py::test_a_huge_model_is_refused_before_memory_is_taken",),
+        ("unit/test_option_values.py::test_a_large_model_can_be_planned_for_another_machine",),
     ),
     Mutant(
         "index-longer-than-its-text",
