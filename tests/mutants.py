@@ -44,7 +44,7 @@ FOLDER = "vaswani/model_folder/folder.py"
 WEIGHTS = "vaswani/model_folder/weights.py"
 CLI = "vaswani/cli.py"
 CONFIGURATION = "vaswani/experiment/fairseq_config.py"
-SCOPE = "transformer_plugin/compat/scope.py"
+TRAINER = "transformer_plugin/compat/trainer.py"
 RESUMING = "transformer_plugin/compat/resuming.py"
 GENERATION = "transformer_plugin/compat/generation_options.py"
 PARAMETERS = "transformer_plugin/checkpoints/parameters.py"
@@ -53,7 +53,6 @@ PROCESSES = "vaswani/common/processes.py"
 ATTENTION_PAGE = "vaswani/attention_page/page.py"
 SAVING = "transformer_plugin/compat/saving.py"
 DATA = "transformer_plugin/compat/data.py"
-REFUSALS = "transformer_plugin/compat/refusals.py"
 DATA_BIN = "vaswani/data/data_bin.py"
 OUTPUTS = "vaswani/common/artifact.py"
 RECORD = "vaswani/experiment/run_record.py"
@@ -229,7 +228,7 @@ MUTANTS = [
     Mutant(
         "residual-missing",
         LAYERS,
-        "self.norm(self.dropout.added(x, sublayer_output))",
+        "self.norm(self.dropout.add_to(x, sublayer_output))",
         "self.norm(self.dropout(sublayer_output))",
         "3.1: 'We employ a residual connection around each of the two sub-layers'",
         ("unit/test_layers.py::test_the_norm_is_of_the_sum",),
@@ -237,23 +236,23 @@ MUTANTS = [
     Mutant(
         "norm-missing",
         LAYERS,
-        "self.norm(self.dropout.added(x, sublayer_output))",
-        "self.dropout.added(x, sublayer_output)",
+        "self.norm(self.dropout.add_to(x, sublayer_output))",
+        "self.dropout.add_to(x, sublayer_output)",
         "3.1: '... followed by layer normalization'",
         ("unit/test_model.py::test_norm_comes_after_the_sum_and_no_norm_ends_the_stack",),
     ),
     Mutant(
         "norm-before-the-sum",
         LAYERS,
-        "self.norm(self.dropout.added(x, sublayer_output))",
-        "self.dropout.added(x, self.norm(sublayer_output))",
+        "self.norm(self.dropout.add_to(x, sublayer_output))",
+        "self.dropout.add_to(x, self.norm(sublayer_output))",
         "3.1: 'the output of each sub-layer is LayerNorm(x + Sublayer(x))'",
         ("unit/test_model.py::test_norm_comes_after_the_sum_and_no_norm_ends_the_stack",),
     ),
     Mutant(
         "dropout-after-the-sum",
         LAYERS,
-        "self.norm(self.dropout.added(x, sublayer_output))",
+        "self.norm(self.dropout.add_to(x, sublayer_output))",
         "self.norm(self.dropout(x + sublayer_output))",
         "5.4: 'We apply dropout to the output of each sub-layer, before it is added to the "
         "sub-layer input and normalized'",
@@ -583,8 +582,8 @@ MUTANTS = [
     Mutant(
         "caches-not-reordered",
         SEARCH,
-        "if beam > 1 or len(chosen) < len(found):",
-        "if len(chosen) < len(found):",
+        "if beam > 1 or len(chosen) < len(best):",
+        "if len(chosen) < len(best):",
         "a hypothesis' score is its own log-probability",
         ("parity/test_generator.py::test_float64_search_is_its_own_score",),
     ),
@@ -631,8 +630,8 @@ MUTANTS = [
     Mutant(
         "results-not-sorted",
         HISTORY,
-        'order = np.lexsort((-scores, ends["sentences"]))',
-        'order = np.lexsort((scores, ends["sentences"]))',
+        'best_first = np.lexsort((-scores, ends["sentences"]))',
+        'best_first = np.lexsort((scores, ends["sentences"]))',
         "history.py: results sorted by sentence and score, best first",
         ("parity/test_beam_search.py::test_generator_equals_slow_search",),
     ),
@@ -1024,15 +1023,15 @@ MUTANTS = [
     # ---- other people's tasks ---------------------------------------------------------------
     Mutant(
         "refusals-for-every-task",
-        SCOPE,
-        "return kind is TranslationTask or",
-        'return hasattr(kind, "load_dataset") or',
+        "transformer_plugin/compat/translation_task.py",
+        "if type(task) is TranslationTask:",
+        "if isinstance(task, TranslationTask):",
         "docs/promises.md: another plugin's task is left to fairseq",
-        ("unit/test_compat.py::test_only_translation_compares_dictionaries",),
+        ("unit/test_compat.py::test_translation_is_set_up_to_compare_dictionaries",),
     ),
     Mutant(
         "dictionaries-compared-though-reset",
-        RESUMING,
+        TRAINER,
         "if other and not reset_optimizer:",
         "if other:",
         "docs/promises.md: where the optimizer is reset, another training begins",
@@ -1066,8 +1065,8 @@ MUTANTS = [
     Mutant(
         "oldest-checkpoint-taken",
         RESUMING,
-        "in sorted(found, reverse=True):",
-        "in sorted(found):",
+        "in sorted(candidates, reverse=True):",
+        "in sorted(candidates):",
         "without checkpoint_last.pt, training continues from the newest checkpoint",
         (
             "integration/test_nothing_lost.py"
@@ -1192,15 +1191,15 @@ MUTANTS = [
         RESUMING,
         "extra_state, iterator = original(cfg, trainer, **options)",
         "extra_state, iterator = original(cfg, trainer, **options)\n"
-        "                iterator = trainer.get_train_iterator(epoch=iterator.epoch)",
+        "            iterator = trainer.get_train_iterator(epoch=iterator.epoch)",
         "a run killed at any moment and continued ends as an uninterrupted one does",
         ("integration/test_resume.py::test_parameters_are_those_of_the_unbroken_run",),
     ),
     Mutant(
         "dictionaries-compared-as-sets",
         "transformer_plugin/compat/dictionaries.py",
-        '"\\n".join(found.symbols)',
-        '"\\n".join(sorted(found.symbols))',
+        '"\\n".join(dictionary.symbols)',
+        '"\\n".join(sorted(dictionary.symbols))',
         "dictionaries other than a checkpoint's are refused, even of the same size",
         (
             "integration/test_nothing_lost.py::test_training_with_other_words_is_refused[--save-dir]",
@@ -1208,17 +1207,17 @@ MUTANTS = [
     ),
     Mutant(
         "diverged-one-update-before",
-        "transformer_plugin/compat/divergence.py",
-        "update = trainer.get_num_updates() + 1",
-        "update = trainer.get_num_updates()",
+        TRAINER,
+        "update = self.get_num_updates() + 1",
+        "update = self.get_num_updates()",
         "if training diverges, the error names the update",
         ("integration/test_nothing_lost.py::test_a_training_that_diverges_ends_in_a_sentence",),
     ),
     Mutant(
         "changed-options-said-where-all-is-reset",
-        RESUMING,
-        "if not reset_optimizer and trainer.data_parallel_rank == 0:",
-        "if reset_optimizer and trainer.data_parallel_rank == 0:",
+        TRAINER,
+        "if not reset_optimizer and self.data_parallel_rank == 0:",
+        "if reset_optimizer and self.data_parallel_rank == 0:",
         "options that changed since the checkpoint was saved are named in one line",
         ("integration/test_nothing_lost.py::test_options_that_changed_are_said",),
     ),
@@ -1366,10 +1365,29 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "plugins-rules-not-asked",
+        "vaswani/experiment/check_config.py",
+        "        plugin.check_adam_config(config.optimizer)",
+        "        pass",
+        "options that cannot work are refused before the first update",
+        (
+            "unit/test_option_values.py::test_a_value_is_refused_by_its_option"
+            "[optimizer.weight_decay=.inf]",
+        ),
+    ),
+    Mutant(
+        "plugins-errors-with-a-traceback",
+        "transformer_plugin/config.py",
+        "    for_users = True",
+        "    for_users = False",
+        "a user's mistake is one sentence, whichever command finds it",
+        ("unit/test_spawned_process.py::test_our_sentences_stay_sentences",),
+    ),
+    Mutant(
         "last-of-two-keys-wins",
         "vaswani/experiment/strict_yaml.py",
-        "            seen.add(key.value)\n",
-        "            seen.add(key)\n",
+        "                seen.add(key.value)\n",
+        "                seen.add(key)\n",
         "a duplicate key is refused, with the line",
         ("unit/test_strict_yaml.py::test_what_would_be_read_as_something_else",),
     ),
@@ -1390,12 +1408,12 @@ MUTANTS = [
         ("unit/test_option_values.py::test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer",),
     ),
     Mutant(
-        "layers-without-end",
-        REFUSALS,
-        "if layers > MOST_LAYERS:",
-        "if layers < 0:",
+        "model-larger-than-the-memory",
+        "transformer_plugin/config.py",
+        "if 4 * weights > memory and",
+        "if weights > 100 * memory and",
         "a model that does not fit in the machine's memory is refused",
-        ("unit/test_option_values.py::test_a_huge_model_is_refused_before_memory_is_taken",),
+        ("unit/test_option_values.py::test_a_large_model_can_be_planned_for_another_machine",),
     ),
     Mutant(
         "index-longer-than-its-text",
@@ -1433,8 +1451,8 @@ MUTANTS = [
     Mutant(
         "offsets-of-32-bits",
         DATA,
-        "self._sizes[there:] = map(int, self._sizes[there:])",
-        "self._sizes[there:] = list(self._sizes[there:])",
+        "builder._sizes[there:] = map(int, builder._sizes[there:])",
+        "builder._sizes[there:] = list(builder._sizes[there:])",
         "more than 2 GB of text is binarised correctly by several workers (numpy 2)",
         ("integration/test_damaged_data.py::test_parts_of_more_than_2_gb_are_joined",),
     ),
@@ -1493,8 +1511,8 @@ MUTANTS = [
     Mutant(
         "checksums-of-a-checkpoint-skipped",
         "transformer_plugin/checkpoints/reading.py",
-        "    if is_zip:\n        _check_sums(stream, name)",
-        "    if not is_zip:\n        _check_sums(stream, name)",
+        "elif checksums:",
+        "elif not checksums:",
         "a truncated or altered checkpoint is refused",
         (
             "integration/test_bad_checkpoints.py"
@@ -1503,22 +1521,21 @@ MUTANTS = [
     ),
     Mutant(
         "archive-that-expands-read",
-        "transformer_plugin/checkpoints/outline.py",
-        "if size and inside > size:",
-        "if size and len(members) > size:",
-        "refusing a checkpoint takes no more memory and time than its size warrants",
-        ("unit/test_outline.py::test_a_bomb_is_refused_at_once[expands]",),
+        "transformer_plugin/checkpoints/reading.py",
+        "if inside > os.fstat(stream.fileno()).st_size:",
+        "if len(parts) > os.fstat(stream.fileno()).st_size:",
+        "an archive that would expand to more than the file's size is refused",
+        ("unit/test_checkpoints.py::test_an_archive_that_expands_is_refused",),
     ),
     Mutant(
         "more-layers-than-were-saved",
         PARAMETERS,
-        "if declared != actual if ours else",
-        "if declared < actual if ours else",
-        "no model is built that is far larger than the parameters stored with it",
+        "and declared != actual:",
+        "and declared < actual:",
+        "a configuration that contradicts the sizes of the parameters is refused",
         (
             "integration/test_bad_checkpoints.py"
-            "::test_a_model_is_no_larger_than_the_parameters_beside_it"
-            "[vaswani_transformer_tiny-encoder_layers]",
+            "::test_a_model_is_as_large_as_the_parameters_beside_it",
         ),
     ),
     Mutant(
@@ -1535,10 +1552,10 @@ MUTANTS = [
     Mutant(
         "old-format-read-in-silence",
         "transformer_plugin/checkpoints/reading.py",
-        "            _warn_of_old_format(name)\n",
-        "",
+        "        _warn_of_old_format(name)\n",
+        "        pass\n",
         "the pre-zip format, in which damage goes unnoticed, is read with a warning",
-        ("unit/test_outline.py::test_old_formats_are_read_with_a_warning",),
+        ("unit/test_checkpoints.py::test_old_formats_are_read_with_a_warning",),
     ),
     # ---- docs/promises.md: decoding and scores ----------------------------------------------
     Mutant(
@@ -1554,7 +1571,7 @@ MUTANTS = [
     ),
     Mutant(
         "first-shard-every-time",
-        GENERATION,
+        "transformer_plugin/compat/generate.py",
         "cfg.distributed_training.distributed_rank = shard",
         "cfg.distributed_training.distributed_rank = 0",
         "each documented decoding option changes what it should",
@@ -1563,12 +1580,12 @@ MUTANTS = [
     Mutant(
         "option-without-effect-not-named",
         GENERATION,
-        "                logger.warning(sentence)",
-        "                logger.debug(sentence)",
-        "a decoding option that changes nothing is named in a warning",
+        "if nbest > beam:",
+        "if nbest > 9 * beam:",
+        "a number of hypotheses that is reduced is named in a warning",
         (
             "integration/test_every_generation_flag.py"
-            "::test_what_changes_nothing_is_said[--no-early-stop]",
+            "::test_what_changes_nothing_is_said[--nbest 9]",
         ),
     ),
     Mutant(
@@ -1793,9 +1810,9 @@ MUTANTS = [
     ),
     Mutant(
         "validation-before-other-tasks-train",
-        "transformer_plugin/compat/batches.py",
-        "        if not is_translation(self.task):\n            return original(self",
-        "        if not self.task:\n            return original(self",
+        TRAINER,
+        "type(trainer) is Trainer and is_translation(task):",
+        "type(trainer) is Trainer and task:",
         "other tasks give the same numbers, to the last bit and digit",
         (
             "integration/test_other_tasks.py::test_the_same_numbers_as_without_the_plugin"
@@ -1803,21 +1820,38 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "their-model-too-large",
-        REFUSALS,
-        "        if is_known(name):\n",
-        "        if name:\n",
-        "another plugin's task and model are left to fairseq",
-        ("unit/test_compat.py::test_the_sizes_of_another_plugins_model_are_its_own",),
+        "numbers-of-every-model-refused",
+        "transformer_plugin/compat/loading.py",
+        "if is_ours(model_name(model_options(state))) else",
+        "if model_name(model_options(state)) else",
+        "models other than the plugin's are left to fairseq",
+        ("unit/test_compat.py::test_the_numbers_of_other_models_are_their_own",),
     ),
     Mutant(
-        "their-layer-replaced",
+        "attribute-listed-and-not-replaced",
+        "transformer_plugin/compat/replacing.py",
+        "if not needed:",
+        "if needed:",
+        "what loading the plugin changes is listed",
+        ("unit/test_compat.py::test_what_loading_the_plugin_changes_is_listed",),
+    ),
+    Mutant(
+        "attribute-replaced-twice",
+        "transformer_plugin/compat/replacing.py",
+        'if hasattr(original, "replaced_by"):',
+        'if hasattr(original, "replaces"):',
+        "an attribute of fairseq is replaced once",
+        ("unit/test_compat.py::test_an_attribute_is_replaced_once",),
+    ),
+    Mutant(
+        "their-generator-not-compiled",
         "transformer_plugin/compat/decoding.py",
-        "        original(layer, *args, **kwargs)\n",
-        "        original(layer, *args, **kwargs)\n"
-        "        layer.forward = functools.partial(layer.forward)\n",
+        "size: int = self.no_repeat_ngram_size",
+        'size = int(vars(self)["no_repeat_ngram_size"])',
         "fairseq's transformer and its generator can be compiled to TorchScript",
-        ("integration/test_fairseq_stays_whole.py::test_their_transformer_becomes_torchscript",),
+        (
+            "integration/test_fairseq_stays_whole.py::test_their_generator_becomes_torchscript[beam]",
+        ),
     ),
 ]
 

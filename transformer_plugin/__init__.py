@@ -1,6 +1,7 @@
 """The Transformer of "Attention Is All You Need" for fairseq: load with ``--user-dir``.
 
-Importing this package registers its parts with fairseq and makes fairseq load checkpoints safely.
+Importing this package registers its parts with fairseq, and replaces those attributes of fairseq
+that docs/coming-from-fairseq.md lists.
 
 The paper, in the order in which to read it:
 
@@ -33,5 +34,3 @@ Quicker forms, each equivalent to a readable one; and dropout (5.4), which is no
 
 # importing each of these registers its part
 from . import compat, criterion, lr_schedule, model, optimizer, task  # noqa: F401
-
-compat.apply()

@@ -11,8 +11,8 @@ from .fast.linear import Linear
 from .precision import has_bf16_units
 
 
-def quicken(model: nn.Module, in_bf16: bool, pack: bool) -> None:
-    """Put the weight matrices into a form that is quick to multiply by.
+def prepare_weights(model: nn.Module, in_bf16: bool, pack: bool) -> None:
+    """Put the weight matrices into a form that is quick to multiply by, for good.
 
     Args:
         model: of this plugin, on the device on which it will decode

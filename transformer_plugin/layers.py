@@ -51,7 +51,7 @@ class AddAndNorm(nn.Module):
 
     def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
         """[B, L, D] and [B, L, D] → [B, L, D]."""
-        return self.norm(self.dropout.added(x, sublayer_output))
+        return self.norm(self.dropout.add_to(x, sublayer_output))
 
 
 class EncoderLayer(nn.Module):

@@ -37,10 +37,10 @@ def model_width(cfg: DictConfig) -> int:
     root = cfg._get_root() if isinstance(cfg, DictConfig) else None
     model = getattr(root, "model", None)
     names = ("encoder_embed_dim", "decoder_embed_dim")
-    found = {name: getattr(model, name, None) for name in names}
-    widths = {width for width in found.values() if width is not None}
+    sizes = {name: getattr(model, name, None) for name in names}
+    widths = {width for width in sizes.values() if width is not None}
     if len(widths) != 1:
-        seen = " and ".join(f"{name} {width}" for name, width in found.items() if width is not None)
+        seen = " and ".join(f"{name} {width}" for name, width in sizes.items() if width is not None)
         raise ConfigError(
             "vaswani_inverse_sqrt needs one d_model, but the model has "
             f"{seen or 'neither encoder_embed_dim nor decoder_embed_dim'}: give --d-model"

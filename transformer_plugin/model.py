@@ -16,6 +16,7 @@ from .config import (
     VaswaniTransformerConfig,
     VaswaniTransformerTinyConfig,
     check_model_config,
+    check_size,
 )
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
@@ -24,7 +25,7 @@ from .fast.attention import keep_off_cudnn
 from .fast.dropout import Dropout
 from .fast.linear import Linear
 from .fast.malloc import keep_freed_memory
-from .inference import quicken, retain_dropout
+from .inference import prepare_weights, retain_dropout
 from .initialisation import initialise
 from .layers import DecoderLayer, EncoderLayer
 
@@ -50,9 +51,11 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         """The model for a task with source and target dictionaries; called before data is read.
 
         Raises:
-            ConfigError: options that cannot work, or dictionaries that cannot share a matrix.
+            ConfigError: options that cannot work, a model too large for this machine, or
+                dictionaries that cannot share a matrix.
         """
         check_model_config(cfg)
+        check_size(cfg)
         check_task(cfg, task)
         keep_freed_memory()
         keep_off_cudnn()
@@ -84,7 +87,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         """
         super().prepare_for_inference_(cfg)
         retain_dropout(self, cfg.generation)
-        quicken(self, in_bf16=str(self.cfg.precision) == "bf16", pack=not self.cfg.compile)
+        prepare_weights(self, in_bf16=str(self.cfg.precision) == "bf16", pack=not self.cfg.compile)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, **kwargs: Any

@@ -9,9 +9,9 @@ from typing import Any, Dict, Optional, Sequence
 
 from fairseq.data import EpochBatchIterator
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationTask
 
 from .batch_size import batch_warning, measure
+from .compat.translation_task import CheckedTranslationTask
 from .config import VaswaniTranslationConfig
 from .search.generator import VaswaniSequenceGenerator
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 @register_task("vaswani_translation", dataclass=VaswaniTranslationConfig)
-class VaswaniTranslationTask(TranslationTask):
+class VaswaniTranslationTask(CheckedTranslationTask):
     """fairseq's translation task; also logs how large updates are, and uses our beam search."""
 
     cfg: VaswaniTranslationConfig
@@ -72,7 +72,8 @@ class VaswaniTranslationTask(TranslationTask):
         """
         extra = dict(extra_gen_cls_kwargs or {})
         gnmt = str(self.cfg.length_penalty) == "gnmt"
-        attending = [n for n in ("print_alignment", "replace_unk") if getattr(args, n, None)]
+        attending = ["print_alignment"] if getattr(args, "print_alignment", None) else []
+        attending += ["replace_unk"] if getattr(args, "replace_unk", None) is not None else []
         if attending:
             logger.log(
                 logging.WARNING if gnmt else logging.INFO,

@@ -17,7 +17,6 @@ from fairseq.tasks.translation import TranslationTask
 
 from tests import stock
 from transformer_plugin.checkpoints import CheckpointError
-from transformer_plugin.compat import generation_options
 from transformer_plugin.config import ConfigError
 
 TASKS = {"translation": [], "ours": ["--task", "vaswani_translation"]}
@@ -359,13 +358,9 @@ REFUSED = {
     "--max-len-a nan": "--max-len-a must be a finite number",
     "--max-len-b 0": "--max-len-b 0 allows fewer words than --min-len 1 asks for",
     "--min-len 11 --max-len-b 10": "--max-len-b 10 allows fewer words than --min-len 11",
-    "--diverse-beam-groups 3": "--beam 4 cannot be divided into --diverse-beam-groups 3",
 }
 REFUSED_BY_THE_COMMAND = {
     "--lenpen nan": "--lenpen must be a finite number, not nan",
-    "--print-step": "--print-step is for models of iterative refinement",
-    "--retain-iter-history": "--retain-iter-history is for models of iterative refinement",
-    "--constraints": "--constraints works in fairseq-interactive",
     "--num-shards 2 --shard-id 2": "--shard-id 2 must be at least 0 and below --num-shards 2",
     "--retain-dropout-modules FeedForward": "has no effect without --retain-dropout",
     "--retain-dropout --retain-dropout-modules Nothing": "no module named Nothing has dropout",
@@ -408,11 +403,6 @@ def test_what_the_command_cannot_do_is_one_sentence(flags: str, tiny_data_bin, t
 
 
 NOTHING = {
-    "--no-early-stop": "--no-early-stop has no effect",
-    "--iter-decode-max-iter 3": "--iter-decode-max-iter has no effect",
-    "--iter-decode-with-beam 2": "--iter-decode-with-beam has no effect",
-    "--lm-weight 0.5": "--lm-weight has no effect without --lm-path",
-    "--diverse-beam-strength 2": "--diverse-beam-strength has no effect without",
     "--unnormalized --lenpen 2": "--lenpen has no effect with --unnormalized",
     "--beam 400": "--beam 400 is reduced to 15: the dictionary has no more words",
     "--nbest 9": "--nbest 9 gives no more than the 4 hypotheses of --beam 4",
@@ -430,21 +420,6 @@ def test_usual_options_are_not_warned_of(build) -> None:
     with stock.logged() as logged:
         build("--lenpen 0.6 --quiet --nbest 4 --retain-dropout --sampling --sampling-topk 3")
     assert logged == []
-
-
-def test_interactive_names_what_it_ignores(tiny_data_bin, trained, monkeypatch) -> None:
-    from fairseq_cli import interactive
-
-    monkeypatch.setattr(interactive, "main", interactive.main)  # as it was, afterwards
-    generation_options.say_what_interactive_ignores(interactive)
-    flags = ["--prefix-size", "1", "--sacrebleu", "--quiet", "--results-path", "x"]
-    with stock.logged() as logged:
-        stock.interactive(tiny_data_bin, trained, "1 2 3\n", *SHORT, *flags, "--num-shards", "2")
-    names = [line.split()[0] for line in logged if "has no effect in fairseq-interactive" in line]
-    assert names == ["--prefix-size", "--sacrebleu", "--quiet", "--results-path", "--num-shards"]
-    for flag in ("--score-reference", "--replace-unk"):
-        with pytest.raises(ConfigError, match=f"{flag} .* fairseq-interactive .* fairseq-generate"):
-            stock.interactive(tiny_data_bin, trained, "1 x 3\n", *SHORT, flag)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -3,18 +3,21 @@
 import argparse
 import collections
 import errno
-import importlib.util
 import io
 import os
 import shutil
+import subprocess
+import sys
+import types
 import warnings
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, models
-from fairseq.data import data_utils
+from fairseq import checkpoint_utils, tasks
+from fairseq.data import Dictionary, data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
@@ -31,66 +34,81 @@ from tests.models import dictionary, small_model, task
 from transformer_plugin import compat
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 from transformer_plugin.checkpoints.parameters import explain_mismatch
-from transformer_plugin.compat import generation_options, loading, refusals, saving
-from transformer_plugin.compat.dictionaries import KEY, other_dictionaries
+from transformer_plugin.compat import generation_options, replacing, saving, translation_task
+from transformer_plugin.compat.dictionaries import KEY
+from transformer_plugin.compat.replacing import REPLACED
 from transformer_plugin.config import ConfigError
 
-
-def test_apply_twice_wraps_nothing_twice():
-    before = (PathManager.copy, metrics.state_dict, models.build_model, checkpoint_utils.torch)
-    compat.apply()
-    after = (PathManager.copy, metrics.state_dict, models.build_model, checkpoint_utils.torch)
-    assert all(one is other for one, other in zip(before, after, strict=True))
+ROOT = Path(__file__).resolve().parents[2]
 
 
-# --- --bf16 ------------------------------------------------------------------------------------
+# --- what is replaced --------------------------------------------------------------------------
+
+WHAT_CHANGED = """
+import sys, types, warnings
+warnings.simplefilter("ignore")
+from fairseq import nan_detector, ngram_repeat_block, sequence_generator, tasks, trainer
+from fairseq_cli import eval_lm, generate, hydra_train, interactive, preprocess, train, validate
+
+def attributes():
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").split(".")[0] in ("fairseq", "fairseq_cli", "hydra"):
+            for name, value in list(vars(module).items()):
+                yield f"{module.__name__}.{name}", value
+                if isinstance(value, type) and value.__module__ == module.__name__:
+                    for method, function in list(vars(value).items()):
+                        yield f"{module.__name__}.{name}.{method}", function
+
+before = dict(attributes())
+sys.argv = ["fairseq-train", "data", "--bf16", "--length-penalty", "gnmt"]  # which nobody reads
+import transformer_plugin
+after = dict(attributes())
+print(*sorted(n for n in before if "__module__" not in n and after[n] is not before[n]), sep="\\n")
+"""
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["/usr/bin/fairseq-train", "data", "--bf16"],
-        ["/usr/bin/fairseq-generate", "data", "--memory-efficient-bf16"],
-        ["/x/fairseq_cli/train.py", "data", "--bf16"],
-    ],
-)
-def test_bf16_of_fairseq_is_refused_naming_ours(argv, monkeypatch):
-    monkeypatch.setattr("sys.argv", argv)
-    with pytest.raises(SystemExit, match="--precision bf16") as stopped:
-        compat.apply()  # the state of things when --user-dir is imported
-    assert isinstance(stopped.value.code, str)  # Python prints it and exits with status 1
-    assert "\n" not in stopped.value.code
+def test_what_loading_the_plugin_changes_is_listed():
+    """Every attribute of fairseq and hydra before and after, against the register."""
+    done = subprocess.run(
+        [sys.executable, "-c", WHAT_CHANGED], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    changed = {name for name in done.stdout.split() if "_abc_" not in name}
+    listed = {replacement.attribute for replacement in REPLACED}
+    elsewhere = {"0.12.2 with torch 2", "torch 2.6 and later"}  # needed by one stack alone
+    always = {r.attribute for r in REPLACED if r.versions not in elsewhere}
+    assert always <= changed <= listed
+    assert len(REPLACED) <= 20
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        [],
-        ["/usr/bin/pytest", "--bf16"],
-        ["/usr/bin/other-train", "--bf16"],
-        ["/usr/bin/fairseq-train", "data", "--precision", "bf16"],
-        ["fairseq-hydra-train", "common.bf16=true"],
-    ],
-)
-def test_other_arguments_are_left_alone(argv):
-    refusals.refuse_bf16(argv)
+def test_the_table_is_what_the_register_says():
+    command = [sys.executable, "scripts/replaced.py", "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_bf16_is_left_to_tpus_where_there_are_any(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "torch_xla")
-    refusals.refuse_bf16(["/usr/bin/fairseq-train", "data", "--bf16"])
+def test_an_attribute_is_replaced_once(monkeypatch):
+    owner = types.ModuleType("fairseq.somewhere")
+    owner.answer = lambda: 1
+    monkeypatch.setattr(replacing, "REPLACED", [])
+
+    def answer():
+        return answer.original() + 1
+
+    mark = replacing.replaces(owner, "answer", replacing.REPAIRS, "all", "it is one too low")
+    assert mark(answer) is answer and owner.answer() == 2
+    with pytest.raises(RuntimeError, match="fairseq.somewhere.answer is replaced already"):
+        mark(lambda: 3)
+    assert owner.answer() == 2
+    unneeded = replacing.replaces(owner, "other", replacing.REPAIRS, "0.1", "", needed=False)
+    unneeded(answer)
+    assert not hasattr(owner, "other") and len(replacing.REPLACED) == 3
 
 
-def test_our_tasks_option_without_our_task_names_the_task():
-    command = ["/usr/bin/fairseq-generate", "data", "--length-penalty", "gnmt"]
-    with pytest.raises(SystemExit, match="give --task vaswani_translation too"):
-        refusals.refuse_length_penalty(command)
-    with pytest.raises(SystemExit, match="give --task vaswani_translation too"):
-        refusals.refuse_length_penalty([*command, "--task", "translation"])
-    refusals.refuse_length_penalty([*command, "--task", "vaswani_translation"])
-    refusals.refuse_length_penalty([*command, "--task", "a_subclass_of_ours"])
-    refusals.refuse_length_penalty([*command, "--task=vaswani_translation"])
-    refusals.refuse_length_penalty(["/usr/bin/vaswani", "generate", "--length-penalty", "gnmt"])
+def test_methods_stay_of_their_kind():
+    """Of a class, as ``Dictionary.load``, and of none, as ``PathManager.copy``."""
+    assert isinstance(vars(Dictionary)["load"], classmethod)
+    assert isinstance(vars(PathManager)["copy"], staticmethod)
 
 
 # --- checkpoints replaced in one step ----------------------------------------------------------
@@ -169,12 +187,6 @@ def test_a_rank_reads_what_rank_0_sends():
 # --- models ------------------------------------------------------------------------------------
 
 
-def test_an_unknown_model_is_named():
-    cfg = argparse.Namespace(_name="somebodys_model")
-    with pytest.raises(CheckpointError, match="'somebodys_model'.*--user-dir"):
-        models.build_model(cfg, task())
-
-
 def test_fairseqs_own_encoder_runs_in_evaluation():
     """It is what our model is compared with; official fairseq fails here with torch 2."""
     args = argparse.Namespace(
@@ -205,40 +217,20 @@ def its_only_architecture(args):
     """Nothing to fill in."""
 
 
-def test_the_sizes_of_another_plugins_model_are_its_own():
-    sizes = {"encoder_layers": 5000, "encoder_embed_dim": 10**9}
-    cfg = argparse.Namespace(_name="another_plugins_model", **sizes)
-    assert isinstance(models.build_model(cfg, task()), AnotherPluginsModel)
-    with pytest.raises(ConfigError, match="--encoder-layers is 5,000"):
-        models.build_model(argparse.Namespace(_name="transformer", **sizes), task())
-
-
 def save_of(name, path, weight):
     state = {"model": {"a.weight": torch.tensor([weight])}, "cfg": {"model": {"_name": name}}}
     torch.save({**state, "optimizer_history": [{}]}, path)
 
 
-def test_the_numbers_of_another_plugins_model_are_its_own(tmp_path):
-    for name in ("another_plugins_model", "transformer"):
+def test_the_numbers_of_other_models_are_their_own(tmp_path):
+    for name in ("another_plugins_model", "transformer", "vaswani_transformer"):
         save_of(name, tmp_path / name, float("nan"))
-    with open(tmp_path / "another_plugins_model", "rb") as stream:
-        assert checkpoint_utils.torch.load(stream)["model"]["a.weight"].isnan()
+    for name in ("another_plugins_model", "transformer"):
+        with open(tmp_path / name, "rb") as stream:
+            assert checkpoint_utils.torch.load(stream)["model"]["a.weight"].isnan()
     refused = pytest.raises(CheckpointError, match="NaN or infinity in a.weight")
-    with open(tmp_path / "transformer", "rb") as stream, refused:
+    with open(tmp_path / "vaswani_transformer", "rb") as stream, refused:
         checkpoint_utils.torch.load(stream)
-
-
-@pytest.mark.parametrize("name,counted", [("another_plugins_model", False), ("transformer", True)])
-def test_what_another_plugins_model_does_not_save_is_not_counted(name, counted, tmp_path):
-    """A part that is the same for all, say, and comes from elsewhere."""
-    save_of(name, tmp_path / "saved.pt", 1.0)
-    loading.Limit.now = loading.Limit()
-    try:
-        with open(tmp_path / "saved.pt", "rb") as stream:
-            checkpoint_utils.torch.load(stream)
-        assert bool(loading.Limit.now.name) is counted
-    finally:
-        loading.Limit.now = None
 
 
 # --- dictionaries ------------------------------------------------------------------------------
@@ -248,14 +240,33 @@ def test_what_another_plugins_model_does_not_save_is_not_counted(name, counted, 
 def test_only_translation_compares_dictionaries(kind):
     """``sentence_prediction`` goes on from ``masked_lm``, each with a dictionary of its own."""
     arguments = {"label_dictionary": dictionary()} if kind is SentencePredictionTask else {}
-    built = kind(MagicMock(), dictionary(30), **arguments)
-    assert built.state_dict() == {}
-    saved = {KEY: {"source": "another", "target": "another"}}  # by an earlier version of ours
-    built.load_state_dict(saved)
-    assert built.state_dict() == {} and other_dictionaries(built, saved) == ""
-    ours = TranslationTask(TranslationConfig(), dictionary(30), dictionary(30))
+    assert kind(MagicMock(), dictionary(30), **arguments).state_dict() == {}
+
+
+def test_translation_is_set_up_to_compare_dictionaries(monkeypatch):
+    def setup_task(cfg, **kwargs):
+        return cfg(TranslationConfig(), dictionary(30), dictionary(30))
+
+    monkeypatch.setattr(tasks.setup_task, "original", setup_task)
+    ours, somebodys = tasks.setup_task(TranslationTask), tasks.setup_task(SomebodysTask)
+    assert type(somebodys) is SomebodysTask and somebodys.state_dict() == {}
     assert set(ours.state_dict()[KEY]) == {"source", "target"}
-    assert "another source dictionary" in other_dictionaries(ours, saved)
+    ours.load_state_dict(ours.state_dict())
+    assert ours.other_dictionaries == ""
+    ours.load_state_dict({KEY: {"source": "another", "target": "another"}})
+    for method in (ours.build_generator, ours.valid_step):
+        with pytest.raises(CheckpointError, match="another source dictionary"):
+            method(None, None)
+
+
+def test_an_unknown_model_is_named():
+    built = translation_task.CheckedTranslationTask(TranslationConfig(), dictionary(), dictionary())
+    with pytest.raises(CheckpointError, match="'somebodys_model'.*--user-dir"):
+        built.build_model(argparse.Namespace(_name="somebodys_model"))
+
+
+class SomebodysTask(TranslationTask):
+    """Another plugin's task."""
 
 
 def test_a_dictionary_in_a_tasks_state_can_be_read(tmp_path):

@@ -75,7 +75,7 @@ def test_readable_is_torchs():
     x, residual = torch.randn(2, 50, 8)
     for of_torch, ours in (
         (lambda: F.dropout(x, 0.4), lambda: dropout(x)),
-        (lambda: residual + F.dropout(x, 0.4), lambda: dropout.added(residual, x)),
+        (lambda: residual + F.dropout(x, 0.4), lambda: dropout.add_to(residual, x)),
     ):
         torch.manual_seed(4)
         expected = of_torch()
@@ -88,14 +88,14 @@ def test_added_to_a_residual():
     dropout = Dropout(0.3)
     parts = [torch.randn(20, 8, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     torch.manual_seed(5)
-    dropout.added(*parts).square().sum().backward()
+    dropout.add_to(*parts).square().sum().backward()
     grads = [part.grad for part in parts]
     copies = [part.detach().requires_grad_() for part in parts]
     torch.manual_seed(5)
     (copies[0] + dropout(copies[1])).square().sum().backward()
     for grad, copy in zip(grads, copies, strict=True):
         torch.testing.assert_close(grad, copy.grad, rtol=0, atol=1e-12)
-    assert dropout.eval().added(*parts).equal(parts[0] + parts[1])
+    assert dropout.eval().add_to(*parts).equal(parts[0] + parts[1])
 
 
 def test_kept_in_inference():
@@ -105,7 +105,7 @@ def test_kept_in_inference():
     assert dropout(x).equal(x) and dropout.rate == 0
     dropout.in_inference = True
     assert set(dropout(x).tolist()) == {0.0, 2.0}
-    assert set(dropout.added(x, x).tolist()) == {1.0, 3.0}
+    assert set(dropout.add_to(x, x).tolist()) == {1.0, 3.0}
     for implementation in ("readable", "fast"):
         attention = SelfAttention(8, 2, dropout=0.5, implementation=implementation).eval()
         source = torch.randn(1, 9, 8)

@@ -1,6 +1,5 @@
 """YAML that reads as something else than was meant is refused, with file and line."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import yaml
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.experiment.find import read_yaml
-from vaswani.experiment.strict_yaml import MOST_BYTES, parse
+from vaswani.experiment.strict_yaml import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,11 +36,9 @@ def refused(text: str, tmp_path: Path) -> str:
         ("a:\n  seed: 010\n", ", line 2: 010 may be read in base 8"),
         ("a:\n  seed: 0o17\n", ", line 2: 0o17 may be read in base 8"),
         ("a:\n  seed: [1, 08]\n", ", line 2: 08 may be read in base 8"),
-        ("a: &a\n  b: *a\n", ", line 1: an alias contains itself"),
         ("a: !!python/object/apply:os.getcwd []\n", "not valid YAML"),
         ("a: !!int ''\n", "not valid YAML"),
         ("? [1, 2]\n: 3\n", "not valid YAML"),
-        ("a: " + 500 * "[" + "\n", "nested too deeply"),
     ],
     ids=lambda text: text[:20].replace("\n", " "),
 )
@@ -69,20 +66,8 @@ def test_a_merged_table_may_be_overridden(tmp_path):
     path.write_text("x: &x {a: 1, b: 2}\ny:\n  <<: *x\n  b: 3\nz:\n  <<: *x\n", encoding="utf-8")
     assert read_yaml(path)["y"] == {"a": 1, "b": 3}
     assert read_yaml(path)["z"] == {"a": 1, "b": 2}
-
-
-def test_a_billion_laughs_take_no_memory(tmp_path):
-    """Ten aliases to ten aliases, ten deep: 10^11 values where they are unfolded."""
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    for level in range(1, 11):
-        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]")
-    begun = time.monotonic()
-    assert "expand to more than 100,000 values" in refused("\n".join(lines), tmp_path)
-    assert time.monotonic() - begun < 5
-
-
-def test_a_file_that_is_no_experiment_by_its_length(tmp_path):
-    assert "too long" in refused("# " + MOST_BYTES * "x", tmp_path)
+    path.write_text("w:\n  x: &x {<<: &v {b: 1}, b: 2}\ny: {<<: *x}\n", encoding="utf-8")
+    assert read_yaml(path) == {"w": {"x": {"b": 2}}, "y": {"b": 2}}
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ BIG = Sizes(6, 6, 1024, 4096, 4096, 16, 16, 32_768)
 
 @pytest.mark.paper("5.1", "5.2", "5.3", "5.4")
 @pytest.mark.parametrize("name", WMT)
-def test_the_recipe_is_the_papers(name):
+def test_the_experiment_is_the_papers(name):
     """Sections 5.1 to 5.4 and 6.1, read off the complete configuration."""
     config = experiment_config(CONFIGS / f"{name}.yaml")
     big = name.endswith("big")

@@ -8,15 +8,14 @@ is called:
   to theirs;
 * older torch gets a restricted unpickler in place of ``pickle``.
 
-``torch.load`` silently accepts flipped bits, so the checksums inside the file are compared first;
-before that, ``outline.py`` checks that the file can be read at all. Files written under numpy 2
+``torch.load`` silently accepts flipped bits, so the checksums inside the file are compared first.
+Files written under numpy 2
 name ``numpy._core``, those under numpy 1 ``numpy.core``: both are understood.
 """
 
 import argparse
 import codecs
 import collections
-import contextlib
 import functools
 import logging
 import os
@@ -25,20 +24,19 @@ import re
 import types
 import zipfile
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, Tuple, Union
+from typing import IO, Any, Callable, Dict, List, Tuple, Union
 
 import numpy as np
 import torch
 from fairseq.data import Dictionary
-from fairseq.logging import meters
 
 from ..config import PluginError
-from . import outline
 from .parameters import misdeclared
 
 logger = logging.getLogger(__name__)
 
 ZIP_MAGIC = b"PK\x03\x04"  # torch itself tells its two formats apart by these first bytes
+OLD_MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)  # how its format before zip begins
 TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 6)
 
 
@@ -65,9 +63,6 @@ def _allowed_names() -> Dict[str, Any]:
     names = {"argparse.Namespace": argparse.Namespace, "_codecs.encode": codecs.encode}
     names.update(_numpy_names())
     names["fairseq.data.dictionary.Dictionary"] = Dictionary  # in the state of some speech tasks
-    for meter in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
-        for module in ("fairseq.meters", "fairseq.logging.meters"):  # whole meters, before 0.9
-            names[f"{module}.{meter.__name__}"] = meter
     return names
 
 
@@ -114,73 +109,43 @@ def _unpickle(source: Union[IO[bytes], str], mapped: bool = False) -> Any:
     options: Dict[str, Any] = {"map_location": "cpu", "mmap": mapped}
     if not TORCH_RESTRICTS_ITSELF:
         return torch.load(source, pickle_module=restricted_pickle, **options)
-    spelled: List[Union[Callable, Tuple[Callable, str]]] = [
+    by_name: List[Union[Callable, Tuple[Callable, str]]] = [
         (f, name) for name, f in ALLOWED.items()
     ]
-    with torch.serialization.safe_globals(spelled + NUMBER_TYPES):
+    with torch.serialization.safe_globals(by_name + NUMBER_TYPES):
         return torch.load(source, weights_only=True, **options)
 
 
 ADVICE = "copy it again, or use another checkpoint"
 
 
-def _outline(stream: IO[bytes], name: str) -> Dict[str, Any]:
-    """The checkpoint in an open file with outlines for its tensors; the stream is at its start.
+def _check_archive(stream: IO[bytes], name: str, checksums: bool) -> None:
+    """Raise CheckpointError unless an open zip archive is one of torch's, whole and unaltered.
 
-    Raises CheckpointError for what is not a checkpoint, or would take too much to read.
+    A TorchScript program is another kind of archive. The parts of a checkpoint are not packed, so
+    that together they are no larger than the file.
     """
-    start = stream.read(len(ZIP_MAGIC))
-    if not start:
-        raise CheckpointError(f"{name} is empty; use another checkpoint, or train again.")
-    size = os.fstat(stream.fileno()).st_size
-    stream.seek(0)
+    problem = ""
     try:
-        if start == ZIP_MAGIC:
-            with outline.open_archive(stream) as archive:
-                _check_kind(archive, name)
-                state = outline.of_archive(archive, size)
-        else:
-            state = outline.of_old_format(stream, size)
-            _warn_of_old_format(name)
-    except (CheckpointError, KeyboardInterrupt):
+        with zipfile.ZipFile(stream) as archive:
+            parts = [part.rpartition("/")[2] for part in archive.namelist()]
+            if parts.count("data.pkl") != 1 or "constants.pkl" in parts:
+                raise CheckpointError(
+                    f"{name} is a zip archive but not a checkpoint; "
+                    "name a .pt file that fairseq-train wrote."
+                )
+            inside = sum(part.file_size for part in archive.infolist())
+            if inside > os.fstat(stream.fileno()).st_size:
+                problem = f"would expand to {inside:,} bytes, which no checkpoint does"
+            elif checksums:
+                damaged = archive.testzip()
+                problem = f"is damaged (wrong checksum in {damaged})" if damaged else ""
+    except CheckpointError:
         raise
-    except outline.Refused as refusal:
-        raise CheckpointError(f"{name} {refusal}; {ADVICE}.") from None
-    except zipfile.BadZipFile as error:
-        found = re.search("CRC-32 for file '(.*)'", str(error))
-        problem = f"damaged (wrong checksum in {found[1]})" if found else "cut short or damaged"
-        raise CheckpointError(f"{name} is {problem}; {ADVICE}.") from None
-    except Exception:  # zipfile and pickle raise almost anything for damaged bytes
-        problem = "is cut short or damaged" if start == ZIP_MAGIC else NO_CHECKPOINT
-        raise CheckpointError(f"{name} {problem}; {ADVICE}.") from None
-    finally:
-        stream.seek(0)
-    _check_content(state, name)
-    problem = misdeclared(state)
+    except Exception:  # zipfile raises almost anything for damaged bytes
+        problem = "is cut short or damaged"
     if problem:
-        raise CheckpointError(f"{name} was altered: {problem}; {ADVICE}.")
-    return dict(state)
-
-
-def _check_kind(archive: zipfile.ZipFile, name: str) -> None:
-    """Raise CheckpointError unless a zip archive is torch's, and not a TorchScript program."""
-    members = [member.rpartition("/")[2] for member in archive.namelist()]
-    if members.count("data.pkl") != 1 or "constants.pkl" in members:
-        raise CheckpointError(
-            f"{name} is a zip archive but not a checkpoint; "
-            "name a .pt file that fairseq-train wrote."
-        )
-
-
-def _check_sums(stream: IO[bytes], name: str) -> None:
-    """Raise CheckpointError unless every checksum in a zip archive is right."""
-    with outline.open_archive(stream) as archive:
-        try:
-            damaged = archive.testzip()
-        except Exception:
-            raise CheckpointError(f"{name} is cut short or damaged; {ADVICE}.") from None
-    if damaged is not None:
-        raise CheckpointError(f"{name} is damaged (wrong checksum in {damaged}); {ADVICE}.")
+        raise CheckpointError(f"{name} {problem}; {ADVICE}.")
     stream.seek(0)
 
 
@@ -194,7 +159,7 @@ def _warn_of_old_format(name: str) -> None:
     )
 
 
-def _check_content(state: Any, name: str) -> Dict[str, Any]:
+def _check_content(state: Any, name: str) -> None:
     """Raise CheckpointError unless ``state`` has the parts that fairseq needs of a checkpoint."""
     missing = []
     if isinstance(state, dict):
@@ -213,23 +178,35 @@ def _check_content(state: Any, name: str) -> Dict[str, Any]:
             f"{name} is not a checkpoint of a fairseq model ({lacks}); "
             "name a .pt file that fairseq-train wrote."
         )
-    return state
 
 
-def read_checkpoint(stream: IO[bytes], name: str, mapped: bool = False) -> Dict[str, Any]:
+def read_checkpoint(
+    stream: IO[bytes], name: str, mapped: bool = False, checksums: bool = True
+) -> Dict[str, Any]:
     """The checkpoint in an open file, its tensors on the CPU; ``name`` is for messages.
 
-    ``mapped``: tensors are read from the file when they are used, so that unused ones (the
-    optimizer's) take no memory; the file must not be written to meanwhile.
+    Args:
+        stream: at the file's start
+        name: the file's
+        mapped: whether tensors are read from the file when they are used, so that unused ones (the
+            optimizer's) take no memory; the file must not be written to meanwhile
+        checksums: whether the whole file is read to compare them
 
-    Raises CheckpointError for anything but a whole, unaltered checkpoint that holds data only;
-    nothing that a file names is called unless it is on the list.
+    Raises:
+        CheckpointError: anything but a whole, unaltered checkpoint that holds data only; nothing
+            that a file names is called unless it is on the list.
     """
-    is_zip = stream.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+    start = stream.read(len(OLD_MAGIC))
     stream.seek(0)
-    _outline(stream, name)
+    if not start:
+        raise CheckpointError(f"{name} is empty; use another checkpoint, or train again.")
+    is_zip = start.startswith(ZIP_MAGIC)
     if is_zip:
-        _check_sums(stream, name)
+        _check_archive(stream, name, checksums)
+    elif start == OLD_MAGIC:
+        _warn_of_old_format(name)
+    else:
+        raise CheckpointError(f"{name} {NO_CHECKPOINT}; {ADVICE}.")
     mapped = mapped and is_zip  # the old format cannot be mapped
     try:
         state = _unpickle(stream.name if mapped else stream, mapped)
@@ -245,44 +222,37 @@ def read_checkpoint(stream: IO[bytes], name: str, mapped: bool = False) -> Dict[
                 f"{refused.group(1)}, which no checkpoint needs; use one from a source you trust."
             ) from None
         raise CheckpointError(f"{name} {NO_CHECKPOINT}; {ADVICE}.") from None
-    return _check_content(state, name)
+    _check_content(state, name)
+    contradiction = misdeclared(state)
+    if contradiction:
+        raise CheckpointError(f"{name} was altered: {contradiction}; {ADVICE}.")
+    return dict(state)
 
 
-def load_checkpoint(path: Union[str, Path], mapped: bool = False) -> Dict[str, Any]:
+def load_checkpoint(
+    path: Union[str, Path], mapped: bool = False, checksums: bool = True
+) -> Dict[str, Any]:
     """Read a checkpoint as it stands in the file, its tensors on the CPU.
 
     Raises CheckpointError if there is no such file, or as ``read_checkpoint`` does.
     """
-    with _opened(Path(path)) as stream:
-        return read_checkpoint(stream, str(path), mapped)
+    path = Path(path)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder; name a checkpoint in it.")
+    if path.exists() and not path.is_file():  # a pipe might block
+        raise CheckpointError(f"{path} is not a regular file; copy the checkpoint into one.")
+    try:
+        with open(path, "rb") as stream:
+            return read_checkpoint(stream, str(path), mapped, checksums)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist; check the name, or train first.") from None
 
 
-def outline_of(path: Union[str, Path]) -> Dict[str, Any]:
-    """What a checkpoint holds, with a ``TensorOutline`` in place of every tensor.
+def checkpoint_metadata(path: Union[str, Path]) -> Dict[str, Any]:
+    """A checkpoint of which only what is no tensor will be used: options, updates, dictionaries.
 
-    It takes hardly any time or memory; damage inside the tensors is not noticed.
+    It takes hardly any time or memory, since damage inside the tensors is not looked for.
 
     Raises CheckpointError if there is no such file, or it is not a checkpoint.
     """
-    with _opened(Path(path)) as stream:
-        return _outline(stream, str(path))
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """A file to read; raises CheckpointError for a folder, a device, or nothing."""
-    check_is_file(path)
-    try:
-        stream = open(path, "rb")  # noqa: SIM115  (closed below)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist; check the name, or train first.") from None
-    with stream:
-        yield stream
-
-
-def check_is_file(path: Path) -> None:
-    """Raise CheckpointError for a folder, or a pipe or device, which might block."""
-    if path.is_dir():
-        raise CheckpointError(f"{path} is a folder; name a checkpoint in it.")
-    if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path} is not a regular file; copy the checkpoint into one.")
+    return load_checkpoint(path, mapped=True, checksums=False)

@@ -1,53 +1,32 @@
 """Every workaround for a version of fairseq, torch or numpy: what breaks, from when until when.
 
 "Official" is fairseq 0.12.2 (torch 2.2, numpy 1.23), "modern" is fairseq-fixed 0.12.3.1 (torch 2.6
-and later, numpy 2). ``apply`` installs all of them once; nothing here imports a model. There is one
-file per subject, each with its own ``apply``:
+and later, numpy 2). Importing this package replaces attributes of fairseq, each by ``@replaces``
+(replacing.py) in the file of its subject; nothing here imports a model:
 
-    loading.py         reading checkpoints        saving.py        writing checkpoints
-    resuming.py        resuming training          dictionaries.py  refusing wrong ones
-    data.py            damaged text               batches.py       what goes into a batch
-    divergence.py      NaN and infinity           decoding.py      options of beam search
-    generation_options.py  decoding options that cannot work, or are ignored
-    refusals.py        one sentence where fairseq has a stack trace, or trains something else
-    stale_warnings.py  warnings about fairseq from newer libraries
+    loading.py         reading checkpoints        saving.py         writing checkpoints
+    resuming.py        resuming training          trainer.py        before and during training
+    data.py            damaged text               dictionaries.py   whether they are the model's
+    batches.py         what goes into a batch     divergence.py     NaN and infinity
+    decoding.py        fairseq's generators       generate.py       fairseq-generate
+    generation_options.py  options of beam search that cannot work
+    translation_task.py    what ``--task translation`` does besides
     scope.py           whose task or model it is: other people's are left to fairseq
+    stale_warnings.py  warnings about fairseq from newer libraries
 """
 
-import sys
-
-from . import (
+from . import (  # noqa: F401  (importing each replaces what it names)
     batches,
     data,
     decoding,
-    dictionaries,
     divergence,
-    generation_options,
+    generate,
     loading,
-    refusals,
     resuming,
     saving,
+    trainer,
+    translation_task,
 )
 from .stale_warnings import quiet
 
-__all__ = ["apply", "quiet"]
-
-_applied = False
-
-
-def apply() -> None:
-    """Install every workaround, once per process; a second call changes nothing.
-
-    Raises:
-        SystemExit: the command line has a flag that cannot work (status 1, one sentence).
-    """
-    global _applied
-    refusals.refuse_bf16(sys.argv)
-    refusals.refuse_length_penalty(sys.argv)
-    if _applied:
-        return
-    _applied = True
-    reading = (loading, dictionaries, data, batches)
-    training = (saving, resuming, divergence)
-    for part in (*reading, *training, decoding, generation_options, refusals):
-        part.apply()
+__all__ = ["quiet"]

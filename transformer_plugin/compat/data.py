@@ -16,6 +16,7 @@ import numpy as np
 from fairseq.data import Dictionary, indexed_dataset
 
 from ..config import ConfigError
+from .replacing import PROTECTS, REPAIRS, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +49,6 @@ class TokenSummary:
 
     highest: int
     unknown: float
-
-
-def apply() -> None:
-    """Install this file's workarounds."""
-    _check_before_reading()
-    _name_bad_dictionaries()
-    _join_large_parts()
 
 
 def read_index(prefix: str) -> Index:
@@ -124,81 +118,82 @@ def check_text(prefix: str, entries: int, dictionary: str = "the dictionary") ->
     Raises:
         DataError: the text is damaged, or has a token beyond the dictionary.
     """
-    found = read_tokens(prefix, read_index(prefix).dtype)
-    if found.highest >= entries:
+    summary = read_tokens(prefix, read_index(prefix).dtype)
+    if summary.highest >= entries:
         raise DataError(
-            f"{prefix}.bin has token number {found.highest:,}, but {dictionary} ends at "
+            f"{prefix}.bin has token number {summary.highest:,}, but {dictionary} ends at "
             f"{entries - 1:,}: it is not the one that this text was binarised with; prepare again"
         )
-    return found
+    return summary
 
 
-def _check_before_reading() -> None:
-    """An index is checked before it is trusted, and tokens against their dictionary."""
-    original = indexed_dataset.make_dataset
+@replaces(
+    indexed_dataset,
+    "make_dataset",
+    PROTECTS,
+    "all",
+    "a damaged index, and text of another dictionary, are refused before they are read",
+)
+def make_dataset(
+    path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Any = None
+) -> Any:
+    """As fairseq's; an index is checked before it is trusted, and tokens against ``dictionary``."""
+    is_there = os.path.isfile(f"{path}.idx") and os.path.isfile(f"{path}.bin")
+    unknown_format = impl == "cached" and indexed_dataset.infer_dataset_impl(path) is None
+    if is_there and (impl == "mmap" or unknown_format):
+        if dictionary is None:
+            read_index(path)
+        else:
+            tokens = check_text(path, len(dictionary))
+            if tokens.unknown > MANY_UNKNOWN:
+                logger.warning(
+                    "%.0f%% of the tokens of %s are unknown to its dictionary",
+                    100 * tokens.unknown,
+                    path,
+                )
+    return make_dataset.original(path, impl, fix_lua_indexing, dictionary)
 
-    @functools.wraps(original)
-    def make_dataset(
-        path: str, impl: str, fix_lua_indexing: bool = False, dictionary: Any = None
-    ) -> Any:
-        is_there = os.path.isfile(f"{path}.idx") and os.path.isfile(f"{path}.bin")
-        unknown_format = impl == "cached" and indexed_dataset.infer_dataset_impl(path) is None
-        if is_there and (impl == "mmap" or unknown_format):
-            if dictionary is None:
-                read_index(path)
-            else:
-                found = check_text(path, len(dictionary))
-                if found.unknown > MANY_UNKNOWN:
-                    logger.warning(
-                        "%.0f%% of the tokens of %s are unknown to its dictionary",
-                        100 * found.unknown,
-                        path,
-                    )
-        return original(path, impl, fix_lua_indexing, dictionary)
 
-    indexed_dataset.make_dataset = make_dataset
+@replaces(
+    indexed_dataset.MMapIndexedDatasetBuilder,
+    "merge_file_",
+    REPAIRS,
+    "numpy 2",
+    "`fairseq-preprocess --workers` can write more than 2 GB for one side of a corpus",
+)
+def merge_file_(builder: Any, another_file: str) -> Any:
+    """As fairseq's, with sizes that do not overflow.
 
-
-def _join_large_parts() -> None:
-    """``fairseq-preprocess --workers`` can write more than 2 GB for one side of a corpus.
-
-    Modern (numpy 2): the sizes in the parts that workers made are 32-bit numbers, and so are their
+    With numpy 2 the sizes in the parts that workers made are 32-bit numbers, and so are their
     sums: offsets beyond 2 GB come out negative, with only a RuntimeWarning.
     """
-    builder = indexed_dataset.MMapIndexedDatasetBuilder
-    original = builder.merge_file_
-
-    @functools.wraps(original)
-    def merge_file_(self: Any, another_file: str) -> Any:
-        there = len(self._sizes)
-        done = original(self, another_file)
-        self._sizes[there:] = map(int, self._sizes[there:])
-        return done
-
-    builder.merge_file_ = merge_file_
+    there = len(builder._sizes)
+    done = merge_file_.original(builder, another_file)
+    builder._sizes[there:] = map(int, builder._sizes[there:])
+    return done
 
 
-def _name_bad_dictionaries() -> None:
-    """The error for an unreadable dictionary names the file and the line.
+@replaces(
+    Dictionary,
+    "load",
+    PROTECTS,
+    "all",
+    "the error for an unreadable dictionary names the file and the line",
+)
+def load_dictionary(cls: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+    """As fairseq's, whose errors name neither file nor line."""
+    original = load_dictionary.original
+    if not isinstance(f, (str, Path)):
+        return original(cls, f, *args, **kwargs)
+    try:
+        return original(cls, str(f), *args, **kwargs)
+    except (FileNotFoundError, TypeError):
+        raise
+    except Exception as error:  # also of fairseq's own: "Incorrect encoding detected"
+        raise DataError(f"{f}: {_what_is_wrong(Path(f)) or error}") from None
 
-    All versions name neither.
-    """
-    original = Dictionary.load.__func__
 
-    def load(cls: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(f, (str, Path)):
-            return original(cls, f, *args, **kwargs)
-        try:
-            return original(cls, str(f), *args, **kwargs)
-        except (FileNotFoundError, TypeError):
-            raise
-        except Exception as error:  # also of fairseq's own: "Incorrect encoding detected"
-            raise DataError(f"{f}: {_trouble(Path(f)) or error}") from None
-
-    Dictionary.load = classmethod(load)
-
-
-def _trouble(path: Path) -> str:
+def _what_is_wrong(path: Path) -> str:
     """What is wrong with a dictionary, and in which line; empty where nothing is found."""
     seen = dict.fromkeys(Dictionary().symbols, 0)
     try:

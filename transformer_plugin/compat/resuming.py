@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import functools
 import logging
 import math
 import re
@@ -10,11 +9,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from fairseq import checkpoint_utils
-from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
-from ..checkpoints import CheckpointError, load_checkpoint, outline_of
-from .dictionaries import other_dictionaries
+from ..checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+from .replacing import PROTECTS, replaces
 from .scope import is_translation
 
 logger = logging.getLogger(__name__)
@@ -34,46 +32,44 @@ ANNOUNCED = {
 """What is reported if a resumed training changes it: keys by section, None for all of them."""
 
 
-def apply() -> None:
-    """Install this file's workarounds."""
-    _choose_where_to_go_on()
-    _compare_with_checkpoint()
-
-
-def _choose_where_to_go_on() -> None:
-    """Training resumes from its newest checkpoint, and goes no further than asked.
+@replaces(
+    checkpoint_utils,
+    "load_checkpoint",
+    PROTECTS,
+    "all",
+    "a translation's training resumes from its newest checkpoint, refuses a `--restore-file` that "
+    "does not exist, and goes no further than asked",
+)
+def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
+    """As fairseq's ``load_checkpoint``; training goes on where it stopped, and ends in time.
 
     Without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, all versions start
     over in the same folder, over what is there. A training that has all its updates, or more than
     it should have by now, gets one more, which replaces its last and best checkpoint.
     """
-    original = checkpoint_utils.load_checkpoint
-
-    @functools.wraps(original)
-    def load(cfg: Any, trainer: Any, **options: Any) -> Any:
-        if not is_translation(trainer.task):
-            return original(cfg, trainer, **options)
-        suffix = trainer.checkpoint_suffix or ""
-        with _restoring(cfg, suffix):
-            try:
-                extra_state, iterator = original(cfg, trainer, **options)
-            except CheckpointError as error:
-                raise CheckpointError(f"{error}{_way_round_damage(cfg, suffix)}") from None
-            except RuntimeError as error:
-                if "dataloader mismatch" not in str(error):
-                    raise
-                raise CheckpointError(
-                    "The epoch in which the checkpoint was saved has fewer batches now: other "
-                    "text, batches or number of processes. To begin again with epoch 1, give "
-                    "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
-                ) from None
-        reason = _why_over(trainer) if extra_state is not None else None
-        if reason:
-            logger.warning("nothing is left to train: %s", reason)
-            trainer.cfg.optimization.max_epoch = -1  # what fairseq checks before each epoch
-        return extra_state, iterator
-
-    checkpoint_utils.load_checkpoint = load
+    original = load_checkpoint_to_resume.original
+    if not is_translation(trainer.task):
+        return original(cfg, trainer, **options)
+    suffix = trainer.checkpoint_suffix or ""
+    with _restoring(cfg, suffix):
+        try:
+            extra_state, iterator = original(cfg, trainer, **options)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{_way_round_damage(cfg, suffix)}") from None
+        except RuntimeError as error:
+            if "dataloader mismatch" not in str(error):
+                raise
+            raise CheckpointError(
+                "The epoch in which the checkpoint was saved has fewer batches now: other "
+                "text, batches or number of processes. To begin again with epoch 1, give "
+                "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
+            ) from None
+    reason = _why_over(trainer) if extra_state is not None else None
+    if reason:
+        logger.warning("nothing is left to train: %s", reason)
+        # fairseq checks --max-update only after an update, but this before each epoch
+        trainer.cfg.optimization.max_epoch = -1
+    return extra_state, iterator
 
 
 @contextlib.contextmanager
@@ -105,12 +101,14 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
                 newest[1].name,
                 f"{newest[0]:,}",
             )
+            # fairseq puts the suffix of this process before ".pt" itself, as in checkpoint_last
             plain = str(newest[1])
             cfg.restore_file = plain.replace(f"{suffix}.pt", ".pt") if suffix else plain
+            # which it refuses together with a --restore-file, though it would not be used
             cfg.finetune_from_model = None
     try:
         yield
-    finally:
+    finally:  # the configuration goes into the next checkpoint: as the user gave it
         for name, value in before.items():
             setattr(cfg, name, value)
 
@@ -135,8 +133,8 @@ def _way_round_damage(cfg: Any, suffix: str) -> str:
 
 def trained_checkpoints(folder: Path, suffix: str = "") -> List[Path]:
     """The checkpoints that fairseq-train left in a folder, in order of their names."""
-    found = sorted(folder.glob(f"*{suffix}.pt"))
-    return [path for path in found if TRAINED.fullmatch(path.name)]
+    paths = sorted(folder.glob(f"*{suffix}.pt"))
+    return [path for path in paths if TRAINED.fullmatch(path.name)]
 
 
 def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Path]]:
@@ -145,16 +143,17 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
     Raises:
         CheckpointError: there are checkpoints, but none can be read.
     """
-    found, problems = [], []
+    candidates, problems = [], []
     for path in trained_checkpoints(folder, suffix):
         try:
-            history = outline_of(path).get("optimizer_history") or [{}]
-            found.append((history[-1].get("num_updates", 0), path))
+            history = checkpoint_metadata(path).get("optimizer_history") or [{}]
+            candidates.append((history[-1].get("num_updates", 0), path))
         except CheckpointError as error:
             problems.append(str(error))
-    for updates, path in sorted(found, reverse=True):
+    # only the one that is taken is read as a whole: a run may have twenty of a gigabyte each
+    for updates, path in sorted(candidates, reverse=True):
         try:
-            load_checkpoint(path, mapped=True)  # which compares the checksums, too
+            load_checkpoint(path, mapped=True)
             return updates, path
         except CheckpointError as error:
             problems.append(str(error))
@@ -178,34 +177,6 @@ def _why_over(trainer: Any) -> Optional[str]:
     if 0 < patience <= stale:  # known to vaswani train alone
         return f"{stale} validations brought no improvement, and --patience is {patience}"
     return None
-
-
-def _compare_with_checkpoint() -> None:
-    """On resuming, other dictionaries are refused and other options are reported.
-
-    All versions compare only the shapes of the parameters. Where the optimizer is reset, another
-    training begins from these parameters, perhaps with other dictionaries on purpose.
-    """
-    original = Trainer.load_checkpoint
-
-    @functools.wraps(original)
-    def load(
-        trainer: Any, filename: str, reset_optimizer: bool = False, *rest: Any, **kw: Any
-    ) -> Any:
-        if is_translation(trainer.task) and Path(filename).is_file():
-            saved = load_checkpoint(filename, mapped=True)
-            other = other_dictionaries(trainer.task, saved.get("task_state") or {})
-            if other and not reset_optimizer:
-                raise CheckpointError(other)
-            if other:
-                logger.warning(other)
-            if not reset_optimizer and trainer.data_parallel_rank == 0:
-                changes = changed_options(saved.get("cfg") or {}, trainer.cfg)
-                if changes:
-                    logger.warning("going on with other options: %s", "; ".join(changes))
-        return original(trainer, filename, reset_optimizer, *rest, **kw)
-
-    Trainer.load_checkpoint = load
 
 
 def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:

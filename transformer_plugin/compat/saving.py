@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import filecmp
-import functools
 import logging
 import os
 import shutil
@@ -19,6 +18,8 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
 
+from .replacing import PROTECTS, REPAIRS, replaces
+
 logger = logging.getLogger(__name__)
 
 TRIES, PAUSE = 3, 2.5
@@ -28,29 +29,23 @@ LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
 """Errors that do not pass by waiting."""
 
 
-def apply() -> None:
-    """Install this file's workarounds."""
-    _write_each_try_to_a_new_file()
-    _copy_atomically()
-    _save_plain_meters()
-
-
-def _write_each_try_to_a_new_file() -> None:
-    """A checkpoint replaces the one before only after it has been read back.
+@replaces(
+    checkpoint_utils,
+    "torch_persistent_save",
+    PROTECTS,
+    "all",
+    "a checkpoint replaces the one before only after it was written in full and read back",
+)
+def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> Any:
+    """As fairseq's, but each try writes a file of its own, which is renamed when it is whole.
 
     If writing fails, all versions write again into the same stream, after what is there already;
     and since torch's writer answers a Ctrl-C in the middle with ``RuntimeError``, that is taken for
     such a failure. The unreadable file then replaces the good ones.
     """
-    original = checkpoint_utils.torch_persistent_save
-
-    @functools.wraps(original)
-    def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> Any:
-        if async_write or not PathManager.supports_rename(filename):
-            return original(obj, filename, async_write)  # not a local file
-        return write_checkpoint(obj, filename)
-
-    checkpoint_utils.torch_persistent_save = torch_persistent_save
+    if async_write or not PathManager.supports_rename(filename):
+        return torch_persistent_save.original(obj, filename, async_write)  # not a local file
+    return write_checkpoint(obj, filename)
 
 
 def write_checkpoint(state: Any, path: str) -> None:
@@ -123,33 +118,35 @@ def _sync_folder(path: str) -> None:
             os.close(folder)
 
 
-def _copy_atomically() -> None:
-    """checkpoint_best.pt and checkpoint_last.pt are replaced in one step, by an equal copy.
+@replaces(
+    PathManager,
+    "copy",
+    PROTECTS,
+    "all",
+    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step, by an equal copy",
+)
+def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+    """As fairseq's, but the old file is there until the new one is whole.
 
     All versions copy onto the old file, so that a kill or a full disk at that moment leaves
     neither the old nor the new one.
     """
-    original = PathManager.copy
-
-    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
-        if PathManager.path_requires_pathmanager(dst_path):
-            return original(src_path, dst_path, overwrite)  # not a local file
-        aside = _aside(dst_path)
-        try:
-            shutil.copyfile(src_path, aside)
-            with open(aside, "rb+") as stream:
-                os.fsync(stream.fileno())
-            if not filecmp.cmp(src_path, aside, shallow=False):
-                raise OSError(errno.EIO, f"the copy of {src_path} reads back damaged", dst_path)
-            os.replace(aside, dst_path)
-        except OSError as error:  # which may name the file that is read
-            raise OSError(error.errno, error.strerror, dst_path) from None
-        finally:
-            Path(aside).unlink(missing_ok=True)
-        _sync_folder(dst_path)
-        return dst_path
-
-    PathManager.copy = staticmethod(copy)
+    if PathManager.path_requires_pathmanager(dst_path):
+        return copy.original(src_path, dst_path, overwrite)  # not a local file
+    aside = _aside(dst_path)
+    try:
+        shutil.copyfile(src_path, aside)
+        with open(aside, "rb+") as stream:
+            os.fsync(stream.fileno())
+        if not filecmp.cmp(src_path, aside, shallow=False):
+            raise OSError(errno.EIO, f"the copy of {src_path} reads back damaged", dst_path)
+        os.replace(aside, dst_path)
+    except OSError as error:  # which may name the file that is read
+        raise OSError(error.errno, error.strerror, dst_path) from None
+    finally:
+        Path(aside).unlink(missing_ok=True)
+    _sync_folder(dst_path)
+    return dst_path
 
 
 def _plain(value: Any) -> Any:
@@ -168,16 +165,17 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _save_plain_meters() -> None:
-    """Checkpoints hold no numpy objects, so that any numpy and plain ``torch.load`` can read them.
+@replaces(
+    metrics,
+    "state_dict",
+    REPAIRS,
+    "all",
+    "checkpoints hold no numpy objects, so that any numpy and plain `torch.load` can read them",
+)
+def state_dict() -> Any:
+    """As fairseq's, in plain numbers and tensors.
 
     All versions keep the arrays of ``--eval-bleu`` in their meters; numpy 2 writes them as
     ``numpy._core``, which numpy 1 cannot read, and torch from 2.6 on refuses them.
     """
-    original = metrics.state_dict
-
-    @functools.wraps(original)
-    def state_dict() -> Any:
-        return _plain(original())
-
-    metrics.state_dict = state_dict
+    return _plain(state_dict.original())

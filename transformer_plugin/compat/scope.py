@@ -1,18 +1,15 @@
 """Whose task and model it is: what fairseq does with other people's is left to fairseq.
 
-What repairs a plain fault of fairseq does so for everyone, and so does what says earlier, or in one
-sentence, that something fails. What would work without this plugin, and is refused or done
-otherwise with it, asks here first.
+What repairs a fault of fairseq does so for everyone. What would work without this plugin, and is
+refused or done otherwise with it, asks here first.
 """
 
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 
-TASK = "vaswani_translation"
-"""The task that has our beam search."""
+from .translation_task import CheckedTranslationTask
 
 _PLUGIN = __name__.partition(".")[0]
 
@@ -20,7 +17,7 @@ _PLUGIN = __name__.partition(".")[0]
 def is_translation(task: Any) -> bool:
     """Whether a task, or its class, is fairseq's ``translation`` itself, or ours or a subclass."""
     kind = task if isinstance(task, type) else type(task)
-    return kind is TranslationTask or issubclass(kind, TASK_REGISTRY[TASK])
+    return kind is TranslationTask or issubclass(kind, CheckedTranslationTask)
 
 
 def is_ours(model: Any) -> bool:
@@ -28,9 +25,3 @@ def is_ours(model: Any) -> bool:
     if not isinstance(model, type):
         model = ARCH_MODEL_REGISTRY.get(model) or MODEL_REGISTRY.get(model)
     return any(cls.__module__.partition(".")[0] == _PLUGIN for cls in getattr(model, "__mro__", ()))
-
-
-def is_known(name: Any) -> bool:
-    """Whether a model, by its registered name, is fairseq's or ours: not another plugin's."""
-    model = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
-    return model is not None and (model.__module__.startswith("fairseq.") or is_ours(model))

@@ -44,7 +44,7 @@ def projected_loss(
         epsilon: ε_ls, in [0, 1)
         count_correct: also count the tokens whose likeliest class is right
     """
-    with torch.no_grad():
+    with torch.no_grad():  # one product of one number, to learn it
         dtype = (features[:1] @ weight[:1].t()).dtype  # what autocast makes of a product
     with without_autocast(features.device):
         if dtype == torch.float16 and torch.is_grad_enabled():
@@ -87,17 +87,20 @@ class ProjectedLoss(torch.autograd.Function):
             logits = linear(f, matrix)  # x: [n, V]
             logit_sums = f.to(column_sums.dtype) @ column_sums  # Σ_v x_v
             sums = sums_of(logits, logit_sums, target[rows], epsilon, count_correct, with_gradient)
-            for own, more in zip(total, sums, strict=True):
-                own += more
+            for so_far, more in zip(total, sums, strict=True):
+                so_far += more
             if with_gradient:
-                gradient = logits  # which it has overwritten
+                # sums_of has overwritten the logits: a second [n, V] would cost as much again
+                gradient = logits
                 grad_features[rows] = linear(gradient, matrix.t())
                 grad_matrix += weight_gradient(gradient, f)
         if with_gradient:
+            # the uniform part of the target, left out above: once, and not for each [n, V]
             share = share_of_wrong_class(epsilon, weight.size(0))
             grad_features -= share * column_sums.to(features.dtype)
             grad_matrix -= share * features.sum(0, dtype=grad_matrix.dtype)
             ctx.save_for_backward(grad_features, grad_matrix.to(weight.dtype))
+        # else autograd would expect gradients for them, too
         ctx.mark_non_differentiable(total.nll, total.correct)
         return total
 
@@ -167,8 +170,8 @@ def sums_of(
     for rows in slices(target.numel(), choices_for(logits.device.type).softmax_rows):
         x, y = logits[rows], target[rows]
         p = torch.softmax(x, 1, dtype=dtype)
-        z, own_nll = log_sum_exp(x, p, y)
-        nll += own_nll.sum()
+        z, nll_of_row = log_sum_exp(x, p, y)
+        nll += nll_of_row.sum()
         everywhere += (classes * z - logit_sums[rows]).sum()
         if count_correct:
             correct += x.argmax(1).eq(y).sum()

@@ -58,7 +58,7 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         return x * keep_mask(x, self.p)
 
-    def added(self, residual: Tensor, x: Tensor) -> Tensor:
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + Dropout(x), in one pass over memory where possible."""
         if self.readable or not self.rate or x.device.type != "cpu":
             return residual + self(x)

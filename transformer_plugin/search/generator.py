@@ -127,20 +127,20 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             encoder_out = model.encoder.forward_torchscript(net_input)
             decoding = IncrementalModel(self, model, encoder_out, limit)
             history = beam_search(decoding, rule, sentences, beam, self.eos, limit, source.device)
-        found = history.hypotheses(rule.penalty, beam)
-        if found.scores.isnan().any() or len(set(found.sentences)) < sentences:
+        hypotheses = history.hypotheses(rule.penalty, beam)
+        if hypotheses.scores.isnan().any() or len(set(hypotheses.sentences)) < sentences:
             raise FloatingPointError(
                 "the model's scores are not numbers (NaN): its training has diverged, or the "
                 "checkpoint is damaged; decode an earlier one"
             )
         results: List[List[Result]] = [[] for _ in range(sentences)]
         empty = torch.empty(0)
-        for number, sentence in enumerate(found.sentences):
+        for number, sentence in enumerate(hypotheses.sentences):
             results[sentence].append(
                 {
-                    "tokens": found.tokens[number],
-                    "score": found.scores[number],
-                    "positional_scores": found.token_scores[number],
+                    "tokens": hypotheses.tokens[number],
+                    "score": hypotheses.scores[number],
+                    "positional_scores": hypotheses.token_scores[number],
                     "attention": empty,
                     "alignment": empty,
                 }

@@ -43,7 +43,7 @@ class History:
         """The steps as arrays: one transfer for all, not one for each."""
         tensors = [tensor for step in self.steps for tensor in step.values()]
         if tensors[0].is_cpu:
-            arrays = iter([tensor.numpy() for tensor in tensors])
+            arrays = iter([tensor.numpy() for tensor in tensors])  # they share memory
         else:  # float64 holds every number, token and truth value here exactly
             together = torch.cat([tensor.flatten().double() for tensor in tensors]).cpu()
             parts = together.split([tensor.numel() for tensor in tensors])
@@ -60,20 +60,20 @@ class History:
         last, ends = finished_in(steps)
         tokens, sums = backtrace(steps, last, ends)  # [n, T] both
         scores = ends["scores"] / penalty(last + 1.0).astype(sums.dtype)
-        order = np.lexsort((-scores, ends["sentences"]))
-        sentences = ends["sentences"][order]
+        best_first = np.lexsort((-scores, ends["sentences"]))  # by sentence, then by score
+        sentences = ends["sentences"][best_first]
         # the rank of each among those of its sentence, which begin where the sentence is first
-        rank = np.arange(len(order)) - np.searchsorted(sentences, sentences)
-        order, sentences = order[rank < beam], sentences[rank < beam]
-        lengths = (last[order] + 1).tolist()
-        inside = np.arange(len(steps)) <= last[order, None]  # [n, T]
+        rank = np.arange(len(best_first)) - np.searchsorted(sentences, sentences)
+        best_first, sentences = best_first[rank < beam], sentences[rank < beam]
+        lengths = (last[best_first] + 1).tolist()
+        inside = np.arange(len(steps)) <= last[best_first, None]  # [n, T]
         # sums run over the tokens so far: a token's own score is the difference from the one before
-        token_scores = np.diff(sums[order], axis=1, prepend=sums.dtype.type(0))
+        token_scores = np.diff(sums[best_first], axis=1, prepend=sums.dtype.type(0))
         return Hypotheses(
             sentences.tolist(),
-            torch.from_numpy(tokens[order][inside]).split(lengths),
+            torch.from_numpy(tokens[best_first][inside]).split(lengths),
             torch.from_numpy(token_scores[inside]).split(lengths),
-            torch.from_numpy(scores[order]),
+            torch.from_numpy(scores[best_first]),
         )
 
 
@@ -95,18 +95,20 @@ def finished_in(steps: List[Dict[str, np.ndarray]]) -> Tuple[np.ndarray, Dict[st
 def backtrace(
     steps: List[Dict[str, np.ndarray]], last: np.ndarray, ends: Dict[str, np.ndarray]
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """From the ends back to the beginnings, all hypotheses at once.
+    """From the ends back to the first step, all hypotheses at once.
+
+    A loop over steps instead of hypotheses: n is in the hundreds, and each step is a few indexings.
 
     Returns:
         Tokens and sums of log-probabilities [n, T]; what lies after a hypothesis' end is 0.
     """
     tokens: np.ndarray = np.zeros((len(last), len(steps)), dtype=np.int64)
     sums = np.zeros((len(last), len(steps)), dtype=ends["scores"].dtype)
-    every = np.arange(len(last))
-    tokens[every, last], sums[every, last] = ends["tokens"], ends["scores"]
+    all_of_them = np.arange(len(last))
+    tokens[all_of_them, last], sums[all_of_them, last] = ends["tokens"], ends["scores"]
     row = ends["parents"].copy()  # [n], where each was in the step before the one last looked at
     for number in reversed(range(len(steps) - 1)):
-        # those that end later; the others have not begun their way back
+        # those that end later than this step; the others are not yet on their way back
         step, longer = steps[number], np.nonzero(last > number)[0]
         candidate = step["chosen"][row[longer]]  # a row is a chosen candidate of its step
         tokens[longer, number] = step["tokens"].ravel()[candidate]

@@ -112,7 +112,7 @@ class GnmtRule:
         # [N], a bound on what the best live hypothesis can still score: its log P only falls, and
         # no penalty divides it by more than that of the greatest length
         bound = scores.gather(1, alive[:, :1])[:, 0] / ((5 + self.limits) / 6) ** self.alpha
-        at_limit = self.limits <= length
+        at_limit = self.limits <= length  # of its own source, not of the longest in the batch
         none_ended = at_limit & self.best[:, 0].isneginf()  # [N]: their live hypotheses are results
         unfinished = torch.zeros_like(is_end).scatter(1, alive, True) & none_ended[:, None]
         return is_end | unfinished, at_limit | (self.best[:, -1] > bound)

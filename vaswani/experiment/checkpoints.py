@@ -165,9 +165,9 @@ def number_to_average(folder: Path) -> int:
 
 def describe(path: Path) -> Checkpoint:
     """Read a file's ``Checkpoint``; CheckpointError or UserError if that is impossible."""
-    from transformer_plugin.checkpoints import outline_of
+    from transformer_plugin.checkpoints import checkpoint_metadata
 
-    state = outline_of(path)
+    state = checkpoint_metadata(path)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
     if not isinstance(updates, int):
         raise UserError(f"{path} does not say after how many updates it was saved")

@@ -86,9 +86,9 @@ def trained_as(checkpoint: Path, folder: Path) -> Dict[str, Any]:
         UserError: the checkpoint is from a fairseq too old to have one.
         CheckpointError: the file is not a checkpoint.
     """
-    from transformer_plugin.checkpoints import outline_of
+    from transformer_plugin.checkpoints import checkpoint_metadata
 
-    saved = outline_of(checkpoint).get("cfg")
+    saved = checkpoint_metadata(checkpoint).get("cfg")
     run = read_yaml(folder / AS_TRAINED) if is_run(folder) else {}
     if saved is None and not run:
         raise UserError(

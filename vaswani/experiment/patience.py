@@ -21,13 +21,14 @@ def patient() -> Iterator[None]:
 
     Enter it only once logging is set up: importing ``fairseq_cli.train`` sets it up too.
     """
-    from fairseq.trainer import Trainer
     from fairseq_cli import train
+
+    from transformer_plugin.compat.trainer import CheckedTrainer
 
     #: ``best`` and, from the second validation on, ``num_runs``: those since then
     counted = vars(train.should_stop_early)
 
-    class PatientTrainer(Trainer):
+    class PatientTrainer(CheckedTrainer):
         """fairseq's Trainer, whose checkpoints also hold the count."""
 
         def save_checkpoint(self, filename: str, extra_state: Any) -> Any:
@@ -53,8 +54,8 @@ def patient() -> Iterator[None]:
                     self.without_improvement = counted.get("num_runs", 0)
             return extra_state
 
-    train.Trainer = PatientTrainer
+    before, train.Trainer = train.Trainer, PatientTrainer
     try:
         yield
     finally:
-        train.Trainer = Trainer
+        train.Trainer = before

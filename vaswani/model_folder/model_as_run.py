@@ -94,9 +94,9 @@ def checkpoint_of(folder: ModelFolder) -> Path:
             "learning rate for fine-tuning depends"
         )
     if path.exists():
-        from transformer_plugin.checkpoints import outline_of
+        from transformer_plugin.checkpoints import checkpoint_metadata
 
-        if outline_of(path).get(OF_MODEL) != folder.sums[WEIGHTS]:
+        if checkpoint_metadata(path).get(OF_MODEL) != folder.sums[WEIGHTS]:
             raise UserError(
                 f"{path} exists and is not {folder.path} as a checkpoint, which is to be written "
                 "there: move it away"

@@ -162,10 +162,10 @@ def last_rate(log: Path) -> Optional[float]:
 
 def refuse_other_dictionaries(task: Any, path: Path, folder: Path) -> None:
     """Raises UserError if the data's dictionaries are not the checkpoint's."""
-    from transformer_plugin.checkpoints import outline_of
+    from transformer_plugin.checkpoints import checkpoint_metadata
     from transformer_plugin.compat.dictionaries import other_dictionaries
 
-    other = other_dictionaries(task, outline_of(path).get("task_state") or {})
+    other = other_dictionaries(task, checkpoint_metadata(path).get("task_state") or {})
     if other:
         raise UserError(
             f"the data's dictionaries are not those of {folder}, on which its weights depend: "

@@ -1,0 +1,52 @@
+"""Makes the table of docs/coming-from-fairseq.md: which attributes of fairseq the plugin replaces.
+
+    python scripts/replaced.py            write the table
+    python scripts/replaced.py --check    exit 1 if it is stale
+
+The rows are what ``@replaces`` says in transformer_plugin/compat/.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import List
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "coming-from-fairseq.md"
+BEGIN, END = "<!-- made by scripts/replaced.py -->\n", "<!-- end -->\n"
+
+
+def table() -> str:
+    """The table as Markdown: what protects a user's work first, then what repairs fairseq."""
+    from transformer_plugin.compat.replacing import REPLACED
+
+    rows = sorted(REPLACED, key=lambda row: (row.kind, row.attribute))
+    lines = ["| replaced | | versions | with the plugin loaded |", "|---|---|---|---|"]
+    lines += [f"| `{r.attribute}` | {r.kind} | {r.versions} | {r.reason} |" for r in rows]
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str) -> str:
+    """The text of the page with the table as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+def main(argv: List[str]) -> int:
+    """Write or check the table."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--check", action="store_true")
+    check = options.parse_args(argv).check
+    text = PAGE.read_text(encoding="utf-8")
+    if not check:
+        PAGE.write_text(page(text), encoding="utf-8")
+    elif page(text) != text:
+        print("docs/coming-from-fairseq.md is stale: run python scripts/replaced.py")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

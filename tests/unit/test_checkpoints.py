@@ -1,0 +1,75 @@
+"""What is asked of a checkpoint before it is used; see integration/test_bad_checkpoints.py."""
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+import torch
+
+from transformer_plugin.checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+
+
+def checkpoint(**parts: Any) -> Dict[str, Any]:
+    """What fairseq asks of a checkpoint."""
+    return {
+        "model": {"encoder.weight": torch.arange(4.0)},
+        "cfg": {"model": {"_name": "vaswani_transformer"}},
+        "optimizer_history": [{"num_updates": 1}],
+        **parts,
+    }
+
+
+def test_an_archive_that_expands_is_refused(tmp_path: Path) -> None:
+    """67 MB of zeros in a few kilobytes: torch does not pack its parts."""
+    path = tmp_path / "checkpoint.pt"
+    torch.save(checkpoint(), path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("archive/data/9", bytes(1 << 26))
+    assert path.stat().st_size < 1 << 20
+    for read in (load_checkpoint, checkpoint_metadata):
+        with pytest.raises(CheckpointError, match="would expand to 67,") as refused:
+            read(path)
+        assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("old_format", [False, True])
+def test_metadata_is_read_from_a_checkpoint_whose_tensors_are_damaged(
+    old_format: bool, tmp_path: Path
+) -> None:
+    """Hence its name: for the tensors, the whole file is read and its checksums compared."""
+    state = checkpoint(extra_state={"list": [1, 2.5, None, "x"], "table": {"set": {1}}})
+    path = tmp_path / "checkpoint.pt"
+    torch.save(state, path, _use_new_zipfile_serialization=not old_format)
+    content = bytearray(path.read_bytes())
+    content[content.rindex(torch.arange(4.0).numpy().tobytes()) + 7] ^= 1
+    path.write_bytes(content)
+    metadata = checkpoint_metadata(path)
+    assert metadata["extra_state"] == state["extra_state"] and metadata["cfg"] == state["cfg"]
+    if not old_format:
+        with pytest.raises(CheckpointError, match="wrong checksum"):
+            load_checkpoint(path)
+
+
+def test_old_formats_are_read_with_a_warning(tmp_path: Path, caplog: Any) -> None:
+    """Said once of each file: what a zip's checksums would find."""
+    new, before = tmp_path / "new.pt", tmp_path / "before.pt"
+    torch.save(checkpoint(), new)
+    torch.save(checkpoint(), before, _use_new_zipfile_serialization=False)
+    for path in (new, before, before):
+        load_checkpoint(path)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert (
+        warning.startswith(str(before)) and "damage in its numbers would not be noticed" in warning
+    )
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_a_pipe_is_not_waited_for(kind: str, tmp_path: Path) -> None:
+    path = Path("/dev/null")
+    if kind == "fifo":
+        path = tmp_path / "checkpoint.pt"
+        os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="is not a regular file"):
+        load_checkpoint(path)
