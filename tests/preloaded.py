@@ -47,6 +47,8 @@ READ_AT_START = (
     *("OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_", "TORCHDYNAMO_", "CUDA_", "CT2_"),
 )
 """Beginnings of the variables that Python and libraries read when they start."""
+NO_MATTER = {"PYTHONPATH", "PYTHON_EXEC", "PYTHONWARNINGS"}
+"""The first is seen to here, the second is torchrun's, and fairseq sets the third for workers."""
 PACKET = 1 << 18
 NEW_INTERPRETER = b"new interpreter"
 LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
@@ -164,10 +166,14 @@ def serve(listener: socket.socket, folder: str) -> Request:
             continue
         connection, _ = listener.accept()
         message, streams, _, _ = socket.recv_fds(connection, PACKET, 3)
+        if not message:  # killed as it asked
+            connection.close()
+            continue
         request = json.loads(message)
         request["environment"] = {**of_modules, **request["environment"]}
         if needs_new_interpreter(request, {**of_modules, **at_start}):
-            connection.send(NEW_INTERPRETER)
+            with contextlib.suppress(OSError), connection:
+                connection.send(NEW_INTERPRETER)
         elif pid := os.fork():
             forks[os.pidfd_open(pid)] = pid, connection
         else:
@@ -188,7 +194,7 @@ def needs_new_interpreter(request: Request, at_start: Mapping[str, str]) -> bool
         return True
     now = request["environment"]
     changed = {name for name in {*now, *at_start} if now.get(name) != at_start.get(name)}
-    return any(name.startswith(READ_AT_START) for name in changed - {"PYTHONPATH"})
+    return any(name.startswith(READ_AT_START) for name in changed - NO_MATTER)
 
 
 def become(request: Request, streams: Sequence[int], at_start: Mapping[str, str]) -> None:
