@@ -17,8 +17,9 @@ MULTI30K ?=
 export PYTHON VENV
 BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH"
-# a file's tests stay in one process: they share fixtures that take long to make
-PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile
+# a file's tests stay in one process: they share fixtures that take long to make; the longest files
+# come first, in the order of testpaths, so that the processes end together
+PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # What compares sums, or what was found by them, and older processors to repeat it as, as far as
 # libraries let a newer one be told: AVX2 with two threads, and none of its instructions.

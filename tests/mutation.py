@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import lru_cache
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -65,6 +66,13 @@ class Result(NamedTuple):
     seconds: float
 
 
+@lru_cache(maxsize=None)
+def functions_in(path: Path) -> Set[str]:
+    """The functions of a test file; none if there is no such file."""
+    tree = ast.parse(path.read_text(encoding="utf-8") if path.is_file() else "")
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
 def why_stale(mutant: Mutant, root: Path = ROOT) -> str:
     """How an entry no longer fits the sources; empty if it can be planted."""
     path = root / mutant.file
@@ -86,9 +94,7 @@ def why_stale(mutant: Mutant, root: Path = ROOT) -> str:
         file, _, name = test.partition("::")
         if not (root / "tests" / file).is_file():
             return f"there is no file tests/{file}"
-        tree = ast.parse((root / "tests" / file).read_text(encoding="utf-8"))
-        known = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-        if name and name.partition("[")[0] not in known:
+        if name and name.partition("[")[0] not in functions_in(root / "tests" / file):
             return f"there is no test {test}"
     return ""
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Dict, List
 
+from tests.preloaded import python
 from transformer_plugin.checkpoints import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +29,13 @@ def begin(command: List[str], folder: Path, **environ: str) -> "subprocess.Popen
     return subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **environ},
+        env={
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "PYTHON_EXEC": python(),  # with which torchrun starts its processes
+            **environ,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -10,14 +10,17 @@ import yaml
 
 from tests import packed
 from tests.integration.test_vaswani import SIZES
+from tests.preloaded import python
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "<&- >&- 2>&-"
 
 
-def command(folder: Path, arguments: str) -> "subprocess.CompletedProcess[str]":
+def command(
+    folder: Path, arguments: str, program: str = sys.executable
+) -> "subprocess.CompletedProcess[str]":
     """A command line of a shell; what it opens of its streams is piped here."""
-    line = f"PYTHONPATH={ROOT} {sys.executable} -m vaswani.cli {arguments}"
+    line = f"PYTHONPATH={ROOT} {program} -m vaswani.cli {arguments}"
     return subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True)
 
 
@@ -30,7 +33,7 @@ def model(tmp_path) -> Path:
 
 def test_a_warning_stays_out_of_a_translation(model):
     """Without standard error: "an elephant" is unknown, which is said there."""
-    as_ever = command(model, "translate model --workers 1 <in")
+    as_ever = command(model, "translate model --workers 1 <in", python())
     assert "unknown" in as_ever.stderr and as_ever.stdout.count("\n") == 3
     closed = command(model, "translate model --workers 1 <in 2>&-")
     assert (closed.returncode, closed.stdout) == (0, as_ever.stdout)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests import archives, stock
+from tests.preloaded import python
 from vaswani.planning import conditions
 from vaswani.planning.published_settings import settings_for
 
@@ -39,6 +40,7 @@ def place(tmp_path_factory, short) -> Path:
     parts = [f"--{part}={part}" for part in ("train", "valid", "test")]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(sys, "executable", python())
         how = ["--bpe", "30", "--workers", "1", "--out", "data/mine"]
         assert stock.vaswani("prepare", *LANGS, *parts, *how) == 0
         how = ["--like", "data/mine", "--workers", "1", "--out", "data/more"]
@@ -105,6 +107,7 @@ def test_a_run_with_a_single_checkpoint(place, capsys, monkeypatch):
 def test_the_readmes_way_from_text_to_a_model(short, tmp_path, capsys, monkeypatch):
     """README, "With your own text": each line as written there, on little text."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", python())
     (tmp_path / "text").mkdir()
     for part, count in (("train", 200), ("valid", 8), ("test", 8)):
         for lang, like in (("en", "en"), ("fr", "de")):

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
@@ -18,6 +17,7 @@ from fairseq_cli import train
 
 from tests import other_tasks, stock
 from tests.conftest import preprocess
+from tests.preloaded import python
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import ConfigError
 
@@ -58,7 +58,7 @@ def one_sided(text: Path, destination: Path, suffix: str, *extra: str) -> None:
 def both(data, tmp_path_factory) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """What each command gave without the plugin, in a process of its own, and with it."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    command = [sys.executable, "-m", "tests.other_tasks", str(data), str(folder / "without")]
+    command = [python(), "-m", "tests.other_tasks", str(data), str(folder / "without")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,11 +1,13 @@
 """``vaswani prepare --like``: other text with the codes, dictionary and recipe of before."""
 
 import json
+import sys
 
 import pytest
 import yaml
 
 from tests import archives
+from tests.preloaded import python
 from vaswani import cli
 from vaswani.common.files import sha256_of
 from vaswani.data import steps
@@ -36,8 +38,9 @@ def more(own, monkeypatch):
     return own
 
 
-def test_a_second_test_set_through_fairseq(own, capsys):
+def test_a_second_test_set_through_fairseq(own, capsys, monkeypatch):
     """With the first text's numbers for its words, by fairseq's own preprocess."""
+    monkeypatch.setattr(sys, "executable", python())
     assert prepare(*OWN, "--out", "data/own") == 0
     for lang in ("en", "de"):
         first = (own / f"valid.{lang}").read_text(encoding="utf-8").splitlines()[3:6]

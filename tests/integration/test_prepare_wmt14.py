@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import archives
+from tests.preloaded import python
 from vaswani.commands import prepare
 from vaswani.common.errors import UserError
 from vaswani.data import stage
@@ -60,7 +60,7 @@ def script(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
     commands = tmp_path / "bin"
     commands.mkdir(exist_ok=True)
     (commands / "vaswani").write_text(
-        f'#!/bin/sh\nexec "{sys.executable}" -m vaswani.cli "$@"\n', encoding="utf-8"
+        f'#!/bin/sh\nexec "{python()}" -m vaswani.cli "$@"\n', encoding="utf-8"
     )
     (commands / "vaswani").chmod(0o755)
     environment = {
@@ -206,7 +206,7 @@ def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(tmp_path, manifest, 
 
     def run(*more: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, *more, *arguments],
+            [python(), *more, *arguments],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,

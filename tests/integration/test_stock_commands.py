@@ -11,6 +11,7 @@ import yaml
 
 from tests import stock
 from tests.conftest import preprocess, write_digit_pairs
+from tests.preloaded import python
 from transformer_plugin.checkpoints import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +26,7 @@ def run(command: Sequence[str], folder: Path) -> str:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment["OMP_NUM_THREADS"] = "1"
     done = subprocess.run(
-        [sys.executable, *command],
+        [python(), *command],
         cwd=folder,
         env=environment,
         capture_output=True,

@@ -2,12 +2,14 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests import stock
+from tests.preloaded import python
 from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,6 +175,7 @@ def test_without_a_gpu_the_plan_measures_this_machine(experiment, capsys, monkey
 def test_a_measurement_that_fails_says_why(experiment, capsys, monkeypatch):
     """Here the training is refused after the plan's own checks."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(sys, "executable", python())
     monkeypatch.setenv("RANK", "0")
     assert cli.main(["plan", str(experiment)]) == 1
     message = capsys.readouterr().err.splitlines()[-1]

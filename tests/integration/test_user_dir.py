@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.integration.test_vaswani import SIZES
+from tests.preloaded import python
 from tests.processes import ROOT, VASWANI, begin, finish, killed_in_epoch_two, to_the_end
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani.commands.train import Decision, train_process
@@ -19,7 +20,6 @@ from vaswani.data.data_bin import fingerprint
 from vaswani.experiment.fairseq_config import experiment_config
 
 EXAMPLES = ROOT / "examples"
-COMMAND = [sys.executable, *VASWANI[:2]]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,8 @@ def work(tiny_data_bin: Path, tmp_path_factory: Any) -> Path:
 def test_it_trains_is_killed_resumes_and_translates(work: Path, tmp_path: Path) -> None:
     """Each command is a process of its own, which knows nothing of the model at its start."""
     run = work / "runs" / "small"
-    train = [sys.executable, *VASWANI]
+    command = [python(), *VASWANI[:2]]
+    train = [python(), *VASWANI]
     reached = killed_in_epoch_two(
         [*train, "optimization.max_update=100000"], work, run / "checkpoints"
     )
@@ -48,20 +49,20 @@ def test_it_trains_is_killed_resumes_and_translates(work: Path, tmp_path: Path) 
     assert f"continuing at update {reached:,}" in message
     state = load_checkpoint(run / "checkpoints" / "checkpoint_last.pt")["model"]
     assert state["decoder.layers.0.self_attention.distances.weight"].shape == (9, 8)
-    message = to_the_end([*COMMAND, "average", "small", "--last", "2"], work)
+    message = to_the_end([*command, "average", "small", "--last", "2"], work)
     assert "the average of 2" in message and "unknown" not in message
-    to_the_end([*COMMAND, "generate", "small", "--workers", "2"], work)
+    to_the_end([*command, "generate", "small", "--workers", "2"], work)
     report = json.loads((run / "eval" / "test.json").read_text(encoding="utf-8"))
     assert report["workers"] == 2
     assert len((run / "eval" / "test.hyp").read_text(encoding="utf-8").splitlines()) == 20
 
     # outside its run, a checkpoint names no program to be run
     alone = shutil.copy(run / "checkpoints" / "checkpoint_last.pt", tmp_path / "alone.pt")
-    command = ["generate", str(alone), "--out", str(tmp_path)]
-    refused = begin([*COMMAND, *command], work)
+    command += ["generate", str(alone), "--out", str(tmp_path)]
+    refused = begin(command, work)
     (message,) = finish(refused)
     assert refused.returncode == 1 and "--user-dir" in message and "Traceback" not in message
-    to_the_end([*COMMAND, *command, "--user-dir", "own/relative_positions"], work)
+    to_the_end([*command, "--user-dir", "own/relative_positions"], work)
 
 
 def test_no_other_models_are_packed(work: Path, monkeypatch: Any, capsys: Any) -> None:

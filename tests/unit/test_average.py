@@ -4,7 +4,6 @@ import argparse
 import errno
 import os
 import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 import torch
 
+from tests.preloaded import python
 from vaswani import cli
 from vaswani.commands import average, reproduce
 from vaswani.common.errors import UserError
@@ -625,7 +625,7 @@ def test_without_data_an_average_is_made_all_the_same(run_folder: Path, capsys) 
 def test_two_at_once_do_not_write_one_file(run_folder: Path, monkeypatch, capsys) -> None:
     """The second is refused before it does anything; the first ends as if alone."""
     code = f"import sys; from vaswani import cli; sys.exit(cli.main(['average', '{run_folder}'"
-    second = [sys.executable, "-c", f"{code}, '--last', '2']))"]
+    second = [python(), "-c", f"{code}, '--last', '2']))"]
     ended: List[Any] = []
     original = average.averaged_checkpoint
 

@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from tests.models import task
-from tests.processes import leave_after
+from tests.preloaded import python
+from tests.processes import ROOT, begin, finish, leave_after
 from transformer_plugin.config import ConfigError
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy, label_smoothed_loss
 
@@ -177,7 +178,11 @@ def _rank(rank: int, folder: str) -> None:
 def test_two_processes_on_gloo(tmp_path) -> None:
     """Summed over processes as plain numbers: 3 tokens, each of 3 bits, class 0 never right."""
     assert VaswaniLabelSmoothedCrossEntropy.logging_outputs_can_be_summed() is True
-    torch.multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    code = "import sys; from tests.unit.test_criterion import _rank; "
+    code += "_rank(int(sys.argv[1]), sys.argv[2])"
+    ranks = [begin([python(), "-c", code, str(rank), str(tmp_path)], ROOT) for rank in (0, 1)]
+    message = finish(*ranks)
+    assert [process.returncode for process in ranks] == [0, 0], message
     for rank in (0, 1):
         values = torch.load(tmp_path / f"{rank}.pt")
         expected = {"loss": 3.0, "nll_loss": 3.0, "accuracy": 0.0, "ppl": 8.0}

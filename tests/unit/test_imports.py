@@ -6,9 +6,7 @@ What may import what is stated here once. A new file of the plugin needs a line 
 import ast
 import sys
 from pathlib import Path
-from typing import Iterator, List, Set, Tuple
-
-import pytest
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Set
 
 from vaswani.cli import VERBS
 
@@ -123,6 +121,11 @@ def imported_names(node: ast.AST, package: str) -> List[str]:
     return []
 
 
+def packages(names: Iterable[str]) -> Set[str]:
+    """The first parts of dotted names."""
+    return {name.split(".")[0] for name in names}
+
+
 def imports(path: Path) -> Set[str]:
     """Every dotted name that a file imports, wherever in the file."""
     package = ".".join(path.relative_to(ROOT).parent.parts)
@@ -163,11 +166,16 @@ def own_modules(path: Path) -> Set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", plugin_files, ids=module_of)
-def test_imports_inside_the_plugin_go_down(path: Path) -> None:
-    name = module_of(path)
-    assert name in MAY_IMPORT, f"say in MAY_IMPORT what {path.name} may import"
-    assert own_modules(path) <= MAY_IMPORT[name]
+def offending(paths: Iterable[Path], find: Callable[[Path], Collection[Any]]) -> Dict[str, Any]:
+    """What was found in each file, without the files in which nothing was."""
+    found = {str(path.relative_to(ROOT)): find(path) for path in paths}
+    return {path: what for path, what in found.items() if what}
+
+
+def test_imports_inside_the_plugin_go_down() -> None:
+    names = {module_of(path) for path in plugin_files}
+    assert names <= MAY_IMPORT.keys(), "say in MAY_IMPORT what a new file may import"
+    assert not offending(plugin_files, lambda p: own_modules(p) - MAY_IMPORT[module_of(p)])
 
 
 def test_what_may_import_what_has_no_circle() -> None:
@@ -179,34 +187,31 @@ def test_what_may_import_what_has_no_circle() -> None:
         left = {name: below for name, below in left.items() if name not in lowest}
 
 
-@pytest.mark.parametrize("path", plugin_files, ids=module_of)
-def test_the_plugin_needs_no_command(path: Path) -> None:
-    assert {n for n in imports(path) if n.split(".")[0] in ("vaswani", "tests")} == set()
+def test_the_plugin_needs_no_command() -> None:
+    assert not offending(plugin_files, lambda path: packages(imports(path)) & {"vaswani", "tests"})
 
 
-@pytest.mark.parametrize("name", TORCH_ONLY)
-def test_the_formulas_need_torch_only(name: str) -> None:
-    outside = {
-        n.split(".")[0] for n in imports(PLUGIN.joinpath(*name.split(".")).with_suffix(".py"))
-    } - {PLUGIN.name}
-    assert outside - set(sys.stdlib_module_names) <= {"torch"}
+def test_the_formulas_need_torch_only() -> None:
+    files = [PLUGIN.joinpath(*name.split(".")).with_suffix(".py") for name in TORCH_ONLY]
+    allowed = {PLUGIN.name, "torch", *sys.stdlib_module_names}
+    assert not offending(files, lambda path: packages(imports(path)) - allowed)
 
 
-@pytest.mark.parametrize("path", command_files, ids=lambda p: str(p.relative_to(ROOT)))
-def test_help_is_not_kept_waiting(path: Path) -> None:
+def test_help_is_not_kept_waiting() -> None:
     """``vaswani --help`` answers in half a second: what takes seconds is imported in functions."""
-    package = ".".join(path.relative_to(ROOT).parent.parts)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    at_import = [
-        n for node in statements_at_import(tree.body) for n in imported_names(node, package)
-    ]
-    assert {n for n in at_import if n.split(".")[0] in SLOW_TO_IMPORT} == set()
+
+    def slow(path: Path) -> Set[str]:
+        package = ".".join(path.relative_to(ROOT).parent.parts)
+        at_import = statements_at_import(ast.parse(path.read_text(encoding="utf-8")).body)
+        names = (name for node in at_import for name in imported_names(node, package))
+        return packages(names) & SLOW_TO_IMPORT
+
+    assert not offending(command_files, slow)
 
 
-@pytest.mark.parametrize("path", command_files, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_commands_need_no_tests_and_no_benchmarks(path: Path) -> None:
+def test_the_commands_need_no_tests_and_no_benchmarks() -> None:
     outside = {"tests", "benchmarks", "scripts", "examples"}
-    assert {n for n in imports(path) if n.split(".")[0] in outside} == set()
+    assert not offending(command_files, lambda path: packages(imports(path)) & outside)
 
 
 def room_of(path: Path) -> str:
@@ -214,22 +219,26 @@ def room_of(path: Path) -> str:
     return path.relative_to(COMMANDS).parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", room_files, ids=lambda p: str(p.relative_to(COMMANDS)))
-def test_imports_between_rooms_go_down(path: Path) -> None:
-    room = room_of(path)
-    assert room in ROOMS, f"say in ROOMS where {room} is"
-    imported = {n.split(".")[1] for n in imports(path) if n.startswith("vaswani.")} & set(ROOMS)
-    allowed = set(ROOMS[ROOMS.index(room) :])
-    assert imported - allowed == set()
+def test_imports_between_rooms_go_down() -> None:
+    assert {room_of(path) for path in room_files} <= set(ROOMS), "say in ROOMS where a new one is"
+
+    def upwards(path: Path) -> Set[str]:
+        imported = {n.split(".")[1] for n in imports(path) if n.startswith("vaswani.")}
+        return imported & set(ROOMS[: ROOMS.index(room_of(path))])
+
+    assert not offending(room_files, upwards)
 
 
-@pytest.mark.parametrize(
-    "path", sorted((COMMANDS / "commands").glob("[a-z]*.py")), ids=lambda p: p.stem
-)
-def test_commands_call_functions_below_not_each_other(path: Path) -> None:
+def test_commands_call_functions_below_not_each_other() -> None:
     """``reproduce`` alone calls others: it runs them."""
-    others = {name for name in imports(path) if name.startswith("vaswani.commands.")}
-    assert not others or path.stem == "reproduce"
+    others = [
+        path for path in (COMMANDS / "commands").glob("[a-z]*.py") if path.stem != "reproduce"
+    ]
+
+    def commands(path: Path) -> Set[str]:
+        return {name for name in imports(path) if name.startswith("vaswani.commands.")}
+
+    assert not offending(others, commands)
 
 
 def test_no_files_import_each_other() -> None:
@@ -267,15 +276,16 @@ def test_no_folder_is_scanned_by_fairseq() -> None:
     assert not (PLUGIN / "tasks").exists()
 
 
-@pytest.mark.parametrize(
-    "path", plugin_files + command_files + other_files, ids=lambda p: str(p.relative_to(ROOT))
-)
-def test_sizes(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= LINES_OF_A_FILE
-    functions: List[Tuple[str, int]] = [
-        (node.name, (node.end_lineno or 0) - node.lineno + 1)
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
-    assert [f for f in functions if f[1] > LINES_OF_A_FUNCTION] == []
+def test_sizes() -> None:
+    def too_long(path: Path) -> Dict[str, int]:
+        text = path.read_text(encoding="utf-8")
+        lines = {
+            node.name: (node.end_lineno or 0) - node.lineno + 1
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        }
+        long = {name: count for name, count in lines.items() if count > LINES_OF_A_FUNCTION}
+        count = text.count("\n")
+        return {**long, **({"the file": count} if count > LINES_OF_A_FILE else {})}
+
+    assert not offending(plugin_files + command_files + other_files, too_long)

@@ -1,32 +1,26 @@
 """Freed memory stays with the process, unless somebody else decides that."""
 
-import os
 import platform
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.preloaded import python
+from transformer_plugin.fast.malloc import keep_freed_memory
+
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = """
-import resource, sys, torch
+import resource, torch
 from transformer_plugin.fast.malloc import keep_freed_memory
-asked = keep_freed_memory() if sys.argv[1] == "keep" else False
-for _ in range(20):
-    torch.ones(12_000_000)  # 48 MB, taken and given back
-print(asked, resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.ones(12_000_000)  # 48 MB, taken and given back
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+without = faults()
+print(keep_freed_memory(), without - faults())
 """
-
-
-def run(mode, **variables):
-    """Whether glibc was asked, and how many pages the system had to clear."""
-    environment = {n: v for n, v in os.environ.items() if not n.startswith(("MALLOC", "GLIBC"))}
-    environment.update(PYTHONPATH=str(ROOT), **variables)
-    command = [sys.executable, "-c", FAULTS, mode]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    requested, faults = done.stdout.split()
-    return requested == "True", int(faults)
 
 
 def huge_pages():
@@ -37,15 +31,17 @@ def huge_pages():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
 @pytest.mark.skipif(huge_pages(), reason="pages are huge: faults tell nothing")
-def test_pages_are_cleared_once():
+def test_pages_are_cleared_once(monkeypatch):
     """20 tensors of 11,719 pages: all of them are new without us, one of them with us."""
-    requested, faults = run("keep")
-    _, faults_without = run("leave")
-    assert requested
-    assert faults_without - faults > 15 * 11_700
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    command = [python(), "-c", FAULTS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    asked, saved = done.stdout.split()
+    assert asked == "True" and int(saved) > 15 * 11_700
 
 
-def test_settings_of_the_user_stay():
+def test_settings_of_the_user_stay(monkeypatch):
     """Somebody who tunes his allocator is not overruled."""
-    requested, _ = run("keep", MALLOC_ARENA_MAX="2")
-    assert not requested
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    assert not keep_freed_memory.__wrapped__()

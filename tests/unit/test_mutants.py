@@ -23,11 +23,10 @@ def test_names_are_different_and_enough() -> None:
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_no_entry_is_stale(mutant: Mutant) -> None:
+def test_no_entry_is_stale() -> None:
     """Its old text occurs once, the new one is another and is Python, its tests are there."""
-    assert why_stale(mutant) == ""
-    assert mutant.breaks
+    assert {mutant.name: why for mutant in MUTANTS if (why := why_stale(mutant))} == {}
+    assert all(mutant.breaks for mutant in MUTANTS)
 
 
 #: takes minutes: `make test-all` runs it, `make mutants` does not
