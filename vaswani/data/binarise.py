@@ -1,4 +1,4 @@
-"""``fairseq-preprocess`` with one dictionary for both languages (section 3.4 shares the matrix)."""
+"""``fairseq-preprocess``, with one dictionary if the languages share a matrix (section 3.4)."""
 
 import os
 import signal
@@ -34,12 +34,14 @@ def binarise(
     dictionary: Optional[int] = None,
     progress: Callable[[int], Any] = lambda _: None,
     like: Optional[Path] = None,
+    joined: bool = True,
 ) -> None:
     """Turn ``bpe/{SPLIT}.{LANG}`` into fairseq's binary files under ``target``.
 
     It runs in a separate process: fairseq's command sets up logging for the whole process. The
     dictionary keeps the ``dictionary`` most frequent types, or all; or it is taken from other text,
-    ``like``. ``progress(n)``: n more bytes were written.
+    ``like``. ``joined``: both languages have the same one. ``progress(n)``: n more bytes were
+    written.
 
     Raises:
         UserError: fairseq failed (with its last line of output), or lost lines.
@@ -47,7 +49,7 @@ def binarise(
     source_lang, target_lang = langs
     splits = list(splits)
     command = [sys.executable, run_with_parent.__file__, "fairseq_cli.preprocess"]
-    command += ["--user-dir", str(plugin_dir()), "--joined-dictionary"]
+    command += ["--user-dir", str(plugin_dir()), *["--joined-dictionary"] * joined]
     command += ["--source-lang", source_lang, "--target-lang", target_lang]
     for split in splits:
         command += [f"--{split}pref", str(bpe / split)]

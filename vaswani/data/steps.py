@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.progress import Bar
-from vaswani.data import binarise, bpe, extract, text
+from vaswani.data import binarise, bpe, extract, text, trees
 from vaswani.data.clean import Report
 from vaswani.data.download import fetch
 from vaswani.data.manifest import Part
@@ -99,6 +99,10 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
 
         phrases.write("-".join(recipe.langs), out)
         return {}
+    if recipe.trees:
+        return make_sides_of_trees(
+            job, {split: pairs[0][0] for split, pairs in sources.items()}, out
+        )
     counts: Dict[str, Any] = {}
     every = [pair for pairs in sources.values() for pair in pairs]
     if not recipe.archives:  # nobody has checked one's own text before
@@ -129,6 +133,20 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
     for split in sources:
         if not recipe.cleaned(split) and not any(all(row) for row in rows(job.pair(out, split))):
             raise UserError(f"{sources[split][0][0]} and its other side: every pair has a blank")
+    return counts
+
+
+def make_sides_of_trees(job: Job, files: Dict[str, Path], out: Path) -> Any:
+    """Of each tree its words, its brackets, and, to compare parses with, the whole: SET.ptb."""
+    counts = {}
+    for split, path in files.items():
+        found = trees.read_trees(path)[: job.recipe.limit if split == "train" else None]
+        words, brackets = job.pair(out, split)
+        text.write_lines(words, (" ".join(tree.words) for tree in found))
+        sequences = (trees.linearise(tree, job.recipe.keep_tags) for tree in found)
+        text.write_lines(brackets, map(" ".join, sequences))
+        text.write_lines(out / f"{split}.ptb", map(trees.penn_brackets, found))
+        counts[split] = asdict(Report(seen=len(found), kept=len(found)))
     return counts
 
 
@@ -167,12 +185,15 @@ def make_tokens(job: Job, out: Path) -> Any:
 
 
 def make_codes(job: Job, out: Path) -> Any:
-    """The joint BPE, learned on the training text of both languages; or taken from other text."""
+    """The joint BPE, learned on the training text of both languages; or taken from other text.
+
+    Of trees, it is that of the words.
+    """
     recipe = job.recipe
     if job.like:
         shutil.copyfile(job.like.codes, out)
         return {"merges": text.count_lines(out) - 1}
-    sources = job.pair(job.folder / "tok", "train")
+    sources = job.pair(job.folder / "tok", "train")[: 1 if recipe.trees else 2]
     with Bar("learn BPE", None, "chunks") as bar:
         types = recipe.bpe_counts == "types"
         bpe.learn(sources, out, recipe.bpe, types, job.workers, bar.update)
@@ -187,13 +208,13 @@ def make_bpe(job: Job, out: Path) -> Any:
 
     def make(split: str) -> Maker:
         limits = job.recipe.limits(split, "bpe")
-        return partial(bpe.Subwords, split, job.folder / "codes", limits)
+        return partial(bpe.Subwords, split, job.folder / "codes", limits, not job.recipe.trees)
 
     return each_set(job, job.folder / "tok", out, "apply BPE", make)
 
 
 def make_data_bin(job: Job, out: Path) -> Any:
-    """fairseq's binary form, with one dictionary."""
+    """fairseq's binary form, with one dictionary; of trees, with one for each side."""
     recipe, source = job.recipe, job.folder / "bpe"
     files = [path for split in recipe.splits for path in job.pair(source, split)]
     with Bar("binarise", binarise.expected_bytes(files), "bytes") as bar:
@@ -206,6 +227,7 @@ def make_data_bin(job: Job, out: Path) -> Any:
             recipe.dictionary,
             bar.update,
             job.like.dictionary if job.like else None,
+            joined=not recipe.trees,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
     for name, (unknown, every) in binarise.unknown(out, recipe.langs, recipe.splits).items():

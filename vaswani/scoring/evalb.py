@@ -129,7 +129,6 @@ def summary(found: Sequence[Comparison]) -> Dict[str, Any]:
         "precision": percent(matched, test),
         "f1": percent(2 * matched, gold + test),
         "complete_match": percent(whole, len(valid)),
-        "tags": percent(sum(one.tags for one in valid), sum(one.words for one in valid)),
         "sentences": len(valid),
         "errors": errors(found),
     }
