@@ -1134,12 +1134,41 @@ MUTANTS = [
         ("unit/test_spawned_process.py::test_our_sentences_stay_sentences",),
     ),
     Mutant(
-        "old-folder-not-renamed-back",
+        "interrupted-between-two-moves",
         OUTPUTS,
-        "between the two renamings\n            old.rename(folder)",
-        "between the two renamings\n            pass",
+        "                self._put_in_place_or_remove()\n                raise",
+        "                raise",
         "a folder that is replaced is either the old one or the new one",
-        ("unit/test_outputs.py::test_an_interrupted_replacement_leaves_the_old_folder_or_the_new",),
+        (
+            "unit/test_artifact.py"
+            "::test_stopped_before_every_operation[replaced-error1-model_folder]",
+        ),
+    ),
+    Mutant(
+        "half-a-folder-taken-for-complete",
+        OUTPUTS,
+        'self.work / name for name in ("part", "complete", "old")',
+        'self.work / name for name in ("complete", "complete", "old")',
+        "what is not complete is removed, never put in place",
+        ("unit/test_artifact.py::test_stopped_before_every_operation[first-error0-stage_folder]",),
+    ),
+    Mutant(
+        "report-before-its-translations",
+        "vaswani/decoding/translations.py",
+        "[*self.files, self.report_file], self.clear",
+        "[self.report_file, *self.files], self.clear",
+        "translations are replaced together: none that came into the way is taken for ours",
+        (
+            "unit/test_artifact.py::test_stopped_before_every_operation[replaced-error0-translations]",
+        ),
+    ),
+    Mutant(
+        "two-make-one-folder",
+        OUTPUTS,
+        "with writing(path), busy, artifact.making() as part:",
+        "with writing(path), artifact.making() as part:",
+        "two commands do not make one folder at a time",
+        ("unit/test_artifact.py::test_two_commands_do_not_make_one_folder",),
     ),
     Mutant(
         "lock-is-shared",
@@ -1224,8 +1253,8 @@ MUTANTS = [
     Mutant(
         "what-is-not-ours-removed",
         STAGE,
-        "    elif os.path.lexists(output):\n        keep(output)",
-        "    elif os.path.lexists(output):\n        remove(output)",
+        "if path == output and not is_as_recorded(output):",
+        "if path != output:",
         "anything that prepare did not make is renamed to NAME.kept-1",
         (
             "integration/test_prepare_keeps.py"
@@ -1234,8 +1263,8 @@ MUTANTS = [
     ),
     Mutant(
         "edited-text-known-by-its-size",
-        "vaswani/data/ownership.py",
-        'return "sha256" not in marker or hashes(path, left) == marker["sha256"]',
+        STAGE,
+        'return "sha256" not in record or hashes_of(output, sizes) == record["sha256"]',
         "return True",
         "anything that has changed since is renamed to NAME.kept-1",
         (
@@ -1255,18 +1284,21 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "half-a-replacement-not-recorded",
+        "record-before-its-output",
         STAGE,
-        'write_marker(output, {**recorded, "next": coming})',
-        "write_marker(output, recorded)",
+        "Artifact([output, record_file(output)], clear",
+        "Artifact([record_file(output), output], clear",
         "after a stop at any moment, repeating the command ends with the same bytes",
-        ("integration/test_prepare_keeps.py::test_stopped_at_each_step_of_a_replacement[9--9]",),
+        (
+            "unit/test_artifact.py::test_stopped_before_every_operation[replaced-error0-stage_folder]",
+        ),
     ),
     Mutant(
         "half-a-stage-left-on-a-full-disk",
-        STAGE,
-        "        finally:\n            remove(aside.parent)",
-        "        finally:\n            pass",
+        OUTPUTS,
+        "        finally:\n            try:\n                self._put",
+        "        except KeyError:\n            pass\n"
+        "        else:\n            try:\n                self._put",
         "after a full disk, what was there stays as it was",
         ("integration/test_prepare_trouble.py::test_a_full_disk_in_any_stage[tok]",),
     ),
@@ -1561,8 +1593,8 @@ MUTANTS = [
     Mutant(
         "edited-translations-replaced",
         "vaswani/decoding/translations.py",
-        "            path.rename(kept)\n",
-        "",
+        "            keep(path)\n",
+        "            pass\n",
         "edited translations are set aside: neither passed off as the model's nor lost",
         (
             "integration/test_translations.py"
@@ -1657,9 +1689,9 @@ MUTANTS = [
     ),
     Mutant(
         "full-disk-of-an-export-not-said",
-        FOLDER,
-        "with writing(folder), aside(folder) as part:",
-        "with aside(folder) as part:",
+        OUTPUTS,
+        "with writing(path), busy, artifact.making() as part:",
+        "with busy, artifact.making() as part:",
         "an export that meets a full disk leaves nothing, and says so in one sentence",
         (
             "integration/test_export_fairseq.py"
@@ -1668,11 +1700,19 @@ MUTANTS = [
     ),
     Mutant(
         "data-of-before-made-again",
-        "vaswani/commands/prepare.py",
-        "codes: List[Any] = [recipe.bpe, recipe.bpe_counts]",
-        "codes: List[Any] = [recipe.bpe_counts, recipe.bpe]",
+        "vaswani/data/stage_options.py",
+        "return [self.bpe, self.bpe_counts, ",
+        "return [self.bpe_counts, self.bpe, ",
         "data of version 0.1.0 are read, and not made again",
         ("integration/test_frozen.py::test_prepared_data_are_not_made_again",),
+    ),
+    Mutant(
+        "new-option-not-in-the-key",
+        "vaswani/data/stage_options.py",
+        "return [self.as_in_0_1(), later] if later else",
+        "return [self.as_in_0_1(), later] if not self.FIRST else",
+        "a stage is done again if one of its options changes, also a new one",
+        ("unit/test_stage_options.py::test_a_new_option_is_in_the_key_only_where_it_is_given",),
     ),
     Mutant(
         "half-a-line-in-a-translation",

@@ -40,7 +40,7 @@ def light(monkeypatch):
     """``vaswani prepare`` without fairseq's part, the last stage, which takes seconds."""
     from vaswani.data import steps
 
-    def folder(job, out):
+    def folder(job, options, out):
         out.mkdir()
         (out / "made").write_text("\n")
 

@@ -3,15 +3,11 @@
 import json
 import os
 import shutil
-import signal
-from functools import partial
-from pathlib import Path
 
 import pytest
 
-from tests import archives, forks
+from tests import archives
 from vaswani import cli
-from vaswani.data import stage
 
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
@@ -107,7 +103,7 @@ def test_archives_and_manifest_inside_an_output_are_refused(own, capsys, option,
     assert everything(own) == before
 
 
-@pytest.mark.parametrize("name", [*ALL, ".stages", ".stages/part", ".stages/old"])
+@pytest.mark.parametrize("name", [*ALL, ".stages", ".stages/part"])
 def test_an_output_that_is_a_link_is_refused(own, capsys, name):
     other = own / "other"
     other.mkdir()
@@ -262,65 +258,6 @@ def test_hard_links_to_an_output_keep_their_content(own, light):
     before = (own / "mine").read_bytes()
     prepare(*OWN, "--out", "data/own", "--limit", "5")
     assert (own / "mine").read_bytes() == before
-
-
-def stop_at(step, how):
-    """In a fork: send itself a signal before the n-th rename, marker or removal about ``tok``."""
-    count = 0
-
-    def counted(function):
-        def run(path, *more):
-            nonlocal count
-            if path.name in ("tok", "tok.json"):
-                count += 1
-                if count == step:
-                    os.kill(os.getpid(), how)
-            return function(path, *more)
-
-        return run
-
-    Path.rename = counted(Path.rename)
-    stage.atomic_write = counted(stage.atomic_write)
-    stage.remove = counted(stage.remove)
-
-
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
-def test_stopped_at_each_step_of_a_replacement(own, light, capsys, how, code):
-    """Nothing of ours is taken for the user's, and the same command ends it."""
-    prepare(*OWN, "--out", "first")
-    prepare(*OWN, "--out", "whole", "--max-words", "14")
-    again = [*OWN, "--out", "data", "--max-words", "14"]
-    for step in range(1, 7):
-        shutil.rmtree(own / "data", ignore_errors=True)
-        shutil.copytree(own / "first", own / "data")
-        ended = forks.vaswani(["prepare", *again], partial(stop_at, step, how))
-        assert ended.code == code and "Traceback" not in ended.message, (step, ended)
-        prepare(*again)
-        assert not list((own / "data").glob("*.kept-*")), step
-        found, expected = (
-            {k: v for k, v in everything(own / name).items() if not k.startswith(".stages")}
-            for name in ("data", "whole")
-        )
-        assert found == expected, step
-        markers = {f"{name}.json" for name in [*ALL, "recipe.yaml"]}
-        assert set(os.listdir(own / "data/.stages")) <= {"lock", "old", *markers}
-
-
-def test_a_killed_replacement_does_not_pass_for_done(tmp_path):
-    """Same sizes, other content: the marker of what was coming is not believed."""
-    from vaswani.data.ownership import unchanged
-
-    output = tmp_path / "out"
-
-    def make(content):
-        return lambda aside: aside.write_text(content)
-
-    stage.run_stage(output, "a", make("old"))
-    message = stage.marker(output)
-    coming = {"key": "b", "left": {".": 3}, "sha256": {".": "0" * 64}}
-    stage.write_marker(output, {**message, "next": coming})
-    assert stage.run_stage(output, "b", make("new")) and output.read_text() == "new"
-    assert unchanged(output, stage.marker(output))
 
 
 def test_what_an_earlier_version_left_when_killed_is_named_only(own, light, capsys):

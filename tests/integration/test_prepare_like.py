@@ -22,7 +22,7 @@ def prepare(*argv: str) -> int:
 def more(own, monkeypatch):
     """data/own, prepared but for fairseq's part, a dictionary in its place; and text to come."""
 
-    def folder(job, out):
+    def folder(job, options, out):
         out.mkdir()
         like = job.like.dictionary.read_text() if job.like else "a@@ 1\n"
         for lang in job.recipe.langs:

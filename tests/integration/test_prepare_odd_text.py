@@ -180,7 +180,7 @@ def test_more_workers_than_cores_have_a_use_for(own, monkeypatch, capsys, worker
     monkeypatch.setattr(parallel, "cores", lambda: 3)
     requested = []
 
-    def folder(job, out):
+    def folder(job, options, out):
         requested.append(job.workers)
         out.mkdir()
         (out / "made").write_text("\n")

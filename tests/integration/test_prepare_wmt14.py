@@ -10,7 +10,6 @@ import pytest
 
 from tests import archives
 from vaswani.commands import prepare
-from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.data import stage
 from vaswani.data.binarise import binary_lines
@@ -91,7 +90,7 @@ def all_but_binary(name: str, manifest: str, out: Path) -> Path:
     job = Job(recipe, out, 1, parts, out.parent / "archives")
     key, stages, _ = prepare.plan_stages(job, None)
     for step in stages[:-1]:
-        key = key_of([key, step.name, step.options])
+        key = step.key(key)
         assert stage.run_stage(out / step.name, key, step.make)
     return out
 
@@ -140,7 +139,7 @@ def test_the_recipe_of_fairseqs_script(tmp_path, manifest, lang, train):
     assert "’" in (out / "text" / "test.en").read_text(encoding="utf-8"), "as written"
     assert "isn &apos;t" in lines(out / "tok" / "test.en")[0], "its apostrophes are straight"
     assert "well @-@ known" in lines(out / "tok" / "test.en")[0]
-    cleaned = stage.marker(out / "bpe")["report"]["train"]
+    cleaned = stage.record_of(out / "bpe")["report"]["train"]
     assert len(lines(out / "tok" / "train.en")) == cleaned["seen"] == train - held
     for left in zip(*(lines(out / "bpe" / f"train.{x}") for x in ("en", lang)), strict=True):
         short, long = sorted(len(side.split()) for side in left)
@@ -240,7 +239,7 @@ def test_odd_text_in_an_archive_is_counted_and_left_out(tmp_path):
         out = all_but_binary("wmt14_en_de", str(manifest), tmp_path / "out")
     assert lines(out / "text" / "train.en")[:4] == ["one", "a b", "a b", "tab here"]
     assert lines(out / "text" / "train.de")[:4] == ["0", "2", "3", "5"]
-    found = stage.marker(out / "text")["report"]["train"]
+    found = stage.record_of(out / "text")["report"]["train"]
     assert found["dropped"] == {"not UTF-8": 1, "with an empty side": 1}
     assert found["seen"] == found["kept"] + 2 == 18
 

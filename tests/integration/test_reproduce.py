@@ -207,8 +207,10 @@ def test_a_run_from_a_stage_on(prepared, english_german):
     assert prepared.result() == english_german.result()
     message = prepared.reproduce("wmt14-en-de-base", "--from", "train")
     assert message.returncode == 0 and "== prepare" not in message.stderr
-    assert "set aside as runs/wmt14_en_de_base.1" in message.stderr
-    assert (run.with_name("wmt14_en_de_base.1") / "checkpoints" / "checkpoint_last.pt").is_file()
+    assert "kept as runs/wmt14_en_de_base.kept-1" in message.stderr
+    assert (
+        run.with_name("wmt14_en_de_base.kept-1") / "checkpoints" / "checkpoint_last.pt"
+    ).is_file()
     assert prepared.result() == english_german.result(), "the same seed, the same batches"
 
 

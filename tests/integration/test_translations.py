@@ -1,6 +1,5 @@
 """What ``vaswani generate`` leaves: of one decoding, known again, replaced whole or not at all."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -13,7 +12,6 @@ from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
 from vaswani.commands import generate
-from vaswani.common import files
 
 QUICK = ["--beam", "2", "--max-len-a", "0", "--max-len-b", "4"]
 LEFT = ["test.hyp", "test.hyp.tok", "test.json", "test.log"]
@@ -142,7 +140,7 @@ def test_results_that_were_changed_are_not_passed_off_nor_destroyed(harm, done, 
     err = capsys.readouterr().err
     assert "already translated" not in err
     assert done.left()["test.hyp"] == good["test.hyp"]
-    kept = done.out / "test.hyp.1"
+    kept = done.out / "test.hyp.kept-1"
     assert kept.exists() == (harm != "gone") == (f"kept as {kept}" in err)
     assert changed is None or kept.read_bytes() == changed
 
@@ -184,36 +182,6 @@ def test_what_stops_a_decoding_leaves_the_earlier_results(error, done, monkeypat
     code = done.generate("--lenpen", "1.5")
     assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert "Traceback" not in capsys.readouterr().err and done.left() == before
-
-
-@pytest.mark.parametrize("moved", range(5))
-def test_a_kill_while_results_are_replaced_leaves_those_of_one_decoding(moved, done, monkeypatch):
-    """After 0 to 4 of the files were moved: the next command completes it."""
-    left, replace = [moved], Path.replace
-
-    class Killed(BaseException):
-        pass
-
-    def counted(path, target):
-        if not left[0]:
-            raise Killed
-        left[0] -= 1
-        return replace(path, target)
-
-    def killed(path):
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Path, "replace", counted)
-        patch.setattr(shutil, "rmtree", killed)
-        done.generate("--max-len-b", "3")
-    spoil(done, monkeypatch)
-    assert done.generate("--max-len-b", "3") == 0
-    report = json.loads(done.left()["test.json"])
-    assert report["options"]["max_len_b"] == 3 and sorted(done.left()) == LEFT
-    assert all(
-        digest == files.sha256_of(done.out / name) for name, digest in report["files"].items()
-    )
 
 
 def test_what_a_kill_while_decoding_left_is_no_result(done):

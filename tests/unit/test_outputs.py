@@ -1,6 +1,5 @@
 """No command writes onto a file that it reads, or that is not its own to replace."""
 
-import contextlib
 import errno
 import gzip
 import json
@@ -13,7 +12,7 @@ import pytest
 from tests.files import write
 from vaswani import cli
 from vaswani.commands import demo_report
-from vaswani.common.artifact import aside, is_inside, put_in_place, same_file, writing
+from vaswani.common.artifact import is_inside, same_file, writing
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 
@@ -292,34 +291,3 @@ def test_hypotheses_that_cannot_be_read(place, capsys, name, make, message):
     assert score(hypotheses=name) == 1
     out, err = capsys.readouterr()
     assert message in err and err.count("\n") == 1 and not out
-
-
-@pytest.mark.parametrize("renamed", [0, 1, 2])
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError])
-def test_an_interrupted_replacement_leaves_the_old_folder_or_the_new(
-    tmp_path, monkeypatch, renamed, stop
-):
-    """Whenever it comes: before, between or after the two renamings."""
-    model, original, done = tmp_path / "model", Path.rename, []
-    write(model / "what", "old")
-
-    def rename(path, target):
-        if len(done) == renamed:
-            done.append("stopped")
-            raise stop
-        done.append(target)
-        return original(path, target)
-
-    monkeypatch.setattr(Path, "rename", rename)
-    with contextlib.suppress(stop), aside(model) as part:
-        write(part / "what", "new")
-        put_in_place(part, model)
-    assert (model / "what").read_text() == ("new\n" if renamed == 2 else "old\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_what_a_killed_command_had_renamed_comes_back(tmp_path):
-    write(tmp_path / ".model.abc.old" / "what", "old")
-    with aside(tmp_path / "model"):
-        assert (tmp_path / "model" / "what").read_text() == "old\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -149,7 +149,7 @@ def test_a_stage_is_skipped_redone_and_never_half_there(tmp_path):
     assert (output / "file").read_text() == "xxx", "the old result is whole"
     left = {path.name for path in output.parent.iterdir()}
     assert left == {"out", "out.kept-1", ".stages"}
-    assert {path.name for path in (output.parent / ".stages").iterdir()} <= {"out.json", "old"}
+    assert {path.name for path in (output.parent / ".stages").iterdir()} <= {"out.json", "part"}
     assert stage.run_stage(output, "c", make) and not stage.run_stage(output, "c", make)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-from vaswani.common.artifact import aside, check_folder, put_in_place, writing
+from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json, sha256_of
 from vaswani.common.options import argument, option
@@ -123,8 +123,8 @@ def write(out: Path, options: Options, attention: Any) -> List[str]:
     from vaswani.attention_page.page import page
     from vaswani.attention_page.picture import draw_layers
 
-    check_folder(out.parent)
-    with writing(out), aside(out) as part:
+    with making(out, check_replaceable) as part:
+        part.mkdir()
         with atomic_write(part / PAGE) as stream:
             stream.write(page(attention, options.by))
         made = [PAGE]
@@ -142,8 +142,6 @@ def write(out: Path, options: Options, attention: Any) -> List[str]:
             "sha256": {name: sha256_of(part / name) for name in made},
         }
         write_json(part / RECORD, record)
-        check_replaceable(out)  # again: drawing takes a while
-        put_in_place(part, out)
     return made
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from vaswani.common.artifact import output_file, writing
+from vaswani.common.artifact import making, output_file
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked
 from vaswani.common.options import argument, option
@@ -218,7 +218,7 @@ def keep_losses(state: Dict[str, Any], own: Trial, alone: Sequence[Trial]) -> No
 
 def finish(state: Dict[str, Any], parts: Sequence[Checkpoint], output: Path) -> None:
     """Write an average, and say so."""
-    write(state, check_output(output, parts))
+    write(state, parts, output)
     updates = ", ".join(str(checkpoint.updates) for checkpoint in parts)
     print(f"{output}: the average of {len(parts)} checkpoints (updates {updates})")
 
@@ -242,7 +242,7 @@ def is_average(path: Path) -> bool:
         return False
 
 
-def write(state: Dict[str, Any], path: Path) -> None:
+def write(state: Dict[str, Any], parts: Sequence[Checkpoint], output: Path) -> None:
     """Save a checkpoint, complete or not at all.
 
     Raises:
@@ -250,6 +250,6 @@ def write(state: Dict[str, Any], path: Path) -> None:
     """
     from transformer_plugin.compat.saving import write_checkpoint
 
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_checkpoint(state, str(path))
+    path = check_output(output, parts)
+    with making(path, lambda there: check_output(there, parts)) as aside:
+        write_checkpoint(state, str(aside))

@@ -79,14 +79,14 @@ def run(options: Options) -> int:
     key = key_of_translation(config, [checkpoint, *data])
     results = Translations(out, options.subset)
     with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
-        results.settle()
+        results.recover()
         if options.out:
-            results.refuse_strangers()
+            results.check_replaceable()
         if results.are_of(key):
             print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
             return 0
         start = time.monotonic()
-        with results.aside() as part:
+        with results.making() as part:
             left_out, used = translate(config, part, options.subset, total, workers)
             report = {
                 "key": key,

@@ -32,6 +32,15 @@ from vaswani.data.manifest import choose, find_manifest, read_manifest
 from vaswani.data.parallel import affordable
 from vaswani.data.recipe import Recipe, find_recipe, recipe_from
 from vaswani.data.recipe_file import write_recipe
+from vaswani.data.stage_options import (
+    BinaryOptions,
+    CodesOptions,
+    StageOptions,
+    SubwordOptions,
+    TextOptions,
+    TokenOptions,
+    limits_of,
+)
 from vaswani.data.steps import Job, Pair
 from vaswani.data.summary import show_dropped, tell
 from vaswani.demo import phrases
@@ -55,8 +64,12 @@ class Stage(NamedTuple):
     """A folder (or file) of data/NAME, what it depends on besides the one before, and its maker."""
 
     name: str
-    options: Any
+    options: Optional[StageOptions]
     make: Callable[[Path], Any]
+
+    def key(self, before: str) -> str:
+        """By what its output is recognised; ``before`` is the key of the stage before it."""
+        return key_of([before, self.name, self.options and self.options.in_key()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +180,7 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     lock = job.folder / stage.STAGES / "lock"
     with stage.space_for(lock.parent), locked(lock, f"{job.folder} is being prepared"):
         for left in stages[redo:]:
-            stage.forget(job.folder / left.name)
+            stage.redo(job.folder / left.name)
         show_plan(job, sources, key, stages)
         # downloads continue where they stopped
         signals.continues_if(lambda: bool(job.parts) and any(job.archives.glob("*")))
@@ -187,15 +200,15 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int, redone: b
     """
     ran = False
     for step in stages:
-        key = key_of([key, step.name, step.options])
+        key = step.key(key)
         output, begun, used = job.folder / step.name, time.monotonic(), cpu_seconds()
         if stage.run_stage(output, key, step.make):
             ran = True
             spent = (time.monotonic() - begun, cpu_seconds() - used)
-            tell(job, step.name, stage.marker(output)["report"], spent)
+            tell(job, step.name, stage.record_of(output)["report"], spent)
         if not (ran and redone):  # else the same command does it again
             signals.continues_if(lambda: True)
-        show_dropped(step.name, stage.marker(output).get("report"), examples)
+        show_dropped(step.name, stage.record_of(output).get("report"), examples)
     return ran
 
 
@@ -222,28 +235,23 @@ def plan_stages(
         key = key_of([recipe.langs, hashes])
 
     def make_text(out: Path) -> Any:
-        report = steps.make_text(job, sources, out)
+        report = steps.make_text(job, at_text, sources, out)
         if not job.parts:
             refuse_changed(sources, seen)
         return report
 
-    at_text = [recipe.normalise, recipe.valid_every, recipe.limit]
-    at_text += [recipe.keep_tags] if recipe.trees else []  # others keep the key they had before
-    at_tok = [recipe.tokenised, recipe.split_hyphens, recipe.straight_test_apostrophes]
-    limits = {
-        name: [asdict(found) for split in recipe.splits if (found := recipe.limits(split, name))]
-        for name in ("tok", "bpe")
-    }
-    codes: List[Any] = [recipe.bpe, recipe.bpe_counts]
-    dictionary: Any = recipe.dictionary
-    if job.like:
-        codes, dictionary = [*codes, job.like.hashes[0]], [dictionary, job.like.hashes[1]]
+    codes, dictionary = job.like.hashes if job.like else (None, None)
+    at_text = TextOptions.of(recipe)
+    at_tok = TokenOptions.of(recipe, limits=limits_of(recipe, "tok"))
+    at_codes = CodesOptions.of(recipe, codes_sha256=codes)
+    at_bpe = SubwordOptions.of(recipe, limits=limits_of(recipe, "bpe"))
+    at_data_bin = BinaryOptions.of(recipe, dictionary_sha256=dictionary)
     stages += [
         Stage("text", at_text, make_text),
-        Stage("tok", [at_tok, limits["tok"]], lambda out: steps.make_tokens(job, out)),
-        Stage("codes", codes, lambda out: steps.make_codes(job, out)),
-        Stage("bpe", limits["bpe"], lambda out: steps.make_bpe(job, out)),
-        Stage("data-bin", dictionary, lambda out: steps.make_data_bin(job, out)),
+        Stage("tok", at_tok, lambda out: steps.make_tokens(job, at_tok, out)),
+        Stage("codes", at_codes, lambda out: steps.make_codes(job, at_codes, out)),
+        Stage("bpe", at_bpe, lambda out: steps.make_bpe(job, at_bpe, out)),
+        Stage("data-bin", at_data_bin, lambda out: steps.make_data_bin(job, at_data_bin, out)),
     ]
     return key, stages, sources
 
@@ -252,7 +260,7 @@ def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[S
     """Say what is ahead if it is a lot; say nothing if it is little, or done."""
     undone: List[str] = []
     for step in stages:
-        key = key_of([key, step.name, step.options])
+        key = step.key(key)
         if undone or not stage.is_done(job.folder / step.name, key):
             undone.append(step.name)
     if not undone or job.recipe.generate:

@@ -19,7 +19,7 @@ from typing import List
 
 from vaswani.commands import prepare
 from vaswani.common import signals
-from vaswani.common.artifact import is_report, output_file, writing
+from vaswani.common.artifact import is_report, keep, output_file, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, locked, read_json
 from vaswani.common.options import stage_named
@@ -123,13 +123,9 @@ def set_aside(target: Reproduction, stages: List[str]) -> None:
     """Let the stages be redone. A training is days of work: its folder is renamed and kept."""
     if "train" in stages and target.run.is_dir():
         with locked(target.run / ".lock", f"{target.run} is being trained"):
-            number = 1
-            while (aside := target.run.with_name(f"{target.run.name}.{number}")).exists():
-                number += 1
-            target.run.rename(aside)
-        print(f"{target.run}: set aside as {aside}", file=sys.stderr)
+            keep(target.run, "will be trained again")
     if "generate" in stages:
-        Translations(target.run / "eval", target.subset).forget()
+        Translations(target.run / "eval", target.subset).redo()
 
 
 def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:

@@ -1,20 +1,35 @@
-"""Where a command may write: never over its inputs, nor over files that it did not write itself.
+"""What a command makes: where it may be written, and how it comes there whole or not at all.
 
-And the key of what something is made from, by which it is recognised as made.
+A command never writes over its inputs, nor over anything that it did not write itself.
 """
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
-import shutil
-import tempfile
+import stat
+import sys
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import NO_RIGHT, NO_SPACE, read_json
+from vaswani.common.files import (
+    NO_RIGHT,
+    NO_SPACE,
+    locked,
+    move,
+    read_json,
+    remove,
+    sha256_of,
+    sync,
+)
+
+#: the "size" of what no command makes: a link, a device, an empty folder
+NOT_A_FILE = -1
+#: files that desktops leave in every folder they have shown
+_DESKTOPS = {".DS_Store"}
+
+# ---- where a command may write --------------------------------------------------------------
 
 
 def output_file(
@@ -64,7 +79,7 @@ def check_folder(folder: Path) -> None:
 
 
 def same_file(path: Path, other: Path) -> bool:
-    """Whether two paths are the same file: spelt differently, or linked, symbolically or not."""
+    """Whether two paths are the same file: written differently, or linked, symbolically or not."""
     try:
         return os.path.samefile(path, other)
     except OSError:  # one of them does not exist
@@ -72,7 +87,7 @@ def same_file(path: Path, other: Path) -> bool:
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether ``path`` is ``folder`` or anywhere below it, however the two are spelt."""
+    """Whether ``path`` is ``folder`` or anywhere below it, however the two are written."""
     there = Path(os.path.realpath(folder))
     here = Path(os.path.realpath(path))
     return here == there or there in here.parents
@@ -102,43 +117,152 @@ def writing(path: Path) -> Iterator[None]:
         raise UserError(f"{problem} ({error.strerror}; what was there is unchanged)") from None
 
 
-@contextlib.contextmanager
-def aside(folder: Path) -> Iterator[Path]:
-    """An empty folder beside ``folder``, removed at the end if it still exists.
+# ---- made as a whole ------------------------------------------------------------------------
 
-    If a command that was replacing ``folder`` was killed between the two renamings of
-    :func:`put_in_place`, its content is restored first.
+
+class Artifact:
+    """What a command makes as a whole: a file, a folder, or several of them.
+
+    It is made in a hidden folder, ``work``, in three steps:
+
+        work/part/NAME      being made, under its final name; then flushed to disk
+        work/complete/NAME  ``part``, renamed: from now on it is made, and only has to be moved
+        NAME                moved to its place; a folder that was there goes to work/old/NAME first,
+                            because a folder, unlike a file, cannot replace another in one step
+
+    After a stop at any operation, the next command (:meth:`making` or :meth:`recover`) has the disk
+    as before or as after: what is complete is moved, what is not is removed. A record of what was
+    made is an output too, the last one: until all others are in place, the earlier record tells
+    which of those that are there are ours.
+
+    Only one command at a time may work on it (:func:`vaswani.common.files.locked`).
+
+    Args:
+        outputs: where everything goes, each under another name; all on one file system
+        clear_the_way: called with an existing output before it is replaced; it moves away what is
+            not ours to replace (:func:`keep`), or raises UserError
+        work: the hidden folder; beside the first output, if not given
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    replaced = sorted(folder.parent.glob(f".{glob.escape(folder.name)}.*.old"))
-    if replaced and not folder.exists():
-        replaced[-1].rename(folder)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
-    try:
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o777 & ~umask)
-        yield part
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+
+    def __init__(
+        self,
+        outputs: Sequence[Path],
+        clear_the_way: Callable[[Path], Any],
+        work: Optional[Path] = None,
+    ) -> None:
+        self.outputs = list(outputs)
+        self.clear_the_way = clear_the_way
+        self.work = work or outputs[0].with_name(f".{outputs[0].name}.part")
+        self.part, self.complete, self.old = (
+            self.work / name for name in ("part", "complete", "old")
+        )
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[Path]:
+        """A folder to make the outputs in; they are put in place when the block ends.
+
+        If it fails, or is interrupted, what was there before is left as it was.
+        """
+        self._put_in_place_or_remove()
+        self.part.mkdir(parents=True)
+        try:
+            yield self.part
+            for folder, _, names in os.walk(self.part, topdown=False):
+                for name in names:
+                    sync(Path(folder, name))
+                with contextlib.suppress(OSError):  # there are file systems that cannot
+                    sync(folder)
+            move(self.part, self.complete)
+        finally:
+            try:
+                self._put_in_place_or_remove()
+            except BaseException:  # it was interrupted: once more, to the end
+                self._put_in_place_or_remove()
+                raise
+
+    def recover(self) -> None:
+        """Put in place what a stopped command had completed, if it had; what is made is left."""
+        if self.complete.is_dir() or self.old.is_dir():
+            self._put_in_place_or_remove()
+
+    def _put_in_place_or_remove(self) -> None:
+        """What is complete is moved to its place; what is not is removed."""
+        for output in self.outputs if self.complete.is_dir() else ():
+            made, old = self.complete / output.name, self.old / output.name
+            if not os.path.lexists(made):
+                continue  # it was moved before the stop
+            if os.path.lexists(output):
+                self.clear_the_way(output)
+            if os.path.lexists(output) and (made.is_dir() or output.is_dir()):
+                remove(old)
+                self.old.mkdir(exist_ok=True)
+                move(output, old)
+            move(made, output)
+        remove(self.work)
 
 
-def put_in_place(part: Path, folder: Path) -> None:
-    """Rename ``part`` to ``folder``, whose earlier content was ours and is removed."""
-    if not folder.exists():
-        part.rename(folder)
-        return
-    old = part.with_suffix(".old")
-    try:
-        folder.rename(old)
-        part.rename(folder)
-    finally:
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        else:  # interrupted between the two renamings
-            old.rename(folder)
+@contextlib.contextmanager
+def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
+    """While the block runs, the place to make a file or folder in that then becomes ``path``.
+
+    Args:
+        path: replaced, if ``check`` allows it
+        check: raises UserError unless what is at a path, if anything, may be replaced
+
+    Raises:
+        UserError: it may not be; the disk is full; another command is making it. What was there is
+            unchanged.
+    """
+    check(path)
+    check_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    artifact = Artifact([path], check)
+    busy = locked(lock, f"{path} is being made", leave=False)
+    with writing(path), busy, artifact.making() as part:
+        yield part / path.name
+        check(path)  # again: making it took a while
+
+
+# ---- whose it is ----------------------------------------------------------------------------
+
+
+def sizes_in(path: Path) -> Dict[str, int]:
+    """The size of a file (as ``.``), or of every file in a folder; see :func:`size_of`."""
+    if path.is_symlink() or not path.is_dir():
+        return {".": size_of(path)} if os.path.lexists(path) else {}
+    sizes: Dict[str, int] = {}
+    for folder, below, files in os.walk(path):
+        links = [name for name in below if os.path.islink(os.path.join(folder, name))]
+        for name in {*files, *links} - _DESKTOPS:
+            entry = Path(folder, name)
+            sizes[str(entry.relative_to(path))] = size_of(entry)
+        if not below and not files:
+            sizes[str(Path(folder).relative_to(path))] = NOT_A_FILE
+    return sizes
+
+
+def size_of(path: Path) -> int:
+    """The size of a regular file in bytes, ``NOT_A_FILE`` for anything else."""
+    status = path.lstat()
+    return status.st_size if stat.S_ISREG(status.st_mode) else NOT_A_FILE
+
+
+def hashes_of(path: Path, names: Iterable[str]) -> Dict[str, str]:
+    """The SHA-256 of files in a folder; of a file itself, as ``.``."""
+    return {name: sha256_of(path / name) for name in names}
+
+
+def keep(path: Path, why: str = "was not made by this command, or has changed since") -> Path:
+    """Rename what must not be replaced to a free name beside it, and say so."""
+    number = 1
+    while os.path.lexists(kept := path.with_name(f"{path.name}.kept-{number}")):
+        number += 1
+    move(path, kept)
+    print(f"{path} {why}: it is kept as {kept}", file=sys.stderr)
+    return kept
 
 
 def key_of(options: Any) -> str:
-    """The SHA-256 of JSON-able options."""
+    """What JSON-able options are recognised by: their SHA-256."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,7 @@
-"""Files that are complete or absent (written aside, then renamed); reading, hashing, locking."""
+"""Files that are complete or absent (written aside, then renamed); reading, hashing, locking.
+
+Every rename, flush to disk and lock of ``vaswani`` is here: ``artifact.py`` builds on these.
+"""
 
 import contextlib
 import errno
@@ -6,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -38,12 +42,11 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     try:
         with os.fdopen(handle, mode, **text) as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
+        sync(aside)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(aside, 0o666 & ~umask)  # mkstemp makes 0600; give what open() would have given
-        os.replace(aside, path)
+        move(aside, path)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(aside)
@@ -52,14 +55,39 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         raise
 
 
-def sha256_of(path: PathLike, sync: bool = False) -> str:
-    """The SHA-256 of a file, as 64 hexadecimal digits; ``sync``: also flush the file to disk."""
+def move(path: PathLike, target: PathLike) -> None:
+    """Rename a file or folder; one file replaces another in one step.
+
+    The new name is on disk afterwards: a power failure cannot undo it, nor reorder two moves.
+    """
+    os.replace(path, target)
+    with contextlib.suppress(OSError):  # there are file systems that cannot
+        sync(Path(target).parent)
+
+
+def sync(path: PathLike) -> None:
+    """Wait until the content of a file, or the list of files in a folder, is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sha256_of(path: PathLike) -> str:
+    """The SHA-256 of a file, as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
             digest.update(block)
-        if sync:
-            os.fsync(stream.fileno())
     return digest.hexdigest()
 
 

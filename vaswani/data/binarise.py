@@ -8,7 +8,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
 
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError
@@ -29,7 +29,7 @@ def binarise(
     bpe: Path,
     target: Path,
     langs: Iterable[str],
-    splits: Iterable[str],
+    splits: Sequence[str],
     workers: int = 1,
     dictionary: Optional[int] = None,
     progress: Callable[[int], Any] = lambda _: None,
@@ -39,15 +39,13 @@ def binarise(
     """Turn ``bpe/{SPLIT}.{LANG}`` into fairseq's binary files under ``target``.
 
     It runs in a separate process: fairseq's command sets up logging for the whole process. The
-    dictionary keeps the ``dictionary`` most frequent types, or all; or it is taken from other text,
-    ``like``. ``joined``: both languages have the same one. ``progress(n)``: n more bytes were
-    written.
+    dictionary keeps the ``dictionary`` most frequent types, or all; or it is that of other text,
+    ``like``. ``joined``: it is one for both languages. ``progress(n)``: n more bytes were written.
 
     Raises:
         UserError: fairseq failed (with its last line of output), or lost lines.
     """
     source_lang, target_lang = langs
-    splits = list(splits)
     command = [sys.executable, run_with_parent.__file__, "fairseq_cli.preprocess"]
     command += ["--user-dir", str(plugin_dir()), *["--joined-dictionary"] * joined]
     command += ["--source-lang", source_lang, "--target-lang", target_lang]

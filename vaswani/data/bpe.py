@@ -154,7 +154,9 @@ class Subwords:
 
     def subwords(self, side: int, line: str) -> str:
         """The subwords of one side of a pair, none of which fairseq misreads."""
-        line, count = spelt_out(line if side and not self.both else self.split(line))
+        if side and not self.both:
+            return line
+        line, count = spelt_out(self.split(line))
         self.spelt += count
         return line
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, locked, sha256_of
+from vaswani.common.files import atomic_write, locked, move, sha256_of
 from vaswani.common.progress import bar
 from vaswani.data import extract
 from vaswani.data.manifest import RECORD, Part, Source
@@ -166,7 +166,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
         if not (resumed and again):  # an old part may be what is wrong: try once more
             raise Unavailable(problem)
     path = folder / source.name
-    os.replace(aside, path)
+    move(aside, path)
     forget(aside)
     record(path, found)
     return path

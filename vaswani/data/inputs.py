@@ -9,7 +9,7 @@ from vaswani.common.errors import UserError
 from vaswani.data import text
 from vaswani.data.recipe import Recipe
 from vaswani.data.recipe_file import RECIPE_FILE
-from vaswani.data.stage import OLD, PART, STAGES
+from vaswani.data.stage import PART, STAGES
 from vaswani.data.steps import Job, Pair
 
 
@@ -67,8 +67,7 @@ def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]])
             if os.path.lexists(place) and not place.is_dir():
                 raise UserError(f"{place} is not a folder, but must be one: give another {option}")
     outputs = [job.folder / name for name in (*names, STAGES)]
-    within = [job.folder / STAGES / name for name in (PART, OLD)]
-    for output in [*outputs, *within]:
+    for output in [*outputs, job.folder / STAGES / PART]:
         if output.is_symlink():
             raise UserError(
                 f"{output} is a symbolic link (to {os.readlink(output)}), but must be made here: "

@@ -19,9 +19,9 @@ def write_recipe(job: Job) -> None:
     there = path.read_bytes() if path.is_file() else b""
     if there == content.encode():
         return
-    if not stage.marker(path) and looks_written(there):
-        stage.write_marker(path, {"left": {".": len(there)}})
-    stage.forget(path)
+    if not stage.record_of(path) and looks_written(there):
+        stage.write_record(path, {"left": {".": len(there)}})
+    stage.redo(path)
     lines = content.split("\n")[:-1]
     stage.run_stage(path, key_of(content), lambda aside: text.write_lines(aside, lines))
 

@@ -1,9 +1,9 @@
 """A preparation stage, which is either done for exactly these inputs and options, or redone.
 
-Each stage is made in ``.stages/part`` and renamed. Its marker ``.stages/NAME.json`` records a key
-(a hash of its options and of the stage before it), the output (sizes, hashes) and the report. If
-key and sizes are the same, the stage is skipped. A marker stays until its output is replaced;
-what the marker does not describe is not ours, and is never removed (``ownership.py``).
+A stage's output is an artifact (``common/artifact.py``) with a record, ``.stages/NAME.json``: its
+key (a hash of its options and of the stage before it), the sizes and hashes of its files, and its
+report. If key and sizes are the same, the stage is skipped. What is not exactly as its record says
+is not ours: it is kept under another name.
 """
 
 import contextlib
@@ -12,104 +12,98 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator
 
+from vaswani.common.artifact import Artifact, hashes_of, keep, sizes_in
 from vaswani.common.errors import UserError
 from vaswani.common.files import NO_RIGHT, NO_SPACE, atomic_write, read_json
-from vaswani.data.ownership import hashes, holds, keep, listing, remove, unchanged
 
-#: the folder of markers, beside the outputs; in it, outputs being made and being replaced
-STAGES, PART, OLD = ".stages", "part", "old"
-
-
-def marker(output: Path) -> Dict[str, Any]:
-    """What the marker of an output says; empty if there is none, or it is not ours."""
-    recorded = read_json(marker_of(output))
-    for part in (recorded, recorded.get("next", {})):
-        if not isinstance(part, dict) or not isinstance(part.get("left", {}), dict):
-            return {}
-    return recorded
+#: the folder of records, beside the outputs; and in it, that of what is being made
+STAGES, PART = ".stages", "part"
 
 
-def is_done(output: Path, key: str) -> bool:
-    """Whether ``output`` is complete and was made under this key."""
-    recorded = marker(output)
-    return recorded.get("key") == key and holds(output, recorded.get("left"))
-
-
-def marker_of(output: Path) -> Path:
-    """The marker's file, in ``.stages`` beside the output."""
+def record_file(output: Path) -> Path:
+    """The file with the record of an output, in ``.stages`` beside it."""
     return output.parent / STAGES / f"{output.name}.json"
 
 
-def write_marker(output: Path, recorded: Dict[str, Any]) -> None:
-    """Record what is known about an output."""
-    with atomic_write(marker_of(output)) as stream:
-        json.dump(recorded, stream, indent=1)
+def work_folder(output: Path) -> Path:
+    """Where an output is made."""
+    return output.parent / STAGES / PART / output.name
 
 
-def forget(output: Path) -> None:
-    """Let a stage be redone, whatever its key; its output is still known to be ours."""
-    settle(output)
-    recorded = marker(output)
-    if recorded.get("key"):
-        write_marker(output, {**recorded, "key": None})
+def record_of(output: Path) -> Dict[str, Any]:
+    """What is recorded about an output; empty if nothing is, or it is not our record."""
+    record = read_json(record_file(output))
+    return record if isinstance(record.get("left", {}), dict) else {}
+
+
+def write_record(output: Path, record: Dict[str, Any]) -> None:
+    """Replace what is recorded about an output."""
+    with atomic_write(record_file(output)) as stream:
+        json.dump(record, stream, indent=1)
+
+
+def is_done(output: Path, key: str) -> bool:
+    """Whether everything recorded under this key exists with its size; there may be more."""
+    record = record_of(output)
+    sizes = record.get("left")
+    if record.get("key") != key or not sizes:
+        return False
+    try:
+        return all((output / name).stat().st_size == size for name, size in sizes.items())
+    except OSError:
+        return False
+
+
+def is_as_recorded(output: Path) -> bool:
+    """Whether an output is exactly as recorded: names, sizes and hashes (old records have none)."""
+    record = record_of(output)
+    sizes = record.get("left")
+    if not sizes or sizes_in(output) != sizes:
+        return False
+    return "sha256" not in record or hashes_of(output, sizes) == record["sha256"]
+
+
+def artifact_of(output: Path) -> Artifact:
+    """An output and its record, to be made as a whole."""
+
+    def clear_the_way(path: Path) -> None:
+        if path == output and not is_as_recorded(output):
+            keep(output)
+
+    return Artifact([output, record_file(output)], clear_the_way, work_folder(output))
+
+
+def redo(output: Path) -> None:
+    """Have a stage redone, whatever its key; its output is still known to be ours."""
+    artifact_of(output).recover()
+    record = record_of(output)
+    if record.get("key"):
+        write_record(output, {**record, "key": None})
 
 
 def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
     """Make ``output`` with ``make(temporary path)``, unless it is done; return whether it ran.
 
-    What ``make`` returns (JSON-able, or None) is kept in the marker as ``report``. If ``make``
-    fails or is interrupted, the existing output is left as it was.
+    What ``make`` returns (JSON-able, or None) is recorded as ``report``. If ``make`` fails or is
+    interrupted, the existing output is left as it was.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
     """
-    settle(output)
-    if is_done(output, key):
-        return False
-    aside = output.parent / STAGES / PART / output.name
+    artifact = artifact_of(output)
     with space_for(output):
+        artifact.recover()
+        if is_done(output, key):
+            return False
         check_writable(output.parent)
-        remove(aside.parent)
-        aside.parent.mkdir(parents=True)
-        try:
-            report = make(aside)
-            left = listing(aside)
-            made = {"key": key, "left": left, "sha256": hashes(aside, left, sync=True)}
-            replace(output, aside, {**made, "report": report})
-        finally:
-            remove(aside.parent)
+        with artifact.making() as part:
+            made = part / output.name
+            report = make(made)
+            sizes = sizes_in(made)
+            record = {"key": key, "left": sizes, "sha256": hashes_of(made, sizes)}
+            with atomic_write(part / record_file(output).name) as stream:
+                json.dump({**record, "report": report}, stream, indent=1)
     return True
-
-
-def replace(output: Path, made: Path, coming: Dict[str, Any]) -> None:
-    """Replace ``output`` by ``made``, and its marker by ``coming``.
-
-    Meanwhile the marker describes both, so that ``settle`` can recover from a kill at any point.
-    """
-    recorded = marker(output)
-    ours = unchanged(output, recorded)
-    write_marker(output, {**recorded, "next": coming})
-    old = output.parent / STAGES / OLD / output.name
-    if ours:
-        old.parent.mkdir(exist_ok=True)
-        output.rename(old)
-    elif os.path.lexists(output):
-        keep(output)
-    made.rename(output)
-    write_marker(output, coming)
-    remove(old)
-
-
-def settle(output: Path) -> None:
-    """Finish or undo a replacement that was killed midway."""
-    recorded = marker(output)
-    old = output.parent / STAGES / OLD / output.name
-    if "next" in recorded:
-        if os.path.lexists(old) and not os.path.lexists(output):
-            old.rename(output)
-        coming = recorded.pop("next")
-        write_marker(output, coming if unchanged(output, coming) else recorded)
-    remove(old)
 
 
 def check_writable(folder: Path) -> None:

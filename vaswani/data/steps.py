@@ -1,7 +1,7 @@
 """The stages of preparation, one function each: raw → text → tok → codes → bpe → data-bin.
 
-Each takes the job and the temporary path that it fills, and returns its report (JSON-able): for
-every set, the pairs seen, kept, held out, and left out by reason.
+Each takes the job, its options, and the temporary path that it fills. It returns its report
+(JSON-able): for every set, the pairs seen, kept, held out, and left out by reason.
 """
 
 import shutil
@@ -20,6 +20,13 @@ from vaswani.data.manifest import Part
 from vaswani.data.parallel import Chunk, Outcome, chunks, transform
 from vaswani.data.recipe import Recipe
 from vaswani.data.sentences import Sentences
+from vaswani.data.stage_options import (
+    BinaryOptions,
+    CodesOptions,
+    SubwordOptions,
+    TextOptions,
+    TokenOptions,
+)
 from vaswani.data.tokenise import Tokens, without_rules
 
 Pair = Tuple[Path, Path]
@@ -88,7 +95,7 @@ def make_raw(job: Job, out: Path) -> Any:
     return counts
 
 
-def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
+def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], out: Path) -> Any:
     """The raw sentences: readable, one per line, parallel; normalised if asked."""
     out.mkdir()
     recipe = job.recipe
@@ -99,10 +106,8 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
 
         phrases.write("-".join(recipe.langs), out)
         return {}
-    if recipe.trees:
-        return make_sides_of_trees(
-            job, {split: pairs[0][0] for split, pairs in sources.items()}, out
-        )
+    if options.trees:
+        return make_sides_of_trees(job, options, sources, out)
     counts: Dict[str, Any] = {}
     every = [pair for pairs in sources.values() for pair in pairs]
     if not recipe.archives:  # nobody has checked one's own text before
@@ -111,16 +116,16 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
     with Bar("text", count_pairs(every)) as bar:
         for split, pairs in sources.items():
             report = Report()
-            held = job.pair(out, "valid") if split == "train" and recipe.valid_every else ()
-            for pair, limit in zip(pairs, shares(recipe, split, len(pairs)), strict=True):
+            held = job.pair(out, "valid") if split == "train" and options.valid_every else ()
+            for pair, limit in zip(pairs, shares(options.limit, split, len(pairs)), strict=True):
                 make = partial(
                     Sentences,
                     names=(str(pair[0]), str(pair[1])),
                     langs=recipe.langs,
                     clean_up=recipe.cleaned(split),
                     lenient=bool(recipe.archives) and split == "train",
-                    normalise=recipe.normalise in ("all", split),
-                    valid_every=recipe.valid_every if split == "train" else None,
+                    normalise=options.normalise in ("all", split),
+                    valid_every=options.valid_every if split == "train" else None,
                     before=report.seen,
                 )
                 targets = job.pair(out, split)
@@ -136,14 +141,16 @@ def make_text(job: Job, sources: Dict[str, List[Pair]], out: Path) -> Any:
     return counts
 
 
-def make_sides_of_trees(job: Job, files: Dict[str, Path], out: Path) -> Any:
+def make_sides_of_trees(
+    job: Job, options: TextOptions, sources: Dict[str, List[Pair]], out: Path
+) -> Any:
     """Of each tree its words, its brackets, and, to compare parses with, the whole: SET.ptb."""
     counts = {}
-    for split, path in files.items():
-        found = trees.read_trees(path)[: job.recipe.limit if split == "train" else None]
+    for split, ((path, _),) in sources.items():
+        found = trees.read_trees(path)[: options.limit if split == "train" else None]
         words, brackets = job.pair(out, split)
         text.write_lines(words, (" ".join(tree.words) for tree in found))
-        sequences = (trees.linearise(tree, job.recipe.keep_tags) for tree in found)
+        sequences = (trees.linearise(tree, options.keep_tags) for tree in found)
         text.write_lines(brackets, map(" ".join, sequences))
         text.write_lines(out / f"{split}.ptb", map(trees.penn_brackets, found))
         counts[split] = asdict(Report(seen=len(found), kept=len(found)))
@@ -155,17 +162,17 @@ def rows(pair: Pair) -> Any:
     return zip(*(text.read_lines(path) for path in pair), strict=True)
 
 
-def shares(recipe: Recipe, split: str, parts: int) -> List[Optional[int]]:
+def shares(limit: Optional[int], split: str, parts: int) -> List[Optional[int]]:
     """How many pairs to take from each part: ``limit`` for the training set, divided evenly."""
-    if recipe.limit is None or split != "train":
+    if limit is None or split != "train":
         return [None] * parts
-    return [recipe.limit // parts + (n < recipe.limit % parts) for n in range(parts)]
+    return [limit // parts + (n < limit % parts) for n in range(parts)]
 
 
-def make_tokens(job: Job, out: Path) -> Any:
+def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
     """Moses tokens (or the text, if it is already tokenised), within the limits on words."""
-    recipe = job.recipe
-    for lang in () if recipe.tokenised else recipe.langs:
+    langs = None if options.tokenised else job.recipe.langs
+    for lang in langs or ():
         if without_rules(lang):
             print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
 
@@ -174,46 +181,45 @@ def make_tokens(job: Job, out: Path) -> Any:
         return partial(
             Tokens,
             split,
-            None if recipe.tokenised else recipe.langs,
-            recipe.split_hyphens,
-            recipe.straight_test_apostrophes and split == "test",
-            recipe.limits(split, "tok"),
+            langs,
+            options.split_hyphens,
+            options.straight_test_apostrophes and split == "test",
+            options.limits.get(split),
             (str(source), str(target)),
         )
 
     return each_set(job, job.folder / "text", out, "tokenise", make)
 
 
-def make_codes(job: Job, out: Path) -> Any:
+def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
     """The joint BPE, learned on the training text of both languages; or taken from other text.
 
     Of trees, it is that of the words.
     """
-    recipe = job.recipe
     if job.like:
         shutil.copyfile(job.like.codes, out)
         return {"merges": text.count_lines(out) - 1}
-    sources = job.pair(job.folder / "tok", "train")[: 1 if recipe.trees else 2]
+    sources = job.pair(job.folder / "tok", "train")[: 1 if options.trees else 2]
     with Bar("learn BPE", None, "chunks") as bar:
-        types = recipe.bpe_counts == "types"
-        bpe.learn(sources, out, recipe.bpe, types, job.workers, bar.update)
+        types = options.bpe_counts == "types"
+        bpe.learn(sources, out, options.bpe, types, job.workers, bar.update)
     merges = text.count_lines(out) - 1
-    fewer = not types and merges < recipe.bpe
-    why = f" ({recipe.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""
+    fewer = not types and merges < options.bpe
+    why = f" ({options.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""
     return {f"merges{why}": merges}
 
 
-def make_bpe(job: Job, out: Path) -> Any:
+def make_bpe(job: Job, options: SubwordOptions, out: Path) -> Any:
     """The BPE applied, within the limits on subwords."""
 
     def make(split: str) -> Maker:
-        limits = job.recipe.limits(split, "bpe")
-        return partial(bpe.Subwords, split, job.folder / "codes", limits, not job.recipe.trees)
+        limits = options.limits.get(split)
+        return partial(bpe.Subwords, split, job.folder / "codes", limits, not options.trees)
 
     return each_set(job, job.folder / "tok", out, "apply BPE", make)
 
 
-def make_data_bin(job: Job, out: Path) -> Any:
+def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
     """fairseq's binary form, with one dictionary; of trees, with one for each side."""
     recipe, source = job.recipe, job.folder / "bpe"
     files = [path for split in recipe.splits for path in job.pair(source, split)]
@@ -224,10 +230,10 @@ def make_data_bin(job: Job, out: Path) -> Any:
             recipe.langs,
             recipe.splits,
             job.workers,
-            recipe.dictionary,
+            options.dictionary,
             bar.update,
             job.like.dictionary if job.like else None,
-            joined=not recipe.trees,
+            joined=not options.trees,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
     for name, (unknown, every) in binarise.unknown(out, recipe.langs, recipe.splits).items():

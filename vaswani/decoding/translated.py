@@ -9,14 +9,13 @@ describe is never replaced.
 import contextlib
 import hashlib
 import json
-import os
 import sys
 from pathlib import Path
 from typing import IO, Any, Dict, Iterator, List, Optional, Sequence
 
 from vaswani.common.artifact import key_of, output_file, writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, locked, read_json, sha256_of
+from vaswani.common.files import atomic_write, locked, move, read_json, sha256_of, sync
 from vaswani.decoding.text_input import Windows
 from vaswani.model_folder.folder import CARD, ModelFolder
 
@@ -190,7 +189,7 @@ class TranslatedFile:
         data = "".join(row + "\n" for row in rows).encode()
         self.stream.write(data)
         self.stream.flush()
-        os.fsync(self.stream.fileno())
+        sync(self.part)
         self.digest.update(data)
         state = {
             "key": self.key,
@@ -219,6 +218,6 @@ class TranslatedFile:
         }
         with atomic_write(self.report_file) as stream:
             json.dump(table, stream, indent=1)
-        self.part.replace(self.path)
+        move(self.part, self.path)
         self.state_file.unlink(missing_ok=True)
         print(f"{self.path}: {self.windows.lines:,} lines", file=sys.stderr)

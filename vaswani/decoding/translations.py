@@ -1,17 +1,15 @@
 """What ``vaswani generate`` writes for a subset: everything from one decoding, or nothing.
 
-Four files cannot be replaced in one step. So they are written into a folder ``.SUBSET.part``, the
-report last. Once that exists, they only need to be moved; after a kill, the next command does this.
-The report knows its files by their hashes, so edited or truncated files are recognised.
+The four files are one artifact (``common/artifact.py``), the report last: it knows the others by
+their hashes, so edited or truncated files are recognised, and kept.
 """
 
 import contextlib
 import json
-import shutil
-import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
+from vaswani.common.artifact import Artifact, hashes_of, keep
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json, sha256_of
 
@@ -32,37 +30,35 @@ class Translations:
         self.subset = subset
         self.report_file = folder / f"{subset}.json"
         self.files = [folder / f"{subset}{end}" for end in ENDS]
-        self.part = folder / f".{subset}.part"
-        self.new_report = self.part / "report.json"
+        self.artifact = Artifact(
+            [*self.files, self.report_file], self.clear_the_way, folder / f".{subset}.part"
+        )
 
     def report(self) -> Dict[str, Any]:
         """The report on the translations that exist; empty if there is none, or it is not ours."""
-        found = read_json(self.report_file)
-        return found if {"checkpoint", "data"} <= set(found) else {}
+        report = read_json(self.report_file)
+        return report if {"checkpoint", "data"} <= set(report) else {}
 
     def changed(self) -> List[Path]:
-        """The files that differ from the report; without a report, all files.
+        """The files that differ from the report; without a report, all files."""
+        paths = [*self.files, self.report_file]
+        return [path for path in paths if path.exists() and not self.is_as_reported(path)]
 
-        (A report of an earlier version has no hashes: the files beside it are assumed to be its.)
-        """
+    def is_as_reported(self, path: Path) -> bool:
+        """Whether a file is the one in the report; before there were hashes, it was."""
         report = self.report()
-        there = [path for path in self.files if path.exists()]
-        if not report:
-            return there + [path for path in [self.report_file] if path.exists()]
         hashes = report.get("files")
-        if hashes is None:
-            return []
-        return [path for path in there if hashes.get(path.name) != sha256_of(path)]
+        if path == self.report_file or hashes is None:
+            return bool(report)
+        return bool(hashes.get(path.name) == sha256_of(path))
 
     def are_of(self, key: str) -> bool:
         """Whether everything exists as it was made under this key."""
         report = self.report()
-        hashes = report.get("files") or {}
-        return report.get("key") == key and all(
-            path.is_file() and hashes.get(path.name) == sha256_of(path) for path in self.files
-        )
+        there = "files" in report and all(path.is_file() for path in self.files)
+        return there and report.get("key") == key and not self.changed()
 
-    def refuse_strangers(self) -> None:
+    def check_replaceable(self) -> None:
         """Raises UserError if the folder has files of these names that are not ours."""
         if not self.report() and self.changed():
             raise UserError(
@@ -70,59 +66,35 @@ class Translations:
                 "replace it: give another folder with --out, or move the file away"
             )
 
-    def forget(self) -> None:
-        """Let the subset be translated again, whatever the key."""
-        self.settle()
+    def clear_the_way(self, path: Path) -> None:
+        """Keep a file under another name if it is not, or no longer, ours."""
+        if not self.is_as_reported(path):
+            keep(path)
+
+    def recover(self) -> None:
+        """Complete a replacement that was interrupted, if there is one."""
+        self.artifact.recover()
+
+    def redo(self) -> None:
+        """Have the subset translated again, whatever the key."""
+        self.recover()
         report = self.report()
         if report:
             with atomic_write(self.report_file) as stream:
                 json.dump({**report, "key": ""}, stream, indent=1)
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[Path]:
+    def making(self) -> Iterator[Path]:
         """An empty folder for the files of a new decoding, under their final names.
 
-        If the decoding is not finished when the block ends, the folder is removed.
+        When the block ends they replace the earlier ones, if :meth:`finish` was called in it.
         """
-        self.settle()
-        self.remove_part()
-        self.part.mkdir(parents=True)
-        try:
-            yield self.part
-        finally:
-            if not self.new_report.exists():
-                self.remove_part()
-
-    def remove_part(self) -> None:
-        """Remove what a decoding has made so far."""
-        if self.part.exists():
-            shutil.rmtree(self.part)
+        with self.artifact.making() as part:
+            self.part = part
+            yield part
 
     def finish(self, report: Dict[str, Any]) -> None:
-        """Replace the earlier files by the new ones. Files that were edited are kept."""
-        hashes = {path.name: sha256_of(self.part / path.name) for path in self.files}
-        for path in self.changed():
-            kept = free_name(path)
-            path.rename(kept)
-            print(f"warning: {path} had changed since translation: kept as {kept}", file=sys.stderr)
-        with atomic_write(self.new_report) as stream:
+        """Write the report on the files that were made."""
+        hashes = hashes_of(self.part, [path.name for path in self.files])
+        with atomic_write(self.part / self.report_file.name) as stream:
             json.dump({**report, "files": hashes}, stream, indent=1)
-        self.settle()
-
-    def settle(self) -> None:
-        """Complete a replacement that was interrupted, if there is one."""
-        if not self.new_report.is_file():
-            return
-        for path in self.files:
-            if (self.part / path.name).is_file():
-                (self.part / path.name).replace(path)
-        self.new_report.replace(self.report_file)
-        self.remove_part()
-
-
-def free_name(path: Path) -> Path:
-    """``path`` with the first number appended that no file has."""
-    number = 1
-    while (kept := path.with_name(f"{path.name}.{number}")).exists():
-        number += 1
-    return kept

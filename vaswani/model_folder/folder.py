@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Tuple
 
-from vaswani.common.artifact import aside, check_folder, put_in_place, writing
+from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
 from vaswani.experiment.find import is_run, run_folders
@@ -215,16 +215,12 @@ def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED
     Raises:
         UserError: something there was not packed, or has changed since; or the disk is full.
     """
-    check_folder(folder.parent)
-    check_replaceable(folder, kind)
-    with writing(folder), aside(folder) as part:
+    with making(folder, lambda path: check_replaceable(path, kind)) as part:
+        part.mkdir()
         fill(part)
         names = sorted(path.name for path in part.iterdir())
         with open(part / SUMS, "w", encoding="utf-8", newline="\n") as stream:
-            stream.writelines(f"{sha256_of(part / name, sync=True)}  {name}\n" for name in names)
-            stream.flush()
-            os.fsync(stream.fileno())
-        put_in_place(part, folder)
+            stream.writelines(f"{sha256_of(part / name)}  {name}\n" for name in names)
 
 
 def check_replaceable(folder: Path, kind: Kind = PACKED) -> None:

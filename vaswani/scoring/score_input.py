@@ -86,7 +86,7 @@ def of_run(name: str, subset: str) -> ScoreInput:
     """
     folder = find_run(name)
     results = Translations(folder / "eval", subset)
-    results.settle()
+    results.recover()
     tokens, made, _ = results.files
     report = results.report()
     if not made.is_file() or not tokens.is_file() or "data" not in report:
