@@ -1,9 +1,12 @@
 """Scores of parses: every figure that EVALB prints for 80 pairs of trees (``tests/evalb``)."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.files import write
+from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.trees import parse_tree, read_trees
 from vaswani.scoring.evalb import VALID, compare, compare_all, percent, summary
@@ -79,3 +82,40 @@ def test_trees_of_other_sentences_are_refused():
     assert summary(found)["errors"] == [*range(2, 12)] and summary(found)["recall"] == 100.0
     with pytest.raises(UserError, match="11 of 12 trees have other words .* the first on line 2:"):
         compare_all([one] * 12, [one, *[other] * 11])
+
+
+def test_the_command_for_files(tmp_path, capsys):
+    parsed = tmp_path / "parsed.ptb"
+    parsed.write_bytes((FOLDER / "parsed.ptb").read_bytes())
+    files = ["score", "--trees", "--hypotheses", str(parsed)]
+    assert cli.main([*files, "--references", str(FOLDER / "gold.ptb")]) == 0
+    out = capsys.readouterr().out
+    for name, value in {"recall": 91.05, "precision": 92.79, "F1": 91.91, "match": 30.14}.items():
+        assert any(one.split()[-2:] == [name, str(value)] for one in out.splitlines())
+    assert "73 sentences" in out and "left out, with other words than their references: line" in out
+    report = json.loads((tmp_path / "parsed.ptb.score.json").read_text(encoding="utf-8"))
+    assert report["errors"] == [3, 17, 65, 68, 77] and report["sentences"] == 73
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ([], "--trees: give a run, or --hypotheses with --references"),
+        (["--references", "short.ptb"], "80 trees to score and 1 to compare them with"),
+        (["--references", "bad.ptb"], "bad.ptb, line 1: it holds no tree"),
+        (["--references", "short.ptb", "--pair", "en-de"], "--pair is for text"),
+        (["--references", "gold.ptb", "--json", "gold.ptb"], "gold.ptb"),
+    ],
+)
+def test_what_cannot_be_scored_is_one_sentence(tmp_path, monkeypatch, capsys, options, problem):
+    monkeypatch.chdir(tmp_path)
+    gold = (FOLDER / "gold.ptb").read_bytes()
+    (tmp_path / "gold.ptb").write_bytes(gold)
+    write(tmp_path / "short.ptb", "(TOP (NN a))")
+    write(tmp_path / "bad.ptb", "")
+    parsed = ["--hypotheses", str(FOLDER / "parsed.ptb")]
+    assert cli.main(["score", "--trees", *parsed, *options]) == 1
+    message = capsys.readouterr().err
+    assert problem in message and message.count("\n") == 1
+    assert (tmp_path / "gold.ptb").read_bytes() == gold
+    assert not (FOLDER / "parsed.ptb.score.json").exists()
