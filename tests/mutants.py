@@ -938,6 +938,22 @@ MUTANTS = [
         ("unit/test_evalb.py::test_a_sentence_has_evalbs_figures[61]",),
     ),
     Mutant(
+        "trees-without-content",
+        TREES,
+        "if not filled:",
+        "if not filled and not place:",
+        "a malformed tree is refused",
+        ("unit/test_trees.py::test_malformed_trees_are_refused",),
+    ),
+    Mutant(
+        "trees-over-fewer-words",
+        TREES,
+        "for token in [*tokens[:last], *[ANY_TAG] * missing, *tokens[last:]]:",
+        "for token in tokens:",
+        "any hypothesis becomes a tree over its sentence's words",
+        ("unit/test_trees.py::test_anything_becomes_a_tree_over_the_words",),
+    ),
+    Mutant(
         "trees-closed-by-any-bracket",
         TREES,
         "while closed != token[1:]:",
