@@ -152,7 +152,9 @@ def test_a_full_disk_is_one_sentence_and_nothing_half_written(own, light, capsys
     )
     assert done.returncode == 1, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert f"data/own/{stopped}: there is no space left" in last and "Traceback" not in done.stderr
+    assert (
+        f"there is no space left for data/own/{stopped}" in last and "Traceback" not in done.stderr
+    )
     left = {path.name for path in (own / "data/own").iterdir()}
     assert left <= {".stages", *ALL[: ALL.index(stopped)]}
     assert prepare(capsys)[0] == ALL[ALL.index(stopped) :], "with room it goes on"

@@ -48,7 +48,7 @@ def test_a_full_disk_in_any_stage(own, light, capsys, name):
         os.rename("data/own/bpe", "bpe")
     before = everything(own / "data/own")
     ended = forks.vaswani(again, partial(forks.small_files, 100))
-    assert ended.code == 1 and f"data/own/{name}: there is no space left for it" in ended.message
+    assert ended.code == 1 and f"there is no space left for data/own/{name}" in ended.message
     assert "Traceback" not in ended.message and everything(own / "data/own") == before
     assert cli.main(again) == 0 and not list((own / "data/own").glob("*.kept-*"))
 
@@ -69,7 +69,7 @@ def test_a_full_disk_in_fairseqs_part(own):
     assert cli.main(HERE) == 0
     os.rename("data/own/data-bin", "mine")
     ended = forks.vaswani(HERE, partial(forks.small_files, 30_000))
-    assert ended.code == 1 and "data/own/data-bin: there is no space left for it" in ended.message
+    assert ended.code == 1 and "there is no space left for data/own/data-bin" in ended.message
     left = {path.name for path in (own / "data/own").iterdir()}
     assert left == {".stages", "recipe.yaml", *ALL[:-1]}
 

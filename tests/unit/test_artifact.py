@@ -16,8 +16,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.data import stage
 from vaswani.decoding.translations import Translations
-from vaswani.model_folder.export_folder import EXPORTED
-from vaswani.model_folder.folder import PACKED, write_folder, write_json
+from vaswani.model_folder.folder import EXPORTED, PACKED, write_folder, write_json
 
 # ---- stopping before the n-th operation -------------------------------------------------------
 

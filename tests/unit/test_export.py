@@ -22,8 +22,7 @@ from vaswani.export.proof import nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import proof_text
 from vaswani.model_folder.ctranslate2_spec import fill_layer, position_table
-from vaswani.model_folder.export_folder import EXPORTED, read_export, read_model
-from vaswani.model_folder.folder import read_folder, write_folder
+from vaswani.model_folder.folder import EXPORTED, read_export, read_folder, read_model, write_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 

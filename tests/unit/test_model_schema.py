@@ -17,8 +17,7 @@ from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.decoding.search import SearchOptions
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
-from vaswani.model_folder.export_folder import EXPORTED
-from vaswani.model_folder.folder import read_folder, write_folder, write_json
+from vaswani.model_folder.folder import EXPORTED, read_folder, write_folder, write_json
 from vaswani.model_folder.packed_model import kept_options
 from vaswani.model_folder.schema import Architecture
 from vaswani.model_folder.text_recipe import TextRecipe

@@ -25,11 +25,14 @@ from vaswani.model_folder.ctranslate2_spec import (
     import_ctranslate2,
     refuse_inexpressible,
 )
-from vaswani.model_folder.export_folder import EXPORT, EXPORT_VERSION, EXPORTED, TARGETS
 from vaswani.model_folder.folder import (
     CARD,
     CODES,
     CONFIG,
+    EXPORT,
+    EXPORT_VERSION,
+    EXPORTED,
+    TARGETS,
     ModelFolder,
     read_folder,
     write_folder,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.common import signals
-from vaswani.common.artifact import key_of
+from vaswani.common.artifact import key_of, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, sha256_of
@@ -30,8 +30,7 @@ from vaswani.data import plan, stage, steps, text
 from vaswani.data.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.data.manifest import choose, find_manifest, read_manifest
 from vaswani.data.parallel import affordable
-from vaswani.data.recipe import Recipe, find_recipe, recipe_from
-from vaswani.data.recipe_file import write_recipe
+from vaswani.data.recipe import Recipe, find_recipe, recipe_from, write_recipe
 from vaswani.data.stage_options import (
     BinaryOptions,
     CodesOptions,
@@ -42,9 +41,8 @@ from vaswani.data.stage_options import (
     limits_of,
 )
 from vaswani.data.steps import Job, Pair
-from vaswani.data.summary import show_dropped, tell
 from vaswani.demo import phrases
-from vaswani.model_folder.reused_codes import find_like, recipe_like, taken_over
+from vaswani.model_folder.reused_codes import find_like, recipe_like, reused_codes
 
 #: other names for the work of a stage
 ALSO_CALLED = {
@@ -129,7 +127,7 @@ def job_of(options: Options) -> Job:
         if options.name or not options.out:
             raise UserError("--like is for your own text: give --out DIR, and no recipe name")
         before = find_like(options.like)
-        like, folder = taken_over(before), Path(options.out)
+        like, folder = reused_codes(before), Path(options.out)
         recipe = recipe_like(options.like, before, own)
     elif options.name is None:
         if not options.out:
@@ -140,7 +138,7 @@ def job_of(options: Options) -> Job:
         changed = {key: value for key, value in own.items() if value is not None}
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {options.name} with options")
         folder = Path(options.out) if options.out else folder
-        like = taken_over(find_like(recipe.like)) if recipe.like else None
+        like = reused_codes(find_like(recipe.like)) if recipe.like else None
     if options.text and (recipe.generate or recipe.archives):
         raise UserError("--text names a folder of text files, but this recipe uses none")
     if recipe.trees and not (recipe.train and recipe.valid):
@@ -178,14 +176,14 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     redo = stage_named(start, [step.name for step in stages], ALSO_CALLED) if start else len(stages)
     check_places(job, [step.name for step in stages], sources)
     lock = job.folder / stage.STAGES / "lock"
-    with stage.space_for(lock.parent), locked(lock, f"{job.folder} is being prepared"):
+    with writing(lock.parent, "--out"), locked(lock, f"{job.folder} is being prepared"):
         for left in stages[redo:]:
             stage.redo(job.folder / left.name)
         show_plan(job, sources, key, stages)
         # downloads continue where they stopped
         signals.continues_if(lambda: bool(job.parts) and any(job.archives.glob("*")))
         ran = run_stages(job, key, stages, examples, bool(start))
-        write_recipe(job)
+        write_recipe(job.recipe, job.folder)
     if not ran:
         print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
 
@@ -205,10 +203,10 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int, redone: b
         if stage.run_stage(output, key, step.make):
             ran = True
             spent = (time.monotonic() - begun, cpu_seconds() - used)
-            tell(job, step.name, stage.record_of(output)["report"], spent)
+            steps.say_what_was_made(job, step.name, stage.record_of(output)["report"], spent)
         if not (ran and redone):  # else the same command does it again
             signals.continues_if(lambda: True)
-        show_dropped(step.name, stage.record_of(output).get("report"), examples)
+        steps.show_dropped(step.name, stage.record_of(output).get("report"), examples)
     return ran
 
 

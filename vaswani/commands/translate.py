@@ -26,8 +26,7 @@ from vaswani.common.progress import bar
 from vaswani.decoding.search import SearchOptions, search_options
 from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
 from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
-from vaswani.model_folder.export_folder import is_export, read_model
-from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import CPU_BATCH, EXPORT_CPU_BATCH, GPU_BATCH, BeamOptions
 
 

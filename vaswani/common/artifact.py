@@ -75,7 +75,7 @@ def check_folder(folder: Path) -> None:
     if not there.is_dir():
         raise UserError(f"{there} is not a folder: give the output another one")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{there} cannot be written to: give the output another folder")
+        raise not_writable(there, None, "no write permission")
 
 
 def same_file(path: Path, other: Path) -> bool:
@@ -99,8 +99,12 @@ def is_report(path: Path, *keys: str) -> bool:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, option: Optional[str] = None) -> Iterator[None]:
     """While ``path`` is written (aside, then renamed), report write errors in terms of ``path``.
+
+    Args:
+        path: the one that the user knows
+        option: the one that chooses another folder
 
     Raises:
         UserError: the disk is full, or a folder cannot be written to; ``path`` is unchanged.
@@ -109,12 +113,26 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in NO_SPACE:
-            problem = f"there is no space left for {path}: free some"
-        elif error.errno in NO_RIGHT:
-            problem = f"{path.parent} cannot be written to: give the output another folder"
-        else:
-            raise
-        raise UserError(f"{problem} ({error.strerror}; what was there is unchanged)") from None
+            raise UserError(
+                f"there is no space left for {path}: free some, or {another_folder(option)}, and "
+                f"run the same command again ({error.strerror}; what was there is unchanged)"
+            ) from None
+        folder, named = path.parent.absolute(), Path(error.filename or path).absolute()
+        about_it = folder in (named, *named.parents) or named in folder.parents
+        if error.errno in NO_RIGHT and about_it:
+            raise not_writable(path.parent, option, str(error.strerror)) from None
+        raise
+
+
+def another_folder(option: Optional[str]) -> str:
+    """What to do about a folder, by the option that chooses it."""
+    return f"give another folder with {option}" if option else "give the output another folder"
+
+
+def not_writable(folder: Path, option: Optional[str], why: str) -> UserError:
+    """The error about a folder that is not writable."""
+    advice = f"change its permissions, or {another_folder(option)}"
+    return UserError(f"the folder {folder} cannot be written to ({why}): {advice}")
 
 
 # ---- made as a whole ------------------------------------------------------------------------

@@ -150,21 +150,21 @@ class Subwords:
     def __init__(self, name: str, codes: Path, limits: Optional[Limits], both: bool = True) -> None:
         self.name, self.limits, self.both = name, limits, both
         self.split = splitter(codes)
-        self.spelt = 0
+        self.count_spelt_out = 0
 
     def subwords(self, side: int, line: str) -> str:
         """The subwords of one side of a pair, none of which fairseq misreads."""
         if side and not self.both:
             return line
         line, count = spelt_out(self.split(line))
-        self.spelt += count
+        self.count_spelt_out += count
         return line
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The subwords of a chunk."""
-        self.spelt = 0
+        self.count_spelt_out = 0
         outcome = within(self.limits, chunk, self.name, self.subwords)
-        outcome.report.spelt = self.spelt
+        outcome.report.spelt_out = self.count_spelt_out
         return outcome
 
 

@@ -47,8 +47,8 @@ class Report:
     kept: int = 0
     #: pairs held out as the validation set (neither kept here nor left out)
     held_out: int = 0
-    #: words such as </s> that fairseq would have taken for its own
-    spelt: int = 0
+    #: words such as </s>, written letter by letter because fairseq would take them for its own
+    spelt_out: int = 0
     dropped: Dict[str, int] = field(default_factory=dict)
     examples: Dict[str, List[Example]] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ class Report:
         self.seen += other.seen
         self.kept += other.kept
         self.held_out += other.held_out
-        self.spelt += other.spelt
+        self.spelt_out += other.spelt_out
         for reason, count in other.dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
         for reason, found in other.examples.items():
@@ -82,6 +82,6 @@ class Report:
             most = sorted(self.dropped.items(), key=lambda item: -item[1])
             counts = [f"{count:,} {reason}" for reason, count in most]
             text += f"; left out: {', '.join(counts)}"
-        if self.spelt:
-            text += f"; spelt out: {self.spelt:,} words such as </s>, which are fairseq's own"
+        if self.spelt_out:
+            text += f"; spelt out: {self.spelt_out:,} words such as </s>, which are fairseq's own"
         return text

@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple
 
+from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, locked, move, sha256_of
 from vaswani.common.progress import bar
 from vaswani.data import extract
 from vaswani.data.manifest import RECORD, Part, Source
-from vaswani.data.stage import space_for
 
 #: tries per URL, seconds before the second one (doubled each time), seconds without an answer
 TRIES, PAUSE, TIMEOUT = 5, 1.0, 60.0
@@ -44,7 +44,7 @@ def fetch(part: Part, folder: Path, langs: Tuple[str, str]) -> Path:
         lock = folder / f".{source.name}.lock"
         try:
             with (
-                space_for(path, "--archives"),
+                writing(path, "--archives"),
                 locked(lock, f"{path} is being downloaded", leave=False),
             ):
                 return download(part, source, folder, langs)

@@ -7,8 +7,7 @@ from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.data import text
-from vaswani.data.recipe import Recipe
-from vaswani.data.recipe_file import RECIPE_FILE
+from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.stage import PART, STAGES
 from vaswani.data.steps import Job, Pair
 
@@ -104,10 +103,10 @@ def read_by(job: Job, sources: Dict[str, List[Pair]]) -> Iterator[Tuple[str, Pat
 def lies_in(path: Path, output: Path) -> bool:
     """Whether a path is an output or below it: by name, through links, or in another case."""
     there = {os.path.abspath(output), os.path.realpath(output)}
-    same = identities([output])
+    these = identities([output])
     for whole in {os.path.abspath(path), os.path.realpath(path)}:
         places = [Path(whole), *Path(whole).parents]
-        if there & {str(place) for place in places} or same & identities(places):
+        if there & {str(place) for place in places} or these & identities(places):
             return True
     return False
 

@@ -1,15 +1,19 @@
 """What a data recipe says, and where it comes from: ``configs/data/NAME.yaml`` or arguments."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, Union
 
+from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError, nearest
+from vaswani.data import stage, text
 from vaswani.data.clean import Limits
 from vaswani.data.text import SPLITS
 from vaswani.experiment.find import find_config, read_yaml
 
+#: in the folder of prepared data: how everything else there was made
+RECIPE_FILE = "recipe.yaml"
 #: valid values of these keys
 CHOICES = {
     "bpe_counts": ("merges", "types"),
@@ -219,7 +223,7 @@ def find_recipe(name: str) -> Tuple[Recipe, Path]:
     if isinstance(table.get("task"), dict):
         folder = Path(str(table["task"].get("data"))).parent
         beside = path.parent / "data" / f"{folder.name}.yaml"
-        left = folder / "recipe.yaml"
+        left = folder / RECIPE_FILE
         try:
             path = beside if beside.is_file() else find_config(folder.name, "data")
         except UserError:
@@ -228,3 +232,38 @@ def find_recipe(name: str) -> Tuple[Recipe, Path]:
             path = left
         table = read_yaml(path)
     return recipe_from(table, str(path)), folder
+
+
+# ---- the one left in the folder -------------------------------------------------------------
+
+
+def write_recipe(recipe: Recipe, folder: Path) -> None:
+    """Write ``recipe.yaml``, which says how everything else was made."""
+    import yaml
+
+    content = yaml.safe_dump(asdict(recipe), sort_keys=False)
+    path = folder / RECIPE_FILE
+    there = path.read_bytes() if path.is_file() else b""
+    if there == content.encode():
+        return
+    if not stage.record_of(path) and looks_written(there):
+        stage.write_record(path, {"left": {".": len(there)}})
+    stage.redo(path)
+    lines = content.split("\n")[:-1]
+    stage.run_stage(path, key_of(content), lambda aside: text.write_lines(aside, lines))
+
+
+def looks_written(recipe: bytes) -> bool:
+    """Whether an earlier version, which left no marker for it, wrote this ``recipe.yaml``.
+
+    They wrote every existing key, with ``null`` if it was not given; nobody else would.
+    """
+    import yaml
+
+    try:
+        table = yaml.safe_load(recipe)
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return False
+    known = {item.name for item in fields(Recipe)}
+    ours = isinstance(table, dict) and None in table.values() and set(table) <= known
+    return ours and yaml.safe_dump(table, sort_keys=False).encode() == recipe

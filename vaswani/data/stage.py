@@ -6,15 +6,13 @@ report. If key and sizes are the same, the stage is skipped. What is not exactly
 is not ours: it is kept under another name.
 """
 
-import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict
 
-from vaswani.common.artifact import Artifact, hashes_of, keep, sizes_in
-from vaswani.common.errors import UserError
-from vaswani.common.files import NO_RIGHT, NO_SPACE, atomic_write, read_json
+from vaswani.common.artifact import Artifact, hashes_of, keep, not_writable, sizes_in, writing
+from vaswani.common.files import atomic_write, read_json
 
 #: the folder of records, beside the outputs; and in it, that of what is being made
 STAGES, PART = ".stages", "part"
@@ -91,7 +89,7 @@ def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
         UserError: the disk is full, or the folder cannot be written.
     """
     artifact = artifact_of(output)
-    with space_for(output):
+    with writing(output, "--out"):
         artifact.recover()
         if is_done(output, key):
             return False
@@ -110,38 +108,4 @@ def check_writable(folder: Path) -> None:
     """Raises UserError if an existing folder is not writable."""
     for place in (folder, folder / STAGES):
         if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
-            raise UserError(no_right(folder, "--out", "no write permission"))
-
-
-@contextlib.contextmanager
-def space_for(output: Path, option: str = "--out") -> Iterator[None]:
-    """Turn a full disk, or a folder of ``output`` that is not writable, into a UserError.
-
-    ``option`` is the one that chooses another folder.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in NO_SPACE:
-            raise UserError(no_space(output, option)) from None
-        folder, named = output.parent.absolute(), Path(error.filename or output).absolute()
-        about_it = folder in (named, *named.parents) or named in folder.parents
-        if error.errno in NO_RIGHT and about_it:
-            raise UserError(no_right(output.parent, option, str(error.strerror))) from None
-        raise
-
-
-def no_space(output: Path, option: str = "--out") -> str:
-    """The message about a full disk."""
-    return (
-        f"{output}: there is no space left for it on the disk; free some, or give a folder "
-        f"elsewhere with {option}, and run the same command again"
-    )
-
-
-def no_right(folder: Path, option: str, why: str) -> str:
-    """The message about a folder that is not writable."""
-    return (
-        f"the folder {folder} cannot be written ({why}): change its permissions, or give another "
-        f"with {option}"
-    )
+            raise not_writable(folder, "--out", "no write permission")

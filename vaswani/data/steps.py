@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.progress import Bar
+from vaswani.common.usage import peak_megabytes
 from vaswani.data import binarise, bpe, extract, text, trees
 from vaswani.data.clean import Report
 from vaswani.data.download import fetch
@@ -28,6 +29,7 @@ from vaswani.data.stage_options import (
     TokenOptions,
 )
 from vaswani.data.tokenise import Tokens, without_rules
+from vaswani.experiment.find import DOCS
 
 Pair = Tuple[Path, Path]
 #: the share of a set that may be unknown; if it is larger, something is wrong
@@ -80,9 +82,9 @@ def make_raw(job: Job, out: Path) -> Any:
                 found[part.name] = fetch(part, job.archives, job.recipe.langs)
     out.mkdir()
     counts: Dict[str, Any] = {}
-    every = [part for parts in job.parts.values() for part in parts]
-    with Bar("extract", len(every), "parts") as bar:
-        for part in every:
+    all_parts = [part for parts in job.parts.values() for part in parts]
+    with Bar("extract", len(all_parts), "parts") as bar:
+        for part in all_parts:
             extract.write_parts(found, [part], job.recipe.langs, out)
             lines = [text.count_lines(path) for path in job.pair(out, part.name)]
             if lines[0] != lines[1] or not lines[0]:
@@ -109,11 +111,11 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
     if options.trees:
         return make_sides_of_trees(job, options, sources, out)
     counts: Dict[str, Any] = {}
-    every = [pair for pairs in sources.values() for pair in pairs]
+    all_pairs = [pair for pairs in sources.values() for pair in pairs]
     if not recipe.archives:  # nobody has checked one's own text before
-        for path in dict.fromkeys(path for pair in every for path in pair):
+        for path in dict.fromkeys(path for pair in all_pairs for path in pair):
             text.check_form(path)
-    with Bar("text", count_pairs(every)) as bar:
+    with Bar("text", count_pairs(all_pairs)) as bar:
         for split, pairs in sources.items():
             report = Report()
             held = job.pair(out, "valid") if split == "train" and options.valid_every else ()
@@ -236,12 +238,12 @@ def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
             joined=not options.trees,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
-    for name, (unknown, every) in binarise.unknown(out, recipe.langs, recipe.splits).items():
+    for name, (unknown, total) in binarise.unknown(out, recipe.langs, recipe.splits).items():
         if unknown:
             report[f"unknown in {name}"] = unknown
-        if unknown > every * MOSTLY_KNOWN:
+        if unknown > total * MOSTLY_KNOWN:
             print(
-                f"warning: {unknown:,} of the {every:,} subwords of {name} are unknown to the "
+                f"warning: {unknown:,} of the {total:,} subwords of {name} are unknown to the "
                 "dictionary of the training text: is it the same language and alphabet?",
                 file=sys.stderr,
             )
@@ -273,8 +275,42 @@ def check(job: Job, counts: Dict[str, Any], out: Path, what: str) -> None:
     """Raises UserError if a file has the wrong number of lines, or a set has no pair left."""
     for split, report in counts.items():
         if not report["kept"]:
-            every = job.recipe.valid_every
-            hint = f" (one in {every:,} is held out for it)" if split == "valid" and every else ""
+            share = job.recipe.valid_every
+            hint = f" (one in {share:,} is held out for it)" if split == "valid" and share else ""
             raise UserError(f"the {split} set of {job.folder} has no pair of {what}{hint}")
         for path in job.pair(out, split):
             text.check_count(path, report["kept"])
+
+
+# ---- what is said of a finished stage -------------------------------------------------------
+
+
+def say_what_was_made(job: Job, name: str, report: Any, spent: Tuple[float, float]) -> None:
+    """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory.
+
+    ``spent``: elapsed seconds, and CPU seconds of all processors together.
+    """
+    counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
+    seen = sum(found.seen for found in counts.values())
+    cost = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
+    cost += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
+    print(f"{job.folder / name}: made ({cost})", file=sys.stderr)
+    for split, found in counts.items():
+        expected = (job.recipe.expected or {}).get(f"{name}/{split}")
+        beside = ""
+        if expected and job.recipe.limit is None:
+            off = abs(found.kept - expected) > expected / 100
+            see = f": more than 1 % off, see {DOCS / 'wmt14-data.md'}" if off else ""
+            beside = f" (expected {expected:,}{see})"
+        print(f"  {split}: {found.summary()}{beside}", file=sys.stderr)
+    for key, value in (report or {}).items():
+        if not isinstance(value, dict):
+            print(f"  {key}: {value:,}", file=sys.stderr)
+
+
+def show_dropped(name: str, report: Any, examples: int) -> None:
+    """Print examples of the pairs that a stage left out, ``examples`` for each reason."""
+    for split, found in (report or {}).items():
+        for reason, shown in found["examples"].items() if isinstance(found, dict) else ():
+            for place, source, target in shown[:examples]:
+                print(f"{name}/{split}, {reason}: {place}\n    {source}\n    {target}")

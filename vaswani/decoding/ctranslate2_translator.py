@@ -14,8 +14,7 @@ from vaswani.decoding.hypotheses import Found
 from vaswani.decoding.search import SearchOptions, search_options
 from vaswani.decoding.translator import Source, Translation, Translator, batches, listed
 from vaswani.model_folder.ctranslate2_spec import import_ctranslate2
-from vaswani.model_folder.export_folder import MODEL
-from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.folder import MODEL, ModelFolder
 from vaswani.model_folder.search_options import EXPORT_CPU_BATCH, GPU_BATCH
 
 
@@ -54,7 +53,7 @@ class CTranslate2Translator(Translator):
     Thread-safe; ``workers`` threads translate at a time.
 
     Args:
-        folder: read by :func:`vaswani.model_folder.export_folder.read_export`
+        folder: read by :func:`vaswani.model_folder.folder.read_export`
         precision: ``fp32``; the export has set the stored type, and CTranslate2 computes with it
             if the device can
         device: ``cpu``, ``cuda`` or ``cuda:1``; by default a GPU if there is one

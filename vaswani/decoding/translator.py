@@ -28,8 +28,7 @@ from vaswani.data.bpe import undo
 from vaswani.decoding import hypotheses
 from vaswani.decoding.hypotheses import Found, Word
 from vaswani.decoding.search import SearchOptions, search_options, seeded
-from vaswani.model_folder.export_folder import is_export, read_model
-from vaswani.model_folder.folder import CODES, ModelFolder
+from vaswani.model_folder.folder import CODES, ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH
 from vaswani.model_folder.text_recipe import SourceText, target_text
 

@@ -6,7 +6,7 @@ from vaswani.common.errors import UserError
 from vaswani.experiment.checkpoints import Checkpoint
 
 #: what decoding needs of a checkpoint besides its parameters
-KEPT = ("args", "cfg", "criterion", "optimizer_history", "task_state")
+FOR_DECODING = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 
 
 def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
@@ -20,7 +20,7 @@ def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
     mean = average_models(models)
     last = load_checkpoint(checkpoints[-1].path, mapped=True)
     return {
-        **{key: last[key] for key in KEPT if key in last},
+        **{key: last[key] for key in FOR_DECODING if key in last},
         "model": mean,
         "extra_state": {},  # fairseq looks for it
         "averaged_updates": [checkpoint.updates for checkpoint in checkpoints],
@@ -71,12 +71,12 @@ def running_means(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Iterator[D
         if k == 1:
             owner = owners(model)
             types = {name: model[name].dtype for name in owner.values()}
-            mean = {name: model[name].to(kept_in(types[name]), copy=True) for name in types}
+            mean = {name: model[name].to(type_of_mean(types[name]), copy=True) for name in types}
         else:
             check_same_shape(label, model, mean, owner)
             for name in mean:
                 types[name] = torch.promote_types(types[name], model[name].dtype)
-                tensor = mean[name] = mean[name].to(kept_in(types[name]))
+                tensor = mean[name] = mean[name].to(type_of_mean(types[name]))
                 if tensor.is_floating_point():
                     tensor.lerp_(model[name].to(tensor.dtype), 1 / k)
                 else:
@@ -86,7 +86,7 @@ def running_means(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Iterator[D
         yield {name: final[first] for name, first in owner.items()}
 
 
-def kept_in(dtype: Any) -> Any:
+def type_of_mean(dtype: Any) -> Any:
     """The type of a running mean of numbers of a type."""
     import torch
 

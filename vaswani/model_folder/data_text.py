@@ -37,7 +37,7 @@ class DataOptions:
 
 
 def text_recipe(
-    told: DataOptions, folder: Path, langs: Tuple[str, str], dictionaries: Tuple[Path, Path]
+    given: DataOptions, folder: Path, langs: Tuple[str, str], dictionaries: Tuple[Path, Path]
 ) -> Tuple[TextRecipe, Optional[Path]]:
     """How the text was prepared, and its BPE codes: from options, recipe.yaml or the dictionary.
 
@@ -47,7 +47,7 @@ def text_recipe(
     places = [folder.parent, folder] if (folder.parent / "recipe.yaml").is_file() else [folder]
     prepared = read_yaml(places[0] / "recipe.yaml") if len(places) > 1 else {}
     sides = [symbols(path) for path in dictionaries]
-    codes = Path(told.bpe_codes) if told.bpe_codes else None
+    codes = Path(given.bpe_codes) if given.bpe_codes else None
     split = next((word for side in sides for word in side if word.endswith(MARK.strip())), None)
     if codes is None and split is not None:
         paths = [place / name for place in places for name in CODE_NAMES]
@@ -59,14 +59,14 @@ def text_recipe(
             )
     if codes is not None and not codes.is_file():
         raise UserError(f"there are no BPE codes {codes}")
-    tokeniser: Any = told.tokeniser or ("none" if prepared.get("tokenised") else "moses")
+    tokeniser: Any = given.tokeniser or ("none" if prepared.get("tokenised") else "moses")
     recipe = TextRecipe(
         *langs,
         normalise=prepared.get("normalise") or "none",
         straight_apostrophes=bool(prepared.get("straight_test_apostrophes")),
         tokeniser=tokeniser,
         split_hyphens=prepared.get("split_hyphens", "@-@" in sides[0]),
-        lowercase=is_lowercase(sides[0]) if told.lowercase is None else told.lowercase,
+        lowercase=is_lowercase(sides[0]) if given.lowercase is None else given.lowercase,
         bpe="subword_nmt" if codes else None,
     )
     if not prepared:

@@ -8,6 +8,12 @@
     SHA256SUMS          a hash of every file, in the format of ``sha256sum --check``
 
 Nothing in it is a program or a pickle. Everything except the model card is checked when read.
+
+What 'vaswani export' makes has the target's own files (for CTranslate2, model.bin, config.json and
+vocabularies; for fairseq, model.pt and dictionaries), and beside them what raw text needs:
+
+    vaswani.json        how text is prepared, how to decode, where it comes from, the proof
+    bpecodes, README.md, SHA256SUMS
 """
 
 import json
@@ -20,7 +26,14 @@ from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
 from vaswani.experiment.find import is_run, run_folders
-from vaswani.model_folder.schema import SIZES, Architecture, check_sections, read_section
+from vaswani.model_folder.schema import (
+    LENGTH,
+    SIZES,
+    Architecture,
+    Limits,
+    check_sections,
+    read_section,
+)
 from vaswani.model_folder.text_recipe import TextRecipe
 from vaswani.model_folder.weights import stored_in
 
@@ -55,6 +68,14 @@ class Kind(NamedTuple):
 
 
 PACKED = Kind(CONFIG, FORMAT, "vaswani pack")
+EXPORTED = Kind(EXPORT, "vaswani-transformer-export", "vaswani export")
+EXPORT_VERSION = 1
+TARGETS = ("ctranslate2", "fairseq")
+#: CTranslate2's
+MODEL, TARGETS_CONFIG = "model.bin", "config.json"
+#: the sections of every vaswani.json; and what else is there, which translating does not need
+EXPORT_SECTIONS = ("text", "generation", "limits", "origin")
+EXPORT_OTHERS = ("target", "quantization", "scores", "proof")
 
 
 @dataclass(frozen=True)
@@ -199,6 +220,59 @@ def refuse_pickles(folder: Path, known: Collection[str] = ()) -> None:
                 f"{path} is a pickle, which can run a program when it is loaded, and has no place "
                 "in a model folder: nothing was loaded; remove it if you know where it comes from"
             )
+
+
+# ---- reading an export ----------------------------------------------------------------------
+
+
+def read_model(path: Path) -> ModelFolder:
+    """A packed model, or one that was exported to CTranslate2.
+
+    Raises:
+        UserError: as :func:`read_export` and :func:`read_folder`.
+    """
+    return read_export(path) if (path / EXPORT).is_file() else read_folder(path)
+
+
+def is_export(folder: ModelFolder) -> bool:
+    """Whether a folder is an export."""
+    return bool(folder.config.get("format") == EXPORTED.format)
+
+
+def read_export(path: Path) -> ModelFolder:
+    """A folder exported to CTranslate2; every file that is used is compared with its hash.
+
+    Raises:
+        UserError: it is for another target, of another format version, incomplete or altered, or
+            contains a pickle.
+    """
+    table = read_json(path / EXPORT)
+    version = table.get("format_version")
+    if table.get("format") != EXPORTED.format or type(version) is not int:
+        raise UserError(f"{path / EXPORT} was not written by 'vaswani export', or is damaged")
+    if version != EXPORT_VERSION:
+        advice = "get a newer one" if version > EXPORT_VERSION else "export the model again"
+        raise UserError(
+            f"{path} is of format version {version}, but this vaswani-transformer reads version "
+            f"{EXPORT_VERSION}: {advice}"
+        )
+    if table.get("target") != "ctranslate2":
+        raise UserError(
+            f"{path} was exported to {table.get('target')}, whose own commands translate with it: "
+            f"see {path / CARD}; for 'vaswani translate' use the model folder it was made from"
+        )
+    check_sections(table, EXPORT_SECTIONS, EXPORT_OTHERS, path / EXPORT)
+    limits = {"source": LENGTH, "target": LENGTH}
+    read_section(Limits, table["limits"], f"{path / EXPORT}: limits", limits)
+    if not (path / SUMS).is_file():
+        raise UserError(f"{path} is incomplete: {SUMS} is missing; copy the folder again")
+    refuse_pickles(path, known=[MODEL])
+    recipe = read_section(TextRecipe, table["text"], f"{path / EXPORT}: text")
+    sums = read_sums(path / SUMS)
+    needed = {EXPORT, MODEL, TARGETS_CONFIG, *sums} - {CARD}
+    names = sorted(needed | ({CODES} if recipe.bpe else set()))
+    check_files(path, names, sums, "export the model again")
+    return ModelFolder(path, table, sums, recipe)
 
 
 # ---- writing --------------------------------------------------------------------------------

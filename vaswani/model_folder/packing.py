@@ -37,13 +37,13 @@ class Packable:
     scores: Dict[str, Any]
 
 
-def gather(checkpoint: Path, run: Path, told: DataOptions) -> Packable:
+def gather(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
     """A checkpoint with its data.
 
     Args:
         checkpoint: of our model, or of fairseq's ``transformer``
         run: its run's folder, or the one it is in
-        told: options, in addition to what the checkpoint says
+        given: options, in addition to what the checkpoint says
 
     Raises:
         UserError: something is missing or does not fit, or the model cannot be packed.
@@ -57,10 +57,10 @@ def gather(checkpoint: Path, run: Path, told: DataOptions) -> Packable:
     state = load_checkpoint(checkpoint, mapped=True)
     sections = sections_of(state)
     architecture, parameters = our_model(state, sections["model"], checkpoint)
-    data = data_folder(told.data, sections["task"], checkpoint)
-    langs = languages(told, sections["task"], data)
+    data = data_folder(given.data, sections["task"], checkpoint)
+    langs = languages(given, sections["task"], data)
     dictionaries = find_dictionaries(data, langs)
-    text, codes = text_recipe(told, data, langs, dictionaries)
+    text, codes = text_recipe(given, data, langs, dictionaries)
     try:
         check(architecture, parameters, dictionaries, langs, state)
     except CheckpointError as error:
@@ -124,11 +124,11 @@ def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) ->
     return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
 
 
-def languages(told: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[str, str]:
+def languages(given: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[str, str]:
     """Source and target: as given, or as trained, or from the data."""
     found = pairs_in(folder)
-    source = told.source_lang or task.get("source_lang") or (found[0][0] if found else None)
-    target = told.target_lang or task.get("target_lang") or (found[0][1] if found else None)
+    source = given.source_lang or task.get("source_lang") or (found[0][0] if found else None)
+    target = given.target_lang or task.get("target_lang") or (found[0][1] if found else None)
     if not source or not target:
         raise UserError(
             f"{folder} does not say its languages: give --source-lang and --target-lang"

@@ -15,7 +15,7 @@ from vaswani.data.steps import Like
 from vaswani.data.text import SPLITS
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
 from vaswani.model_folder.folder import CONFIG
-from vaswani.model_folder.model_as_data import codes_and_dictionary, is_model, recipe_table
+from vaswani.model_folder.model_as_run import codes_and_dictionary, is_model, recipe_table
 
 #: what a recipe says about its own text, and not about how text is processed
 OF_THE_TEXT = (
@@ -60,7 +60,7 @@ def find_like(name: str) -> Path:
     return data.parent
 
 
-def taken_over(folder: Path) -> Like:
+def reused_codes(folder: Path) -> Like:
     """The codes and the dictionary in a folder of prepared text, or of a packed model.
 
     Raises:

@@ -18,7 +18,7 @@ from vaswani.experiment.checkpoints import Checkpoint, describe
 from vaswani.experiment.find import find_run, read_yaml
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.model_folder.folder import read_folder
-from vaswani.model_folder.model_as_data import as_trained, checkpoint_of, is_model
+from vaswani.model_folder.model_as_run import as_trained, checkpoint_of, is_model
 from vaswani.planning import experiment_text
 from vaswani.planning.batching import Batch, choose_batch, measured, training_text
 from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
