@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from tests.files import write
 from vaswani import cli
 from vaswani.data.bpe import undo
+from vaswani.data.recipe import find_recipe
 from vaswani.data.trees import linearise, parse_tree, read_trees
 from vaswani.scoring.evalb import compare_all, summary
 
-FOLDER = Path(__file__).resolve().parents[1] / "evalb"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "tests" / "evalb"
 GOLD, PARSED = (read_trees(FOLDER / name) for name in ("gold.ptb", "parsed.ptb"))
 #: those without a sentence that EVALB leaves out
 SAME = [
@@ -140,3 +143,26 @@ def test_runs_that_cannot_be_scored_so_are_one_sentence(treebank, light, capsys)
     make_run(treebank, ["XX"] * len(SAME), trees=None)
     assert cli.main(["score", "parser", "--trees"]) == 1
     assert "this run writes text, not the trees of" in capsys.readouterr().err
+
+
+@pytest.mark.paper("6.3")
+def test_the_configuration_is_the_base_models_but_for_what_the_paper_says():
+    """All but what it states or chose on section 22 "remained unchanged"."""
+    base, parsing = (
+        OmegaConf.to_container(OmegaConf.load(ROOT / "configs" / f"{name}.yaml"))
+        for name in ("wmt14_en_de_base", "parsing_wsj")
+    )
+    for part in ("common", "criterion", "optimizer", "checkpoint"):
+        base[part].pop("save_dir", None), parsing[part].pop("save_dir", None)
+        assert base[part] == parsing[part]
+    changed = {key: value for key, value in parsing["model"].items() if key not in base["model"]}
+    assert {**changed, **base["model"]} == parsing["model"]
+    sizes = {f"{side}_{key}" for side in ("encoder", "decoder") for key in ("layers", "embed_dim")}
+    assert {*changed} == {*sizes, "dropout", "attention_dropout", "untie_embeddings"}
+    assert [changed[key] for key in sorted(sizes)] == [1024, 4, 1024, 4]
+    assert parsing["generation"] == {"beam": 21, "lenpen": 0.3, "max_len_a": 1, "max_len_b": 300}
+    assert parsing["task"]["length_penalty"] == "gnmt"
+    recipe, folder = find_recipe("parsing_wsj")
+    assert (recipe.trees, recipe.bpe, recipe.bpe_counts) == (True, 16000, "types")
+    assert parsing["task"]["data"] == str(folder / "data-bin")
+    assert recipe.langs == (parsing["task"]["source_lang"], parsing["task"]["target_lang"])
