@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -282,3 +283,11 @@ def test_two_commands_do_not_make_one_folder(tmp_path):
     write_folder(tmp_path / "model", meanwhile)
     assert read_json(tmp_path / "model" / PACKED.table)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_no_other_file_renames_flushes_or_locks():
+    """The plugin's checkpoints aside, which import nothing of ``vaswani``."""
+    product = Path(__file__).resolve().parents[2] / "vaswani"
+    calls = re.compile(r"os\.(rename|replace|fsync)\(|\.rename\(|shutil\.(move|rmtree)|fcntl")
+    found = {path.name for path in product.rglob("*.py") if calls.search(path.read_text("utf-8"))}
+    assert found == {"files.py"}
