@@ -38,6 +38,8 @@ AVERAGE = "vaswani/experiment/averaging.py"
 CHOICE = "vaswani/experiment/best_checkpoint.py"
 BLEU = "vaswani/scoring/bleu.py"
 SCORE = "vaswani/commands/score.py"
+EVALB = "vaswani/scoring/evalb.py"
+TREES = "vaswani/data/trees.py"
 PROOF = "vaswani/export/proof.py"
 COMPARISON = "vaswani/export/comparison.py"
 FOLDER = "vaswani/model_folder/folder.py"
@@ -917,6 +919,46 @@ MUTANTS = [
         "if options.run:",
         "docs/scoring.md: a run is compared with another run, or with a file",
         ("integration/test_scoring.py::test_a_run_is_compared_with_a_file",),
+    ),
+    Mutant(
+        "evalb-empty-constituents",
+        EVALB,
+        "if label not in DELETED and before[end] > before[start]",
+        "if label not in DELETED",
+        "EVALB does not count a constituent of nothing but punctuation",
+        ("unit/test_evalb.py::test_a_sentence_has_evalbs_figures[63]",),
+    ),
+    Mutant(
+        "evalb-particles-are-no-adverbs",
+        EVALB,
+        'SAME_AS = {"PRT": "ADVP"}',
+        "SAME_AS: Dict[str, str] = {}",
+        "COLLINS.prm: ADVP and PRT are the same label",
+        ("unit/test_evalb.py::test_a_sentence_has_evalbs_figures[61]",),
+    ),
+    Mutant(
+        "trees-without-content",
+        TREES,
+        "if not filled:",
+        "if not filled and not place:",
+        "a malformed tree is refused",
+        ("unit/test_trees.py::test_malformed_trees_are_refused",),
+    ),
+    Mutant(
+        "trees-over-fewer-words",
+        TREES,
+        "for token in [*tokens[:last], *[ANY_TAG] * missing, *tokens[last:]]:",
+        "for token in tokens:",
+        "any hypothesis becomes a tree over its sentence's words",
+        ("unit/test_trees.py::test_anything_becomes_a_tree_over_the_words",),
+    ),
+    Mutant(
+        "trees-closed-by-any-bracket",
+        TREES,
+        "while closed != token[1:]:",
+        "while not closed:",
+        "a closing bracket closes what is open inside its constituent too",
+        ("unit/test_trees.py::test_a_hypothesis_is_repaired",),
     ),
     # ---- exports ----------------------------------------------------------------------------
     Mutant(

@@ -27,6 +27,8 @@ OTHERS = {
     "bpe": 99,
     "bpe_counts": "types",
     "dictionary": 50,
+    "trees": True,
+    "keep_tags": True,
 }
 IN_THE_INPUT = {"source_lang", "target_lang", "train", "valid", "test", "generate", "archives"}
 SHOWN = {"about_pairs", "expected"}

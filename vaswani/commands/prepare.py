@@ -6,6 +6,7 @@
     vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
                     --test PREFIX --bpe 8000 --out data/mine        your own (PREFIX.en, PREFIX.fr)
     vaswani prepare --like data/mine --test PREFIX --out data/more  the same codes and dictionary
+    vaswani prepare trees --train FILE --valid FILE --test FILE     a treebank, for parsing
 
 Each stage (raw, for archives; text, tok, codes, bpe, data-bin) is skipped if its result exists for
 the same inputs and options. Text is streamed through --workers processes. A file in the way of a
@@ -85,6 +86,7 @@ class Options:
         metavar="DATA|RUN|MODEL", help="use the codes, dictionary and recipe of other text"
     )
     tokenised: bool = option(False, "your text is already tokenised")
+    keep_tags: bool = option(False, "trees: keep part-of-speech tags, instead of XX for each")
     bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
     max_words: Optional[int] = option(metavar="N", help="leave out longer pairs")
     ratio: Optional[float] = option(metavar="R", help="highest ratio of longer to shorter side")
@@ -112,6 +114,7 @@ def job_of(options: Options) -> Job:
     """
     own = {item.name: getattr(options, item.name, None) for item in fields(Recipe)}
     own["tokenised"] = options.tokenised or None
+    own["keep_tags"] = options.keep_tags or None
     own["archives"] = None  # the option of this name says where they are
     own["like"] = None
     for name, least in (("workers", 1), ("show_dropped", 0)):
@@ -138,6 +141,12 @@ def job_of(options: Options) -> Job:
         like = reused_codes(find_like(recipe.like)) if recipe.like else None
     if options.text and (recipe.generate or recipe.archives):
         raise UserError("--text names a folder of text files, but this recipe uses none")
+    if recipe.trees and not (recipe.train and recipe.valid):
+        raise UserError(
+            "give --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"
+        )
+    if recipe.keep_tags and not recipe.trees:
+        raise UserError("--keep-tags is for trees: vaswani prepare trees --train FILE …")
     if not recipe.archives and (options.manifest or options.test_sets != "archives"):
         raise UserError("--manifest and --test-sets are for archives, but these are text files")
     parts, read = {}, {}

@@ -1,9 +1,12 @@
 """Scores translations: BLEU in every way that papers report it, and chrF, with published figures.
 
+Parses have labelled recall, precision and F1 instead.
+
     vaswani score RUN                                  the translations in RUN/eval
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
     vaswani score RUN --compare OTHER                  is it better than another run, or file?
+    vaswani score --trees --hypotheses FILE --references FILE       trees in Penn brackets
 
 Quote sacreBLEU, with its signature; the others are for comparison with older papers
 (docs/scoring.md). All numbers are written to a JSON file beside the translations.
@@ -20,10 +23,11 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
-from vaswani.scoring import bleu, published
+from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
     ScoreInput,
+    beside,
     input_of_files,
     input_of_run,
     looks_tokenised,
@@ -52,6 +56,7 @@ class Options:
         "--references is given",
     )
     tokenised: bool = option(False, "the files are already tokenised")
+    trees: bool = option(False, "score trees: a run's, or files in Penn brackets")
     compare: Optional[str] = option(
         metavar="OTHER", help="another file of hypotheses, or another run: a paired bootstrap"
     )
@@ -60,7 +65,11 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the scores and save them beside the translations."""
+    if options.trees and not options.run:
+        return score_trees(options, None)
     system = score_input(options, options.run, options.hypotheses)
+    if options.trees or system.trees:
+        return score_trees(options, system)
     other = other_input(options, system) if options.compare else None
     path = output_path(options, system, other)
     warn(system.main)
@@ -82,6 +91,32 @@ def run(options: Options) -> int:
         print(advice, file=sys.stderr)
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
+    print(f"written to {path}", file=sys.stderr)
+    return 0
+
+
+def score_trees(options: Options, system: Optional[ScoreInput]) -> int:
+    """Print the figures of a run's parses, or of a file's, and save them beside these.
+
+    Raises:
+        UserError: a file is not given or cannot be scored, or an option is for text.
+    """
+    for name in ("pair", "test_set", "tokenised", "compare"):
+        if getattr(options, name):
+            raise UserError(f"--{name.replace('_', '-')} is for text, but trees are scored here")
+    if system:
+        found, out = parses.of_run(system), system.out
+    elif options.hypotheses and options.references:
+        file = Path(options.hypotheses)
+        found, out = parses.of_files(file, Path(options.references)), beside(file)
+    else:
+        raise UserError("--trees: give a run, or --hypotheses with --references")
+    read = [Path(one["file"]) for one in found["files"].values()]
+    path = Path(options.json) if options.json else out
+    path = output_file(path, read, lambda found: is_report(found, "f1"), "report of scores")
+    with writing(path), atomic_write(path) as stream:
+        json.dump(found, stream, indent=1)
+    print("\n".join(parses.table(found)))
     print(f"written to {path}", file=sys.stderr)
     return 0
 

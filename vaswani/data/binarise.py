@@ -1,4 +1,4 @@
-"""``fairseq-preprocess`` with one dictionary for both languages (section 3.4 shares the matrix)."""
+"""``fairseq-preprocess``, with one dictionary if the languages share a matrix (section 3.4)."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
 
 from vaswani.common import run_with_parent
 from vaswani.common.environment import plugin_dir
@@ -29,25 +29,25 @@ def binarise(
     bpe: Path,
     target: Path,
     langs: Iterable[str],
-    splits: Iterable[str],
+    splits: Sequence[str],
     workers: int = 1,
     dictionary: Optional[int] = None,
     progress: Callable[[int], Any] = lambda _: None,
     like: Optional[Path] = None,
+    joined: bool = True,
 ) -> None:
     """Turn ``bpe/{SPLIT}.{LANG}`` into fairseq's binary files under ``target``.
 
     It runs in a separate process: fairseq's command sets up logging for the whole process. The
-    dictionary keeps the ``dictionary`` most frequent types, or all; or it is taken from other text,
-    ``like``. ``progress(n)``: n more bytes were written.
+    dictionary keeps the ``dictionary`` most frequent types, or all; or it is that of other text,
+    ``like``. ``joined``: it is one for both languages. ``progress(n)``: n more bytes were written.
 
     Raises:
         UserError: fairseq failed (with its last line of output), or lost lines.
     """
     source_lang, target_lang = langs
-    splits = list(splits)
     command = [sys.executable, run_with_parent.__file__, "fairseq_cli.preprocess"]
-    command += ["--user-dir", str(plugin_dir()), "--joined-dictionary"]
+    command += ["--user-dir", str(plugin_dir()), *["--joined-dictionary"] * joined]
     command += ["--source-lang", source_lang, "--target-lang", target_lang]
     for split in splits:
         command += [f"--{split}pref", str(bpe / split)]

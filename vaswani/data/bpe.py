@@ -143,15 +143,20 @@ def splitter(codes: Path) -> Callable[[str], str]:
 
 
 class Subwords:
-    """Splits chunks of tokens into subwords, keeping the pairs within the limits."""
+    """Splits chunks of tokens into subwords, keeping the pairs within the limits.
 
-    def __init__(self, name: str, codes: Path, limits: Optional[Limits]) -> None:
-        self.name, self.limits = name, limits
+    ``both``: the target side too, which otherwise stays as it is.
+    """
+
+    def __init__(self, name: str, codes: Path, limits: Optional[Limits], both: bool = True) -> None:
+        self.name, self.limits, self.both = name, limits, both
         self.split = splitter(codes)
         self.count_spelt_out = 0
 
     def subwords(self, side: int, line: str) -> str:
         """The subwords of one side of a pair, none of which fairseq misreads."""
+        if side and not self.both:
+            return line
         line, count = spelt_out(self.split(line))
         self.count_spelt_out += count
         return line

@@ -13,7 +13,7 @@ from vaswani.data.steps import Job, Pair
 
 
 def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
-    """The two files of each set of one's own text.
+    """The two files of each set of one's own text; of trees, the same file for both sides.
 
     Raises:
         UserError: one is missing or empty.
@@ -22,6 +22,11 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     for split in text.SPLITS:
         for name in recipe.parts(split):
             prefix = folder / name
+            if recipe.trees:
+                if not prefix.is_file():
+                    raise UserError(f"there is no file {prefix}: it should hold the {split} trees")
+                found[split] = [(prefix, prefix)]
+                continue
             try:
                 source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
             except UserError as error:

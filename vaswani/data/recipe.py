@@ -57,6 +57,11 @@ class Recipe:
     normalise: str = "none"
     #: the text is already tokenised
     tokenised: bool = False
+    #: the sets are files of trees in Penn brackets, each of which makes both sides (6.3): words,
+    #: which the BPE is for, and brackets
+    trees: bool = False
+    #: the brackets hold part-of-speech tags, instead of XX for each
+    keep_tags: bool = False
     #: Moses' ``-a``: "well-known" becomes well @-@ known
     split_hyphens: bool = False
     #: ’ becomes ' in the test set before it is tokenised
@@ -158,6 +163,8 @@ def check_sets(given: Dict[str, Any], where: str) -> None:
                 "the recipe's name to use your own text"
             )
         return
+    if given.get("trees") and not named:
+        return  # the recipe of any trees; the arguments name them
     if "like" in given:
         if not named:
             raise UserError(f"{where}: no text is named: give --train, --valid or --test")
@@ -177,7 +184,7 @@ def check_sets(given: Dict[str, Any], where: str) -> None:
 
 def check_values(given: Dict[str, Any], where: str) -> None:
     """Raises UserError if a value has the wrong type, is too small, or is not among the choices."""
-    for key in ("tokenised", "split_hyphens", "straight_test_apostrophes"):
+    for key in ("tokenised", "split_hyphens", "straight_test_apostrophes", "trees", "keep_tags"):
         if not isinstance(given.get(key, False), bool):
             raise UserError(f"{where}: {key} is {given[key]!r}, but must be true or false")
     for key in ("generate", "archives", "like"):

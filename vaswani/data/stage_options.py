@@ -52,6 +52,8 @@ class TextOptions(StageOptions):
     normalise: str = "none"
     valid_every: Optional[int] = None
     limit: Optional[int] = None
+    trees: bool = False
+    keep_tags: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class CodesOptions(StageOptions):
     bpe: int
     bpe_counts: str = "merges"
     codes_sha256: Optional[str] = None
+    trees: bool = False
 
     def as_in_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
@@ -90,6 +93,7 @@ class SubwordOptions(StageOptions):
 
     FIRST = 1
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    trees: bool = False
 
     def as_in_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
@@ -103,6 +107,7 @@ class BinaryOptions(StageOptions):
     FIRST = 2
     dictionary: Optional[int] = None
     dictionary_sha256: Optional[str] = None
+    trees: bool = False
 
     def as_in_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from vaswani.common.errors import UserError
 from vaswani.common.progress import Bar
 from vaswani.common.usage import peak_megabytes
-from vaswani.data import binarise, bpe, extract, text
+from vaswani.data import binarise, bpe, extract, text, trees
 from vaswani.data.clean import Report
 from vaswani.data.download import fetch
 from vaswani.data.manifest import Part
@@ -108,6 +108,8 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
 
         phrases.write("-".join(recipe.langs), out)
         return {}
+    if options.trees:
+        return make_sides_of_trees(job, options, sources, out)
     counts: Dict[str, Any] = {}
     all_pairs = [pair for pairs in sources.values() for pair in pairs]
     if not recipe.archives:  # nobody has checked one's own text before
@@ -138,6 +140,22 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
     for split in sources:
         if not recipe.cleaned(split) and not any(all(row) for row in rows(job.pair(out, split))):
             raise UserError(f"{sources[split][0][0]} and its other side: every pair has a blank")
+    return counts
+
+
+def make_sides_of_trees(
+    job: Job, options: TextOptions, sources: Dict[str, List[Pair]], out: Path
+) -> Any:
+    """Of each tree its words, its brackets, and, to compare parses with, the whole: SET.ptb."""
+    counts = {}
+    for split, ((path, _),) in sources.items():
+        found = trees.read_trees(path)[: options.limit if split == "train" else None]
+        words, brackets = job.pair(out, split)
+        text.write_lines(words, (" ".join(tree.words) for tree in found))
+        sequences = (trees.linearise(tree, options.keep_tags) for tree in found)
+        text.write_lines(brackets, map(" ".join, sequences))
+        text.write_lines(out / f"{split}.ptb", map(trees.penn_brackets, found))
+        counts[split] = asdict(Report(seen=len(found), kept=len(found)))
     return counts
 
 
@@ -176,11 +194,14 @@ def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
 
 
 def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
-    """The joint BPE, learned on the training text of both languages; or taken from other text."""
+    """The joint BPE, learned on the training text of both languages; or taken from other text.
+
+    Of trees, it is that of the words.
+    """
     if job.like:
         shutil.copyfile(job.like.codes, out)
         return {"merges": text.count_lines(out) - 1}
-    sources = job.pair(job.folder / "tok", "train")
+    sources = job.pair(job.folder / "tok", "train")[: 1 if options.trees else 2]
     with Bar("learn BPE", None, "chunks") as bar:
         types = options.bpe_counts == "types"
         bpe.learn(sources, out, options.bpe, types, job.workers, bar.update)
@@ -194,13 +215,14 @@ def make_bpe(job: Job, options: SubwordOptions, out: Path) -> Any:
     """The BPE applied, within the limits on subwords."""
 
     def make(split: str) -> Maker:
-        return partial(bpe.Subwords, split, job.folder / "codes", options.limits.get(split))
+        limits = options.limits.get(split)
+        return partial(bpe.Subwords, split, job.folder / "codes", limits, not options.trees)
 
     return each_set(job, job.folder / "tok", out, "apply BPE", make)
 
 
 def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
-    """fairseq's binary form, with one dictionary."""
+    """fairseq's binary form, with one dictionary; of trees, with one for each side."""
     recipe, source = job.recipe, job.folder / "bpe"
     files = [path for split in recipe.splits for path in job.pair(source, split)]
     with Bar("binarise", binarise.expected_bytes(files), "bytes") as bar:
@@ -213,6 +235,7 @@ def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
             options.dictionary,
             bar.update,
             job.like.dictionary if job.like else None,
+            joined=not options.trees,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
     for name, (unknown, total) in binarise.unknown(out, recipe.langs, recipe.splits).items():

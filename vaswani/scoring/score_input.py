@@ -61,6 +61,8 @@ class ScoreInput:
     signature: Dict[str, str] = field(default_factory=dict)
     #: the tokens had Moses' ``-a``
     split_hyphens: bool = False
+    #: of a run that writes trees: the treebank's, in Penn brackets
+    trees: Optional[Path] = None
     #: how a run translated
     translation: Dict[str, Any] = field(default_factory=dict)
 
@@ -110,6 +112,7 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
         pair=(recipe["source_lang"], recipe["target_lang"]),
         test_set=BY_NAME.get(str(recipe.get(subset))) if wmt else None,
         split_hyphens=bool(recipe.get("split_hyphens")),
+        trees=data / "text" / f"{subset}.ptb" if recipe.get("trees") else None,
         translation=report,
     )
 
@@ -127,7 +130,7 @@ def input_of_files(
         UserError: a file is missing or cannot be scored, or the test set is unavailable.
     """
     langs = languages(pair) if pair else None
-    out = hypotheses.with_name(hypotheses.name + ".score.json")
+    out = beside(hypotheses)
     if test_set and pair is None:
         raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
     if test_set and pair:
@@ -147,6 +150,11 @@ def input_of_files(
     # not for a run, which detokenises: there a mark is the model's mistake in one sentence
     refuse_split(text.hypotheses, str(hypotheses))
     return ScoreInput(out, text=text, pair=langs, test_set=test_set, signature=named)
+
+
+def beside(hypotheses: Path) -> Path:
+    """Where the scores of a file are written."""
+    return hypotheses.with_name(hypotheses.name + ".score.json")
 
 
 def languages(pair: str) -> Tuple[str, str]:

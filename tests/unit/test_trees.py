@@ -1,0 +1,127 @@
+"""Trees: what is read, what is refused, the sequence they become, and the way back."""
+
+import random
+
+import pytest
+
+from tests.files import write
+from vaswani.common.errors import UserError
+from vaswani.data.trees import (
+    Constituent,
+    linearise,
+    parse_tree,
+    penn_brackets,
+    read_trees,
+    repair,
+)
+
+#: the example of Vinyals et al. 2015, figure 2
+JOHN = "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
+WORDS = ["John", "has", "a", "dog", "."]
+
+
+@pytest.mark.paper("6.3")
+def test_the_example_of_vinyals_et_al():
+    tree = parse_tree(JOHN)
+    assert tree.words == WORDS and tree.tags == ["NNP", "VBZ", "DT", "NN", "."]
+    assert tree.constituents == [("S", 0, 5), ("NP", 0, 1), ("VP", 1, 4), ("NP", 2, 4)]
+    assert " ".join(linearise(tree)) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
+    with_tags = "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"
+    assert " ".join(linearise(tree, tags=True)) == with_tags
+    assert penn_brackets(tree) == JOHN
+
+
+def test_roots_functions_and_traces_are_normalised():
+    """The Penn Treebank's form: a root without label, NP-SBJ-1, NP=2, empty elements."""
+    inner = JOHN[5:-1]
+    for root in ("", "TOP ", "ROOT ", "S1 "):
+        assert parse_tree(f"({root}{inner})") == parse_tree(inner) == parse_tree(JOHN)
+    written = (
+        "( (S (NP-SBJ-1 (NNP John)) (VP=2 (VBZ has) (NP (DT a) (NN dog))"
+        " (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)) )"
+    )
+    assert parse_tree(written) == parse_tree(JOHN)
+    assert parse_tree("(X (-LRB- -LRB-) (NN-X a=b))").tags == ["-LRB-", "NN-X"]
+
+
+def test_what_is_inside_the_same_words_stays_in_order():
+    tree = parse_tree("(TOP (S (VP (NP (NP (NN a))) (NP (NN b) (NN c)))))")
+    assert " ".join(linearise(tree)) == "(S (VP (NP (NP XX )NP )NP (NP XX XX )NP )VP )S"
+    assert repair(linearise(tree, tags=True), tree.words) == (tree, False)
+
+
+@pytest.mark.parametrize(
+    "line, problem",
+    [
+        ("", "it holds no tree"),
+        ("John has a dog .", "'John' is not alone in brackets with its tag"),
+        ("(S (NN a b))", "'a' is not alone"),
+        ("(S a (NN b))", "'a' is not alone"),
+        ("(S (NN a)", "1 of its brackets are not closed"),
+        ("( (S", "2 of its brackets are not closed"),
+        ("(S (NN a)))", r"'\)' comes after the end"),
+        (") (S (NN a))", r"'\)' closes nothing"),
+        ("(S (NN a)) (S (NN b))", r"'\(S' comes after the end"),
+        ("(NN a)", r"'\(NN a\)' is a word without a tree"),
+        ("(S (NP ) (NN a))", r"\(NP \) has nothing in it"),
+        ("(S ((NN a)))", "a bracket has no label"),
+        ("(S (NP (-NONE- *)))", "it has no words"),
+    ],
+)
+def test_malformed_trees_are_refused(tmp_path, line, problem):
+    file = write(tmp_path / "trees.ptb", JOHN, line, JOHN)
+    with pytest.raises(UserError, match=f"trees.ptb, line 2: {problem}.* one whole tree"):
+        read_trees(file)
+
+
+def test_files_without_trees_are_refused(tmp_path):
+    with pytest.raises(UserError, match="there is no file .*nowhere"):
+        read_trees(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="is empty: it should hold one tree per line"):
+        read_trees(write(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize(
+    "hypothesis, repaired",
+    [
+        # closed too early, too late, or not at all
+        (
+            "(S (NP XX )NP (VP XX (NP XX XX )VP XX )S",
+            "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S",
+        ),
+        ("(S (NP XX )NP )PP )NP XX XX XX XX )S", "(S (NP XX )NP XX XX XX XX )S"),
+        ("(S XX (VP XX XX XX XX", "(S XX (VP XX XX XX XX )VP )S"),
+        # too few words, too many, none
+        ("(S (NP XX )NP (VP XX )VP )S", "(S (NP XX )NP (VP XX )VP XX XX XX )S"),
+        ("(S XX XX XX XX", "(S XX XX XX XX XX )S"),
+        ("(S XX XX XX XX XX (NP XX )NP XX )S", "(S XX XX XX XX XX )S"),
+        ("(S (NP )NP XX XX XX XX XX )S", "(S XX XX XX XX XX )S"),
+        ("", "XX XX XX XX XX"),
+        # open without end, as of a model that has learned nothing: deeper than Python could recurse
+        ("(NP " * 5000, ("(NP " * 5000 + "XX XX XX XX XX" + " )NP" * 5000)),
+    ],
+)
+def test_a_hypothesis_is_repaired(hypothesis, repaired):
+    tree, changed = repair(hypothesis.split(), WORDS)
+    assert changed and tree.words == WORDS
+    assert linearise(tree) == repaired.split()
+    assert repair(repaired.split(), WORDS) == (tree, False)
+    assert parse_tree(penn_brackets(tree)) == tree
+
+
+def test_anything_becomes_a_tree_over_the_words():
+    """Random tokens: the constituents lie within one another, and what is a tree stays as it is."""
+    choose = random.Random(1)
+    changes = []
+    for _ in range(2000):
+        tokens = choose.choices(["(S", "(NP", ")S", ")NP", "XX", "NN"], k=choose.randrange(12))
+        words = WORDS[: choose.randrange(1, 6)]
+        tree, changed = repair(tokens, words)
+        assert tree.words == words and len(tree.tags) == len(words)
+        assert parse_tree(penn_brackets(tree)) == tree
+        assert repair(linearise(tree, tags=True), words) == (tree, False)
+        assert changed == (linearise(tree, tags=True) != tokens)
+        for one in tree.constituents:
+            assert isinstance(one, Constituent) and 0 <= one.start < one.end <= len(words)
+        changes.append(changed)
+    assert 5 < changes.count(False) < 1900

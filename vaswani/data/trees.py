@@ -1,0 +1,186 @@
+"""Constituency trees (section 6.3): read from Penn brackets, turned into a sequence, and back.
+
+    (TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))
+    (S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S
+
+The second line is the first as the model writes it, as in Vinyals et al. 2015, "Grammar as a
+Foreign Language", which section 6.3 follows: labelled closing brackets, no words (they are the
+source), and every part-of-speech tag replaced by XX, unless tags are kept.
+"""
+
+import re
+from pathlib import Path
+from typing import List, NamedTuple, Sequence, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.data.text import read_lines
+
+ROOT = "TOP"
+#: how treebanks and parsers call the root; the Penn Treebank leaves its label out
+ROOTS = ("", ROOT, "ROOT", "S1")
+#: the tag of what is not in the text: traces and other empty elements
+TRACE = "-NONE-"
+#: stands for any tag
+ANY_TAG = "XX"
+_PIECE = re.compile(
+    r"\(\s*(?P<tag>[^\s()]+)\s+(?P<word>[^\s()]+)\s*\)"  # a word with its tag
+    r"|\(\s*(?P<label>[^\s()]*)"  # a constituent begins
+    r"|(?P<close>\))"
+    r"|(?P<stray>[^\s()]+)"
+)
+_WITHOUT_FUNCTION = re.compile(r".[^-=]*")
+
+
+class Constituent(NamedTuple):
+    """A label over the words from ``start`` to before ``end``, counted from 0."""
+
+    label: str
+    start: int
+    end: int
+
+
+class Tree(NamedTuple):
+    """A sentence's words, their tags, and its constituents, each before those inside it.
+
+    The root is not among the constituents: it is the same in every tree.
+    """
+
+    words: List[str]
+    tags: List[str]
+    constituents: List[Constituent]
+
+
+def read_trees(path: Path) -> List[Tree]:
+    """The trees of a file, compressed or not, one a line.
+
+    Raises:
+        UserError: there is no such file, it is empty, or a line is not a tree; gives the line.
+    """
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    trees = []
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            trees.append(parse_tree(line))
+        except ValueError as error:
+            raise UserError(
+                f"{path}, line {number:,}: {error}; each line must be one whole tree in Penn "
+                "brackets"
+            ) from None
+    if not trees:
+        raise UserError(f"{path} is empty: it should hold one tree per line")
+    return trees
+
+
+def parse_tree(line: str) -> Tree:
+    """A tree from Penn brackets, with its root normalised, without traces and functions.
+
+    ``NP-SBJ`` and ``NP=2`` become NP. Traces go, with the constituents that hold nothing else. The
+    root may be called TOP, ROOT, S1 or nothing, or may be missing.
+
+    Raises:
+        ValueError: the brackets are malformed; says how.
+    """
+    words: List[str] = []
+    tags: List[str] = []
+    found: List[Constituent] = []
+    # of what is open: its place in `found`, and whether something is in it
+    unclosed: List[Tuple[int, bool]] = []
+    for piece in _PIECE.finditer(line):
+        if piece["stray"]:
+            raise ValueError(f"'{piece['stray']}' is not alone in brackets with its tag")
+        if found and not unclosed:
+            raise ValueError(f"'{piece[0]}' comes after the end of the tree")
+        if piece["close"]:
+            if not unclosed:
+                raise ValueError("')' closes nothing")
+            place, filled = unclosed.pop()
+            if not filled:
+                raise ValueError(f"({found[place].label} ) has nothing in it")
+            found[place] = found[place]._replace(end=len(words))
+            continue
+        if unclosed:
+            unclosed[-1] = (unclosed[-1][0], True)
+        if piece["tag"]:
+            if not unclosed:
+                raise ValueError(f"'{piece[0]}' is a word without a tree")
+            if piece["tag"] != TRACE:
+                words.append(piece["word"])
+                tags.append(piece["tag"])
+        else:
+            label = piece["label"]
+            if found and not label:
+                raise ValueError("a bracket has no label")
+            label = _WITHOUT_FUNCTION.findall(label)[0] if label else label
+            unclosed.append((len(found), False))
+            found.append(Constituent(label, len(words), -1))
+    if unclosed:
+        raise ValueError(f"{len(unclosed)} of its brackets are not closed")
+    if not words:
+        raise ValueError("it has no words" if found else "it holds no tree")
+    if found[0].label in ROOTS:
+        found = found[1:]
+    return Tree(words, tags, [one for one in found if one.end > one.start])
+
+
+def linearise(tree: Tree, tags: bool = False) -> List[str]:
+    """The tree as the tokens that the model learns to write: see the top of this file.
+
+    ``tags``: keep the part-of-speech tags instead of XX.
+    """
+    return _flatten(tree, tree.tags if tags else [ANY_TAG] * len(tree.words), ")")
+
+
+def penn_brackets(tree: Tree) -> str:
+    """The tree as a line that ``parse_tree`` reads."""
+    leaves = [f"({tag} {word})" for tag, word in zip(tree.tags, tree.words, strict=True)]
+    text = " ".join([f"({ROOT}", *_flatten(tree, leaves, ""), ")"])
+    return re.sub(r" (?=\))", "", text)
+
+
+def repair(tokens: Sequence[str], words: Sequence[str]) -> Tuple[Tree, bool]:
+    """The tree over ``words`` (at least one) that a hypothesis of the model comes nearest to.
+
+    The inverse of ``linearise`` for what it made. Of anything else, also a tree:
+
+    - Closing brackets: one whose label is open closes what is open inside it too; others are left
+      out; what stays open is closed at the end.
+    - Words that have no place are put before the last closing bracket, or at the end; places
+      without a word are left out, and so are constituents that end up without words.
+
+    Returns:
+        The tree, its tags as in the hypothesis; and whether anything had to be changed.
+    """
+    tags: List[str] = []
+    found: List[Constituent] = []
+    unclosed: List[int] = []
+    missing = len(words) - sum(token[0] not in "()" for token in tokens)
+    last = len(tokens) - bool(tokens and tokens[-1].startswith(")"))
+    for token in [*tokens[:last], *[ANY_TAG] * missing, *tokens[last:]]:
+        if token.startswith("("):
+            unclosed.append(len(found))
+            found.append(Constituent(token[1:], len(tags), len(words)))
+        elif not token.startswith(")"):
+            tags += [token] if len(tags) < len(words) else []
+        elif any(found[place].label == token[1:] for place in unclosed):
+            closed = ""
+            while closed != token[1:]:
+                place = unclosed.pop()
+                closed = found[place].label
+                found[place] = found[place]._replace(end=len(tags))
+    tree = Tree(list(words), tags, [one for one in found if one.end > one.start])
+    return tree, _flatten(tree, tags, ")") != list(tokens)
+
+
+def _flatten(tree: Tree, leaves: Sequence[str], close: str) -> List[str]:
+    """``leaves``, one for each word, with the brackets around them.
+
+    ``close``: ")" for closing brackets with their label, nothing for those without.
+    """
+    opened: List[List[str]] = [[] for _ in leaves]
+    closed: List[List[str]] = [[] for _ in leaves]
+    for label, start, end in tree.constituents:
+        opened[start].append(f"({label}")
+        closed[end - 1].insert(0, f"){label}" if close else ")")  # the inner one closes first
+    parts = zip(opened, leaves, closed, strict=True)
+    return [token for before, leaf, after in parts for token in (*before, leaf, *after)]

@@ -1,0 +1,139 @@
+"""Labelled brackets of parses against the treebank's (section 6.3, Table 4), by EVALB's rules.
+
+A constituent is right if the other tree has one with the same label over the same words. The rules
+are those of COLLINS.prm, the parameters that results on the Wall Street Journal are quoted with:
+
+- punctuation is deleted from both trees, by its tags; neither the root nor the tags count;
+- a constituent without words after that does not count; ADVP and PRT are the same label;
+- a sentence whose trees then have different words is an error, and one without words is skipped:
+  they are left out of every figure.
+"""
+
+from collections import Counter
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+from vaswani.common.errors import UserError
+from vaswani.data.trees import ANY_TAG, ROOT, TRACE, Constituent, Tree
+
+DELETED = {ROOT, TRACE, ",", ":", "``", "''", "."}
+SAME_AS = {"PRT": "ADVP"}
+#: with more sentences of different words than this, EVALB stops
+MOST_ERRORS = 10
+VALID, ERROR, SKIPPED = range(3)
+
+
+class Comparison(NamedTuple):
+    """One sentence, as EVALB's table shows it; nothing is counted of one that is left out."""
+
+    #: words of the gold tree, with punctuation
+    length: int
+    #: ``VALID``; ``ERROR``: the trees have different words; ``SKIPPED``: there are none
+    status: int = VALID
+    #: constituents that agree, and those of each tree
+    matched: int = 0
+    gold: int = 0
+    test: int = 0
+    #: constituents of the test tree that overlap one of the gold tree, neither inside the other
+    crossing: int = 0
+    #: words without punctuation, and how many have the right tag
+    words: int = 0
+    tags: int = 0
+
+
+def compare(gold: Tree, test: Tree) -> Comparison:
+    """A parse beside the treebank's tree of the same sentence.
+
+    A word that was parsed without its tag (XX) has the treebank's: only punctuation depends on it.
+    """
+    if gold.words == test.words:
+        pairs = zip(gold.tags, test.tags, strict=True)
+        test = test._replace(tags=[right if tag == ANY_TAG else tag for right, tag in pairs])
+    gold_kept, test_kept = without_punctuation(gold), without_punctuation(test)
+    if not test_kept.words:
+        return Comparison(len(gold.words), SKIPPED)
+    if gold_kept.words != test_kept.words:
+        return Comparison(len(gold.words), ERROR)
+    counts, test_counts = Counter(gold_kept.constituents), Counter(test_kept.constituents)
+    return Comparison(
+        length=len(gold.words),
+        matched=sum((counts & test_counts).values()),
+        gold=len(gold_kept.constituents),
+        test=len(test_kept.constituents),
+        crossing=sum(crosses(one, gold_kept.constituents) for one in test_kept.constituents),
+        words=len(gold_kept.words),
+        tags=sum(map(str.__eq__, gold_kept.tags, test_kept.tags)),
+    )
+
+
+def without_punctuation(tree: Tree) -> Tree:
+    """What counts of a tree: its constituents over the words that are left; PRT is ADVP."""
+    kept = [place for place, tag in enumerate(tree.tags) if tag not in DELETED]
+    before = [0]  # how many words are kept before each word
+    for tag in tree.tags:
+        before.append(before[-1] + (tag not in DELETED))
+    moved = [
+        Constituent(SAME_AS.get(label, label), before[start], before[end])
+        for label, start, end in tree.constituents
+        if label not in DELETED and before[end] > before[start]
+    ]
+    return Tree([tree.words[n] for n in kept], [tree.tags[n] for n in kept], moved)
+
+
+def crosses(one: Constituent, others: Sequence[Constituent]) -> bool:
+    """Whether a constituent begins or ends inside another one that does not hold all of it."""
+    return any(
+        one.start < other.start < one.end < other.end
+        or other.start < one.start < other.end < one.end
+        for other in others
+    )
+
+
+def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> List[Comparison]:
+    """Compare trees one by one.
+
+    Raises:
+        UserError: their numbers differ, or more than ``MOST_ERRORS`` have different words.
+    """
+    if len(gold) != len(test):
+        raise UserError(
+            f"there are {len(test):,} trees to score and {len(gold):,} to compare them with: each "
+            "must be on the line of its reference"
+        )
+    found = [compare(*pair) for pair in zip(gold, test, strict=True)]
+    if len(wrong := errors(found)) > MOST_ERRORS:
+        raise UserError(
+            f"{len(wrong):,} of {len(gold):,} trees have other words than their references, the "
+            f"first on line {wrong[0]:,}: they are not parses of the same sentences, line by line"
+        )
+    return found
+
+
+def errors(found: Sequence[Comparison]) -> List[int]:
+    """The lines, from 1, of the sentences that are left out."""
+    return [number for number, one in enumerate(found, 1) if one.status == ERROR]
+
+
+def summary(found: Sequence[Comparison]) -> Dict[str, Any]:
+    """The figures of Table 4, in percent, over all sentences that are not errors.
+
+    Recall and precision are of all constituents together, not means of sentences; F1 is their
+    harmonic mean; ``complete_match`` is the share of sentences in which all constituents agree.
+    """
+    valid = [one for one in found if one.status == VALID]
+    matched, gold, test = (
+        sum(getattr(one, key) for one in valid) for key in ("matched", "gold", "test")
+    )
+    whole = sum(one.matched == one.gold == one.test for one in valid)
+    return {
+        "recall": percent(matched, gold),
+        "precision": percent(matched, test),
+        "f1": percent(2 * matched, gold + test),
+        "complete_match": percent(whole, len(valid)),
+        "sentences": len(valid),
+        "errors": errors(found),
+    }
+
+
+def percent(part: int, whole: int) -> float:
+    """A share in percent; 0 of nothing."""
+    return 100 * part / whole if whole else 0.0

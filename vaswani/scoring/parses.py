@@ -1,0 +1,71 @@
+"""Scores of parses (section 6.3): of a run, whose hypotheses are repaired to trees, or of files."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import sha256_of
+from vaswani.data.trees import Tree, penn_brackets, read_trees, repair
+from vaswani.scoring.evalb import compare_all, summary
+from vaswani.scoring.score_input import ScoreInput
+
+LABELS = {
+    "recall": "labelled recall",
+    "precision": "labelled precision",
+    "f1": "F1",
+    "complete_match": "complete match",
+}
+
+
+def of_run(system: ScoreInput) -> Dict[str, Any]:
+    """The figures of a run, with its trees, and the sentences, from 1, that had to be repaired.
+
+    Raises:
+        UserError: the run does not write trees, or the treebank's trees are gone.
+    """
+    if not system.trees:
+        raise UserError("--trees: this run writes text, not the trees of 'vaswani prepare trees'")
+    gold, hypotheses = read_trees(system.trees), system.main.hypotheses
+    # other numbers of lines are refused when they are compared
+    pairs = zip(hypotheses, gold, strict=False)
+    found = [repair(line.split(), tree.words) for line, tree in pairs]
+    return {
+        **figures([tree for tree, _ in found], gold, (system.main.files[0], system.trees)),
+        "repaired": [number for number, (_, changed) in enumerate(found, 1) if changed],
+        "parses": [penn_brackets(tree) for tree, _ in found],
+        "translation": system.translation,
+    }
+
+
+def of_files(parses: Path, treebank: Path) -> Dict[str, Any]:
+    """The figures of two files of trees in Penn brackets, line by line.
+
+    Raises:
+        UserError: one is missing or empty, or a line is not a tree.
+    """
+    return figures(read_trees(parses), read_trees(treebank), (parses, treebank))
+
+
+def figures(test: Sequence[Tree], gold: Sequence[Tree], files: Tuple[Path, Path]) -> Dict[str, Any]:
+    """EVALB's figures, and the files' fingerprints.
+
+    Raises:
+        UserError: the trees are of other sentences.
+    """
+    named = zip(("hypotheses", "references"), files, strict=True)
+    return {
+        **summary(compare_all(gold, test)),
+        "files": {name: {"file": str(path), "sha256": sha256_of(path)} for name, path in named},
+    }
+
+
+def table(found: Dict[str, Any]) -> List[str]:
+    """The figures as lines to print."""
+    lines = [f"{label:<24}{found[key]:6.2f}" for key, label in LABELS.items()]
+    lines.append(f"EVALB's rules (COLLINS.prm), {found['sentences']:,} sentences of any length")
+    if "repaired" in found:
+        lines.append(f"hypotheses repaired to trees: {len(found['repaired']):,}")
+    if found["errors"]:
+        named = ", ".join(f"{number:,}" for number in found["errors"])
+        lines.append(f"left out, with other words than their references: lines {named}")
+    return lines
