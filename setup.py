@@ -95,6 +95,7 @@ setup(
             "safetensors",
         ],
         "plots": ["matplotlib"],
+        "notebook": ["matplotlib", "nbformat", "nbclient", "ipykernel"],
         "export": ["ctranslate2>=4.5"],
         "dev": [
             "pytest",

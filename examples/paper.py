@@ -57,7 +57,9 @@ def code(function):
 
 def heat(axis, matrix, title, **labels):
     """Draw a matrix: rows from top to bottom, the darker the larger."""
-    axis.imshow(matrix.detach(), cmap="Blues", aspect="auto")
+    matrix = matrix.detach()
+    lightest = min(0.0, float(matrix.min()))
+    axis.imshow(matrix, cmap="Blues", vmin=lightest, aspect="auto", interpolation="nearest")
     axis.set(title=title, **labels)
 
 
@@ -140,12 +142,12 @@ with_scale = [gradient_at_scores(d_k, times=1) for d_k in WIDTHS]
 without_scale = [gradient_at_scores(d_k, times=math.sqrt(d_k)) for d_k in WIDTHS]
 
 figure, (left, right) = plt.subplots(1, 2)
-left.loglog(WIDTHS, unscaled, "o-", label="q·k")
-left.loglog(WIDTHS, scaled, "o-", label="q·k / √d_k")
-left.set(title="variance of the scores", xlabel="d_k")
+left.semilogx(WIDTHS, unscaled, "o-", base=2, label="q·k")
+left.semilogx(WIDTHS, scaled, "o-", base=2, label="q·k / √d_k")
+left.set(title="variance of the scores", xlabel="d_k", yscale="log")
 left.legend()
-right.semilogx(WIDTHS, without_scale, "o-", label="q·k")
-right.semilogx(WIDTHS, with_scale, "o-", label="q·k / √d_k")
+right.semilogx(WIDTHS, without_scale, "o-", base=2, label="q·k")
+right.semilogx(WIDTHS, with_scale, "o-", base=2, label="q·k / √d_k")
 right.set(title="gradient of the softmax", xlabel="d_k", ylim=0)
 plt.show()
 
@@ -215,12 +217,12 @@ for length in LENGTHS:
 
 figure, (left, right) = plt.subplots(1, 2)
 for values, name in zip(zip(*in_use, strict=True), ("additive", "q·k / √d_k", "q·k"), strict=True):
-    left.semilogx(WIDTHS, values, "o-", label=name)
+    left.semilogx(WIDTHS, values, "o-", base=2, label=name)
 left.set(title="keys in use, of 16", xlabel="d_k", ylim=(0, 16))
 left.legend()
-right.loglog(LENGTHS, additive_times, "o-", label="additive")
-right.loglog(LENGTHS, dot_times, "o-", color="C1", label="dot-product")
-right.set(title="milliseconds", xlabel="words")
+right.semilogx(LENGTHS, additive_times, "o-", base=2, label="additive")
+right.semilogx(LENGTHS, dot_times, "o-", base=2, label="dot-product")
+right.set(title="milliseconds", xlabel="words", yscale="log")
 right.legend()
 plt.show()
 
@@ -247,22 +249,22 @@ code(causal_mask)
 code(padding_mask)
 
 # %%
-x = torch.randn(1, 1, 6, 16)
+query, key = torch.randn(1, 1, 6, 16), torch.randn(1, 1, 6, 16)
 is_padding = torch.tensor([[True, True, False, False, False, False]])  # fairseq pads on the left
 masks = {
     "no mask": None,
-    "causal": causal_mask(6, like=x),
-    "padding": padding_mask(is_padding, like=x),
+    "causal": causal_mask(6, like=query),
+    "padding": padding_mask(is_padding, like=query),
 }
 figure, axes = plt.subplots(1, 3, figsize=(8, 2.6))
 for axis, (name, mask) in zip(axes, masks.items(), strict=True):
-    _, weights = readable_attention(x, x, x, mask)
+    _, weights = readable_attention(query, key, key, mask)
     heat(axis, weights[0, 0], name, xlabel="key", ylabel="query")
     assert torch.allclose(weights.sum(-1), torch.ones(1, 1, 6))  # a mask takes no weight away
 plt.show()
 
-_, causal = readable_attention(x, x, x, masks["causal"])
-_, unpadded = readable_attention(x, x, x, masks["padding"])
+_, causal = readable_attention(query, key, key, masks["causal"])
+_, unpadded = readable_attention(query, key, key, masks["padding"])
 assert causal[0, 0].triu(1).eq(0).all() and unpadded[..., :2].eq(0).all()
 
 # %% [markdown]
@@ -291,7 +293,7 @@ assert torch.allclose(out, attention.out_proj(torch.cat(heads, dim=-1)), atol=1e
 
 figure, axes = plt.subplots(2, 4, figsize=(8, 4))
 for number, axis in enumerate(axes.flat):
-    heat(axis, weights[0, number], f"head {number + 1}")
+    heat(axis, weights[0, number], f"head {number + 1}", xticks=[], yticks=[])
 plt.show()
 
 parameters = {
@@ -443,18 +445,19 @@ for d_model in MODEL_WIDTHS:
     embedding = new_model(d_model).encoder.embedding
     added = sinusoids(tokens.size(1), d_model).float()
     with torch.no_grad():
-        large.append((embedding(tokens) - added).std())  # what 3.4 makes of the words
-        small.append(embedding.tokens(tokens).std())
-    positions.append(added.square().mean().sqrt())
+        large.append(float((embedding(tokens) - added).std()))  # what 3.4 makes of the words
+        small.append(float(embedding.tokens(tokens).std()))
+    positions.append(float(added.square().mean().sqrt()))
     assert abs(large[-1] - 1) < 0.2
     assert abs(positions[-1] - math.sqrt(0.5)) < 0.01  # the mean of sin² and cos² is 1/2
 
 plt.figure(figsize=(5, 3))
-plt.loglog(MODEL_WIDTHS, large, "o-", label="words × √d_model")
-plt.loglog(MODEL_WIDTHS, positions, "k--", label="positions")
-plt.loglog(MODEL_WIDTHS, small, "o-", color="C3", label="words without the factor")
+plt.semilogx(MODEL_WIDTHS, large, "o-", base=2, label="words × √d_model")
+plt.semilogx(MODEL_WIDTHS, positions, "k--", base=2, label="positions")
+plt.semilogx(MODEL_WIDTHS, small, "o-", base=2, color="C3", label="words without the factor")
 plt.xlabel("d_model")
 plt.ylabel("typical size")
+plt.ylim(0)
 plt.legend()
 plt.show()
 
@@ -569,12 +572,12 @@ else:
 code(learning_rate)
 
 # %%
-steps = range(1, 20001, 20)
+steps = range(1, 50_000, 50)
 figure, (left, right) = plt.subplots(1, 2)
 for d_model, warmup in ((512, 4000), (512, 8000), (1024, 4000), (256, 4000)):
     rates = [learning_rate(step, d_model, warmup) for step in steps]
     left.plot(steps, rates, label=f"d_model {d_model}, warm-up {warmup}")
-left.set(title="equation 3", xlabel="updates")
+left.set(title="equation 3", xlabel="updates", xlim=(0, 20_000))
 left.legend(fontsize=7)
 for batch in (25_000, 4_000):
     rates = [learning_rate(step, 512, 4000) for step in steps]
@@ -622,7 +625,7 @@ target[3] = 0.9
 assert math.isclose(target.sum(), 1, rel_tol=1e-6)
 
 figure, (left, right) = plt.subplots(1, 2)
-left.bar(range(5), target)
+left.bar(range(5), target.tolist())
 left.set(title="the target of class 3, ε = 0.1", xlabel="class")
 for epsilon in (0.0, 0.1, 0.2):
     losses = [loss_at(confidence, epsilon) for confidence in confidences]
@@ -722,9 +725,9 @@ assert torch.allclose(mean[name], torch.stack([s[name] for s in checkpoints]).me
 assert averages[-1] < sum(single) / len(single)
 
 # %% [markdown]
-# **Notice** that the mean is better than the checkpoints it is made of. (Averaging helps near the
-# end of training. A mean that reaches back to where the loss was still falling is worse than its
-# parts.)
+# **Notice** that some of the checkpoints are much worse than others, and the mean is as good as the
+# best of them: nobody has to know which one that is. (Averaging helps near the end of training. A
+# mean that reaches back to where the loss was still falling is worse than its parts.)
 #
 # ### What it learned, and how far
 #
@@ -748,7 +751,7 @@ heat(
 )
 right.bar(list(accuracy), [100 * share for share in accuracy.values()])
 right.axvspan(10.5, 16.5, color="0.9", zorder=0)
-right.set(title="% of strings copied, by length", xlabel="letters")
+right.set(title="% of strings copied, by length", xlabel="letters", xticks=range(2, 17, 2))
 plt.show()
 
 assert sum(accuracy[length] for length in range(2, 9)) / 7 > 0.9

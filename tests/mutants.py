@@ -70,6 +70,14 @@ MUTANTS = [
         ("unit/test_attention.py::test_equation_1_by_hand",),
     ),
     Mutant(
+        "walk-through-without-the-scale",
+        ATTENTION,
+        "key.transpose(-2, -1) / query.size(-1) ** 0.5",
+        "key.transpose(-2, -1)",
+        "examples/paper.py: the page stops where one of its claims does not hold",
+        ("integration/test_walk_through.py::test_every_claim_of_the_page_holds",),
+    ),
+    Mutant(
         "kernel-not-scaled",
         KERNEL,
         "    if is_causal:\n        return F.scaled",
