@@ -57,7 +57,7 @@ def code(function):
 
 def heat(axis, matrix, title, **labels):
     """Draw a matrix: rows from top to bottom, the darker the larger."""
-    matrix = matrix.detach()
+    matrix = matrix.detach().numpy()
     lightest = min(0.0, float(matrix.min()))
     axis.imshow(matrix, cmap="Blues", vmin=lightest, aspect="auto", interpolation="nearest")
     axis.set(title=title, **labels)

@@ -72,8 +72,8 @@ MUTANTS = [
     Mutant(
         "walk-through-without-the-scale",
         ATTENTION,
-        "key.transpose(-2, -1) / query.size(-1) ** 0.5",
-        "key.transpose(-2, -1)",
+        "query.size(-1) ** 0.5",
+        "1.0",
         "examples/paper.py: the page stops where one of its claims does not hold",
         ("integration/test_walk_through.py::test_every_claim_of_the_page_holds",),
     ),

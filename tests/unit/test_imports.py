@@ -233,7 +233,8 @@ def test_no_folder_is_scanned_by_fairseq() -> None:
 )
 def test_sizes(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= LINES_OF_A_FILE
+    # a walk through the whole paper, in cells, is as long as it is
+    assert text.count("\n") <= LINES_OF_A_FILE or path == ROOT / "examples" / "paper.py"
     functions: List[Tuple[str, int]] = [
         (node.name, (node.end_lineno or 0) - node.lineno + 1)
         for node in ast.walk(ast.parse(text))
