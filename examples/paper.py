@@ -3,10 +3,10 @@
 #
 # This page goes through the paper ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)) section
 # by section. Each section has an equation, **the function of this project that computes it**, a
-# few numbers, and a picture. Nothing is written a second time for the page: what you see printed
-# is the code that trains the models. Every claim is followed by an `assert`, so that the page
-# stops where a claim does not hold. Try it: remove the `** 0.5` from `readable_attention`, and run
-# the page again.
+# few numbers, and a picture. No part of the model is written a second time for the page: what you
+# see printed is the code that trains the real models. Every claim is followed by an `assert`, so
+# that the page stops where a claim does not hold. Try it: remove `/ query.size(-1) ** 0.5` from
+# `readable_attention` (transformer_plugin/attention.py), and run the page again.
 #
 # It runs in half a minute on one core: `python examples/paper.py`, or in a notebook, `paper.ipynb`.
 # It needs the plugin (`make setup`) and matplotlib (`pip install -e '.[plots]'`).
@@ -232,11 +232,13 @@ assert additive_times[-1] > dot_times[-1]
 
 # %% [markdown]
 # **Notice** on the left that additive attention needs no scale: the $\tanh$ keeps its scores small
-# at any width, as the division does for dot products. For small $d_k$ all three are similar, for
-# large ones the unscaled dot product looks at one key only: what 3.2.1 says of Britz et al.'s
-# results. On the right, "dot-product attention is much faster and more space-efficient in practice,
-# since it can be implemented using highly optimized matrix multiplication code": the additive one
-# makes 64 numbers for each pair of words, the dot product makes one.
+# at any width, as the division does for dot products. The unscaled dot product is nearest to the
+# two at the smallest $d_k$, and looks at a single key at the largest: "for small values of $d_k$
+# the two mechanisms perform similarly", but additive attention is the better one "for larger
+# values of $d_k$", and the division is the paper's remedy. On the right, "dot-product attention is
+# much faster and more space-efficient in practice, since it can be implemented using highly
+# optimized matrix multiplication code": the additive one makes 64 numbers for each pair of words,
+# the dot product makes one.
 #
 # ## 3.2.3 Masks
 #
@@ -460,6 +462,8 @@ plt.ylabel("typical size")
 plt.ylim(0)
 plt.legend()
 plt.show()
+
+assert 14 < positions[-1] / small[-1] < 18
 
 # %% [markdown]
 # **Notice** that at the paper's width of 512 the positions would be sixteen times as large as the
