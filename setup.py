@@ -98,6 +98,7 @@ setup(
             "safetensors",
         ],
         "plots": ["matplotlib"],
+        "notebook": ["matplotlib", "nbformat", "nbclient", "ipykernel"],
         "export": ["ctranslate2>=4.5"],
         "dev": [
             "pytest",

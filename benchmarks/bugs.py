@@ -1,14 +1,15 @@
 """What a planted bug looks like in training: the demo's loss curve and score.
 
-    python -m benchmarks.bugs                      the right code, then the bugs of docs/bugs.md
+    python -m benchmarks.bugs                      the right code, then the quiz of docs/bugs.md
+    python -m benchmarks.bugs --published          the page's bugs from published code, 600 updates
     python -m benchmarks.bugs attention-not-scaled dropout-on-the-residual
     python -m benchmarks.bugs --updates 20 --out /tmp/bugs
 
 A bug is an entry of tests/mutants.py, planted in a temporary copy of the sources. There the usual
 commands train, average, decode and score the demo with one thread; its data is made once, in
 data/demo_en_de, as by ``make demo``. The results are OUT/NAME.json and OUT/NAME.log; a bug whose
-JSON exists is not run again. OUT/curves.png is drawn each time, and, if OUT is not given, the
-figures are put into docs/bugs.md.
+JSON exists is not run again. If OUT is not given, the figures are put into docs/bugs.md; of the
+quiz, OUT/curves.png is drawn each time.
 """
 
 import argparse
@@ -44,12 +45,24 @@ QUIZ = (
     "padding-not-masked",
 )
 """The bugs of docs/bugs.md, in its order."""
+PUBLISHED = (
+    "norm-before-the-sublayer",
+    "decoder-attends-to-itself-twice",
+    "padding-masks-swapped-in-decoding",
+    "embedding-not-scaled",
+    "positions-by-the-batch",
+    "loss-averaged-over-padding",
+)
+"""Its bugs from published code that show in training or in the score."""
+PUBLISHED_UPDATES = 600
 DEMO = "demo_en_de"
 RESULTS = Path(__file__).parent / "results" / "bugs"
+PUBLISHED_RESULTS = RESULTS.with_name("published_bugs")
 PAGE = Path(__file__).parents[1] / "docs" / "bugs.md"
 LETTERS = "ABCDEFGHIJ"
 SHOWN_AT = (100, 200, 400, 900, 1800)
 """Updates for which the page gives the loss."""
+PUBLISHED_SHOWN_AT = (100, 200, 400, 600)
 VERBS = (("average", "--last", "5"), ("generate",), ("score",))
 """The commands after ``vaswani train``; each takes the run's name as its first argument."""
 
@@ -68,12 +81,9 @@ def parser() -> argparse.ArgumentParser:
         help="in tests/mutants.py, or 'right' (default: those of docs/bugs.md)",
     )
     options.add_argument("--updates", type=int, metavar="N", help="(default: the demo's 1,800)")
+    options.add_argument("--published", action="store_true", help="those from published code")
     options.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        default=RESULTS,
-        help="(default: benchmarks/results/bugs)",
+        "--out", metavar="DIR", type=Path, help="(default: a folder of benchmarks/results)"
     )
     return options
 
@@ -250,21 +260,46 @@ def fill_in(page: str, out: Path) -> str:
     """The page with the figures of each letter, and of the correct code, between their marks."""
     names = {"right": RIGHT, **dict(zip(LETTERS, QUIZ, strict=True))}
     for label, name in names.items():
-        begin, end = f"<!-- results:{label} -->\n", f"\n<!-- /results:{label} -->"
-        before, _, rest = page.partition(begin)
-        _, found, after = rest.partition(end)
-        assert found, f"docs/bugs.md has no marks for {label}"
-        page = before + begin + symptom(read_json(out / f"{name}.json")) + end + after
+        page = put(page, label, symptom(read_json(out / f"{name}.json")))
     return page
 
 
-def names_to_run(given: Sequence[str]) -> List[str]:
-    """The bugs asked for, or those of the quiz.
+def put(page: str, label: str, text: str) -> str:
+    """The page with a text between the marks of this label."""
+    begin, end = f"<!-- results:{label} -->\n", f"\n<!-- /results:{label} -->"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    assert found, f"docs/bugs.md has no marks for {label}"
+    return before + begin + text + end + after
+
+
+def fill_in_published(page: str, out: Path) -> str:
+    """The page with the table of the bugs from published code."""
+    lines = [
+        "| bug | training nll after " + " | ".join(map(str, PUBLISHED_SHOWN_AT))
+        + " updates | validation | BLEU | exactly right |",
+        "|---" * (len(PUBLISHED_SHOWN_AT) + 4) + "|",
+    ]  # fmt: skip
+    for name in (RIGHT, *PUBLISHED):
+        result = read_json(out / f"{name}.json")
+        curves = result.get("curves", {"train": [], "valid": []})
+        losses = [at(curves["train"], update) for update in PUBLISHED_SHOWN_AT]
+        losses.append(f"{curves['valid'][-1][1]:.2f}" if curves["valid"] else "–")
+        score = "– | –"
+        if "bleu" in result:
+            score = f"{result['bleu']['score']:.2f} | {result['exact_match']:.1f}%"
+        title = "the correct code" if name == RIGHT else f"`{name}`"
+        lines.append(f"| {title} | {' | '.join(losses)} | {score} |")
+    return put(page, "published", "\n".join(lines))
+
+
+def names_to_run(given: Sequence[str], default: Sequence[str] = QUIZ) -> List[str]:
+    """The bugs asked for, or those of the quiz (or another default).
 
     Raises:
         UserError: a bug does not exist, or its entry is stale.
     """
-    names = list(dict.fromkeys(given)) or [RIGHT, *QUIZ]
+    names = list(dict.fromkeys(given)) or [RIGHT, *default]
     bugs = [name for name in names if name != RIGHT]
     for mutant in chosen(MUTANTS, bugs) if bugs else []:
         if why := why_stale(mutant):
@@ -277,10 +312,14 @@ def main(arguments: Sequence[str]) -> int:
     from vaswani import cli
 
     args = parser().parse_args(arguments)
+    recorded = args.out is None
+    args.out = args.out or (PUBLISHED_RESULTS if args.published else RESULTS)
     try:
-        if args.updates and args.out == RESULTS:
+        if args.updates and recorded:
             raise UserError("--updates does not give the figures of docs/bugs.md: give --out, too")
-        names = names_to_run(args.names)
+        names = names_to_run(args.names, PUBLISHED if args.published else QUIZ)
+        if args.published:
+            args.updates = args.updates or PUBLISHED_UPDATES
         if cli.main(["prepare", DEMO]):
             return 1
         args.out.mkdir(parents=True, exist_ok=True)
@@ -295,9 +334,11 @@ def main(arguments: Sequence[str]) -> int:
                     print(f"{name}: running", flush=True)
                     measure(name, args, sources, Path(folder) / name)
                 print(f"{name}: {outcome(read_json(path))}", flush=True)
-                picture(args.out)
-                if args.out == RESULTS:
-                    text = fill_in(PAGE.read_text(encoding="utf-8"), RESULTS)
+                if not args.published:
+                    picture(args.out)
+                if recorded:
+                    fill = fill_in_published if args.published else fill_in
+                    text = fill(PAGE.read_text(encoding="utf-8"), args.out)
                     with atomic_write(PAGE) as stream:
                         stream.write(text)
     except UserError as error:

@@ -71,6 +71,14 @@ MUTANTS = [
         ("unit/test_attention.py::test_equation_1_by_hand",),
     ),
     Mutant(
+        "walk-through-without-the-scale",
+        ATTENTION,
+        "query.size(-1) ** 0.5",
+        "1.0",
+        "examples/paper.py: the page stops where one of its claims does not hold",
+        ("integration/test_walk_through.py::test_every_claim_of_the_page_holds",),
+    ),
+    Mutant(
         "kernel-not-scaled",
         KERNEL,
         "    if is_causal:\n        return F.scaled",
@@ -85,6 +93,15 @@ MUTANTS = [
         "torch.softmax(scores, dim=-2,",
         "3.2.1: '... and apply a softmax function to obtain the weights on the values'",
         ("unit/test_attention.py::test_masked_keys_have_no_weight",),
+    ),
+    Mutant(
+        "softmax-without-the-maximum",
+        ATTENTION,
+        "weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, "
+        "torch.float32))",
+        "weights = scores.exp() / scores.exp().sum(-1, keepdim=True)",
+        "attention.py: weights are finite however large the scores (exp overflows above 88)",
+        ("unit/test_attention.py::test_large_scores_have_finite_weights",),
     ),
     Mutant(
         "attention-dropout-missing",
@@ -218,6 +235,16 @@ MUTANTS = [
         "decoding word by word gives what decoding all words at once gives",
         ("unit/test_embedding.py::test_skipped_tokens_keep_their_count",),
     ),
+    Mutant(
+        "positions-by-the-batch",
+        EMBEDDING,
+        "self.positions(positions, length, like=embedded)",
+        "self.positions(\n"
+        "            torch.arange(len(tokens))[:, None], max(length, len(tokens)), like=embedded\n"
+        "        )",
+        "3.5: a position is that of a token in its sentence, not that of its sentence in the batch",
+        ("unit/test_embedding.py::test_embeddings_are_scaled_and_positions_added",),
+    ),
     # ---- layers -----------------------------------------------------------------------------
     Mutant(
         "relu-missing",
@@ -250,6 +277,32 @@ MUTANTS = [
         "self.dropout.add_to(x, self.norm(sublayer_output))",
         "3.1: 'the output of each sub-layer is LayerNorm(x + Sublayer(x))'",
         ("unit/test_model.py::test_norm_comes_after_the_sum_and_no_norm_ends_the_stack",),
+    ),
+    Mutant(
+        "norm-before-the-sublayer",
+        LAYERS,
+        "        attended, weights = self.self_attention(x, mask, need_weights=need_weights)\n"
+        "        x = self.after_self_attention(x, attended)\n"
+        "        x = self.after_feed_forward(x, self.feed_forward(x))\n"
+        "        return x, weights",
+        "        first, second = self.after_self_attention, self.after_feed_forward\n"
+        "        attended, weights = self.self_attention(\n"
+        "            first.norm(x), mask, need_weights=need_weights\n"
+        "        )\n"
+        "        x = first.dropout.added(x, attended)\n"
+        "        x = second.dropout.added(x, self.feed_forward(second.norm(x)))\n"
+        "        return x, weights",
+        "3.1: 'the output of each sub-layer is LayerNorm(x + Sublayer(x))'",
+        ("unit/test_model.py::test_norm_comes_after_the_sum_and_no_norm_ends_the_stack",),
+    ),
+    Mutant(
+        "decoder-attends-to-itself-twice",
+        LAYERS,
+        "            x, memory, memory_mask, cache, need_weights[1]\n",
+        "            x, x, x.new_full((x.size(1), x.size(1)), float('-inf')).triu(1), None,\n"
+        "            need_weights[1],\n",
+        "3.2.3: 'the memory keys and values come from the output of the encoder'",
+        ("parity/test_torch_transformer.py::test_equal_to_nn_transformer",),
     ),
     Mutant(
         "dropout-after-the-sum",
@@ -316,6 +369,21 @@ MUTANTS = [
         "torch.full((1, 1), cache.length + 1, device",
         "3.5: a word has the same position in training and in decoding",
         ("parity/test_generator.py::test_float64_search_is_its_own_score",),
+    ),
+    Mutant(
+        "padding-masks-swapped-in-decoding",
+        DECODER,
+        "        x, _ = self.run_layers(x, encoder_out, cache)\n",
+        "        own = None\n"
+        "        if encoder_out['encoder_mask']:\n"
+        "            source = encoder_out['encoder_mask'][0].flip(-1)  # padded right\n"
+        "            more = max(0, cache.length + 1 - source.size(-1))\n"
+        "            own = nn.functional.pad(source, (0, more), value=float('-inf'))\n"
+        "            own = own[..., : cache.length + 1].repeat_interleave(len(x) // len(own), 0)\n"
+        "            encoder_out = {**encoder_out, 'encoder_mask': []}\n"
+        "        x, _ = self.run_layers(x, encoder_out, cache, own)\n",
+        "a sentence's translation does not depend on the sentences beside it",
+        ("parity/test_generator.py::test_neighbours_change_nothing",),
     ),
     Mutant(
         "step-on-another-device",
@@ -465,6 +533,14 @@ MUTANTS = [
         "real = target.ne(self.padding_idx).nonzero()",
         "real = target.ge(0).nonzero()",
         "criterion.py: sums over real tokens only",
+        ("parity/test_criterion_parity.py::test_registered_criterion",),
+    ),
+    Mutant(
+        "loss-averaged-over-padding",
+        CRITERION,
+        "real = target.ne(self.padding_idx).nonzero().squeeze(1)  # [N]\n",
+        "real = target.ge(0).nonzero().squeeze(1)\n        sample['ntokens'] = target.numel()\n",
+        "criterion.py: losses and their average are over real tokens",
         ("parity/test_criterion_parity.py::test_registered_criterion",),
     ),
     Mutant(

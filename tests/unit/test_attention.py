@@ -92,6 +92,15 @@ def test_masked_keys_have_no_weight() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
 
 
+def test_large_scores_have_finite_weights() -> None:
+    """Scores of 1000 and 999 give e/(e + 1) and 1/(e + 1), although exp(1000) is infinite."""
+    query, key = torch.tensor([[[[1.0]]]]), torch.tensor([[[[1000.0], [999.0]]]])
+    attended, weights = readable_attention(query, key, key)
+    expected = torch.tensor([math.e, 1.0]) / (math.e + 1)
+    torch.testing.assert_close(weights[0, 0, 0], expected)
+    torch.testing.assert_close(fast_attention(query, key, key), attended)
+
+
 @pytest.mark.paper("3.2.2")
 def test_multi_head_is_concatenated_heads_times_w_o() -> None:
     """Section 3.2.2, head by head with plain products, and d_k ≠ d_v ≠ D / H (Table 3 row B)."""

@@ -284,8 +284,10 @@ def test_sizes() -> None:
             for node in ast.walk(ast.parse(text))
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         }
+        # a walk through the whole paper, in cells, is as long as it is
+        most = float("inf") if path == ROOT / "examples" / "paper.py" else LINES_OF_A_FILE
         long = {name: count for name, count in lines.items() if count > LINES_OF_A_FUNCTION}
         count = text.count("\n")
-        return {**long, **({"the file": count} if count > LINES_OF_A_FILE else {})}
+        return {**long, **({"the file": count} if count > most else {})}
 
     assert not offending(plugin_files + command_files + other_files, too_long)

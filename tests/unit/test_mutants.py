@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bugs import LETTERS, PAGE, QUIZ, curves, fill_in, names_to_run
+from benchmarks.bugs import (
+    LETTERS,
+    PAGE,
+    PUBLISHED,
+    PUBLISHED_RESULTS,
+    QUIZ,
+    curves,
+    fill_in,
+    fill_in_published,
+    names_to_run,
+)
 from tests import mutation
 from tests.mutants import MUTANTS
 from tests.mutation import Mutant, chosen, judged, main, why_stale
@@ -153,6 +163,18 @@ def test_the_quiz_is_about_entries_of_the_table() -> None:
         assert f"`{name}`, `{table[name].file}`:" in section
         assert all(f"`{test}`" in section for test in table[name].tests)
     assert names_to_run([]) == ["right", *QUIZ]
+
+
+def test_bugs_from_published_code() -> None:
+    """docs/bugs.md names the bug, file and test of each, and its table is what the records say."""
+    page = PAGE.read_text(encoding="utf-8")
+    table = {mutant.name: mutant for mutant in MUTANTS}
+    for name in (*PUBLISHED, "softmax-without-the-maximum"):
+        section = page.partition(f"** (`{name}`, ")[2].partition("\n**")[0]
+        assert section.startswith(f"`{table[name].file}`")
+        assert all(f"`{test}`" in section for test in table[name].tests)
+    assert fill_in_published(page, PUBLISHED_RESULTS) == page
+    assert page.count("<!-- results:published") == 1
 
 
 def test_figures_of_the_quiz(tmp_path) -> None:

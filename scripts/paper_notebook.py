@@ -1,0 +1,54 @@
+"""Makes examples/paper.ipynb, with its outputs, from examples/paper.py.
+
+    python scripts/paper_notebook.py        needs pip install -e '.[notebook]'; takes half a minute
+
+The page is written as Python with a comment at the start of each cell: ``# %%`` before code,
+``# %% [markdown]`` before text, whose lines are comments.
+"""
+
+import sys
+from pathlib import Path
+from typing import List, Tuple
+
+PAGE = Path(__file__).resolve().parent.parent / "examples" / "paper.py"
+NOTEBOOK = PAGE.with_suffix(".ipynb")
+MARKDOWN = "[markdown]"
+
+
+def cells(page: str) -> List[Tuple[str, str]]:
+    """(``markdown`` or ``code``, text) of each cell of a page, in its order."""
+    found = []
+    for part in ("\n" + page).split("\n# %%")[1:]:
+        head, _, body = part.partition("\n")
+        body = body.strip("\n")
+        if head.strip() == MARKDOWN:
+            lines = [line.removeprefix("#").removeprefix(" ") for line in body.split("\n")]
+            found.append(("markdown", "\n".join(lines)))
+        else:
+            found.append(("code", body))
+    return found
+
+
+def main() -> int:
+    """Run the cells, and write them with what they print and draw."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    make = {
+        "markdown": nbformat.v4.new_markdown_cell,
+        "code": nbformat.v4.new_code_cell,
+    }
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            make[kind](text, id=f"cell-{number}")
+            for number, (kind, text) in enumerate(cells(PAGE.read_text(encoding="utf-8")), 1)
+        ]
+    )
+    NotebookClient(notebook, record_timing=False).execute()
+    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    nbformat.write(notebook, NOTEBOOK)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
