@@ -283,7 +283,7 @@ def fill_in_published(page: str, out: Path) -> str:
     for name in (RIGHT, *PUBLISHED):
         result = read_json(out / f"{name}.json")
         curves = result.get("curves", {"train": [], "valid": []})
-        losses = [at(curves["train"], update) for update in PUBLISHED_SHOWN_AT]
+        losses = [loss_at(curves["train"], update) for update in PUBLISHED_SHOWN_AT]
         losses.append(f"{curves['valid'][-1][1]:.2f}" if curves["valid"] else "–")
         score = "– | –"
         if "bleu" in result:
