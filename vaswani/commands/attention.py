@@ -33,11 +33,15 @@ class Options:
 
     model: str = argument("MODEL|RUN|CHECKPOINT", "a packed model, a run or a checkpoint")
     source: str = argument("SOURCE", "a sentence, as one argument")
-    target: Optional[str] = argument("TARGET", "its translation (the model's)", default=None)
-    out: Optional[str] = option(metavar="FOLDER", help="output folder (NAME_attention, here)")
+    target: Optional[str] = argument(
+        "TARGET", "its translation (default: the model's)", default=None
+    )
+    out: Optional[str] = option(
+        metavar="FOLDER", help="output folder (default: NAME_attention, here)"
+    )
     by: str = option(
         "words",
-        "units shown in the pictures, and first on the page (words)",
+        "units shown in the pictures, and first on the page (default: words)",
         choices=["words", "subwords"],
     )
     no_pictures: bool = option(False, "only the page, which takes a moment")

@@ -52,11 +52,11 @@ class Options:
     )
     last: Optional[int] = option(
         metavar="N",
-        help="average the run's last N checkpoints (as many as give the lowest validation loss)",
+        help="average the run's last N checkpoints (default: what has the lowest validation loss)",
     )
     output: Optional[str] = option(
         metavar="FILE",
-        help="the checkpoint to write (default checkpoint_average_lastN.pt beside the inputs)",
+        help="the checkpoint to write (default: checkpoint_average_lastN.pt beside the inputs)",
     )
 
 

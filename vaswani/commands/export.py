@@ -47,12 +47,14 @@ class Options:
     model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
     to: str = option(metavar="TARGET", help=" or ".join(TARGETS), required=True)
     quantization: Optional[str] = option(
-        metavar="KIND", help=f"{', '.join(QUANTIZATIONS)} (float32)"
+        metavar="KIND", help=f"{', '.join(QUANTIZATIONS)} (default: float32)"
     )
-    out: Optional[str] = option(metavar="DIR", help="the folder to make (MODEL-TARGET)")
-    text: Optional[str] = option(metavar="FILE", help="sentences for the proof (the run's test)")
+    out: Optional[str] = option(metavar="DIR", help="the folder to make (default: MODEL-TARGET)")
+    text: Optional[str] = option(
+        metavar="FILE", help="sentences for the proof (default: the run's test)"
+    )
     reference: Optional[str] = option(metavar="FILE", help="their translations, for BLEU")
-    lines: int = option(500, "lines of the text to use (500); 0: all", metavar="N")
+    lines: int = option(500, "lines of the text to use (default: 500); 0: all", metavar="N")
 
 
 def run(options: Options) -> int:

@@ -49,16 +49,18 @@ class Options(as_arguments([*BEAM_OPTIONS, "length_penalty"])):  # type: ignore[
         "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
     )
     data: Optional[str] = option(metavar="DIR", help="use this data-bin, not the run's")
-    subset: str = option("test", "train, valid or test (test)")
-    out: Optional[str] = option(metavar="DIR", help="where to put the results (RUN/eval)")
+    subset: str = option("test", "train, valid or test (default: test)")
+    out: Optional[str] = option(metavar="DIR", help="where to put the results (default: RUN/eval)")
     max_tokens: Optional[int] = option(
-        metavar="N", help=f"tokens per batch ({CPU_BATCH:,} on a CPU, {GPU_BATCH:,} on a GPU)"
+        metavar="N",
+        help=f"tokens per batch (default: {CPU_BATCH:,} on a CPU, {GPU_BATCH:,} on a GPU)",
     )
     workers: Optional[int] = option(
-        metavar="N", help="processes, on a CPU (one per core; never more than there are batches)"
+        metavar="N",
+        help="processes, on a CPU (default: one per core), never more than there are batches",
     )
     user_dir: Optional[str] = option(
-        metavar="DIR", help="a user-dir of your own that the model needs (the run's)"
+        metavar="DIR", help="a user-dir of your own that the model needs (default: the run's)"
     )
 
 

@@ -29,7 +29,7 @@ class Options(DataOptions):
     model: str = argument(
         "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
     )
-    out: Optional[str] = option(metavar="MODEL", help="the folder to make (RUN/model)")
+    out: Optional[str] = option(metavar="MODEL", help="the folder to make (default: RUN/model)")
 
 
 def run(options: Options) -> int:

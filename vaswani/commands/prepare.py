@@ -76,7 +76,7 @@ class Options:
 
     name: Optional[str] = argument(help="an experiment or a recipe of configs/data", default=None)
     text: Optional[str] = option(metavar="FOLDER", help="where the recipe's text files are")
-    out: Optional[str] = option(metavar="DIR", help="where to put the result (data/NAME)")
+    out: Optional[str] = option(metavar="DIR", help="where to put the result (default: data/NAME)")
     source_lang: Optional[str] = option(metavar="LANG", help="the ending of the source files")
     target_lang: Optional[str] = option(metavar="LANG", help="the ending of the target files")
     train: Optional[str] = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
@@ -91,10 +91,10 @@ class Options:
     max_words: Optional[int] = option(metavar="N", help="leave out longer pairs")
     ratio: Optional[float] = option(metavar="R", help="highest ratio of longer to shorter side")
     limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many pairs")
-    workers: int = option(factory=cores, metavar="N", help="processes (all cores)")
+    workers: int = option(factory=cores, metavar="N", help="processes (default: all cores)")
     start: Optional[str] = option(flag="--from", metavar="STAGE", help="redo from this stage on")
     show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
-    archives: str = option("data/archives", "downloads (data/archives)", metavar="DIR")
+    archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
     manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
     test_sets: str = option("archives", "their source", choices=["archives", "sacrebleu"])
 

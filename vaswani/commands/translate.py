@@ -40,11 +40,15 @@ class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # t
     """The model, the text and how to translate it; search options override the model's."""
 
     model: str = argument("MODEL", "a folder made by 'vaswani pack'")
-    files: List[str] = argument("FILE", "text, also .gz or .xz (standard input)", default=[])
+    files: List[str] = argument(
+        "FILE", "text, also .gz or .xz (default: standard input)", default=[]
+    )
     scores: bool = option(False, "add a column of scores")
-    precision: str = option("fp32", "of the matrix products (fp32)", choices=["fp32", "bf16"])
-    workers: Optional[int] = option(metavar="N", help="processes, on a CPU (one per core)")
-    buffer_size: int = option(10000, "lines per window (10,000)", metavar="N")
+    precision: str = option(
+        "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
+    )
+    workers: Optional[int] = option(metavar="N", help="processes, on a CPU (default: one per core)")
+    buffer_size: int = option(10000, "lines per window (default: 10,000)", metavar="N")
     num_shards: int = option(1, "split the text into N parts", metavar="N")
     shard_id: int = option(0, "which part to translate, from 0", metavar="N")
     output: Optional[str] = option(metavar="FILE", help="write here, not to standard output")

@@ -29,10 +29,10 @@ class DataOptions:
     bpe_codes: Optional[str] = option(metavar="FILE", help="BPE codes, if the data has none")
     tokeniser: Optional[str] = option(
         choices=["moses", "none"],
-        help="none: text to translate is already tokens (as in the data's recipe, else moses)",
+        help="none: text to translate is tokens already (default: as in the data's recipe)",
     )
     lowercase: Optional[bool] = option(
-        help="lower-case the text (if the dictionary has no capitals)"
+        help="lower-case the text (default: if the dictionary has no capitals)"
     )
 
 
