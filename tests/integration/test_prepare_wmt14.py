@@ -180,7 +180,7 @@ def without_marker(path, *rest):
     return die() if path.name == name + ".json" else atomic_write(path, *rest)
 
 if name == "data-bin":
-    binarise.LOOK_EVERY = 0.5
+    binarise.LOOK_EVERY = 0.01
     binarise.written_bytes = die
 elif where == "half written":
     function = "make_" + functions[name]

@@ -103,7 +103,7 @@ class SearchOptions:
         from omegaconf import OmegaConf
 
         for name in ("sampling_topk", "sampling_topp"):
-            if getattr(self, name) >= 0 and not self.sampling:
+            if not (getattr(self, name) < 0 or self.sampling):  # also if it is NaN
                 raise UserError(f"--{name.replace('_', '-')} has no effect without --sampling")
         check_values(vars(self), {"seed": SEED}, "--")
         check_at_least_one("max_tokens", self.max_tokens)
