@@ -1,0 +1,68 @@
+"""Table 1: what is counted and measured on the layers is what their formulas say."""
+
+from typing import Dict
+
+import pytest
+
+from vaswani.paper.table1 import (
+    LAYERS,
+    K,
+    Layer,
+    R,
+    cost,
+    counted,
+    crossing,
+    longest_path,
+    sequential_steps,
+)
+
+BY_NAME: Dict[str, Layer] = {layer.name: layer for layer in LAYERS}
+RECURRENT = ("RNN", "GRU", "LSTM")
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+def test_multiplications_are_those_of_the_formula(layer: Layer) -> None:
+    """The paper's entry leaves out the projections, and that a cell has several matrices."""
+    for n, d in ((24, 16), (40, 16), (24, 256)):
+        assert counted(layer, n, d) == layer.whole(n, d)
+        assert layer.formula.multiplications(n, d) <= layer.whole(n, d)
+
+
+def test_only_recurrence_waits_for_each_word() -> None:
+    for layer in LAYERS:
+        short, long = (sequential_steps(layer, n) for n in (16, 32))
+        if layer.name in RECURRENT:
+            assert long - short == (short - sequential_steps(layer, 8)) * 2 > 0
+        else:
+            assert short == long < 40
+
+
+def test_the_way_from_the_first_word_to_the_last() -> None:
+    """One layer of attention; n cells; a stack of convolutions or of restricted attention."""
+    n = 40
+    found = {layer.name: longest_path(layer, n) for layer in LAYERS}
+    assert found["self-attention"] == 1
+    assert {found[name] for name in RECURRENT} == {n}
+    assert found["convolution"] == -(-(n - 1) // (K // 2))
+    assert found["self-attention (restricted)"] == -(-(n - 1) // ((R - 1) // 2))
+    # logarithmic: twice as many words cost a few layers more, not twice as many
+    dilated = BY_NAME["convolution, dilated"]
+    assert found[dilated.name] < 10 and longest_path(dilated, 2 * n) <= found[dilated.name] + 4
+
+
+def test_where_attention_begins_to_cost_more() -> None:
+    """With the projections: 4nd² + 2n²d against 6nd² for a GRU and 8nd² for an LSTM."""
+    attention = BY_NAME["self-attention"]
+    for d in (16, 32):
+        assert crossing(attention, BY_NAME["LSTM"], d) == pytest.approx(2 * d)
+        assert crossing(attention, BY_NAME["GRU"], d) == pytest.approx(d)
+        assert crossing(attention, BY_NAME["RNN"], d) == 0
+        assert crossing(BY_NAME["RNN"], attention, d) == float("inf")
+
+
+def test_memory_grows_as_the_weights_do() -> None:
+    """Restricted attention holds r weights for each word, not n."""
+    restricted = BY_NAME["self-attention (restricted)"]
+    short, long = (cost(restricted, n, 16, repeats=1).held_bytes for n in (256, 512))
+    assert long < 2.1 * short
+    assert cost(restricted, 256, 16, repeats=1).seconds > 0
