@@ -83,7 +83,8 @@ def run_verb(argv: Optional[List[str]]) -> int:
         description=(module.__doc__ or "").replace("docs/", f"{DOCS}/"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    code = int(module.run(parse(verb_parser, module.Options, args.rest)))
+    kind = module.options_for(args.rest) if hasattr(module, "options_for") else module.Options
+    code = int(module.run(parse(verb_parser, kind, args.rest)))
     sys.stdout.flush()  # if that fails, let it fail here
     return code
 

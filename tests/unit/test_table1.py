@@ -1,20 +1,15 @@
 """Table 1: what is counted and measured on the layers is what their formulas say."""
 
-from typing import Dict
+import json
+from pathlib import Path
+from typing import Any, Dict
 
 import pytest
 
-from vaswani.paper.table1 import (
-    LAYERS,
-    K,
-    Layer,
-    R,
-    cost,
-    counted,
-    crossing,
-    longest_path,
-    sequential_steps,
-)
+from vaswani import cli
+from vaswani.paper import table1
+from vaswani.paper.layers import LAYERS, K, Layer, R
+from vaswani.paper.table1 import cost, counted, crossing, longest_path, sequential_steps
 
 BY_NAME: Dict[str, Layer] = {layer.name: layer for layer in LAYERS}
 RECURRENT = ("RNN", "GRU", "LSTM")
@@ -66,3 +61,28 @@ def test_memory_grows_as_the_weights_do() -> None:
     short, long = (cost(restricted, n, 16, repeats=1).held_bytes for n in (256, 512))
     assert long < 2.1 * short
     assert cost(restricted, 256, 16, repeats=1).seconds > 0
+
+
+def test_the_command_leaves_table_record_and_picture(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    """And replaces only its own: a folder of somebody's is left as it was."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(table1, "LENGTHS", (16, 32))
+    monkeypatch.setattr(table1, "WIDTHS", (16, 32))
+    for _ in range(2):
+        assert cli.main(["reproduce", "table1"]) == 0
+    out = tmp_path / "runs" / "table1"
+    assert sorted(path.name for path in out.iterdir()) == ["table1.json", "table1.md", "table1.png"]
+    text = (out / "table1.md").read_text(encoding="utf-8")
+    assert text in capsys.readouterr().out
+    for layer in LAYERS:
+        assert f"| {layer.name} | {layer.formula.complexity} |" in text
+    assert json.loads((out / "table1.json").read_text(encoding="utf-8"))["threads"] >= 1
+
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes").write_text("mine", encoding="utf-8")
+    assert cli.main(["reproduce", "table1", "--out", "mine"]) == 1
+    assert "mine exists and is not this table" in capsys.readouterr().err
+    assert (mine / "notes").read_text(encoding="utf-8") == "mine"

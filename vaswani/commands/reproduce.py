@@ -4,6 +4,7 @@
     vaswani reproduce wmt14-en-de-base                 Table 2, on the GPUs of this machine
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
     vaswani reproduce wmt14-en-de-base --from generate
+    vaswani reproduce table1                           layers compared: counted, measured
 
 Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
 command, which is printed; it continues unfinished work and skips what is done. See
@@ -16,7 +17,7 @@ import json
 import shlex
 import subprocess
 import sys
-from typing import List
+from typing import List, Sequence, Union
 
 from vaswani.commands import prepare
 from vaswani.common import signals
@@ -29,6 +30,7 @@ from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.find import DOCS, read_yaml
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistics
+from vaswani.paper import table1
 from vaswani.paper.reproduction import (
     STAGES,
     Reproduction,
@@ -40,6 +42,7 @@ from vaswani.paper.reproduction import (
     plan_on,
     plan_table,
 )
+from vaswani.paper.table1 import Table1Options
 from vaswani.planning import arithmetic
 from vaswani.scoring import published
 
@@ -50,10 +53,22 @@ TRIAL = (
     "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
     "optimization.max_update=50 checkpoint.save_interval_updates=10"
 )
-Options = ResultOptions
+Options = Union[ResultOptions, Table1Options]
+
+
+def options_for(words: Sequence[str]) -> type:
+    """The dataclass of options for a command line: that of the table or the result it names."""
+    return Table1Options if "table1" in words else ResultOptions
 
 
 def run(options: Options) -> int:
+    """Reproduce a table, or a result."""
+    if isinstance(options, Table1Options):
+        return table1.run(options)
+    return run_result(options)
+
+
+def run_result(options: ResultOptions) -> int:
     """Run the stages one after another, or say what they would be."""
     if options.gpus is not None and options.gpus < 1:
         raise UserError(f"--gpus must be at least 1, not {options.gpus}")

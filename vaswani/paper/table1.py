@@ -7,14 +7,20 @@ torch's counter, the steps that must wait for each other by the graph that the g
 path between the first word and the last by the gradient of one with respect to the other.
 """
 
-import math
+import json
 import statistics
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-#: of the convolution and of restricted attention, as in the figures for this table
-K, R = 3, 16
+from vaswani.common.artifact import making
+from vaswani.common.errors import UserError
+from vaswani.common.files import read_json
+from vaswani.common.options import argument, option
+from vaswani.paper.layers import LAYERS, K, Layer, R
+
 #: words and widths whose time and memory are measured
 LENGTHS, WIDTHS = (16, 64, 256, 1024, 2048), (64, 256, 1024)
 #: a measurement that took as long is not repeated
@@ -22,151 +28,9 @@ ENOUGH_SECONDS = 0.5
 #: words for counting, and for the steps and the paths
 COUNTED, SHORT, LONG = 64, 32, 64
 
-Function = Callable[..., Any]
-"""A layer: [1, n, d] → [1, n, d]; in a stack it is told its ``level``, from 0."""
-
-
-class Formula(NamedTuple):
-    """A row of the table as the paper prints it, and the multiplications behind the first entry."""
-
-    complexity: str
-    sequential: str
-    path: str
-    multiplications: Callable[[int, int], int]
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A kind of layer.
-
-    Attributes:
-        name: as in the table
-        make: d → the function; ``countable`` asks for a form whose multiplications torch counts
-        formula: the paper's
-        whole: n, d → all multiplications, those of the projections and gates too
-        inside: whether the path between two words runs through one layer, from word to word
-    """
-
-    name: str
-    make: Callable[[int, bool], Function]
-    formula: Formula
-    whole: Callable[[int, int], int]
-    inside: bool = False
-
-
-# ---- the layers ------------------------------------------------------------------------------
-
-
-def self_attention(d: int, countable: bool) -> Function:
-    """The plugin's, with one head: heads change no number of multiplications."""
-    from transformer_plugin.attention import SelfAttention
-    from transformer_plugin.model import make_readable
-
-    layer = SelfAttention(d, 1, implementation="readable" if countable else "auto")
-    if countable:
-        make_readable(layer)
-    return lambda x, level=0: layer(x)[0]
-
-
-def restricted_attention(d: int, countable: bool) -> Function:
-    """Self-attention to r words around each one (section 4), without computing the others."""
-    import torch
-    import torch.nn.functional as F
-
-    from transformer_plugin.attention import SelfAttention
-    from transformer_plugin.model import make_readable
-
-    layer = SelfAttention(d, 1)
-    if countable:
-        make_readable(layer)
-
-    def function(x: Any, level: int = 0) -> Any:
-        query, key, value = layer.qkv_proj(x)[0].chunk(3, dim=-1)
-        before = (R - 1) // 2
-        places = torch.arange(len(query))[:, None] + torch.arange(R) - before  # [n, r]
-        outside = (places < 0) | (places >= len(query))
-        near = places.clamp(0, len(query) - 1)
-        scores = (key[near] @ query[:, :, None])[:, :, 0] / d**0.5  # [n, r]
-        weights = F.softmax(scores.masked_fill(outside, float("-inf")), dim=-1)
-        return layer.out_proj((weights[:, None] @ value[near])[None, :, 0])
-
-    return function
-
-
-def recurrent(kind: str) -> Callable[[int, bool], Function]:
-    """torch's layer of this kind; one cell after the other where multiplications are counted."""
-
-    def make(d: int, countable: bool) -> Function:
-        import torch
-
-        if not countable:
-            layer = getattr(torch.nn, kind)(d, d, batch_first=True)
-            return lambda x, level=0: layer(x)[0]
-        cell = getattr(torch.nn, f"{kind}Cell")(d, d)
-
-        def function(x: Any, level: int = 0) -> Any:
-            state, outputs = None, []
-            for word in x.unbind(1):
-                state = cell(word, state)
-                outputs.append(state[0] if kind == "LSTM" else state)
-            return torch.stack(outputs, dim=1)
-
-        return function
-
-    return make
-
-
-def convolution(dilated: bool) -> Callable[[int, bool], Function]:
-    """A convolution over k words.
-
-    ``dilated``: in a stack they are 1, k, k² … words apart, as far as there are words, then again.
-    """
-
-    def make(d: int, countable: bool) -> Function:
-        import torch
-
-        layer = torch.nn.Conv1d(d, d, K)
-
-        def function(x: Any, level: int = 0) -> Any:
-            apart = K ** (level % math.ceil(math.log(x.size(1), K))) if dilated else 1
-            reach = apart * (K // 2)
-            padded = torch.nn.functional.pad(x.transpose(1, 2), (reach, reach))
-            return torch.nn.functional.conv1d(
-                padded, layer.weight, layer.bias, dilation=apart
-            ).transpose(1, 2)
-
-        return function
-
-    return make
-
-
-ATTENTION = Formula("O(n² · d)", "O(1)", "O(1)", lambda n, d: 2 * n * n * d)
-RECURRENT = Formula("O(n · d²)", "O(n)", "O(n)", lambda n, d: n * d * d)
-CONVOLUTION = Formula("O(k · n · d²)", "O(1)", "O(logₖ(n))", lambda n, d: K * n * d * d)
-CONTIGUOUS = CONVOLUTION._replace(path="O(n/k)")
-RESTRICTED = Formula("O(r · n · d)", "O(1)", "O(n/r)", lambda n, d: 2 * R * n * d)
-
-
-def cells(products: int) -> Callable[[int, int], int]:
-    """A cell's d × d matrices: half of them for its input, half for its state."""
-    return lambda n, d: products * n * d * d
-
-
-LAYERS = (
-    Layer("self-attention", self_attention, ATTENTION, lambda n, d: 4 * n * d * d + 2 * n * n * d),
-    Layer("RNN", recurrent("RNN"), RECURRENT, cells(2), inside=True),
-    Layer("GRU", recurrent("GRU"), RECURRENT, cells(6), inside=True),
-    Layer("LSTM", recurrent("LSTM"), RECURRENT, cells(8), inside=True),
-    Layer("convolution", convolution(False), CONTIGUOUS, CONTIGUOUS.multiplications),
-    Layer("convolution, dilated", convolution(True), CONVOLUTION, CONVOLUTION.multiplications),
-    Layer(
-        "self-attention (restricted)",
-        restricted_attention,
-        RESTRICTED,
-        lambda n, d: 4 * n * d * d + 2 * R * n * d,
-    ),
-)
-
+RECORD = "table1.json"
+#: the columns of the paper's table
+PAPER = ("complexity", "sequential", "path")
 
 # ---- measured --------------------------------------------------------------------------------
 
@@ -287,7 +151,7 @@ def measure(progress: Callable[[str], Any] = lambda _: None) -> Dict[str, Any]:
         rows.append(
             {
                 "layer": layer.name,
-                "paper": layer.formula._asdict() | {"multiplications": None},
+                "paper": dict(zip(PAPER, layer.formula[:3], strict=True)),
                 "multiplications": {
                     "n": COUNTED,
                     "d": d,
@@ -305,3 +169,99 @@ def measure(progress: Callable[[str], Any] = lambda _: None) -> Dict[str, Any]:
         other.name: {str(d): crossing(attention, other, d) for d in WIDTHS} for other in LAYERS[1:]
     }
     return {"k": K, "r": R, "rows": rows, "crossings": crossings}
+
+
+# ---- shown -------------------------------------------------------------------------------------
+
+
+def lines_of(measured: Dict[str, Any]) -> List[str]:
+    """The table in Markdown: the paper's columns, each beside what was counted or measured."""
+    rows = measured["rows"]
+    counted_at = rows[0]["multiplications"]
+    n, d = LENGTHS[-1], WIDTHS[-1]
+    lines = [
+        f"| layer | per layer, paper | multiplications, n {counted_at['n']}, d {counted_at['d']}: "
+        f"paper's term, all | steps, paper | counted, n {SHORT} and {LONG} | path, paper | "
+        f"measured, n {SHORT} and {LONG} | forward and backward, n {n}, d {d} |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        paper, numbers, cost_there = row["paper"], row["multiplications"], row["cost"][f"{n}x{d}"]
+        columns = [
+            row["layer"],
+            paper["complexity"],
+            f"{numbers['formula']:,}, {numbers['counted']:,}",
+            paper["sequential"],
+            " and ".join(str(steps) for steps in row["sequential"].values()),
+            paper["path"],
+            " and ".join(str(steps) for steps in row["path"].values()),
+            f"{1000 * cost_there['seconds']:,.0f} ms, {cost_there['held_bytes'] / 1e6:,.0f} MB",
+        ]
+        lines.append(f"| {' | '.join(columns)} |")
+    lines += ["", "Self-attention takes more multiplications than this from n words on:", ""]
+    for other, by_width in measured["crossings"].items():
+        values = ", ".join(f"{n:,.0f} (d {d})" for d, n in by_width.items())
+        lines.append(f"- {other}: {values}")
+    return lines
+
+
+def draw(path: Path, measured: Dict[str, Any]) -> None:
+    """Multiplications and time against n, at one width, as a PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    d = WIDTHS[1]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for layer, row in zip(LAYERS, measured["rows"], strict=True):
+        left.loglog(LENGTHS, [layer.whole(n, d) for n in LENGTHS], label=layer.name)
+        seconds = [row["cost"][f"{n}x{d}"]["seconds"] for n in LENGTHS]
+        right.loglog(LENGTHS, [1000 * value for value in seconds], label=layer.name)
+    left.set_title(f"multiplications, forward, d = {d}")
+    right.set_title(f"milliseconds, forward and backward, d = {d}")
+    for axis in (left, right):
+        axis.set_xlabel("n, words")
+    left.legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+# ---- the command -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table1Options:
+    """Options of ``vaswani reproduce table1``."""
+
+    name: str = argument("NAME", "table1")
+    out: str = option(
+        "runs/table1", "folder for the table and its picture (default: runs/table1)", metavar="DIR"
+    )
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raises UserError if something is there that is not this table."""
+    if folder.exists() and read_json(folder / RECORD).get("table") != 1:
+        raise UserError(f"{folder} exists and is not this table: give --out another name")
+
+
+def run(options: Table1Options) -> int:
+    """Count, measure, print the table, and write it with its record and picture."""
+    import matplotlib  # noqa: F401  (missing: said before minutes of work)
+    import torch
+
+    out = Path(options.out)
+    with making(out, check_replaceable) as folder:
+        torch.manual_seed(1)
+        measured = measure(lambda name: print(f"{name} …", file=sys.stderr))
+        folder.mkdir()
+        lines = lines_of(measured)
+        threads = torch.get_num_threads()
+        record = {"table": 1, "torch": torch.__version__, "threads": threads, **measured}
+        (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        (folder / "table1.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+        draw(folder / "table1.png", measured)
+    print("\n".join(lines))
+    print(f"written to {out}", file=sys.stderr)
+    return 0

@@ -1,0 +1,156 @@
+"""The kinds of layers that Table 1 compares (section 4), with the formulas that it prints.
+
+Letters: n words, d width, k words that a convolution sees, r words that restricted attention sees.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, NamedTuple
+
+#: of the convolution and of restricted attention, in all of Table 1 here
+K, R = 3, 16
+
+Function = Callable[..., Any]
+"""A layer: [1, n, d] → [1, n, d]; in a stack it is told its ``level``, from 0."""
+
+
+class Formula(NamedTuple):
+    """A row of the table as the paper prints it, and the multiplications behind the first entry."""
+
+    complexity: str
+    sequential: str
+    path: str
+    multiplications: Callable[[int, int], int]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A kind of layer.
+
+    Attributes:
+        name: as in the table
+        make: d → the function; ``countable`` asks for a form whose multiplications torch counts
+        formula: the paper's
+        whole: n, d → all multiplications, those of the projections and gates too
+        inside: whether the path between two words runs through one layer, from word to word
+    """
+
+    name: str
+    make: Callable[[int, bool], Function]
+    formula: Formula
+    whole: Callable[[int, int], int]
+    inside: bool = False
+
+
+# ---- the layers ------------------------------------------------------------------------------
+
+
+def self_attention(d: int, countable: bool) -> Function:
+    """The plugin's, with one head: heads change no number of multiplications."""
+    from transformer_plugin.attention import SelfAttention
+    from transformer_plugin.model import make_readable
+
+    layer = SelfAttention(d, 1, implementation="readable" if countable else "auto")
+    if countable:
+        make_readable(layer)
+    return lambda x, level=0: layer(x)[0]
+
+
+def restricted_attention(d: int, countable: bool) -> Function:
+    """Self-attention to r words around each one (section 4), without computing the others."""
+    import torch
+    import torch.nn.functional as F
+
+    from transformer_plugin.attention import SelfAttention
+    from transformer_plugin.model import make_readable
+
+    layer = SelfAttention(d, 1)
+    if countable:
+        make_readable(layer)
+
+    def function(x: Any, level: int = 0) -> Any:
+        query, key, value = layer.qkv_proj(x)[0].chunk(3, dim=-1)
+        before = (R - 1) // 2
+        places = torch.arange(len(query))[:, None] + torch.arange(R) - before  # [n, r]
+        outside = (places < 0) | (places >= len(query))
+        near = places.clamp(0, len(query) - 1)
+        scores = (key[near] @ query[:, :, None])[:, :, 0] / d**0.5  # [n, r]
+        weights = F.softmax(scores.masked_fill(outside, float("-inf")), dim=-1)
+        return layer.out_proj((weights[:, None] @ value[near])[None, :, 0])
+
+    return function
+
+
+def recurrent(kind: str) -> Callable[[int, bool], Function]:
+    """torch's layer of this kind; one cell after the other where multiplications are counted."""
+
+    def make(d: int, countable: bool) -> Function:
+        import torch
+
+        if not countable:
+            layer = getattr(torch.nn, kind)(d, d, batch_first=True)
+            return lambda x, level=0: layer(x)[0]
+        cell = getattr(torch.nn, f"{kind}Cell")(d, d)
+
+        def function(x: Any, level: int = 0) -> Any:
+            state, outputs = None, []
+            for word in x.unbind(1):
+                state = cell(word, state)
+                outputs.append(state[0] if kind == "LSTM" else state)
+            return torch.stack(outputs, dim=1)
+
+        return function
+
+    return make
+
+
+def convolution(dilated: bool) -> Callable[[int, bool], Function]:
+    """A convolution over k words.
+
+    ``dilated``: in a stack they are 1, k, k² … words apart, as far as there are words, then again.
+    """
+
+    def make(d: int, countable: bool) -> Function:
+        import torch
+
+        layer = torch.nn.Conv1d(d, d, K)
+
+        def function(x: Any, level: int = 0) -> Any:
+            apart = K ** (level % math.ceil(math.log(x.size(1), K))) if dilated else 1
+            reach = apart * (K // 2)
+            padded = torch.nn.functional.pad(x.transpose(1, 2), (reach, reach))
+            return torch.nn.functional.conv1d(
+                padded, layer.weight, layer.bias, dilation=apart
+            ).transpose(1, 2)
+
+        return function
+
+    return make
+
+
+ATTENTION = Formula("O(n² · d)", "O(1)", "O(1)", lambda n, d: 2 * n * n * d)
+RECURRENT = Formula("O(n · d²)", "O(n)", "O(n)", lambda n, d: n * d * d)
+CONVOLUTION = Formula("O(k · n · d²)", "O(1)", "O(logₖ(n))", lambda n, d: K * n * d * d)
+CONTIGUOUS = CONVOLUTION._replace(path="O(n/k)")
+RESTRICTED = Formula("O(r · n · d)", "O(1)", "O(n/r)", lambda n, d: 2 * R * n * d)
+
+
+def cells(products: int) -> Callable[[int, int], int]:
+    """A cell's d × d matrices: half of them for its input, half for its state."""
+    return lambda n, d: products * n * d * d
+
+
+LAYERS = (
+    Layer("self-attention", self_attention, ATTENTION, lambda n, d: 4 * n * d * d + 2 * n * n * d),
+    Layer("RNN", recurrent("RNN"), RECURRENT, cells(2), inside=True),
+    Layer("GRU", recurrent("GRU"), RECURRENT, cells(6), inside=True),
+    Layer("LSTM", recurrent("LSTM"), RECURRENT, cells(8), inside=True),
+    Layer("convolution", convolution(False), CONTIGUOUS, CONTIGUOUS.multiplications),
+    Layer("convolution, dilated", convolution(True), CONVOLUTION, CONVOLUTION.multiplications),
+    Layer(
+        "self-attention (restricted)",
+        restricted_attention,
+        RESTRICTED,
+        lambda n, d: 4 * n * d * d + 2 * R * n * d,
+    ),
+)
