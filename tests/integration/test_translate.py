@@ -54,7 +54,7 @@ def spoken(tmp_path_factory):
             lines = archives.sentences(lang, count, count) + (ODD if name == "test" else [])
             (place / f"{name}.{lang}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def in_process(bpe, target, langs, splits, *_):
+    def in_process(bpe, target, langs, splits, *_, **__):
         preprocess(bpe, target, "--joined-dictionary")
 
     data, folder = place / "data" / "mine", place / "runs" / "mine"

@@ -88,7 +88,7 @@ def test_what_an_index_shows_of_it(wheel):
     assert about["Description-Content-Type"] == "text/markdown"
     assert about.get_payload().lstrip().startswith("# vaswani-transformer")
     extras = set(about.get_all("Provides-Extra"))
-    assert extras == {"modern", "official", "text", "export", "plots", "dev"}
+    assert extras == {"modern", "official", "text", "export", "plots", "notebook", "dev"}
     assert not [one for one in about.get_all("Requires-Dist") if "extra ==" not in one]
     links = [link.partition(", ")[2] for link in about.get_all("Project-URL")]
     links += LINKS.findall(about.get_payload())
