@@ -55,17 +55,18 @@ TRIAL = (
     "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
     "optimization.max_update=50 checkpoint.save_interval_updates=10"
 )
-Options = Union[ResultOptions, Table1Options, SmallTableOptions]
+Options = ResultOptions
+AnyOptions = Union[ResultOptions, Table1Options, SmallTableOptions]
+#: the tables with options of their own
+FORMS = {"table1": Table1Options, **dict.fromkeys(small_tables.TABLES, SmallTableOptions)}
 
 
 def options_for(words: Sequence[str]) -> type:
     """The dataclass of options for a command line: that of the table or the result it names."""
-    if "table1" in words:
-        return Table1Options
-    return SmallTableOptions if set(small_tables.TABLES) & set(words) else ResultOptions
+    return next((FORMS[word] for word in words if word in FORMS), ResultOptions)
 
 
-def run(options: Options) -> int:
+def run(options: AnyOptions) -> int:
     """Reproduce a table, or a result."""
     if isinstance(options, Table1Options):
         return table1.run(options)
