@@ -75,7 +75,7 @@ def test_a_run_is_packed_once(run, capsys):
 
 
 def test_half_the_bytes(run, tmp_path):
-    """The parameters are those of the run, rounded to float16 and read as float32; and it says so."""
+    """The run's parameters, rounded to float16 and read as float32; the folder says so."""
     assert cli.main(["pack", "digits", "--out", "whole"]) == 0
     assert cli.main(["pack", "digits"]) == 0
     assert cli.main(["pack", "digits", "--half"]) == 0  # which replaces the other
