@@ -30,13 +30,16 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 CT2_FORCE
 GENERIC := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
     CT2_FORCE_CPU_ISA=GENERIC
 
-.PHONY: setup demo test test-processors test-all check bench mutants multi30k clean
+.PHONY: setup demo demo-model test test-processors test-all check bench mutants multi30k clean
 
 setup:
 	@scripts/setup.sh
 
 demo: setup
 	@$(RUN) scripts/demo.sh $(PAIR)
+
+demo-model: setup
+	@$(RUN) python scripts/demo_model.py
 
 test: setup
 	@$(RUN) $(PYTEST)

@@ -9,7 +9,8 @@
 # `readable_attention` (transformer_plugin/attention.py), and run the page again.
 #
 # It runs in half a minute on one core: `python examples/paper.py`, or in a notebook, `paper.ipynb`.
-# It needs the plugin (`make setup`) and matplotlib (`pip install -e '.[plots]'`).
+# It needs the plugin (`make setup`) and what prepares text and draws (`pip install -e
+# '.[text,plots]'`).
 
 # %%
 import copy
@@ -43,6 +44,9 @@ from transformer_plugin.lr_schedule import learning_rate
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.search.beam_search import beam_search
 from transformer_plugin.search.scoring_rules import GnmtRule
+from vaswani import Translator
+from vaswani.attention_page.maps import attend, view
+from vaswani.common.environment import plugin_dir
 from vaswani.experiment.averaging import average_models
 
 torch.manual_seed(0)
@@ -893,6 +897,39 @@ plt.show()
 # **Notice** that log-probabilities are negative, and each further word makes them smaller. With
 # $\alpha = 0$ the short sentence wins. Dividing by a penalty that grows with the length lifts the
 # longer ones, and at the paper's 0.6 the order has changed.
+#
+# ## A trained model
+#
+# `make demo` trains two layers of four heads, a million parameters, to translate short English
+# sentences with numbers, dates, times or amounts into German. One such model is in
+# [examples/demo_en_de](demo_en_de/README.md). It knows no other sentences.
+
+# %%
+translator = Translator.from_pretrained(plugin_dir().parent / "examples" / "demo_en_de")
+seen = attend(translator, "The meeting is on the 3rd of March 1987.", None, most=100_000)
+print(seen.source, "→", seen.target)
+weights, german, english = view(seen, "cross", "words")
+
+figure, axes = plt.subplots(1, 4, figsize=(10, 3.2), sharey=True)
+for number, axis in enumerate(axes):
+    heat(axis, torch.from_numpy(weights[-1][number]), f"head {number + 1}")
+    axis.set_xticks(range(len(english)), english, rotation=90)
+    axis.set_yticks(range(len(german)), german)
+plt.show()
+
+assert seen.target == "Die Sitzung ist am 3. März 1987."
+mean = weights[-1].mean(axis=0)
+for word, partner in {"am": "on", "März": "March", "1987": "1987"}.items():
+    assert english[mean[german.index(word)].argmax()] == partner
+heads = [english[looks[german.index("Die")].argmax()] for looks in weights[-1]]
+assert sorted(heads) == ["The", "The", "meeting", "meeting"]
+
+# %% [markdown]
+# **Notice** what the heads of the last layer look at in the source to write each word, from top to
+# bottom. Nobody told the model which words belong together, and yet to write "März" every head
+# looks at "March". To write "Die" two look at "The" and two at "meeting", with whose translation
+# the German article has to agree. [A page](demo_en_de_attention/attention.html) has every layer:
+# open it in a browser.
 #
 # ## Where to go on
 #

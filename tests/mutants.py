@@ -1831,6 +1831,14 @@ MUTANTS = [
         ("unit/test_model_folder.py::test_what_is_not_whole_is_refused",),
     ),
     Mutant(
+        "halves-read-as-halves",
+        FOLDER,
+        "{name: value.float() for",
+        "{name: value for",
+        "float16 is only how 'vaswani pack --half' stores: what reads the folder gets float32",
+        ("integration/test_pack.py::test_half_the_bytes",),
+    ),
+    Mutant(
         "last-shard-left-out",
         "vaswani/commands/translate.py",
         "windows * n // options.num_shards for n in",

@@ -16,6 +16,8 @@ from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
 from vaswani.model_folder import data_text
+from vaswani.model_folder.folder import WEIGHTS, read_folder
+from vaswani.model_folder.weights import stored_in
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
 SEARCH = {"max_len_a": 0, "max_len_b": 9, "beam": 4}
@@ -70,6 +72,35 @@ def test_a_run_is_packed_once(run, capsys):
     assert (run / "model" / "config.json").stat() == before
     assert cli.main(["pack", "digits", "--lowercase"]) == 1  # another model, and the card is mine
     assert "README.md was changed" in capsys.readouterr().err
+
+
+def test_half_the_bytes(run, tmp_path):
+    """The run's parameters, rounded to float16 and read as float32; the folder says so."""
+    assert cli.main(["pack", "digits", "--out", "whole"]) == 0
+    assert cli.main(["pack", "digits"]) == 0
+    assert cli.main(["pack", "digits", "--half"]) == 0  # which replaces the other
+    whole, half = (read_folder(folder) for folder in (tmp_path / "whole", run / "model"))
+    assert {kind for _, kind in stored_in(half.path / WEIGHTS).values()} == {"F16"}
+    assert (half.config["origin"]["stored_as"], whole.config["origin"].get("stored_as")) == (
+        "float16",
+        None,
+    )
+    read = half.parameters()
+    for name, value in whole.parameters().items():
+        torch.testing.assert_close(read[name], value.half().float(), rtol=0, atol=0)
+    assert Translator.from_pretrained(half.path).translate(["1 2 3"])[0].text
+
+
+def test_half_is_refused_where_a_number_is_too_large_for_it(run, capsys):
+    last = run / "checkpoints" / "checkpoint_last.pt"
+    state = load_checkpoint(last)
+    state["model"]["decoder.layers.0.feed_forward.fc2.bias"][3] = 65_520.0
+    torch.save(state, last)
+    assert cli.main(["pack", "digits", "--half"]) == 1
+    problem = capsys.readouterr().err.splitlines()[-1]
+    assert "decoder.layers.0.feed_forward.fc2.bias has a number beyond 65,504" in problem
+    assert problem.endswith("pack it without --half") and not (run / "model").exists()
+    assert cli.main(["pack", "digits"]) == 0
 
 
 def test_what_has_the_lowest_validation_loss(run, trained, capsys):

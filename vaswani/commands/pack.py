@@ -30,18 +30,22 @@ class Options(DataOptions):
         "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
     )
     out: Optional[str] = option(metavar="MODEL", help="the folder to make (default: RUN/model)")
+    half: bool = option(
+        False, "store the parameters as float16, in half the bytes; they compute in float32"
+    )
 
 
 def run(options: Options) -> int:
     """Pack what the arguments name."""
     from vaswani.experiment.best_checkpoint import find_checkpoint
-    from vaswani.model_folder.packing import gather, write_model
+    from vaswani.model_folder.packing import gather, stored_as_halves, write_model
 
     checkpoint, folder = find_checkpoint(options.model)
     if not options.out and not is_run(folder):
         raise UserError(f"{checkpoint} is not in a run: say with --out MODEL where to put it")
     out = Path(options.out) if options.out else folder / "model"
-    if write_model(out, gather(checkpoint, folder, options)):
+    found = gather(checkpoint, folder, options)
+    if write_model(out, stored_as_halves(found) if options.half else found):
         print(f"{out}: {checkpoint} packed ({size(out) / 1e6:,.1f} MB)", file=sys.stderr)
     else:
         print(f"{out}: {checkpoint} is already packed", file=sys.stderr)

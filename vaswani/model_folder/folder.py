@@ -100,7 +100,7 @@ class ModelFolder:
         return self.path / f"dict.{lang}.txt"
 
     def parameters(self) -> Dict[str, Any]:
-        """The model's state dict, with shared matrices under all their names.
+        """The model's state dict in float32, with shared matrices under all their names.
 
         Raises:
             UserError: it is not a safetensors file.
@@ -108,7 +108,8 @@ class ModelFolder:
         from safetensors.torch import load_file
 
         stored_in(self.path / WEIGHTS)  # raises
-        state: Dict[str, Any] = load_file(str(self.path / WEIGHTS))
+        stored = load_file(str(self.path / WEIGHTS))
+        state: Dict[str, Any] = {name: value.float() for name, value in stored.items()}
         if not self.config["architecture"].get("untie_embeddings"):
             for name in SHARED[1:]:
                 state[name] = state[SHARED[0]]

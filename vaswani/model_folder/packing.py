@@ -1,7 +1,7 @@
 """Gathers what a model folder needs from a checkpoint, its data and its run, and makes it."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -91,6 +91,27 @@ def gather(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
         origin(state, sections, checkpoint, data),
         scores(run, checkpoint),
     )
+
+
+def stored_as_halves(found: Packable) -> Packable:
+    """The same model with its parameters rounded to float16: half the bytes on disk.
+
+    Raises:
+        UserError: a parameter has a number too large for it.
+    """
+    import torch
+
+    from transformer_plugin.checkpoints.parameters import not_finite
+
+    halves = {name: value.half() for name, value in found.parameters.items()}
+    too_large = not_finite(halves)
+    if too_large:
+        most = torch.finfo(torch.float16).max
+        raise UserError(
+            f"{found.checkpoint}: {too_large} has a number beyond {most:,.0f}, the largest of "
+            "float16: pack it without --half"
+        )
+    return replace(found, parameters=halves, origin={**found.origin, "stored_as": "float16"})
 
 
 def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:

@@ -1,0 +1,47 @@
+"""examples/demo_en_de, the one trained model of the repository, and the page of its attention."""
+
+import json
+from pathlib import Path
+
+from vaswani import Translator
+from vaswani.commands import attention
+from vaswani.model_folder.folder import WEIGHTS, changed_since_packed
+from vaswani.model_folder.weights import stored_in
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+MODEL, PAGE = EXAMPLES / "demo_en_de", EXAMPLES / "demo_en_de_attention"
+#: each far ahead of the next hypothesis: by 0.2 or more, so that no processor's rounding matters
+TRANSLATIONS = {
+    "The meeting is on the 3rd of March 1987.": "Die Sitzung ist am 3. März 1987.",
+    "In spring Simon slept until 7:43 pm.": "Im Frühling hat Simon bis 19.43 Uhr geschlafen.",
+    "Laura paid three hundred and eight dollars for the umbrella.": "Laura hat dreihundertacht "
+    "Dollar für den Regenschirm bezahlt.",
+    "The old price was $682.": "Der alte Preis war 682 $.",
+}
+
+
+def test_it_translates_the_demos_sentences():
+    found = Translator.from_pretrained(MODEL).translate(list(TRANSLATIONS))
+    assert [one.text for one in found] == list(TRANSLATIONS.values())
+    assert all(one.score > -0.3 for one in found)
+
+
+def test_it_is_as_it_was_made():
+    """Whole, of halves and so small; and what it says of itself."""
+    assert changed_since_packed(MODEL) == {}  # its card included
+    assert {one.type for one in stored_in(MODEL / WEIGHTS).values()} == {"F16"}
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) < 2.2e6
+    origin = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))["origin"]
+    assert (origin["data"], origin["seed"], origin["stored_as"]) == ("demo_en_de", 1, "float16")
+    card = (MODEL / "README.md").read_text(encoding="utf-8")
+    assert "\nlicense: mit\n" in card and "**It knows one kind of sentence**" in card
+    assert "changed 0 of the 500 translations" in card
+
+
+def test_its_page():
+    """A whole one, of this model's translation."""
+    attention.check_replaceable(PAGE)
+    record = json.loads((PAGE / "attention.json").read_text(encoding="utf-8"))
+    assert record["target"] == TRANSLATIONS[record["source"]]
+    assert (record["model"], record["translated_by_the_model"]) == ("examples/demo_en_de", True)
+    assert (PAGE / "attention.html").stat().st_size < 50_000
