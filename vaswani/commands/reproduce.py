@@ -5,6 +5,7 @@
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
     vaswani reproduce wmt14-en-de-base --from generate
     vaswani reproduce table1                           layers compared: counted, measured
+    vaswani reproduce figures MODEL                    Figures 3 to 5: where a model's heads look
 
 Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
 command, which is printed; it continues unfinished work and skips what is done. See
@@ -19,7 +20,7 @@ import subprocess
 import sys
 from typing import List, Sequence, Union
 
-from vaswani.commands import prepare
+from vaswani.commands import attention, prepare
 from vaswani.common import signals
 from vaswani.common.artifact import is_report, keep, output_file, writing
 from vaswani.common.errors import UserError
@@ -30,7 +31,8 @@ from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.find import DOCS, read_yaml
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistics
-from vaswani.paper import table1
+from vaswani.paper import figures, table1
+from vaswani.paper.figures import FiguresOptions
 from vaswani.paper.reproduction import (
     STAGES,
     Reproduction,
@@ -53,18 +55,21 @@ TRIAL = (
     "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
     "optimization.max_update=50 checkpoint.save_interval_updates=10"
 )
-Options = Union[ResultOptions, Table1Options]
+Options = Union[ResultOptions, Table1Options, FiguresOptions]
 
 
 def options_for(words: Sequence[str]) -> type:
-    """The dataclass of options for a command line: that of the table or the result it names."""
-    return Table1Options if "table1" in words else ResultOptions
+    """The dataclass of options for a command line: that of what it names."""
+    own = {"table1": Table1Options, "figures": FiguresOptions}
+    return next((own[word] for word in words if word in own), ResultOptions)
 
 
 def run(options: Options) -> int:
     """Reproduce a table, or a result."""
     if isinstance(options, Table1Options):
         return table1.run(options)
+    if isinstance(options, FiguresOptions):
+        return figures.run(options, attention.opened)
     return run_result(options)
 
 
