@@ -169,7 +169,7 @@ def lines_of(found: Sequence[Pair], table: Dict[str, Any]) -> List[str]:
             partner, others, distance, first = (float(values[c][layer, head]) for c in COLUMNS)
             most = f"{round(first * len(own))} of {len(own)}"
             name = f"| {layer + 1} | {head + 1}"
-            rows.append((f"{name} | {partner:.3f} | {others:.3f} | {distance:.3f} | {most} |"))
+            rows.append(f"{name} | {partner:.3f} | {others:.3f} | {distance:.3f} | {most} |")
         layer, (head, *_) = best_heads(values["partner"])
         lines += [
             f"## {KINDS[kind]}",
