@@ -53,6 +53,7 @@ PARAMETERS = "transformer_plugin/checkpoints/parameters.py"
 GENERATE = "vaswani/commands/generate.py"
 PROCESSES = "vaswani/common/processes.py"
 ATTENTION_PAGE = "vaswani/attention_page/page.py"
+FIGURES = "vaswani/paper/figures.py"
 SAVING = "transformer_plugin/compat/saving.py"
 DATA = "transformer_plugin/compat/data.py"
 DATA_BIN = "vaswani/data/data_bin.py"
@@ -1904,6 +1905,22 @@ MUTANTS = [
         "",
         "the page of attention runs no code from the sentence",
         ("unit/test_attention_page.py::test_words_cannot_end_the_element_they_stand_in",),
+    ),
+    Mutant(
+        "others-are-all-words",
+        FIGURES,
+        "for place in range(len(pair.words)) if place not in pair.partner]",
+        "for place in range(len(pair.words))]",
+        "reproduce figures: the weights of every head are the sums and means that it says",
+        ("integration/test_figures.py::test_the_weights_are_sums_and_means_by_hand",),
+    ),
+    Mutant(
+        "looked-at-instead-of-looking",
+        FIGURES,
+        "row = pair.weights[..., pair.word, :]  # [N, H, W]",
+        "row = pair.weights[..., :, pair.word]  # [N, H, W]",
+        "reproduce figures: a head that looks at the partner is found among the others",
+        ("integration/test_figures.py::test_the_head_that_looks_at_the_partner_is_found",),
     ),
     # ---- docs/promises.md: how a command ends -----------------------------------------------
     Mutant(

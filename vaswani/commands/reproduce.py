@@ -6,6 +6,7 @@
     vaswani reproduce wmt14-en-de-base --from generate
     vaswani reproduce table1                           layers compared: counted, measured
     vaswani reproduce table2 --small                   systems compared, on Multi30k (also table3)
+    vaswani reproduce figures MODEL                    Figures 3 to 5: where a model's heads look
 
 Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
 command, which is printed; it continues unfinished work and skips what is done. See
@@ -20,7 +21,7 @@ import subprocess
 import sys
 from typing import List, Sequence, Union
 
-from vaswani.commands import prepare
+from vaswani.commands import attention, prepare
 from vaswani.common import signals
 from vaswani.common.artifact import is_report, keep, output_file, writing
 from vaswani.common.errors import UserError
@@ -31,7 +32,8 @@ from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.find import DOCS, read_yaml
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistics
-from vaswani.paper import small_tables, table1
+from vaswani.paper import figures, small_tables, table1
+from vaswani.paper.figures import FiguresOptions
 from vaswani.paper.reproduction import (
     STAGES,
     Reproduction,
@@ -56,9 +58,13 @@ TRIAL = (
     "optimization.max_update=50 checkpoint.save_interval_updates=10"
 )
 Options = ResultOptions
-AnyOptions = Union[ResultOptions, Table1Options, SmallTableOptions]
-#: the tables with options of their own
-FORMS = {"table1": Table1Options, **dict.fromkeys(small_tables.TABLES, SmallTableOptions)}
+AnyOptions = Union[ResultOptions, Table1Options, SmallTableOptions, FiguresOptions]
+#: the tables and figures with options of their own
+FORMS = {
+    "table1": Table1Options,
+    "figures": FiguresOptions,
+    **dict.fromkeys(small_tables.TABLES, SmallTableOptions),
+}
 
 
 def options_for(words: Sequence[str]) -> type:
@@ -70,6 +76,8 @@ def run(options: AnyOptions) -> int:
     """Reproduce a table, or a result."""
     if isinstance(options, Table1Options):
         return table1.run(options)
+    if isinstance(options, FiguresOptions):
+        return figures.run(options, attention.opened)
     if isinstance(options, SmallTableOptions):
         return small_tables.run(options, run_verb)
     return run_result(options)

@@ -1,0 +1,323 @@
+"""Figures 3 to 5: do heads of the encoder look at the distant word that belongs to a word?
+
+The paper shows this on two sentences. Here it is measured: sentences annotated by hand name a word
+and its partner (a verb's complement or subject, a pronoun's antecedent), and each head's weight
+from the word on the partner stands beside the two weights that chance would give: the mean on the
+other words, and the mean that the head gives at the same distance, whichever word looks.
+
+Shape letters: N layers, H heads, W words (the end of sentence is one of them).
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Sequence, Tuple
+
+from vaswani.attention_page.maps import Unit, between, head_weights, numbers, side, subwords_of
+from vaswani.common.artifact import making
+from vaswani.common.errors import UserError
+from vaswani.common.files import read_json
+from vaswani.common.options import argument, option
+from vaswani.experiment.strict_yaml import read_table
+
+SENTENCES = Path(__file__).with_name("figures.yaml")
+RECORD, TABLE = "figures.json", "figures.md"
+DRAWN = {n: [f"figure{n}.png", f"figure{n}.pdf"] for n in (3, 4, 5)}
+FILES = {RECORD, TABLE, *(name for names in DRAWN.values() for name in names)}
+#: kind of pair → its name in the table
+KINDS = {"distant": "verb → complement or subject", "antecedent": "pronoun → antecedent"}
+#: of the means over sentences
+COLUMNS = ("partner", "others", "distance", "first")
+
+# ---- measured --------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """An annotated sentence as a model reads it."""
+
+    kind: str
+    text: str
+    words: List[Unit]
+    #: places in ``words``
+    word: int
+    partner: List[int]
+    #: [N, H, W, W], each row a distribution
+    weights: Any
+
+    @property
+    def unknown(self) -> List[str]:
+        """The words that are wholly or partly unknown to the model."""
+        return [unit.text for unit in self.words if unit.unknown]
+
+    @property
+    def counts(self) -> bool:
+        """Whether the model knows the word and its partner."""
+        return not any(self.words[place].unknown for place in (self.word, *self.partner))
+
+
+def pairs(translator: Any) -> List[Pair]:
+    """Every annotated sentence, read by a model, with the encoder's self-attention."""
+    lang = translator.folder.langs[0]
+    if not lang.lower().startswith("en"):
+        print(f"warning: this model reads '{lang}', but the sentences are English", file=sys.stderr)
+    return [
+        pair_of(translator, kind, **entry)
+        for kind, entries in read_table(SENTENCES).items()
+        for entry in entries
+    ]
+
+
+def pair_of(translator: Any, kind: str, text: str, word: str, partner: str) -> Pair:
+    """One annotated sentence; weights between subwords become weights between words."""
+    import torch
+
+    engine = translator.engine
+    subwords = subwords_of(translator, text, "source")
+    words = side(translator.folder.langs[0], subwords, engine.source).words
+    no_translation = torch.tensor([engine.target.eos()])
+    tokens = numbers(engine.source, subwords)
+    weights = head_weights(engine.model, tokens, no_translation)["encoder"]
+    (place,), places = place_of(word, words), place_of(partner, words)
+    return Pair(kind, text, words, place, places, between(weights, words, words))
+
+
+def place_of(phrase: str, words: Sequence[Unit]) -> List[int]:
+    """Where the words of a phrase stand, upper and lower case being the same.
+
+    Raises:
+        UserError: they do not: the model's text is split into other words.
+    """
+    sought = phrase.casefold().split()
+    texts = [unit.text.casefold() for unit in words]
+    for start in range(len(texts)):
+        if texts[start : start + len(sought)] == sought:
+            return list(range(start, start + len(sought)))
+    raise UserError(f"the model does not read '{phrase}' as words of its own: {' '.join(texts)}")
+
+
+def measured(pair: Pair) -> Dict[str, Any]:
+    """Each head's weights from the word, by ``COLUMNS``, each [N, H].
+
+    ``partner``: on the partner, all its words together; ``others``: mean over all other words;
+    ``distance``: what words on average give to those as far from them as the partner is from the
+    word; ``first``: whether no word gets more than a word of the partner.
+    """
+    row = pair.weights[..., pair.word, :]  # [N, H, W]
+    others = [place for place in range(len(pair.words)) if place not in pair.partner]
+    return {
+        "partner": row[..., pair.partner].sum(-1),
+        "others": row[..., others].mean(-1),
+        "distance": sum(at_distance(pair.weights, pair.word, place) for place in pair.partner),
+        "first": row[..., pair.partner].max(-1) >= row.max(-1),
+    }
+
+
+def at_distance(weights: Any, word: int, place: int) -> Any:
+    """The mean weight [N, H] at the distance from ``word`` to ``place``, of all other words."""
+    import numpy
+
+    diagonal = numpy.diagonal(weights, place - word, axis1=-2, axis2=-1)  # [N, H, words]
+    return numpy.delete(diagonal, min(word, place), axis=-1).mean(-1)
+
+
+def means(found: Sequence[Pair]) -> Dict[str, Any]:
+    """The means over sentences of ``measured``, by kind and column [N, H].
+
+    Raises:
+        UserError: the model knows no word and partner of a kind.
+    """
+    import numpy
+
+    table: Dict[str, Any] = {}
+    for kind in KINDS:
+        values = [measured(pair) for pair in found if pair.kind == kind and pair.counts]
+        if not values:
+            raise UserError(
+                f"the model does not know the words of any sentence of the kind '{kind}': "
+                "give a model that reads English"
+            )
+        table[kind] = {name: numpy.mean([v[name] for v in values], 0) for name in COLUMNS}
+    return table
+
+
+def best_heads(weights: Any) -> Tuple[int, List[int]]:
+    """The layer of the greatest [N, H], and its heads, the greatest first; both from 0."""
+    layer = int(weights.max(-1).argmax())
+    return layer, [int(head) for head in (-weights[layer]).argsort()]
+
+
+def least_alike(maps: Any) -> Tuple[int, int]:
+    """The two heads of [H, W, W] whose distributions differ most, on average over the rows."""
+    apart = abs(maps[:, None] - maps[None]).sum((-1, -2))  # [H, H]
+    first, second = divmod(int(apart.argmax()), len(maps))
+    return first, second
+
+
+# ---- shown -------------------------------------------------------------------------------------
+
+
+def lines_of(found: Sequence[Pair], table: Dict[str, Any]) -> List[str]:
+    """In Markdown, for each kind: the best head, the table of all, each sentence's best weight."""
+    import numpy
+
+    lines: List[str] = []
+    for kind, values in table.items():
+        own = [pair for pair in found if pair.kind == kind and pair.counts]
+        rows = []
+        for layer, head in numpy.ndindex(values["partner"].shape):
+            partner, others, distance, first = (float(values[c][layer, head]) for c in COLUMNS)
+            most = f"{round(first * len(own))} of {len(own)}"
+            name = f"| {layer + 1} | {head + 1}"
+            rows.append(f"{name} | {partner:.3f} | {others:.3f} | {distance:.3f} | {most} |")
+        layer, (head, *_) = best_heads(values["partner"])
+        lines += [
+            f"## {KINDS[kind]}",
+            "",
+            f"The best of {len(rows)} heads over {len(own)} sentences: layer {layer + 1}, "
+            f"head {head + 1}.",
+            "",
+            "| layer | head | on the partner | mean other word | same distance | looked at most |",
+            "|---|---|---|---|---|---|",
+            *rows,
+            "",
+            f"| layer {layer + 1}, head {head + 1} | from | on | sentence |",
+            "|---|---|---|---|",
+        ]
+        for pair in own:
+            weight = measured(pair)["partner"][layer, head]
+            partners = " ".join(pair.words[place].text for place in pair.partner)
+            lines.append(
+                f"| {weight:.3f} | {pair.words[pair.word].text} | {partners} | {pair.text} |"
+            )
+        lines.append("")
+    return lines + [
+        "The best head is chosen after looking: of many heads one is above the others by chance "
+        "too. A weight says where a head looks, not that the model needs it for its translation."
+    ]
+
+
+def draw_lines(axis: Any, pair: Pair, layer: int, heads: Sequence[int], alone: bool) -> None:
+    """Two columns of words, joined by lines as opaque as the weights, a colour for each head.
+
+    Args:
+        alone: only the annotated word looks, not every word
+    """
+    from matplotlib import colormaps
+
+    marked = [pair.word, *pair.partner] if alone else []
+    for place, unit in enumerate(pair.words):
+        font = {"fontsize": 8, "weight": "bold" if place in marked else "normal"}
+        axis.text(-0.02, -place, unit.text, ha="right", va="center", **font)
+        axis.text(1.02, -place, unit.text, ha="left", va="center", **font)
+    for number, head in enumerate(heads):
+        colour, beside = colormaps["tab10"](head % 10), 0.08 * (number - (len(heads) - 1) / 2)
+        axis.plot([], [], color=colour, label=f"head {head + 1}")
+        for row in [pair.word] if alone else range(len(pair.words)):
+            for column, weight in enumerate(pair.weights[layer, head, row]):
+                alpha = min(1.0, float(weight))  # sums of rounded weights may be more
+                ends = [-row - beside, -column - beside]
+                axis.plot([0, 1], ends, color=colour, alpha=alpha, linewidth=1.5)
+    axis.set(xlim=(-0.9, 1.9), ylim=(-len(pair.words), 1))
+    axis.set_title(f"layer {layer + 1}", fontsize=9)
+    axis.legend(loc="upper center", ncol=4, fontsize=7, frameon=False, bbox_to_anchor=(0.5, 0.02))
+    axis.axis("off")
+
+
+def draw(folder: Path, found: Sequence[Pair], table: Dict[str, Any]) -> None:
+    """figure3, figure4 and figure5, each as PNG and PDF.
+
+    The heads are the best over all sentences; beside the paper's sentence stands that of ours in
+    which the best one looks at the partner most.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels: Dict[int, List[Tuple[Pair, int, Sequence[int], bool]]] = {}
+    for figure, kind in ((3, "distant"), (4, "antecedent")):
+        layer, heads = best_heads(table[kind]["partner"])
+        paper, *ours = (pair for pair in found if pair.kind == kind)
+        best = layer, heads[0]
+        own = max(ours, key=lambda pair: (pair.counts, measured(pair)["partner"][best]))
+        shown = sorted(heads) if figure == 3 else heads[:2]
+        panels[figure] = [(pair, layer, shown, True) for pair in (paper, own)]
+        if figure == 4:
+            panels[4].insert(0, (paper, layer, heads[:1], False))
+            different = least_alike(paper.weights[layer])
+            panels[5] = [(paper, layer, [head], False) for head in different]
+    for figure, parts in panels.items():
+        size = (4.2 * len(parts), 0.19 * max(len(pair.words) for pair, *_ in parts) + 1)
+        drawn, axes = pyplot.subplots(1, len(parts), figsize=size, layout="constrained")
+        for axis, part in zip(axes, parts, strict=True):
+            draw_lines(axis, *part)
+        for name in DRAWN[figure]:
+            drawn.savefig(folder / name, dpi=90)
+        pyplot.close(drawn)
+
+
+# ---- the command -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiguresOptions:
+    """Options of ``vaswani reproduce figures``."""
+
+    name: str = argument("NAME", "figures")
+    model: str = argument(
+        "MODEL|RUN|CHECKPOINT", "a packed model, a run or a checkpoint that reads English"
+    )
+    out: str = option(
+        "runs/figures",
+        "folder for the table and the figures (default: runs/figures)",
+        metavar="DIR",
+    )
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raises UserError if something is there that is not of this command."""
+    if folder.exists():
+        there = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
+        if not there <= FILES or read_json(folder / RECORD).get("figures") != [3, 4, 5]:
+            raise UserError(f"{folder} has more than these figures: give --out another name")
+
+
+def run(options: FiguresOptions, opened: Callable[[str], ContextManager[Any]]) -> int:
+    """Measure every head of a model, print the table, draw the figures.
+
+    Args:
+        opened: opens the model of a name
+    """
+    import matplotlib  # noqa: F401  (missing: said before the model is read)
+
+    out = Path(options.out)
+    with making(out, check_replaceable) as folder:
+        with opened(options.model) as translator:
+            found = pairs(translator)
+        for pair in found:
+            if pair.unknown:
+                about = "" if pair.counts else ", so it is not counted"
+                names = ", ".join(f"'{word}'" for word in pair.unknown)
+                warning = f"warning: unknown to the model{about}: {names} in: {pair.text}"
+                print(warning, file=sys.stderr)
+        table = means(found)
+        folder.mkdir()
+        lines = lines_of(found, table)
+        sentences = [
+            {
+                "kind": pair.kind,
+                "text": pair.text,
+                "counted": pair.counts,
+                "unknown": pair.unknown,
+                "weights": {name: value.tolist() for name, value in measured(pair).items()},
+            }
+            for pair in found
+        ]
+        record = {"figures": [3, 4, 5], "model": options.model, "sentences": sentences}
+        (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        (folder / TABLE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+        draw(folder, found, table)
+    print("\n".join(lines))
+    print(f"written to {out}", file=sys.stderr)
+    return 0
