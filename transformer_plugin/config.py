@@ -336,7 +336,7 @@ def check_precision(common: Any, precision: Any) -> None:
         common: fairseq's section
         precision: the model's option
     """
-    for name in ("bf16", "memory_efficient_bf16"):
+    for name in ("memory_efficient_bf16", "bf16"):  # the first sets the second, too
         if getattr(common, name, False):
             raise ConfigError(
                 f"{flag(name)} (common.{name}) trains the weights themselves in bfloat16: leave it "

@@ -202,13 +202,14 @@ def test_fairseqs_own_command_killed_and_continued(tiny_data_bin, tmp_path):
 SPAWNING = """
 import sys
 import torch
-from vaswani import cli, train
-from vaswani.experiment import distributed
+from vaswani import cli
+from vaswani.commands import train
+from vaswani.experiment import launch
 
 def on_two(config, *_):
-    launch = distributed.from_this_machine(config.distributed_training, 2)
-    launch.section.update(distributed.ON_CPU)
-    return launch
+    found = launch.from_this_machine(config.distributed_training, 2)
+    found.section.update(launch.ON_CPU)
+    return found
 
 if __name__ == "__main__":
     torch.cuda.device_count = lambda: 2  # in this process alone, which starts one for each
