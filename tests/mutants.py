@@ -1809,8 +1809,8 @@ MUTANTS = [
     Mutant(
         "scores-of-the-log-to-base-e",
         "vaswani/decoding/data_set.py",
-        "torch.tensor(found.score) / math.log(2)",
-        "torch.tensor(found.score)",
+        "torch.tensor(hypothesis.score) / math.log(2)",
+        "torch.tensor(hypothesis.score)",
         "the log is what fairseq-generate prints",
         ("integration/test_translations.py::test_the_log_is_what_fairseq_generate_prints[ours]",),
     ),
