@@ -104,14 +104,14 @@ def memory_use(config: Any) -> arithmetic.MemoryUse:
     from transformer_plugin.fast.processor import choices_for
 
     gpu = choices_for("cuda")
-    ours = is_ours(config.model._name)
+    plugin_model = is_ours(config.model._name)
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
-    readable = ours and config.model.attention_impl == "readable"
-    our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
+    readable = plugin_model and config.model.attention_impl == "readable"
+    plugin_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
     return arithmetic.MemoryUse(
         product_bytes=2 if in_16_bits else 4,
-        attention_weights=not ours or readable,
-        logits=not (ours and our_loss) or readable or bool(config.common.fp16),
+        attention_weights=not plugin_model or readable,
+        logits=not (plugin_model and plugin_loss) or readable or bool(config.common.fp16),
         loss_rows=(gpu.product_rows, gpu.softmax_rows),
     )
 

@@ -154,10 +154,10 @@ def user_dir_of(config: Dict[str, Any]) -> str:
 
 def last_rate(log: Path) -> Optional[float]:
     """The last learning rate in a run's statistics, or None."""
-    found = None
+    rate = None
     for line in statistics(log):
-        found = line.get("lr", line.get("train_lr", found))
-    return float(found) if found else None
+        rate = line.get("lr", line.get("train_lr", rate))
+    return float(rate) if rate else None
 
 
 def refuse_other_dictionaries(task: Any, path: Path, folder: Path) -> None:
