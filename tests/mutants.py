@@ -1841,7 +1841,7 @@ MUTANTS = [
     Mutant(
         "failed-proof-of-no-consequence",
         "vaswani/commands/export.py",
-        "    proof.tell(options.to)\n",
+        "    proof.print_and_check(options.to)\n",
         '    print("\\n".join(proof.lines()))\n',
         "an export that fails its proof leaves nothing",
         ("integration/test_export_fairseq.py::test_a_proof_that_fails_leaves_nothing",),
