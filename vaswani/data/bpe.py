@@ -107,7 +107,7 @@ def spelt_out(line: str) -> Tuple[str, int]:
     """A line with fairseq's own symbols spelt out as single letters, and how many there were."""
     if "<" not in line:
         return line, 0
-    return _FAIRSEQS.subn(lambda found: MARK.join(found[0]), line)
+    return _FAIRSEQS.subn(lambda match: MARK.join(match[0]), line)
 
 
 def splitter(codes: Path) -> Callable[[str], str]:

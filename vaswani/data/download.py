@@ -36,7 +36,7 @@ def fetch(part: Part, folder: Path, langs: Tuple[str, str]) -> Path:
     """
     for source in part.sources:
         if (folder / source.name).is_file():
-            check_there(part, source, folder, langs)
+            check_existing(part, source, folder, langs)
             return folder / source.name
     reasons = []
     for source in part.sources:
@@ -80,7 +80,7 @@ def read_record(folder: Path) -> Dict[str, Dict[str, Any]]:
 
 
 def record(path: Path, sha256: str) -> None:
-    """Record the SHA-256 of a file found to be correct, so that it need not be read again."""
+    """Record the SHA-256 of a file that is correct, so that it need not be read again."""
     stat = path.stat()
     known = read_record(path.parent)
     message = {"sha256": sha256, "bytes": stat.st_size, "changed": stat.st_mtime_ns, "opened": True}
@@ -99,9 +99,9 @@ def expected_of(source: Source, folder: Path) -> Optional[str]:
     return source.sha256 or (known.get("sha256") if known.get("opened") else None)
 
 
-def differs(found: str, expected: str, source: Source, folder: Path) -> str:
+def differs(digest: str, expected: str, source: Source, folder: Path) -> str:
     """The message about a different SHA-256, with advice if the expected one was only recorded."""
-    message = f"{found} instead of {expected}"
+    message = f"{digest} instead of {expected}"
     if source.sha256 is None:
         message += (
             f", that of its first download (if it was meant to change, remove "
@@ -110,7 +110,7 @@ def differs(found: str, expected: str, source: Source, folder: Path) -> str:
     return message
 
 
-def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> None:
+def check_existing(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> None:
     """Check an existing file against the manifest or the record, or by opening it.
 
     Raises:
@@ -125,13 +125,13 @@ def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]
     seen = {"sha256": expected, "bytes": stat.st_size, "changed": stat.st_mtime_ns}
     if expected is not None and {key: known.get(key) for key in seen} == seen:
         return
-    found = sha256_of(path)
+    digest = sha256_of(path)
     if expected is None:
         extract.check(part, path, langs)
-    elif found != expected:
-        message = differs(found, expected, source, folder)
+    elif digest != expected:
+        message = differs(digest, expected, source, folder)
         raise UserError(f"{path} has SHA-256 {message}: {advice}")
-    record(path, found)
+    record(path, digest)
 
 
 def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> Path:
@@ -149,7 +149,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
     for again in (True, False):
         resumed = aside.is_file()
         receive_all(source, aside)
-        found = sha256_of(aside)
+        digest = sha256_of(aside)
         expected = expected_of(source, folder)
         problem = None
         if expected is None:
@@ -158,8 +158,8 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
                 extract.check(part, aside, langs)
             except extract.BadArchive as error:
                 problem = f"it {error.what}"
-        elif found != expected:
-            problem = f"its SHA-256 is {differs(found, expected, source, folder)}"
+        elif digest != expected:
+            problem = f"its SHA-256 is {differs(digest, expected, source, folder)}"
         if problem is None:
             break
         forget(aside)
@@ -168,7 +168,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
     path = folder / source.name
     move(aside, path)
     forget(aside)
-    record(path, found)
+    record(path, digest)
     return path
 
 

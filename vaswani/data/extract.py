@@ -83,12 +83,12 @@ def contents(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, bytes]
     Raises:
         BadArchive: the archive is damaged, unsafe, or lacks one of the files.
     """
-    found: Set[str] = set()
+    names_read: Set[str] = set()
     try:
         for name, stream in members(archive, wanted):
-            if name in found:
+            if name in names_read:
                 raise refused(archive, name, "is there twice")
-            found.add(name)
+            names_read.add(name)
             yield name, b""
             yield from ((name, block) for block in blocks(archive, name, stream))
     except (*BROKEN, OSError) as error:
@@ -98,7 +98,7 @@ def contents(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, bytes]
     except UnicodeDecodeError as error:
         raise BadArchive(archive, f"holds a test set that is not UTF-8 ({error})") from None
     for name in wanted:
-        if name not in found:
+        if name not in names_read:
             raise BadArchive(archive, f"has no file {name} inside, although the manifest names it")
 
 
@@ -219,8 +219,8 @@ def segments(sgml: str) -> Iterator[str]:
 
     Entities such as ``&amp;`` stay as they are: sacreBLEU leaves them in its copies too.
     """
-    for found in _SEGMENT.findall(sgml):
-        yield " ".join(found.split())
+    for segment in _SEGMENT.findall(sgml):
+        yield " ".join(segment.split())
 
 
 def from_sacrebleu(part: Part, langs: Tuple[str, str], out: Path) -> None:

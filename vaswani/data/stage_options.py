@@ -126,5 +126,5 @@ def limits_in_key(limits: Mapping[str, Limits]) -> Any:
 
 def limits_of(recipe: Recipe, stage: str) -> Dict[str, Limits]:
     """What pairs must satisfy after a stage ("tok" or "bpe"), by set."""
-    found = {split: recipe.limits(split, stage) for split in recipe.splits}
-    return {split: limits for split, limits in found.items() if limits}
+    by_split = {split: recipe.limits(split, stage) for split in recipe.splits}
+    return {split: limits for split, limits in by_split.items() if limits}

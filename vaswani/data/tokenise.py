@@ -83,13 +83,13 @@ class Tokens:
 
 
 def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
-    """Raises UserError if words are already split by BPE: undoing ours would join them."""
+    """Raises UserError if words are already split by BPE: undoing this BPE would join them."""
     for side, file in zip(chunk.sides, files, strict=True):
-        found = _BPE_MARK.search(side)
-        if found:
-            number = chunk.first + side.count(b"\n", 0, found.start())
+        match = _BPE_MARK.search(side)
+        if match:
+            number = chunk.first + side.count(b"\n", 0, match.start())
             raise UserError(
-                f"{file}, line {number:,}: '{found[0].decode('utf-8')}' ends in '@@', BPE's mark "
+                f"{file}, line {number:,}: '{match[0].decode('utf-8')}' ends in '@@', BPE's mark "
                 "for an unfinished word: join the subwords first (sed -E 's/@@( |$)//g')"
             )
 
