@@ -1720,7 +1720,7 @@ MUTANTS = [
     Mutant(
         "translations-as-they-come",
         GENERATE,
-        "lines[one.number] = bpe",
+        "lines[sentence.number] = bpe",
         "lines[lines.index(None)] = bpe",
         "translations are in the order of the source",
         ("integration/test_translations.py::test_several_translations_of_a_sentence",),

@@ -57,7 +57,7 @@ def run(options: Options) -> int:
         text, facts = first_experiment(name, data, options.preset)
     with writing(path), atomic_write(path) as stream:
         stream.write(text)
-    tell(path, facts, next_commands(name, data))
+    print_next_steps(path, facts, next_commands(name, data))
     return 0
 
 
@@ -85,7 +85,7 @@ def data_bin_in(folder: Path) -> Path:
     return inside if inside.is_dir() else folder
 
 
-def tell(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
+def print_next_steps(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
     """Print the file's name on stdout; on stderr, what is in it and how to continue."""
     print(path, flush=True)
     for what, value in facts:

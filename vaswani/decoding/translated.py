@@ -53,7 +53,7 @@ class Tally:
             "unknown_examples": self.examples,
         }
 
-    def tell(self, where: str) -> None:
+    def print_warnings(self, where: str) -> None:
         """List, on stderr, what was not translated and what was unknown."""
         if self.too_long:
             named = ", ".join(f"{number:,}" for number in self.too_long[:SHOWN])
