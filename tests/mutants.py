@@ -1940,7 +1940,7 @@ MUTANTS = [
     Mutant(
         "numbers-of-every-model-refused",
         "transformer_plugin/compat/loading.py",
-        "if is_ours(model_name(model_options(state))) else",
+        "if is_plugin_model(model_name(model_options(state))) else",
         "if model_name(model_options(state)) else",
         "models other than the plugin's are left to fairseq",
         ("unit/test_compat.py::test_the_numbers_of_other_models_are_their_own",),

@@ -183,10 +183,10 @@ def sentences(path: Path) -> int:
 
 def check_dictionaries(config: Any, folder: Path) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
-    from transformer_plugin.compat.scope import is_ours
+    from transformer_plugin.compat.scope import is_plugin_model
 
     model, task = config.model, config.task
-    plugin_model = is_ours(model._name)
+    plugin_model = is_plugin_model(model._name)
     shared = (
         not model.get("untie_embeddings") if plugin_model else model.get("share_all_embeddings")
     )

@@ -100,11 +100,11 @@ def count_parameters(config: Any, task: Any) -> int:
 
 def memory_use(config: Any) -> arithmetic.MemoryUse:
     """How an update of an experiment uses a GPU's memory."""
-    from transformer_plugin.compat.scope import is_ours
+    from transformer_plugin.compat.scope import is_plugin_model
     from transformer_plugin.fast.processor import choices_for
 
     gpu = choices_for("cuda")
-    plugin_model = is_ours(config.model._name)
+    plugin_model = is_plugin_model(config.model._name)
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
     readable = plugin_model and config.model.attention_impl == "readable"
     plugin_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
