@@ -1430,8 +1430,8 @@ MUTANTS = [
     Mutant(
         "end-of-sentence-in-a-text",
         "vaswani/data/bpe.py",
-        "line, count = spelt_out(self.split(line))",
-        "line, count = self.split(line), spelt_out(line)[1]",
+        "line, count = spell_out_symbols(self.split(line))",
+        "line, count = self.split(line), spell_out_symbols(line)[1]",
         "no word is taken for one of fairseq's own symbols",
         (
             "integration/test_prepare_odd_text.py"
@@ -1868,8 +1868,8 @@ MUTANTS = [
     Mutant(
         "new-option-not-in-the-key",
         "vaswani/data/stage_options.py",
-        "return [self.as_in_0_1(), later] if later else",
-        "return [self.as_in_0_1(), later] if not self.FIRST else",
+        "return [self.key_of_version_0_1(), later] if later else",
+        "return [self.key_of_version_0_1(), later] if not self.FIRST else",
         "a stage is done again if one of its options changes, also a new one",
         ("unit/test_stage_options.py::test_a_new_option_is_in_the_key_only_where_it_is_given",),
     ),

@@ -93,7 +93,7 @@ def run(options: Options) -> int:
             print(f"{parts[0].path}: the only checkpoint of the run; there is nothing to average")
             print_next_command(parts[0].path)
         else:
-            make_the_best(parts, Path(options.output) if options.output else None)
+            write_best_average(parts, Path(options.output) if options.output else None)
     return 0
 
 
@@ -125,7 +125,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
     finish(state, parts, output)
 
 
-def make_the_best(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
+def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
     """Write the average of the last checkpoints that has the lowest validation loss, if any has.
 
     Args:
@@ -133,7 +133,7 @@ def make_the_best(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
         output: None for the name that says how many are averaged
     """
     try:
-        trials = tried(parts, best_beside(parts))
+        trials = validate_averages(parts, best_beside(parts))
     except UserError as error:
         raise UserError(
             f"the validation loss cannot be computed ({error}): give --last N to average without it"
@@ -151,7 +151,7 @@ def make_the_best(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
     print_next_command(path)
 
 
-def tried(parts: Sequence[Checkpoint], best: Optional[Checkpoint]) -> List[Trial]:
+def validate_averages(parts: Sequence[Checkpoint], best: Optional[Checkpoint]) -> List[Trial]:
     """The last one, the last 2, 3 … averaged, and the best one alone.
 
     Each average is the one before and one model more; three models are in memory at a time.

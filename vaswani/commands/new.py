@@ -44,7 +44,7 @@ def run(options: Options) -> int:
     """Write the experiment and describe it."""
     if options.preset and options.start:
         raise UserError("--preset and --from exclude each other: the sizes are those of the run")
-    name, path = place(options.name)
+    name, path = name_and_path(options.name)
     check_folder(path.parent)
     data = data_bin_in(Path(options.data))
     if options.start:
@@ -61,7 +61,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def place(wanted: str) -> Tuple[str, Path]:
+def name_and_path(wanted: str) -> Tuple[str, Path]:
     """The experiment's name, and where its file goes.
 
     Raises:

@@ -144,7 +144,7 @@ def read_header(index: Path) -> Tuple[int, int]:
     return kind, count
 
 
-def unknown(
+def count_unknown(
     folder: Path, langs: Iterable[str], splits: Iterable[str]
 ) -> Dict[str, Tuple[int, int]]:
     """For each side of each set, as ``valid.de``: unknown and total subwords, without line ends."""

@@ -28,7 +28,7 @@ from vaswani.data.stage_options import (
     TextOptions,
     TokenOptions,
 )
-from vaswani.data.tokenise import Tokens, without_rules
+from vaswani.data.tokenise import Tokens, lacks_rules
 from vaswani.experiment.find import DOCS
 
 Pair = Tuple[Path, Path]
@@ -119,7 +119,8 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
         for split, pairs in sources.items():
             report = Report()
             held = job.pair(out, "valid") if split == "train" and options.valid_every else ()
-            for pair, limit in zip(pairs, shares(options.limit, split, len(pairs)), strict=True):
+            limits = pairs_per_part(options.limit, split, len(pairs))
+            for pair, limit in zip(pairs, limits, strict=True):
                 make = partial(
                     Sentences,
                     names=(str(pair[0]), str(pair[1])),
@@ -164,7 +165,7 @@ def rows(pair: Pair) -> Any:
     return zip(*(text.read_lines(path) for path in pair), strict=True)
 
 
-def shares(limit: Optional[int], split: str, parts: int) -> List[Optional[int]]:
+def pairs_per_part(limit: Optional[int], split: str, parts: int) -> List[Optional[int]]:
     """How many pairs to take from each part: ``limit`` for the training set, divided evenly."""
     if limit is None or split != "train":
         return [None] * parts
@@ -175,7 +176,7 @@ def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
     """Moses tokens (or the text, if it is already tokenised), within the limits on words."""
     langs = None if options.tokenised else job.recipe.langs
     for lang in langs or ():
-        if without_rules(lang):
+        if lacks_rules(lang):
             print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
 
     def make(split: str) -> Maker:
@@ -190,7 +191,7 @@ def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
             (str(source), str(target)),
         )
 
-    return each_set(job, job.folder / "text", out, "tokenise", make)
+    return transform_each_set(job, job.folder / "text", out, "tokenise", make)
 
 
 def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
@@ -218,7 +219,7 @@ def make_bpe(job: Job, options: SubwordOptions, out: Path) -> Any:
         limits = options.limits.get(split)
         return partial(bpe.Subwords, split, job.folder / "codes", limits, not options.trees)
 
-    return each_set(job, job.folder / "tok", out, "apply BPE", make)
+    return transform_each_set(job, job.folder / "tok", out, "apply BPE", make)
 
 
 def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
@@ -238,7 +239,7 @@ def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
             joined=not options.trees,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
-    for name, (unknown, total) in binarise.unknown(out, recipe.langs, recipe.splits).items():
+    for name, (unknown, total) in binarise.count_unknown(out, recipe.langs, recipe.splits).items():
         if unknown:
             report[f"unknown in {name}"] = unknown
         if unknown > total * MOSTLY_KNOWN:
@@ -250,7 +251,7 @@ def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
     return report
 
 
-def each_set(
+def transform_each_set(
     job: Job, source: Path, out: Path, title: str, make: Callable[[str], Maker]
 ) -> Dict[str, Any]:
     """Run the function that ``make(set)`` returns over every set, under one bar."""

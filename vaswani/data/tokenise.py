@@ -24,7 +24,7 @@ def tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
     )
 
 
-def without_rules(lang: str) -> bool:
+def lacks_rules(lang: str) -> bool:
     """Whether sacremoses has no abbreviations for a language, and uses the English ones."""
     from sacremoses.corpus import NonbreakingPrefixes
 
@@ -79,7 +79,7 @@ class Tokens:
         """The tokens of a chunk."""
         if not self.tokenisers:  # Moses' tokens never have this mark
             refuse_bpe(chunk, self.files)
-        return within(self.limits, chunk, self.name, self.tokens)
+        return transform_within(self.limits, chunk, self.name, self.tokens)
 
 
 def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
             )
 
 
-def within(
+def transform_within(
     limits: Optional[Limits], chunk: Chunk, name: str, change: Callable[[int, str], str]
 ) -> Outcome:
     """``change(side, line)`` for every line of a chunk, leaving out pairs outside the limits."""

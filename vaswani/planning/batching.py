@@ -152,7 +152,7 @@ def choose_batch(config: Any, text: TrainingText, gpus: int, most: int) -> Batch
         padded = wanted / REAL_SHARE
         if text.folder is not None:
             first = arithmetic.share_out(padded, gpus, most)
-            padded *= wanted / measured(config, text, gpus, *first).target_tokens
+            padded *= wanted / measure_batch(config, text, gpus, *first).target_tokens
     max_tokens, freq = arithmetic.share_out(padded, gpus, most)
     if max_tokens < arithmetic.LEAST_TOKENS:
         raise UserError(
@@ -161,12 +161,12 @@ def choose_batch(config: Any, text: TrainingText, gpus: int, most: int) -> Batch
             f"{max(1, int(padded // arithmetic.LEAST_TOKENS))}"
         )
     if text.folder is not None:
-        return measured(config, text, gpus, max_tokens, freq)
+        return measure_batch(config, text, gpus, max_tokens, freq)
     target = max_tokens * freq * gpus * REAL_SHARE
     return Batch(max_tokens, freq, target * text.lengths[0] / text.lengths[1], target)
 
 
-def measured(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
+def measure_batch(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
     """Count the tokens in the batches that fairseq makes from the training data.
 
     Raises:
