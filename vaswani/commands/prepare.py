@@ -66,7 +66,7 @@ class Stage(NamedTuple):
     make: Callable[[Path], Any]
 
     def key(self, before: str) -> str:
-        """By what its output is recognised; ``before`` is the key of the stage before it."""
+        """What its output is recognised by; ``before`` is the key of the stage before it."""
         return key_of([before, self.name, self.options and self.options.in_key()])
 
 

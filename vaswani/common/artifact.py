@@ -1,4 +1,4 @@
-"""What a command makes: where it may be written, and how it comes there whole or not at all.
+"""What a command makes: where it may be written, and how it is put there, whole or not at all.
 
 A command never writes over its inputs, nor over anything that it did not write itself.
 """
@@ -243,7 +243,7 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
         check(path)  # again: making it took a while
 
 
-# ---- whose it is ----------------------------------------------------------------------------
+# ---- what was made, and by whom ---------------------------------------------------------------
 
 
 def sizes_in(path: Path) -> Dict[str, int]:

@@ -15,7 +15,7 @@ Own = TypeVar("Own", bound="StageOptions")
 
 
 def later_fields(options: Any, first: int) -> Dict[str, Any]:
-    """The fields after the ``first`` ones, by name, but for those that have their default."""
+    """The fields after the ``first`` ones, by name, except those at their default."""
     later = {item: getattr(options, item.name) for item in fields(options)[first:]}
     return {item.name: value for item, value in later.items() if value != item.default}
 

@@ -147,7 +147,7 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
 def make_sides_of_trees(
     job: Job, options: TextOptions, sources: Dict[str, List[Pair]], out: Path
 ) -> Any:
-    """Of each tree its words, its brackets, and, to compare parses with, the whole: SET.ptb."""
+    """Each tree's words, its brackets and, to compare parses with, the whole tree: SET.ptb."""
     counts = {}
     for split, ((path, _),) in sources.items():
         parsed = trees.read_trees(path)[: options.limit if split == "train" else None]

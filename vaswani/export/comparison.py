@@ -13,7 +13,7 @@ class Tolerance(NamedTuple):
     bleu: float
 
 
-#: By how parameters are stored: ten times what one rounding, or one sum, is wrong by, relative to
+#: by how parameters are stored: ten times what one rounding, or one sum, is wrong by, relative to
 #: its size; the logits of a Transformer are of the order of 10. In float32 both have the same
 #: parameters and add in another order: 2^-24 in sums of 2,048 products, in the 36 sublayers and
 #: norms of a base model, is 2^-24 · √2048 · 36 = 1e-4. (fairseq's ε of 1e-5 in its LayerNorms,
