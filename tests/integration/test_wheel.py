@@ -142,6 +142,8 @@ def test_what_it_names_is_in_it(installed):
     for path in (installed / "vaswani" / "configs").rglob("*.yaml"):
         texts[str(path)] = path.read_text(encoding="utf-8")
     named = {(where, path) for where, text in texts.items() for path in paths(text)}
+    # says itself that it needs a checkout
+    named = {one for one in named if one[1] != "examples/recurrent"}
     assert len({path for _, path in named}) > 5
     places = (installed, installed / "vaswani")
     assert [one for one in named if not any((place / one[1]).exists() for place in places)] == []

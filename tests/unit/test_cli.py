@@ -47,8 +47,10 @@ def test_every_verb_explains_itself(verb, capsys):
         cli.main([verb, "--help"])
     assert stop.value.code == 0
     assert f"vaswani {verb}" in capsys.readouterr().out
-    given = dataclasses.fields(cli.module_of(verb).Options)
-    assert [item.name for item in given if not item.metadata.get("help")] == []
+    module = cli.module_of(verb)
+    for options in (module.Options, *getattr(module, "FORMS", {}).values()):
+        given = dataclasses.fields(options)
+        assert [item.name for item in given if not item.metadata.get("help")] == []
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])

@@ -5,6 +5,7 @@
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
     vaswani reproduce wmt14-en-de-base --from generate
     vaswani reproduce table1                           layers compared: counted, measured
+    vaswani reproduce table2 --small                   systems compared, on Multi30k (also table3)
 
 Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
 command, which is printed; it continues unfinished work and skips what is done. See
@@ -30,7 +31,7 @@ from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.find import DOCS, read_yaml
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistics
-from vaswani.paper import table1
+from vaswani.paper import small_tables, table1
 from vaswani.paper.reproduction import (
     STAGES,
     Reproduction,
@@ -42,6 +43,7 @@ from vaswani.paper.reproduction import (
     plan_on,
     plan_table,
 )
+from vaswani.paper.small_tables import SmallTableOptions
 from vaswani.paper.table1 import Table1Options
 from vaswani.planning import arithmetic
 from vaswani.scoring import published
@@ -53,18 +55,23 @@ TRIAL = (
     "--data data/trial --limit 20000 run=trial common.cpu=true task.batch_tokens=1000 "
     "optimization.max_update=50 checkpoint.save_interval_updates=10"
 )
-Options = Union[ResultOptions, Table1Options]
+Options = ResultOptions
+AnyOptions = Union[ResultOptions, Table1Options, SmallTableOptions]
+#: the tables with options of their own
+FORMS = {"table1": Table1Options, **dict.fromkeys(small_tables.TABLES, SmallTableOptions)}
 
 
 def options_for(words: Sequence[str]) -> type:
     """The dataclass of options for a command line: that of the table or the result it names."""
-    return Table1Options if "table1" in words else ResultOptions
+    return next((FORMS[word] for word in words if word in FORMS), ResultOptions)
 
 
-def run(options: Options) -> int:
+def run(options: AnyOptions) -> int:
     """Reproduce a table, or a result."""
     if isinstance(options, Table1Options):
         return table1.run(options)
+    if isinstance(options, SmallTableOptions):
+        return small_tables.run(options, run_verb)
     return run_result(options)
 
 
@@ -157,9 +164,7 @@ def run_stage(target: Reproduction, stage: str, gpus: int, local_gpus: int) -> i
         print(f"{target.checkpoint}: already averaged", file=sys.stderr)
         return 0
     chosen = batch_of(target, gpus) if stage == "train" else []
-    command = command_lines(target, chosen, gpus, local_gpus)[stage]
-    print(f"\n== {stage}: {shlex.join(command)}", file=sys.stderr, flush=True)
-    code = run_command([sys.executable, "-m", "vaswani.cli", *command[1:]])
+    code = run_verb(command_lines(target, chosen, gpus, local_gpus)[stage][1:])
     if code:
         print(
             f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
@@ -167,6 +172,12 @@ def run_stage(target: Reproduction, stage: str, gpus: int, local_gpus: int) -> i
             file=sys.stderr,
         )
     return abs(code)
+
+
+def run_verb(words: List[str]) -> int:
+    """The exit code of ``vaswani VERB …``, which is printed."""
+    print(f"\n== {words[0]}: {shlex.join(['vaswani', *words])}", file=sys.stderr, flush=True)
+    return run_command([sys.executable, "-m", "vaswani.cli", *words])
 
 
 def run_command(command: List[str]) -> int:

@@ -15,6 +15,9 @@ _HERE = Path(__file__).resolve().parents[1]
 _SHIPPED = _HERE if (_HERE / "configs").is_dir() else _HERE.parent
 CONFIGS, DOCS = _SHIPPED / "configs", _SHIPPED / "docs"
 
+#: in configs/, but changes to experiments
+TABLES = ("table3", "small_tables")
+
 #: in a run's folder: its experiment, complete
 AS_TRAINED = "config.yaml"
 
@@ -64,7 +67,7 @@ def find_config(name: str, kind: str = "") -> Path:
 def known_configs(kind: str = "") -> List[str]:
     """The names of the experiments, or of the data recipes, in ``config_folders``."""
     names = [path.stem for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
-    return [name for name in dict.fromkeys(names) if kind or name != "table3"]  # changes to one
+    return [name for name in dict.fromkeys(names) if kind or name not in TABLES]
 
 
 def read_yaml(path: Path) -> Dict[str, Any]:

@@ -1,0 +1,125 @@
+"""``vaswani reproduce table2 --small`` and ``table3 --small``: the paper's comparisons, smaller."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+import yaml
+
+from tests.preloaded import python
+from tests.processes import ROOT
+from vaswani import cli
+from vaswani.commands import reproduce
+from vaswani.experiment.fairseq_config import experiment_config
+from vaswani.experiment.find import find_config
+from vaswani.paper import small_tables
+from vaswani.paper.small_tables import read_table
+
+SIZES = [
+    *(f"model.{side}_{size}" for side in ("encoder", "decoder") for size in ("layers=1",)),
+    *(f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")),
+    *(f"model.{side}_ffn_embed_dim=16" for side in ("encoder", "decoder")),
+    *(f"model.{side}_attention_heads=2" for side in ("encoder", "decoder")),
+]
+
+
+@pytest.fixture
+def place(own: Path, monkeypatch: Any) -> Path:
+    """A folder with a table of two small rows, one of which has to find its learning rate."""
+    (own / "configs").mkdir()
+    experiment = yaml.safe_load(find_config("multi30k_en_de").read_text(encoding="utf-8"))
+    experiment["task"]["data"] = "data/own/data-bin"
+    (own / "configs" / "small.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
+    table = {
+        "base": "small",
+        "change": ["common.cpu=true", "dataset.max_tokens=300", "optimization.update_freq=[1]"],
+        "average": 2,
+        "rate_updates": 4,
+        "table2": {
+            "expected": "nothing",
+            "rows": {
+                "ours": {"change": [*SIZES, "optimization.max_update=12"], "rates": [0.001, 0.01]},
+                "A cell, alone": {
+                    "change": [
+                        f"common.user_dir={ROOT / 'examples' / 'recurrent'}",
+                        *("model._name=recurrent_translation", "model.hidden_size=8"),
+                        *("model.layers=1", "optimization.max_update=12"),
+                    ],
+                    "seeds": 2,
+                },
+            },
+        },
+    }
+    (own / "configs" / "small_tables.yaml").write_text(
+        yaml.safe_dump(table, sort_keys=False), encoding="utf-8"
+    )
+    monkeypatch.setattr(sys, "executable", python())  # of the verbs
+    return own
+
+
+def test_every_row_is_an_experiment_that_can_be_trained(monkeypatch: Any) -> None:
+    """The shipped tables: names of options, values, and the learning rates' trainings."""
+    monkeypatch.chdir(ROOT)
+    for name in small_tables.TABLES:
+        table = read_table(name)
+        assert len({small_tables.stem(row.name) for row in table.rows}) == len(table.rows)
+        for row in table.rows:
+            config = experiment_config(find_config(row.base), row.change)
+            assert config.optimization.max_update == 4000
+            assert table.rate_updates < 4000
+            for training in small_tables.rate_trainings(table, row).values():
+                change = [word for word in training.command[2:] if not word.startswith("run=")]
+                rated = experiment_config(find_config(row.base), change)
+                assert rated.optimization.max_update == table.rate_updates
+
+
+def test_what_is_done_is_not_done_again(place: Path, monkeypatch: Any, capsys: Any) -> None:
+    """A table is trained in commands of its own; stopped in one of them, it goes on there."""
+    commands: List[str] = []
+    real = reproduce.run_verb
+    text = ["--train", "train", "--valid", "valid", "--test", "valid", "--bpe", "60"]
+    languages = ["--source-lang", "en", "--target-lang", "de", "--out", "data/own"]
+    assert real(["prepare", *text, *languages]) == 0
+
+    def run_verb(words: Any) -> int:
+        commands.append(words[0])
+        if len(commands) == 8:
+            return 3  # as if it failed
+        return real(words)
+
+    monkeypatch.setattr(reproduce, "run_verb", run_verb)
+    assert cli.main(["reproduce", "table2", "--small"]) == 3
+    assert commands == [*["train"] * 3, "average", "generate", "score", "train", "average"]
+    commands.clear()
+    monkeypatch.setattr(
+        reproduce, "run_verb", lambda words: commands.append(words[0]) or real(words)
+    )
+    assert cli.main(["reproduce", "table2", "--small", "--row", "a-cell-alone"]) == 0
+    assert commands == ["train", "average", "generate", "score"] * 2
+    record = json.loads((place / "runs" / "table2" / "table2.json").read_text(encoding="utf-8"))
+    assert {name: len(runs) for name, runs in record["rows"].items()} == {
+        "ours": 1,
+        "A cell, alone": 2,
+    }
+    assert {run["updates"] for runs in record["rows"].values() for run in runs} == {12}
+    capsys.readouterr()
+    commands.clear()
+    assert cli.main(["reproduce", "table2", "--small"]) == 0
+    assert commands == []
+    assert "| A cell, alone | 2 of 2 | " in capsys.readouterr().out
+
+
+def test_what_cannot_work_is_one_sentence(place: Path, capsys: Any) -> None:
+    for words, message in (
+        (["table2"], "for the comparison on Multi30k add --small"),
+        (["table3", "--small"], "small_tables.yaml: 'table3' is not a table of rows"),
+        (["table2", "--small", "--row", "our"], "table2 has no row 'our' (did you mean"),
+    ):
+        assert cli.main(["reproduce", *words]) == 1
+        assert message in capsys.readouterr().err
+    assert not (place / "runs").exists()
+    assert cli.main(["reproduce", "table2", "--small", "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("vaswani train small") == 4
+    assert not (place / "runs").exists()

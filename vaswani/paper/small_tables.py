@@ -1,0 +1,298 @@
+"""The paper's comparisons at a size for two CPU cores: Tables 2 and 3 on Multi30k.
+
+``configs/small_tables.yaml`` says what is trained. Each training, average, translation and score is
+a command of its own, which goes on where it was stopped and skips what is done; the table is read
+from the runs' own records.
+"""
+
+import json
+import shlex
+import statistics as mathematics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+from vaswani.common.artifact import is_report, output_file, writing
+from vaswani.common.errors import UserError, nearest
+from vaswani.common.files import atomic_write, read_json
+from vaswani.common.options import argument, option
+from vaswani.experiment.find import file_stem, find_config, read_yaml
+from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics
+
+FILE = "small_tables"
+TABLES = ("table2", "table3")
+#: in a run's statistics: bits per token, without label smoothing
+VALIDATION = "valid_nll_loss"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallTableOptions:
+    """Options of ``vaswani reproduce table2 --small`` and ``table3 --small``."""
+
+    name: str = argument("NAME", "table2 or table3")
+    small: bool = option(False, "on Multi30k with small models: hours on two CPU cores")
+    row: Optional[str] = option(metavar="ROW", help="train this row alone (default: all)")
+    dry_run: bool = option(False, "print what is expected and the commands, run nothing")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system or a variation: what it changes in which experiment, and how often it is trained.
+
+    Attributes:
+        rates: learning rates to choose from by short trainings; empty: the experiment's own
+    """
+
+    name: str
+    base: str
+    change: List[str]
+    seeds: int
+    rates: List[float]
+
+
+class Table(NamedTuple):
+    """One of the tables. ``average``: how many of a run's last checkpoints are averaged."""
+
+    name: str
+    rows: List[Row]
+    expected: str
+    average: int
+    rate_updates: int
+
+
+class Training(NamedTuple):
+    """One run of a row, and the command that trains it."""
+
+    run: Path
+    command: List[str]
+
+    @property
+    def done(self) -> bool:
+        """Whether it has reached its last update."""
+        return bool(read_json(self.run / FINISHED))
+
+
+def read_table(name: str, only: Optional[str] = None) -> Table:
+    """A table of ``configs/small_tables.yaml``; ``only``: with this row alone.
+
+    Raises:
+        UserError: there is no such table or row, or the file is not of this form.
+    """
+    path = find_config(FILE)
+    whole = read_yaml(path)
+    try:
+        found = whole[name]
+        rows = [
+            Row(
+                key,
+                row.get("base", whole["base"]),
+                [*whole["change"], *found.get("change", []), *row.get("change", [])],
+                int(row.get("seeds", 1)),
+                [float(rate) for rate in row.get("rates", [])],
+            )
+            for key, row in found["rows"].items()
+        ]
+        table = Table(name, rows, found["expected"], whole["average"], whole["rate_updates"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: '{name}' is not a table of rows ({error!r})") from None
+    if only is None:
+        return table
+    chosen = [row for row in rows if stem(row.name) == stem(only)]
+    if not chosen:
+        names = [row.name for row in rows]
+        raise UserError(
+            f"{name} has no row '{only}'{nearest(only, names)}; rows are {', '.join(names)}"
+        )
+    return table._replace(rows=chosen)
+
+
+def stem(name: str) -> str:
+    """A row's name as its folders have it: ``LSTM, additive attention`` → ``lstm_additive_…``."""
+    kept = (letter if letter.isalnum() else " " for letter in name.lower().replace("'", ""))
+    return file_stem("_".join("".join(kept).split()))
+
+
+def rate_trainings(table: Table, row: Row) -> Dict[float, Training]:
+    """The short trainings that choose a row's learning rate."""
+    change = f"optimization.max_update={table.rate_updates}"
+    return {
+        rate: training(table, row, f"rate{rate:g}", [*at_rate(rate), change]) for rate in row.rates
+    }
+
+
+def trainings(table: Table, row: Row) -> Dict[int, Training]:
+    """A row's trainings, by seed. Raises UserError before its learning rate is chosen."""
+    chosen = at_rate(best_rate(table, row)) if row.rates else []
+    return {
+        seed: training(table, row, f"seed{seed}", [*chosen, f"common.seed={seed}"])
+        for seed in range(1, row.seeds + 1)
+    }
+
+
+def at_rate(rate: float) -> List[str]:
+    """The change that sets the learning rate."""
+    return [f"optimization.lr=[{rate:g}]"]
+
+
+def training(table: Table, row: Row, name: str, changes: Sequence[str]) -> Training:
+    """One training of a row; learning rates are compared with the experiment's seed."""
+    run = run_of(table, row, name)
+    return Training(run, ["train", row.base, *row.change, *changes, f"run={run}"])
+
+
+def run_of(table: Table, row: Row, name: str) -> Path:
+    """The folder of one of a row's runs."""
+    return Path("runs") / table.name / f"{stem(row.name)}_{name}"
+
+
+def best_rate(table: Table, row: Row) -> float:
+    """The learning rate whose short training ended with the lowest validation loss.
+
+    Raises:
+        UserError: one of them is not done.
+    """
+    found = rate_trainings(table, row)
+    missing = [one.run for one in found.values() if not one.done]
+    if missing:
+        raise UserError(f"{missing[0]} is not trained yet: it helps to choose the learning rate")
+    return min(found, key=lambda rate: lowest_loss(found[rate].run))
+
+
+def lowest_loss(run: Path) -> float:
+    """The lowest validation loss of a run, in bits per token without label smoothing."""
+    lines = statistics(run / STATISTICS)
+    return min((line[VALIDATION] for line in lines if VALIDATION in line), default=float("inf"))
+
+
+def commands(table: Table, one: Training) -> Iterator[List[str]]:
+    """The commands from a training to its scores; none if it is scored."""
+    if result(one.run) is None:
+        average = one.run / "checkpoints" / f"checkpoint_average_last{table.average}.pt"
+        yield one.command
+        yield ["average", str(one.run), "--last", str(table.average)]
+        yield ["generate", str(average)]
+        yield ["score", str(one.run)]
+
+
+# ---- what came out -----------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """What a run's records say."""
+
+    run: str
+    #: sacreBLEU of the average, its text with the interval, and chrF's
+    bleu: float
+    bleu_text: str
+    chrf: float
+    chrf_text: str
+    perplexity: float
+    updates: int
+    seconds: float
+
+
+def result(run: Path) -> Optional[Result]:
+    """A run's result, or None as long as it is not scored."""
+    scores = read_json(run / "eval" / "test.score.json")
+    finished = read_json(run / FINISHED)
+    if not scores or not finished:
+        return None
+    bleu, chrf = scores["bleu"], scores["chrf"]
+    return Result(
+        str(run),
+        bleu["score"],
+        bleu["text"],
+        chrf["score"],
+        chrf["text"],
+        2 ** lowest_loss(run),
+        finished["num_updates"],
+        finished["seconds"],
+    )
+
+
+def results(table: Table, row: Row) -> List[Result]:
+    """Those of a row's seeds that are scored."""
+    runs = [run_of(table, row, f"seed{seed}") for seed in range(1, row.seeds + 1)]
+    return [scored for scored in map(result, runs) if scored]
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean of the seeds, and from the lowest to the highest where there are several."""
+    mean = f"{mathematics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.2f} to {max(values):.2f})"
+
+
+def lines_of(table: Table) -> List[str]:
+    """The table in Markdown, each row with the seeds that are scored so far."""
+    lines = [
+        "| row | seeds | BLEU | chrF | validation perplexity | updates | minutes |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in table.rows:
+        scored = results(table, row)
+        columns = ["–"] * 5
+        if scored:
+            columns = [
+                spread([one.bleu for one in scored]),
+                spread([one.chrf for one in scored]),
+                spread([one.perplexity for one in scored]),
+                ", ".join(sorted({f"{one.updates:,}" for one in scored})),
+                f"{mathematics.mean(one.seconds for one in scored) / 60:.0f}",
+            ]
+        seeds = f"{len(scored)} of {row.seeds}"
+        lines.append(f"| {' | '.join([row.name, seeds, *columns])} |")
+    return lines
+
+
+def run(options: SmallTableOptions, run_command: Callable[[List[str]], int]) -> int:
+    """Train, average, translate and score what is not done yet; print and write the table.
+
+    Args:
+        run_command: runs a verb with its arguments and returns its exit code
+    """
+    if not options.small:
+        raise UserError(
+            f"{options.name} at full size is one result at a time (vaswani reproduce "
+            f"wmt14-en-de-base …); for the comparison on Multi30k add --small"
+        )
+    table = read_table(options.name, options.row)
+    print(f"expected, as written before the first run: {table.expected}", file=sys.stderr)
+    for row in table.rows:
+        chosen = list(rate_trainings(table, row).values())
+        pending = [one.command for one in chosen if not one.done]
+        if options.dry_run and pending:
+            show(pending)
+            print(f"  then {row.seeds} seeds of '{row.name}' at the best of these rates")
+            continue
+        for command in pending:
+            if code := run_command(command):
+                return code
+        for one in trainings(table, row).values():
+            for command in commands(table, one):
+                if options.dry_run:
+                    show([command])
+                elif code := run_command(command):
+                    return code
+    if not options.dry_run:
+        write(read_table(options.name))
+    return 0
+
+
+def show(commands: Sequence[Sequence[str]]) -> None:
+    """Print commands as they would be typed."""
+    for command in commands:
+        print(f"  vaswani {shlex.join(command)}")
+
+
+def write(table: Table) -> None:
+    """Print the whole table and write it, with each run's figures, to runs/TABLE/TABLE.json."""
+    lines = lines_of(table)
+    path = Path("runs") / table.name / f"{table.name}.json"
+    path = output_file(path, may_replace=lambda file: is_report(file, "table", "rows"))
+    rows = {row.name: [one._asdict() for one in results(table, row)] for row in table.rows}
+    record = {"table": table.name, "expected": table.expected, "rows": rows, "lines": lines}
+    with writing(path), atomic_write(path) as stream:
+        json.dump(record, stream, indent=1)
+    print("\n".join(lines))
+    print(f"written to {path}", file=sys.stderr)
