@@ -1431,8 +1431,8 @@ MUTANTS = [
     Mutant(
         "end-of-sentence-in-a-text",
         "vaswani/data/bpe.py",
-        "line, count = spelt_out(self.split(line))",
-        "line, count = self.split(line), spelt_out(line)[1]",
+        "line, count = spell_out_symbols(self.split(line))",
+        "line, count = self.split(line), spell_out_symbols(line)[1]",
         "no word is taken for one of fairseq's own symbols",
         (
             "integration/test_prepare_odd_text.py"
@@ -1721,7 +1721,7 @@ MUTANTS = [
     Mutant(
         "translations-as-they-come",
         GENERATE,
-        "lines[one.number] = bpe",
+        "lines[sentence.number] = bpe",
         "lines[lines.index(None)] = bpe",
         "translations are in the order of the source",
         ("integration/test_translations.py::test_several_translations_of_a_sentence",),
@@ -1810,8 +1810,8 @@ MUTANTS = [
     Mutant(
         "scores-of-the-log-to-base-e",
         "vaswani/decoding/data_set.py",
-        "torch.tensor(found.score) / math.log(2)",
-        "torch.tensor(found.score)",
+        "torch.tensor(hypothesis.score) / math.log(2)",
+        "torch.tensor(hypothesis.score)",
         "the log is what fairseq-generate prints",
         ("integration/test_translations.py::test_the_log_is_what_fairseq_generate_prints[ours]",),
     ),
@@ -1850,7 +1850,7 @@ MUTANTS = [
     Mutant(
         "failed-proof-of-no-consequence",
         "vaswani/commands/export.py",
-        "    proof.tell(options.to)\n",
+        "    proof.print_and_check(options.to)\n",
         '    print("\\n".join(proof.lines()))\n',
         "an export that fails its proof leaves nothing",
         ("integration/test_export_fairseq.py::test_a_proof_that_fails_leaves_nothing",),
@@ -1877,8 +1877,8 @@ MUTANTS = [
     Mutant(
         "new-option-not-in-the-key",
         "vaswani/data/stage_options.py",
-        "return [self.as_in_0_1(), later] if later else",
-        "return [self.as_in_0_1(), later] if not self.FIRST else",
+        "return [self.key_of_version_0_1(), later] if later else",
+        "return [self.key_of_version_0_1(), later] if not self.FIRST else",
         "a stage is done again if one of its options changes, also a new one",
         ("unit/test_stage_options.py::test_a_new_option_is_in_the_key_only_where_it_is_given",),
     ),
@@ -1965,7 +1965,7 @@ MUTANTS = [
     Mutant(
         "numbers-of-every-model-refused",
         "transformer_plugin/compat/loading.py",
-        "if is_ours(model_name(model_options(state))) else",
+        "if is_plugin_model(model_name(model_options(state))) else",
         "if model_name(model_options(state)) else",
         "models other than the plugin's are left to fairseq",
         ("unit/test_compat.py::test_the_numbers_of_other_models_are_their_own",),

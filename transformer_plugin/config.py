@@ -193,7 +193,7 @@ class VaswaniInverseSqrtConfig(FairseqDataclass):
 
 @dataclass
 class VaswaniTranslationConfig(TranslationConfig):
-    """fairseq's translation task, and what ours adds to it."""
+    """fairseq's translation task, and what this plugin's adds to it."""
 
     batch_tokens: Optional[int] = option(
         0,

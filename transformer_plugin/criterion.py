@@ -89,7 +89,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     def loss_of_log_probs(
         self, model: torch.nn.Module, sample: Dict[str, Any], count_correct: bool
     ) -> LossSums:
-        """The formula's loss, for any other model and for ours with ``--attention-impl readable``.
+        """The formula's loss, for other models, and with ``--attention-impl readable``.
 
         The model itself gives the log-probabilities, since its output need not be logits.
         fairseq's log-softmax gives float32 whatever the type of the logits.

@@ -153,7 +153,7 @@ def main(argv: Optional[List[str]] = None) -> int:
                 terminated = signal.SIGTERM in received
                 what = "terminated" if terminated else "interrupted"
                 with contextlib.suppress(OSError):
-                    print(f"\n{name}: {what}{signals.what_next()}.", file=sys.stderr)
+                    print(f"\n{name}: {what}{signals.continue_hint()}.", file=sys.stderr)
                 return signals.TERMINATED if terminated else signals.INTERRUPTED
             if isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone():
                 return signals.NO_READER

@@ -12,7 +12,7 @@ from tests import packed, stock
 from vaswani import Translator
 from vaswani.attention_page import page as attention_page
 from vaswani.attention_page.maps import attend
-from vaswani.commands.attention import default_folder, opened
+from vaswani.commands.attention import default_folder, translator_of
 
 SOURCE = "the big dog sees a ca@@ t ."
 WORDS = [*packed.WORDS, "ca@@", "t"]
@@ -146,7 +146,7 @@ def test_a_run_and_a_checkpoint_are_packed_on_the_way(trained, tmp_path, capsys)
         record = json.loads((tmp_path / "digits_attention" / "attention.json").read_text())
         assert record["model"] == str(name) and record["source"] == "1 2 3 4"
         (tmp_path / "digits_attention").rename(tmp_path / f"seen_{len(names(tmp_path))}")
-    with opened("digits") as model:  # BPE codes are read from there when they are needed
+    with translator_of("digits") as model:  # BPE codes are read from there when they are needed
         folder = model.folder.path
         assert folder.is_dir()
     assert not folder.exists()

@@ -132,7 +132,7 @@ def binarised(folder, name, numbers, kind):
 def test_unknown_pieces_are_counted(tmp_path, kind):
     for lang, numbers in (("en", [4, 5, 2, 3, 3, 3, 2]), ("de", [3, 3, 2])):
         binarised(tmp_path, f"valid.en-de.{lang}", numbers, kind)
-    counts = binarise.unknown(tmp_path, ("en", "de"), ["valid"])
+    counts = binarise.count_unknown(tmp_path, ("en", "de"), ["valid"])
     assert counts == {"valid.en": (3, 5), "valid.de": (2, 2)}
 
 

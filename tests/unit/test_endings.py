@@ -65,9 +65,9 @@ def test_the_same_command_continues_only_where_something_is_saved(saved, monkeyp
     assert cli.main(["plugin-dir"]) == 130
     continues = "; the same command continues" if saved else ""
     assert capsys.readouterr().err == f"\nvaswani plugin-dir: interrupted{continues}.\n"
-    assert signals.what_next() == continues
+    assert signals.continue_hint() == continues
     with signals.signals_as_interrupts():
-        assert signals.what_next() == ""
+        assert signals.continue_hint() == ""
 
 
 @pytest.mark.parametrize("argv", [["plugin-dir"], ["--help"], ["train", "--help"]])

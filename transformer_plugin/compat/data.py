@@ -194,7 +194,7 @@ def load_dictionary(cls: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _what_is_wrong(path: Path) -> str:
-    """What is wrong with a dictionary, and in which line; empty where nothing is found."""
+    """What is wrong with a dictionary, and in which line; empty where nothing is."""
     seen = dict.fromkeys(Dictionary().symbols, 0)
     try:
         with open(path, encoding="utf-8") as stream:

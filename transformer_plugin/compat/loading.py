@@ -11,7 +11,7 @@ from fairseq.distributed import utils as distributed_utils
 from ..checkpoints import TORCH_RESTRICTS_ITSELF, CheckpointError, read_checkpoint
 from ..checkpoints.parameters import model_name, model_options, not_finite
 from .replacing import PROTECTS, REPAIRS, replaces
-from .scope import is_ours
+from .scope import is_plugin_model
 
 
 class _TorchWithOtherLoad(types.ModuleType):
@@ -33,7 +33,9 @@ def load_safely(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
     """
     name = getattr(stream, "name", "the checkpoint")
     state = read_checkpoint(stream, name)
-    parameter = not_finite(state["model"]) if is_ours(model_name(model_options(state))) else ""
+    parameter = (
+        not_finite(state["model"]) if is_plugin_model(model_name(model_options(state))) else ""
+    )
     if parameter:
         raise CheckpointError(
             f"{name} has NaN or infinity in {parameter}: its training has diverged; use an earlier "

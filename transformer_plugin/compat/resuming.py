@@ -64,6 +64,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
                 "text, batches or number of processes. To begin again with epoch 1, give "
                 "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
             ) from None
+    # None: nothing was loaded, so this training begins
     reason = _why_over(trainer) if extra_state is not None else None
     if reason:
         logger.warning("nothing is left to train: %s", reason)
@@ -147,6 +148,7 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
     for path in trained_checkpoints(folder, suffix):
         try:
             history = checkpoint_metadata(path).get("optimizer_history") or [{}]
+            # not by the time of the file, which a copy changes
             candidates.append((history[-1].get("num_updates", 0), path))
         except CheckpointError as error:
             problems.append(str(error))
@@ -171,7 +173,7 @@ def _why_over(trainer: Any) -> Optional[str]:
     if updates >= (limits.max_update or math.inf):
         return f"the checkpoint has {updates:,} updates, and --max-update is {limits.max_update:,}"
     hours = trainer.cumulative_training_time() / 3600
-    if 0 < limits.stop_time_hours < hours:
+    if 0 < limits.stop_time_hours < hours:  # 0: no limit
         return f"it has trained for {hours:.2f} hours, and --stop-time-hours is less"
     stale, patience = getattr(trainer, "without_improvement", 0), trainer.cfg.checkpoint.patience
     if 0 < patience <= stale:  # known to vaswani train alone

@@ -15,13 +15,13 @@ _PLUGIN = __name__.partition(".")[0]
 
 
 def is_translation(task: Any) -> bool:
-    """Whether a task, or its class, is fairseq's ``translation`` itself, or ours or a subclass."""
+    """Whether a task, or its class, is fairseq's ``translation``, this plugin's, or a subclass."""
     kind = task if isinstance(task, type) else type(task)
     return kind is TranslationTask or issubclass(kind, CheckedTranslationTask)
 
 
-def is_ours(model: Any) -> bool:
-    """Whether a model's class, or the one of this registered name, is ours or a subclass."""
+def is_plugin_model(model: Any) -> bool:
+    """Whether a model's class, or the one registered so, is this plugin's or a subclass."""
     if not isinstance(model, type):
         model = ARCH_MODEL_REGISTRY.get(model) or MODEL_REGISTRY.get(model)
     return any(cls.__module__.partition(".")[0] == _PLUGIN for cls in getattr(model, "__mro__", ()))

@@ -12,7 +12,7 @@ from ..config import ConfigError, check_fp16_device, check_precision
 from .dictionaries import other_dictionaries
 from .replacing import PROTECTS, replaces
 from .resuming import changed_options
-from .scope import is_ours, is_translation
+from .scope import is_plugin_model, is_translation
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def refuse_no_updates(trainer: Any) -> None:
 )
 def init(trainer: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
     """As fairseq's; for a translation the object becomes a ``CheckedTrainer``."""
-    if is_ours(type(model)):
+    if is_plugin_model(type(model)):
         common = getattr(cfg, "common", cfg)  # fairseq also takes a Namespace
         check_precision(common, model.cfg.precision)
         check_fp16_device(common, on_gpu=torch.cuda.is_available() and not common.cpu)

@@ -174,7 +174,7 @@ class IncrementalModel:
 
     Args:
         options: the generator
-        model: ours
+        model: this plugin's
         encoder_out: of the batch
         limit: the greatest length in tokens
     """

@@ -1,4 +1,4 @@
-"""Where every head of a model looks, for one sentence and one translation (sections 3.2.2, 3.2.3).
+"""What every head attends to, for one sentence and one translation (sections 3.2.2, 3.2.3).
 
 The decoder reads the translation as in training (teacher forcing), so that one pass gives the
 weights of all positions. Row t of the decoder is the step that produces word t; it has read the
@@ -25,7 +25,8 @@ class Kind(NamedTuple):
     """One of the three places where the model has attention."""
 
     title: str
-    #: which side looks, and at which: "source", "target" (what is produced), "read" (what was)
+    #: the side that attends, and the side attended to: "source", "target" (what is produced),
+    #: "read" (what was)
     rows: str
     columns: str
 
@@ -48,7 +49,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """A sentence that looks or is looked at."""
+    """A sentence whose words attend, or are attended to."""
 
     lang: str
     #: by the name of the view: words or subwords
@@ -100,21 +101,21 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
             there are more weights than ``most``.
     """
     read = subwords_of(translator, source, "source")
-    known, ours = translator.engine.source, translator.engine.target
-    tokens = numbers(known, read)
+    source_dictionary, target_dictionary = translator.engine.source, translator.engine.target
+    tokens = numbers(source_dictionary, read)
     if target is None:
         answer = best(translator, source)
-        target_subwords = [ours[number] for number in answer.tolist()[:-1]]
+        target_subwords = [target_dictionary[number] for number in answer.tolist()[:-1]]
         text = translator.to_text(undo(" ".join(target_subwords)))
     else:
         target_subwords, text = subwords_of(translator, target, "target"), target
-        answer = numbers(ours, target_subwords)
+        answer = numbers(target_dictionary, target_subwords)
     check_number(translator.engine.model, len(tokens), len(answer), most)
     source_lang, target_lang = translator.folder.langs
     sides = {
-        "source": side(source_lang, read, known),
-        "target": side(target_lang, target_subwords, ours),
-        "read": side(target_lang, target_subwords, ours, starts=True),
+        "source": side(source_lang, read, source_dictionary),
+        "target": side(target_lang, target_subwords, target_dictionary),
+        "read": side(target_lang, target_subwords, target_dictionary, starts=True),
     }
     weights = head_weights(translator.engine.model, tokens, answer)
     return Attention(source.strip(), text.strip(), target is None, sides, weights)
@@ -221,7 +222,7 @@ def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
     """The weights of every head.
 
     Args:
-        model: ours, in evaluation mode
+        model: this plugin's, in evaluation mode
         source: numbers of the source's subwords and its end, int64 [S]
         target: the same for the target [T]
 
@@ -238,22 +239,22 @@ def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
     with torch.no_grad():
         encoded = model.encoder(source, src_lengths=lengths, need_head_weights=True)
         _, extra = model.decoder(previous, encoder_out=encoded, need_head_weights=True)
-    found = {
+    by_kind = {
         "encoder": encoded["encoder_attention"],
         "decoder": extra["decoder_attention"],
         "cross": extra["cross_attention"],
     }
     return {
         kind: torch.stack([layer[0].float().cpu() for layer in layers]).numpy()
-        for kind, layers in found.items()
+        for kind, layers in by_kind.items()
     }
 
 
 def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
     """Weights between words, from those between subwords.
 
-    What a word looks at is the mean over its subwords; how much a word is looked at is the sum over
-    its subwords. So each row still sums to 1.
+    What a word attends to is the mean over its subwords; how much a word is attended to is the sum
+    over its subwords. So each row still sums to 1.
 
     Args:
         weights: numpy [..., rows, columns] over subwords
@@ -270,7 +271,7 @@ def view(attention: Attention, kind: str, by: str) -> Tuple[Any, List[str], List
     """The weights of a kind as shown, and the labels of rows and columns.
 
     Args:
-        attention: what was found
+        attention: of a model over a sentence and its translation
         kind: a key of ``KINDS``
         by: "words" or "subwords"
     """

@@ -47,7 +47,7 @@ def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> L
 
     Args:
         folder: where to write
-        attention: what was found
+        attention: of a model over a sentence and its translation
         by: "words" or "subwords"
         progress: iterates over a list and shows progress
 
@@ -57,7 +57,7 @@ def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> L
     from vaswani.attention_page.maps import KINDS
 
     names = []
-    layers = [(kind, n) for kind, found in attention.weights.items() for n in range(len(found))]
+    layers = [(kind, n) for kind, weights in attention.weights.items() for n in range(len(weights))]
     for kind, number in progress(layers):
         maps, rows, columns = view(attention, kind, by)
         title = f"{KINDS[kind].title}, layer {number + 1}"
@@ -97,8 +97,8 @@ def draw(
     )
     axes = grid.flat
     words: Dict[str, Any] = {"fontsize": 7, "parse_math": False}  # "$" is a word
-    for axis, one, name in zip(axes, maps, names, strict=False):
-        axis.imshow(one, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
+    for axis, head_map, name in zip(axes, maps, names, strict=False):
+        axis.imshow(head_map, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
         axis.set_title(name, fontsize=9)
         axis.set_xticks(range(len(subwords[1])), subwords[1], rotation=90, **words)
     for axis in axes[len(maps) :]:

@@ -57,7 +57,7 @@ def run(options: Options) -> int:
     check_sentence(options.source, "source")
     if options.target is not None:
         check_sentence(options.target, "target")
-    with opened(options.model) as model:
+    with translator_of(options.model) as model:
         attention = attend(model, options.source, options.target, MOST_WEIGHTS)
     if attention.unknown:
         words = ", ".join(f"'{word}'" for word in attention.unknown)
@@ -81,7 +81,7 @@ def default_folder(model: str) -> Path:
 
 
 @contextlib.contextmanager
-def opened(name: str) -> Iterator[Any]:
+def translator_of(name: str) -> Iterator[Any]:
     """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
 
     The folder's files are needed to read and write text, so it stays until the block ends.
@@ -101,12 +101,12 @@ def opened(name: str) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "model"
         try:
-            found = gather(checkpoint, run, DataOptions())
+            packable = gather(checkpoint, run, DataOptions())
         except UserError as error:
             raise UserError(
                 f"{error} ('vaswani pack' has this option: pack the model, and give its folder)"
             ) from None
-        write_model(packed, found)
+        write_model(packed, packable)
         yield Translator(read_folder(packed))
 
 

@@ -91,9 +91,9 @@ def run(options: Options) -> int:
             make(parts, output)
         elif len(parts) == 1:
             print(f"{parts[0].path}: the only checkpoint of the run; there is nothing to average")
-            tell_next(parts[0].path)
+            print_next_command(parts[0].path)
         else:
-            make_the_best(parts, Path(options.output) if options.output else None)
+            write_best_average(parts, Path(options.output) if options.output else None)
     return 0
 
 
@@ -113,7 +113,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
     except UserError as error:
         print(f"its validation loss is unknown ({error}); it is made all the same", file=sys.stderr)
     else:
-        tell([*alone, own])
+        print_trials([*alone, own])
         keep_losses(state, own, alone)
         lowest = min(alone, key=lambda trial: trial.loss)
         if lowest.loss < own.loss:
@@ -125,7 +125,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
     finish(state, parts, output)
 
 
-def make_the_best(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
+def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
     """Write the average of the last checkpoints that has the lowest validation loss, if any has.
 
     Args:
@@ -133,12 +133,12 @@ def make_the_best(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
         output: None for the name that says how many are averaged
     """
     try:
-        trials = tried(parts, best_beside(parts))
+        trials = validate_averages(parts, best_beside(parts))
     except UserError as error:
         raise UserError(
             f"the validation loss cannot be computed ({error}): give --last N to average without it"
         ) from None
-    tell(trials)
+    print_trials(trials)
     chosen = min(trials, key=lambda trial: (trial.loss, len(trial.parts)))
     path = chosen.parts[-1].path
     if len(chosen.parts) == 1:
@@ -148,10 +148,10 @@ def make_the_best(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
         state = averaged_checkpoint(chosen.parts)
         keep_losses(state, chosen, [trial for trial in trials if len(trial.parts) == 1])
         finish(state, chosen.parts, path)
-    tell_next(path)
+    print_next_command(path)
 
 
-def tried(parts: Sequence[Checkpoint], best: Optional[Checkpoint]) -> List[Trial]:
+def validate_averages(parts: Sequence[Checkpoint], best: Optional[Checkpoint]) -> List[Trial]:
     """The last one, the last 2, 3 … averaged, and the best one alone.
 
     Each average is the one before and one model more; three models are in memory at a time.
@@ -170,7 +170,7 @@ def tried(parts: Sequence[Checkpoint], best: Optional[Checkpoint]) -> List[Trial
 
 
 def best_beside(parts: Sequence[Checkpoint]) -> Optional[Checkpoint]:
-    """The checkpoint that the training found best, if it is beside these and of the same run."""
+    """The training's best checkpoint, if it is beside these and of the same run."""
     from transformer_plugin.checkpoints import CheckpointError
 
     path = parts[-1].path.with_name(BEST)
@@ -185,7 +185,7 @@ def best_beside(parts: Sequence[Checkpoint]) -> Optional[Checkpoint]:
 # ---- what is said and written -----------------------------------------------------------------
 
 
-def tell(trials: Sequence[Trial]) -> None:
+def print_trials(trials: Sequence[Trial]) -> None:
     """Print the validation losses as a table, the lowest marked."""
     lowest = min(trial.loss for trial in trials)
     print("validation loss", file=sys.stderr)
@@ -197,7 +197,7 @@ def tell(trials: Sequence[Trial]) -> None:
         print(f"  {loss:8.4f}  {what}{mark}", file=sys.stderr)
 
 
-def tell_next(path: Path) -> None:
+def print_next_command(path: Path) -> None:
     """Print the command that decodes with a checkpoint: by its run, if that chooses it."""
     folder, best = run_of(path), path.with_name(BEST)
     if is_name_of_training(path):

@@ -68,7 +68,9 @@ def run(options: Options) -> int:
         "stage_seconds": stages,
         "environment": environment(),
     }
-    numbers, words, picture = (output_file(out / name, ours=is_of_a_report) for name in FILES)
+    numbers, words, picture = (
+        output_file(out / name, may_replace=is_of_a_report) for name in FILES
+    )
     lines = (
         summary(report)
         + examples(source_lines, reference_lines, translations)

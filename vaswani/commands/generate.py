@@ -100,7 +100,7 @@ def run(options: Options) -> int:
                 "seconds": round(time.monotonic() - start, 1),
             }
             results.finish(report)
-    tell(report, out / f"{options.subset}.hyp")
+    print_report(report, out / f"{options.subset}.hyp")
     return 0
 
 
@@ -113,8 +113,8 @@ def translate(
         The numbers (from 1) of the sentences left out, and how many processes were used.
     """
     subset = config.dataset.gen_subset
-    found, used = decode(config, search, folder / f"{subset}.log", total, workers)
-    lines, left_out = in_order(found, total)
+    translated, used = decode(config, search, folder / f"{subset}.log", total, workers)
+    lines, left_out = in_order(translated, total)
     text.write_lines(folder / f"{subset}.hyp.tok", lines)
     back = tokenise.detokeniser(config.task.target_lang)
     text.write_lines(folder / f"{subset}.hyp", map(back, lines))
@@ -131,7 +131,7 @@ def key_of_translation(config: Any, files: List[Path]) -> str:
     return key_of([hashes, task, search, config.dataset.max_tokens])
 
 
-def tell(report: Dict[str, Any], path: Path) -> None:
+def print_report(report: Dict[str, Any], path: Path) -> None:
     """Say what was done, and name every sentence that was not translated."""
     left_out = report["not_translated"]
     if left_out:
@@ -222,13 +222,13 @@ def decode(
         return list(data.translate(search, stream, shown.update)), data.workers
 
 
-def in_order(found: Iterable[Translated], total: int) -> Tuple[List[str], List[int]]:
+def in_order(translated: Iterable[Translated], total: int) -> Tuple[List[str], List[int]]:
     """One translation per source line, and the numbers (from 1) of those not translated.
 
     An empty source line has an empty translation, whatever the model makes of it.
     """
     lines: List[Optional[str]] = [None] * total
-    for one in found:
-        lines[one.number] = bpe.undo(one.translation) if one.source.strip() else ""
+    for sentence in translated:
+        lines[sentence.number] = bpe.undo(sentence.translation) if sentence.source.strip() else ""
     left_out = [number for number, line in enumerate(lines, 1) if line is None]
     return [line or "" for line in lines], left_out

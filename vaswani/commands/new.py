@@ -44,7 +44,7 @@ def run(options: Options) -> int:
     """Write the experiment and describe it."""
     if options.preset and options.start:
         raise UserError("--preset and --from exclude each other: the sizes are those of the run")
-    name, path = place(options.name)
+    name, path = name_and_path(options.name)
     check_folder(path.parent)
     data = data_bin_in(Path(options.data))
     if options.start:
@@ -57,11 +57,11 @@ def run(options: Options) -> int:
         text, facts = first_experiment(name, data, options.preset)
     with writing(path), atomic_write(path) as stream:
         stream.write(text)
-    tell(path, facts, next_commands(name, data))
+    print_next_steps(path, facts, next_commands(name, data))
     return 0
 
 
-def place(wanted: str) -> Tuple[str, Path]:
+def name_and_path(wanted: str) -> Tuple[str, Path]:
     """The experiment's name, and where its file goes.
 
     Raises:
@@ -85,7 +85,7 @@ def data_bin_in(folder: Path) -> Path:
     return inside if inside.is_dir() else folder
 
 
-def tell(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
+def print_next_steps(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
     """Print the file's name on stdout; on stderr, what is in it and how to continue."""
     print(path, flush=True)
     for what, value in facts:

@@ -66,7 +66,7 @@ class Stage(NamedTuple):
     make: Callable[[Path], Any]
 
     def key(self, before: str) -> str:
-        """By what its output is recognised; ``before`` is the key of the stage before it."""
+        """What its output is recognised by; ``before`` is the key of the stage before it."""
         return key_of([before, self.name, self.options and self.options.in_key()])
 
 
@@ -239,11 +239,11 @@ def plan_stages(
         return report
 
     codes, dictionary = job.like.hashes if job.like else (None, None)
-    at_text = TextOptions.of(recipe)
-    at_tok = TokenOptions.of(recipe, limits=limits_of(recipe, "tok"))
-    at_codes = CodesOptions.of(recipe, codes_sha256=codes)
-    at_bpe = SubwordOptions.of(recipe, limits=limits_of(recipe, "bpe"))
-    at_data_bin = BinaryOptions.of(recipe, dictionary_sha256=dictionary)
+    at_text = TextOptions.from_recipe(recipe)
+    at_tok = TokenOptions.from_recipe(recipe, limits=limits_of(recipe, "tok"))
+    at_codes = CodesOptions.from_recipe(recipe, codes_sha256=codes)
+    at_bpe = SubwordOptions.from_recipe(recipe, limits=limits_of(recipe, "bpe"))
+    at_data_bin = BinaryOptions.from_recipe(recipe, dictionary_sha256=dictionary)
     stages += [
         Stage("text", at_text, make_text),
         Stage("tok", at_tok, lambda out: steps.make_tokens(job, at_tok, out)),

@@ -90,12 +90,14 @@ def run_result(options: ResultOptions) -> int:
     target = find_reproduction(options)
     stages = [stage for stage in STAGES if not (target.row and stage in ("average", "pack"))]
     first = stage_named(options.start, stages) if options.start else 0
-    here = gpus_here(target)
+    local_gpus = gpus_here(target)
     if options.dry_run:
-        show(target, stages[first:], options.gpus or here or arithmetic.PAPER_GPUS, here)
+        show(
+            target, stages[first:], options.gpus or local_gpus or arithmetic.PAPER_GPUS, local_gpus
+        )
         return 0
     if "train" in stages[first:] and (options.start in STAGES[:3] or not is_trained(target)):
-        refuse_without_gpus(target, here)
+        refuse_without_gpus(target, local_gpus)
         if options.start == "train" and not (target.data / "data-bin").is_dir():
             raise UserError(
                 f"there is no data in {target.data} to train on: leave out --from train"
@@ -103,7 +105,7 @@ def run_result(options: ResultOptions) -> int:
     if options.start:
         set_aside(target, stages[first:])
     for stage in stages[first:]:
-        code = run_stage(target, stage, options.gpus or here or 1, here)
+        code = run_stage(target, stage, options.gpus or local_gpus or 1, local_gpus)
         if code:
             return code
         signals.continues_if(lambda: not options.start)
@@ -127,15 +129,16 @@ def on_cpu(target: Reproduction) -> bool:
     return any(change.lower() == "common.cpu=true" for change in target.changes)
 
 
-def refuse_without_gpus(target: Reproduction, here: int) -> None:
+def refuse_without_gpus(target: Reproduction, local_gpus: int) -> None:
     """Raises UserError if the training would take weeks, or needs other machines as well."""
-    requested = target.options.gpus or here
-    if requested > here and here:
+    requested = target.options.gpus or local_gpus
+    if requested > local_gpus and local_gpus:
         raise UserError(
-            f"this machine has {here} visible GPUs, not {requested}: prepare and train on several "
-            f"machines (see {DOCS / 'training.md'}), then run the same command with --from average"
+            f"this machine has {local_gpus} visible GPUs, not {requested}: prepare and train on "
+            f"several machines (see {DOCS / 'training.md'}), then run the same command with "
+            "--from average"
         )
-    if here or on_cpu(target):
+    if local_gpus or on_cpu(target):
         return
     plan = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
     hours = f"{plan['seconds'] / 3600:,.0f} hours on" if plan["seconds"] else "long even on"
@@ -159,7 +162,7 @@ def set_aside(target: Reproduction, stages: List[str]) -> None:
         Translations(target.run / "eval", target.subset).redo()
 
 
-def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:
+def run_stage(target: Reproduction, stage: str, gpus: int, local_gpus: int) -> int:
     """Run one stage; returns its exit code. A stage that fails has said why."""
     if stage == "plan":
         if not target.data.joinpath("data-bin").is_dir() and not is_trained(target):
@@ -169,7 +172,7 @@ def run_stage(target: Reproduction, stage: str, gpus: int, here: int) -> int:
         print(f"{target.checkpoint}: already averaged", file=sys.stderr)
         return 0
     chosen = batch_of(target, gpus) if stage == "train" else []
-    code = run_verb(command_lines(target, chosen, gpus, here)[stage][1:])
+    code = run_verb(command_lines(target, chosen, gpus, local_gpus)[stage][1:])
     if code:
         print(
             f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
@@ -228,11 +231,11 @@ def batch_of(target: Reproduction, gpus: int) -> List[str]:
     return batch_options(plan["max_tokens"], plan["update_freq"])
 
 
-def show(target: Reproduction, stages: List[str], gpus: int, here: int) -> None:
+def show(target: Reproduction, stages: List[str], gpus: int, local_gpus: int) -> None:
     """Everything that would be done, what it takes, and what results to expect."""
     plan = plan_on(target, gpus)
     batch = batch_options(plan["max_tokens"], plan["update_freq"])
-    lines = command_lines(target, batch, gpus, here)
+    lines = command_lines(target, batch, gpus, local_gpus)
     if "prepare" in stages:
         options = parse(argparse.ArgumentParser(), prepare.Options, lines["prepare"][2:])
         job = prepare.job_of(options)
@@ -278,16 +281,16 @@ def table_3(target: Reproduction) -> List[str]:
     scores = read_json(target.run / "eval" / f"{target.subset}.score.json")
     validated = [line for line in statistics(target.run / STATISTICS) if "valid_ppl" in line]
     split = scores.get("compound_split", {}).get("score")
-    here = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
+    measured = {"ppl": validated[-1]["valid_ppl"] if validated else None, "bleu": split}
     path = target.run / "eval" / "table3.json"
-    path = output_file(path, ours=lambda there: is_report(there, "paper"))
+    path = output_file(path, may_replace=lambda file: is_report(file, "paper"))
     with writing(path), atomic_write(path) as stream:
-        report = {"row": target.row, "paper": target.paper, "here": here}
+        report = {"row": target.row, "paper": target.paper, "here": measured}
         json.dump({**report, "sentences": scores["lines"]}, stream, indent=1)
     known = SENTENCES[NEWSTEST2013]
     lines = ["", f"{f'Table 3, row {target.row}, not averaged':<44}{'paper':>7}{'here':>8}"]
     for key, label in (("ppl", "perplexity per subword"), ("bleu", "compound-split BLEU")):
-        shown = "-" if here[key] is None else f"{here[key]:.2f}"
+        shown = "-" if measured[key] is None else f"{measured[key]:.2f}"
         lines.append(f"{label:<44}{target.paper[key]:>7}{shown:>8}")
     if scores["lines"] != known:
         lines.append(f"(on {scores['lines']:,} sentences: newstest2013 has {known:,})")

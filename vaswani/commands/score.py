@@ -105,18 +105,19 @@ def score_trees(options: Options, system: Optional[ScoreInput]) -> int:
         if getattr(options, name):
             raise UserError(f"--{name.replace('_', '-')} is for text, but trees are scored here")
     if system:
-        found, out = parses.of_run(system), system.out
+        figures, out = parses.of_run(system), system.out
     elif options.hypotheses and options.references:
-        file = Path(options.hypotheses)
-        found, out = parses.of_files(file, Path(options.references)), beside(file)
+        hypotheses = Path(options.hypotheses)
+        figures = parses.of_files(hypotheses, Path(options.references))
+        out = beside(hypotheses)
     else:
         raise UserError("--trees: give a run, or --hypotheses with --references")
-    read = [Path(one["file"]) for one in found["files"].values()]
+    read = [Path(one["file"]) for one in figures["files"].values()]
     path = Path(options.json) if options.json else out
-    path = output_file(path, read, lambda found: is_report(found, "f1"), "report of scores")
+    path = output_file(path, read, lambda file: is_report(file, "f1"), "report of scores")
     with writing(path), atomic_write(path) as stream:
-        json.dump(found, stream, indent=1)
-    print("\n".join(parses.table(found)))
+        json.dump(figures, stream, indent=1)
+    print("\n".join(parses.table(figures)))
     print(f"written to {path}", file=sys.stderr)
     return 0
 

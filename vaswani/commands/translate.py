@@ -76,11 +76,11 @@ def run(options: Options) -> int:
                 return 0
             translate(translating, windows, output.add, output.tally)
             output.finish({"model": str(folder.path), **output_settings(options, search)})
-            output.tally.tell(options.output)
+            output.tally.print_warnings(options.output)
         else:
             tally = Tally()
             translate(translating, windows, print_rows, tally)
-            tally.tell("the output")
+            tally.print_warnings("the output")
     return 0
 
 
@@ -168,7 +168,7 @@ def answer(translating: "Translating") -> None:
         try:
             line = parse_line(raw.rstrip(b"\n"), STDIN, number)
             print_rows(translating.rows([line], number, tally, lambda _: None))
-            tally.tell("the output")
+            tally.print_warnings("the output")
         except UserError as error:
             print(f"{error}", file=sys.stderr)
 
@@ -208,23 +208,27 @@ class Translating:
         translator = self.translator or self.load()
         rows: List[str] = []
         sentences = [translator.read(line) for line in lines]
-        found = translator.search(sentences, self.search, self.search_options.max_tokens, progress)
-        for number, (sentence, best) in enumerate(zip(sentences, found, strict=True), first):
+        hypotheses = translator.search(
+            sentences, self.search, self.search_options.max_tokens, progress
+        )
+        for number, (sentence, best) in enumerate(zip(sentences, hypotheses, strict=True), first):
             result = translator.translation(sentence, best, self.search_options)
             tally.add(number, result)
             rows += self.columns(result)
         return rows
 
     def columns(self, result: Any) -> Iterator[str]:
-        """The rows of one line: as many as ``nbest``, whatever was found."""
+        """The rows of one line: as many as ``nbest``, however many hypotheses there are."""
         for number in range(self.search_options.nbest):
-            there = number < len(result.hypotheses)
-            found = result.hypotheses[number] if there else None
-            row = [found.text if found else ""]
+            exists = number < len(result.hypotheses)
+            hypothesis = result.hypotheses[number] if exists else None
+            row = [hypothesis.text if hypothesis else ""]
             if self.options.scores:
-                row.append(f"{found.score:.4f}" if found else "")
+                row.append(f"{hypothesis.score:.4f}" if hypothesis else "")
             if self.search_options.print_alignment:
-                row.append(" ".join(result.source_tokens) if found else "")
-                row.append(" ".join(found.tokens) if found else "")
-                row.append(" ".join(f"{s}-{t}" for s, t in found.alignment) if found else "")
+                row.append(" ".join(result.source_tokens) if hypothesis else "")
+                row.append(" ".join(hypothesis.tokens) if hypothesis else "")
+                row.append(
+                    " ".join(f"{s}-{t}" for s, t in hypothesis.alignment) if hypothesis else ""
+                )
             yield "\t".join(row)

@@ -1,4 +1,4 @@
-"""What a command makes: where it may be written, and how it comes there whole or not at all.
+"""What a command makes: where it may be written, and how it is put there, whole or not at all.
 
 A command never writes over its inputs, nor over anything that it did not write itself.
 """
@@ -35,19 +35,19 @@ _DESKTOPS = {".DS_Store"}
 def output_file(
     path: Path,
     inputs: Iterable[Path] = (),
-    ours: Callable[[Path], bool] = lambda _: False,
-    ours_is: str = "this command's",
+    may_replace: Callable[[Path], bool] = lambda _: False,
+    kind: str = "this command's",
 ) -> Path:
     """Where to write the file requested as ``path``: for a symlink, the file it points to.
 
     Args:
         path: may exist; an empty file may be replaced by any command
         inputs: files that the command reads
-        ours: whether an existing file was written by the same command
-        ours_is: the same in words, for the message
+        may_replace: whether an existing file may be replaced: it is from the same command
+        kind: what such a file is, for the message
 
     Raises:
-        UserError: it is an input, under whatever name, or exists and is not ours.
+        UserError: it is an input, under whatever name, or exists and may not be replaced.
     """
     for source in inputs:
         if same_file(path, source):
@@ -60,9 +60,9 @@ def output_file(
     if path.exists():
         if not path.is_file():
             raise UserError(f"{path} is not a regular file: give the output another name")
-        if path.stat().st_size and not ours(path):
+        if path.stat().st_size and not may_replace(path):
             raise UserError(
-                f"{path} exists and is no {ours_is}: give the output another name, or move the "
+                f"{path} exists and is no {kind}: give the output another name, or move the "
                 "file away"
             )
     check_folder(path.parent)
@@ -71,11 +71,11 @@ def output_file(
 
 def check_folder(folder: Path) -> None:
     """Raises UserError unless a folder can be written to, or made; called before hours of work."""
-    there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
-    if not there.is_dir():
-        raise UserError(f"{there} is not a folder: give the output another one")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise not_writable(there, None, "no write permission")
+    existing = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    if not existing.is_dir():
+        raise UserError(f"{existing} is not a folder: give the output another one")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise not_writable(existing, None, "no write permission")
 
 
 def same_file(path: Path, other: Path) -> bool:
@@ -88,9 +88,9 @@ def same_file(path: Path, other: Path) -> bool:
 
 def is_inside(path: Path, folder: Path) -> bool:
     """Whether ``path`` is ``folder`` or anywhere below it, however the two are written."""
-    there = Path(os.path.realpath(folder))
-    here = Path(os.path.realpath(path))
-    return here == there or there in here.parents
+    outer = Path(os.path.realpath(folder))
+    inner = Path(os.path.realpath(path))
+    return inner == outer or outer in inner.parents
 
 
 def is_report(path: Path, *keys: str) -> bool:
@@ -151,14 +151,14 @@ class Artifact:
     After a stop at any operation, the next command (:meth:`making` or :meth:`recover`) has the disk
     as before or as after: what is complete is moved, what is not is removed. A record of what was
     made is an output too, the last one: until all others are in place, the earlier record tells
-    which of those that are there are ours.
+    which of those that exist this command made.
 
     Only one command at a time may work on it (:func:`vaswani.common.files.locked`).
 
     Args:
         outputs: where everything goes, each under another name; all on one file system
-        clear_the_way: called with an existing output before it is replaced; it moves away what is
-            not ours to replace (:func:`keep`), or raises UserError
+        clear_the_way: called with an existing output before it is replaced; it moves away what
+            may not be replaced (:func:`keep`), or raises UserError
         work: the hidden folder; beside the first output, if not given
     """
 
@@ -186,7 +186,7 @@ class Artifact:
         try:
             yield self.part
             for folder, _, names in os.walk(self.part, topdown=False):
-                for name in names:
+                for name in names:  # first: else a power cut leaves names without contents
                     sync(Path(folder, name))
                 with contextlib.suppress(OSError):  # there are file systems that cannot
                     sync(folder)
@@ -212,6 +212,7 @@ class Artifact:
             if os.path.lexists(output):
                 self.clear_the_way(output)
             if os.path.lexists(output) and (made.is_dir() or output.is_dir()):
+                # moved, not removed: a stop while removing would leave half of it under its name
                 remove(old)
                 self.old.mkdir(exist_ok=True)
                 move(output, old)
@@ -242,7 +243,7 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
         check(path)  # again: making it took a while
 
 
-# ---- whose it is ----------------------------------------------------------------------------
+# ---- what was made, and by whom ---------------------------------------------------------------
 
 
 def sizes_in(path: Path) -> Dict[str, int]:

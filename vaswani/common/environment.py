@@ -51,13 +51,11 @@ def commit() -> Optional[str]:
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # installed, perhaps inside another repository
         return None
-    here = str(root)
+    in_root = ["git", "-C", str(root)]
     try:
-        head = subprocess.run(
-            ["git", "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True
-        )
+        head = subprocess.run([*in_root, "rev-parse", "HEAD"], capture_output=True, text=True)
         status = subprocess.run(
-            ["git", "-C", here, "status", "--porcelain", "--untracked-files=no"],
+            [*in_root, "status", "--porcelain", "--untracked-files=no"],
             capture_output=True,
             text=True,
         )

@@ -102,12 +102,12 @@ class Pool:
             resource_tracker.ensure_running()
         context: Any = multiprocessing.get_context(self.method)
         for _ in range(self.count):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(self.make, there), daemon=True)
+            own_end, worker_end = context.Pipe()
+            process = context.Process(target=_serve, args=(self.make, worker_end), daemon=True)
             with without_interrupts():  # Ctrl-C goes to all processes; this one ends the others
                 process.start()
-                self.processes[here] = process
-            there.close()  # so that the end of the process ends the pipe
+                self.processes[own_end] = process
+            worker_end.close()  # so that the end of the process ends the pipe
 
     def __exit__(self, *_: Any) -> None:
         for process in self.processes.values():
@@ -135,23 +135,23 @@ class Pool:
             return
         free, busy = list(self.processes), {}  # pipe → the number of its item
         results: Dict[int, Any] = {}
-        taken = given = 0
+        started = yielded = 0
         while True:
-            for item in islice(items, max(0, min(len(free), given + ahead - taken))):
+            for item in islice(items, max(0, min(len(free), yielded + ahead - started))):
                 pipe = free.pop()
                 with contextlib.suppress(OSError):  # its end is noticed below
                     pipe.send_bytes(pickle.dumps(item))
-                busy[pipe] = taken
-                taken += 1
-            if given == taken:
+                busy[pipe] = started
+                started += 1
+            if yielded == started:
                 return
-            while given not in results:
+            while yielded not in results:
                 for pipe in wait(list(busy)):
                     for result in self.received(pipe):
                         results[busy.pop(pipe)] = result
                         free.append(pipe)
-            yield results.pop(given)
-            given += 1
+            yield results.pop(yielded)
+            yielded += 1
 
     def one_by_one(self, items: Iterator[Any]) -> Iterator[Any]:
         """The results for items, by this process."""

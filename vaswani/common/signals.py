@@ -22,13 +22,13 @@ _saved: Callable[[], bool] = _nothing_saved
 def continues_if(saved: Callable[[], bool]) -> None:
     """Say how to find out whether the running command, repeated, would continue its work.
 
-    Without this a verb starts over, and ``what_next`` is silent.
+    Without this a verb starts over, and ``continue_hint`` is silent.
     """
     global _saved
     _saved = saved
 
 
-def what_next() -> str:
+def continue_hint() -> str:
     """``; the same command continues``, or nothing where nothing is saved."""
     with contextlib.suppress(OSError):
         return "; the same command continues" if _saved() else ""

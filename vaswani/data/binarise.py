@@ -78,11 +78,11 @@ def binarise(
     for split in splits:
         for lang in (source_lang, target_lang):
             lines = count_lines(bpe / f"{split}.{lang}")
-            found = binary_lines(target / f"{split}.{source_lang}-{target_lang}.{lang}.idx")
-            if lines != found:
+            binarised = binary_lines(target / f"{split}.{source_lang}-{target_lang}.{lang}.idx")
+            if lines != binarised:
                 raise UserError(
                     f"{bpe / split}.{lang} has {lines:,} lines, but fairseq-preprocess left "
-                    f"{found:,}: please report this as a bug"
+                    f"{binarised:,}: please report this as a bug"
                 )
 
 
@@ -144,14 +144,14 @@ def read_header(index: Path) -> Tuple[int, int]:
     return kind, count
 
 
-def unknown(
+def count_unknown(
     folder: Path, langs: Iterable[str], splits: Iterable[str]
 ) -> Dict[str, Tuple[int, int]]:
     """For each side of each set, as ``valid.de``: unknown and total subwords, without line ends."""
     import numpy
 
     source, target = langs
-    found = {}
+    counts = {}
     for split in splits:
         for lang in (source, target):
             file = folder / f"{split}.{source}-{target}.{lang}"
@@ -161,5 +161,5 @@ def unknown(
                 while len(block := numpy.fromfile(stream, NUMBERS[kind], 1 << 22)):
                     unknowns += int((block == UNKNOWN).sum())
                     others += int((block != END).sum())
-            found[f"{split}.{lang}"] = (unknowns, others)
-    return found
+            counts[f"{split}.{lang}"] = (unknowns, others)
+    return counts

@@ -17,7 +17,7 @@ from vaswani.common.files import atomic_write
 from vaswani.common.processes import in_order
 from vaswani.data.clean import LONGEST_WORD, Limits
 from vaswani.data.parallel import Chunk, Outcome, chunks
-from vaswani.data.tokenise import within
+from vaswani.data.tokenise import transform_within
 
 MARK = "@@ "
 #: distinct words that codes are learned from; if more, the most frequent (this bounds memory)
@@ -103,18 +103,18 @@ def quietly() -> ContextManager[Any]:
     return contextlib.redirect_stderr(io.StringIO())
 
 
-def spelt_out(line: str) -> Tuple[str, int]:
+def spell_out_symbols(line: str) -> Tuple[str, int]:
     """A line with fairseq's own symbols spelt out as single letters, and how many there were."""
     if "<" not in line:
         return line, 0
-    return _FAIRSEQS.subn(lambda found: MARK.join(found[0]), line)
+    return _FAIRSEQS.subn(lambda match: MARK.join(match[0]), line)
 
 
 def splitter(codes: Path) -> Callable[[str], str]:
     """A function that splits the words of a line; subwords inside a word end in ``@@``.
 
     Extremely long words are split in several steps, since BPE is quadratic in word length. Text to
-    be binarised also goes through ``spelt_out``.
+    be binarised also goes through ``spell_out_symbols``.
 
     Raises:
         UserError: the file is not one of BPE codes.
@@ -157,14 +157,14 @@ class Subwords:
         """The subwords of one side of a pair, none of which fairseq misreads."""
         if side and not self.both:
             return line
-        line, count = spelt_out(self.split(line))
+        line, count = spell_out_symbols(self.split(line))
         self.count_spelt_out += count
         return line
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The subwords of a chunk."""
         self.count_spelt_out = 0
-        outcome = within(self.limits, chunk, self.name, self.subwords)
+        outcome = transform_within(self.limits, chunk, self.name, self.subwords)
         outcome.report.spelt_out = self.count_spelt_out
         return outcome
 

@@ -67,9 +67,9 @@ class Report:
         self.spelt_out += other.spelt_out
         for reason, count in other.dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
-        for reason, found in other.examples.items():
+        for reason, examples in other.examples.items():
             shown = self.examples.setdefault(reason, [])
-            shown.extend(found[: EXAMPLES - len(shown)])
+            shown.extend(examples[: EXAMPLES - len(shown)])
 
     def summary(self) -> str:
         """``4,500 pairs of 4,512; left out: 10 with an empty side, 2 not UTF-8``."""

@@ -80,9 +80,9 @@ def split_prefix(folder: Path, split: str, source: str, target: str) -> Path:
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         if (folder / f"{split}.{pair}.{source}.idx").is_file():
             return folder / f"{split}.{pair}"
-    there = sorted({path.name.split(".")[0] for path in folder.glob("*.idx")})
+    splits = sorted({path.name.split(".")[0] for path in folder.glob("*.idx")})
     advice = f": prepare it with --{split} too" if split in ("train", "valid", "test") else ""
-    raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(there)}{advice}")
+    raise UserError(f"{folder} has no part '{split}'; it has: {', '.join(splits)}{advice}")
 
 
 def subset_option(folder: Path) -> str:
@@ -162,11 +162,11 @@ def leave_out_long(config: Any, folder: Path, split: str, use: str) -> List[str]
 
 def positions(config: Any) -> Tuple[int, int]:
     """The longest source and target sentences that task and model accept, in tokens."""
-    found = [
+    limits = [
         [section.get(f"max_{side}_positions") for section in (config.task, config.model)]
         for side in ("source", "target")
     ]
-    source, target = (min([int(n) for n in pair if n] or [2**31]) for pair in found)
+    source, target = (min([int(n) for n in pair if n] or [2**31]) for pair in limits)
     return source, target
 
 
@@ -183,17 +183,19 @@ def sentences(path: Path) -> int:
 
 def check_dictionaries(config: Any, folder: Path) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
-    from transformer_plugin.compat.scope import is_ours
+    from transformer_plugin.compat.scope import is_plugin_model
 
     model, task = config.model, config.task
-    ours = is_ours(model._name)
-    shared = not model.get("untie_embeddings") if ours else model.get("share_all_embeddings")
+    plugin_model = is_plugin_model(model._name)
+    shared = (
+        not model.get("untie_embeddings") if plugin_model else model.get("share_all_embeddings")
+    )
     paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
     for path in paths:
         if not path.is_file():
             raise UserError(f"{path} is missing: prepare the data again")
     if shared and sha256_of(paths[0]) != sha256_of(paths[1]):
-        hint = " or give model.untie_embeddings=true" if ours else ""
+        hint = " or give model.untie_embeddings=true" if plugin_model else ""
         raise UserError(
             f"{paths[0]} and {paths[1]} differ, but the model shares one embedding matrix: "
             f"binarise with fairseq-preprocess --joined-dictionary{hint}"

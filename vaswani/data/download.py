@@ -36,7 +36,7 @@ def fetch(part: Part, folder: Path, langs: Tuple[str, str]) -> Path:
     """
     for source in part.sources:
         if (folder / source.name).is_file():
-            check_there(part, source, folder, langs)
+            check_existing(part, source, folder, langs)
             return folder / source.name
     reasons = []
     for source in part.sources:
@@ -80,7 +80,7 @@ def read_record(folder: Path) -> Dict[str, Dict[str, Any]]:
 
 
 def record(path: Path, sha256: str) -> None:
-    """Record the SHA-256 of a file found to be correct, so that it need not be read again."""
+    """Record the SHA-256 of a file that is correct, so that it need not be read again."""
     stat = path.stat()
     known = read_record(path.parent)
     message = {"sha256": sha256, "bytes": stat.st_size, "changed": stat.st_mtime_ns, "opened": True}
@@ -99,9 +99,9 @@ def expected_of(source: Source, folder: Path) -> Optional[str]:
     return source.sha256 or (known.get("sha256") if known.get("opened") else None)
 
 
-def differs(found: str, expected: str, source: Source, folder: Path) -> str:
+def mismatch_message(digest: str, expected: str, source: Source, folder: Path) -> str:
     """The message about a different SHA-256, with advice if the expected one was only recorded."""
-    message = f"{found} instead of {expected}"
+    message = f"{digest} instead of {expected}"
     if source.sha256 is None:
         message += (
             f", that of its first download (if it was meant to change, remove "
@@ -110,7 +110,7 @@ def differs(found: str, expected: str, source: Source, folder: Path) -> str:
     return message
 
 
-def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> None:
+def check_existing(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> None:
     """Check an existing file against the manifest or the record, or by opening it.
 
     Raises:
@@ -125,13 +125,13 @@ def check_there(part: Part, source: Source, folder: Path, langs: Tuple[str, str]
     seen = {"sha256": expected, "bytes": stat.st_size, "changed": stat.st_mtime_ns}
     if expected is not None and {key: known.get(key) for key in seen} == seen:
         return
-    found = sha256_of(path)
+    digest = sha256_of(path)
     if expected is None:
         extract.check(part, path, langs)
-    elif found != expected:
-        message = differs(found, expected, source, folder)
+    elif digest != expected:
+        message = mismatch_message(digest, expected, source, folder)
         raise UserError(f"{path} has SHA-256 {message}: {advice}")
-    record(path, found)
+    record(path, digest)
 
 
 def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> Path:
@@ -141,7 +141,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
         Unavailable: the URL does not give the right file.
     """
     aside = folder / f".{source.name}.part"
-    for path in (aside, note_of(aside)):
+    for path in (aside, version_file(aside)):
         if path.is_symlink():
             raise UserError(
                 f"{path} is a symbolic link, whose file would be overwritten: remove it"
@@ -149,7 +149,7 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
     for again in (True, False):
         resumed = aside.is_file()
         receive_all(source, aside)
-        found = sha256_of(aside)
+        digest = sha256_of(aside)
         expected = expected_of(source, folder)
         problem = None
         if expected is None:
@@ -158,27 +158,27 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
                 extract.check(part, aside, langs)
             except extract.BadArchive as error:
                 problem = f"it {error.what}"
-        elif found != expected:
-            problem = f"its SHA-256 is {differs(found, expected, source, folder)}"
+        elif digest != expected:
+            problem = f"its SHA-256 is {mismatch_message(digest, expected, source, folder)}"
         if problem is None:
             break
-        forget(aside)
+        remove_partial(aside)
         if not (resumed and again):  # an old part may be what is wrong: try once more
             raise Unavailable(problem)
     path = folder / source.name
     move(aside, path)
-    forget(aside)
-    record(path, found)
+    remove_partial(aside)
+    record(path, digest)
     return path
 
 
-def forget(aside: Path) -> None:
+def remove_partial(aside: Path) -> None:
     """Remove a partial file and its note."""
     aside.unlink(missing_ok=True)
-    note_of(aside).unlink(missing_ok=True)
+    version_file(aside).unlink(missing_ok=True)
 
 
-def note_of(aside: Path) -> Path:
+def version_file(aside: Path) -> Path:
     """Where the server's version of a partial file (its ETag or date) is kept."""
     return aside.with_name(aside.name + ".version")
 
@@ -215,13 +215,13 @@ def receive(source: Source, aside: Path) -> None:
     headers = {"Accept-Encoding": "identity"}
     if at:
         headers["Range"] = f"bytes={at}-"
-        if note_of(aside).is_file():
-            headers["If-Range"] = note_of(aside).read_text(encoding="utf-8")
+        if version_file(aside).is_file():
+            headers["If-Range"] = version_file(aside).read_text(encoding="utf-8")
     with requests.get(source.url, headers=headers, stream=True, timeout=TIMEOUT) as reply:
         if reply.status_code == 416:  # nothing after our last byte: complete, or another file's
             if source.bytes == at:
                 return
-            forget(aside)
+            remove_partial(aside)
             raise requests.ConnectionError("the partial file was longer than the file")
         if reply.status_code >= 500 or reply.status_code == 429:
             raise requests.ConnectionError(f"the server answered {reply.status_code}")
@@ -229,7 +229,7 @@ def receive(source: Source, aside: Path) -> None:
             raise Unavailable(f"the server answered {reply.status_code} {reply.reason}")
         partial = reply.status_code == 206
         if partial and not reply.headers.get("Content-Range", "").startswith(f"bytes {at}-"):
-            forget(aside)
+            remove_partial(aside)
             raise requests.ConnectionError("the server sent a range that was not requested")
         length = reply.headers.get("Content-Length")
         whole = None if length is None else int(length) + (at if partial else 0)
@@ -237,13 +237,13 @@ def receive(source: Source, aside: Path) -> None:
             raise Unavailable(f"it has {whole:,} bytes instead of {source.bytes:,}")
         version = reply.headers.get("ETag") or reply.headers.get("Last-Modified")
         if version and not version.startswith("W/"):
-            note_of(aside).write_text(version, encoding="utf-8")
+            version_file(aside).write_text(version, encoding="utf-8")
         write(reply, aside, at if partial else 0, whole, source.name)
     size = aside.stat().st_size
     if (whole or source.bytes or size) > size:
         raise requests.ConnectionError("the connection ended early")
     if source.bytes is not None and size != source.bytes:
-        forget(aside)
+        remove_partial(aside)
         raise Unavailable(f"it has {size:,} bytes instead of {source.bytes:,}")
 
 

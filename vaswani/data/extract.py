@@ -83,12 +83,12 @@ def contents(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, bytes]
     Raises:
         BadArchive: the archive is damaged, unsafe, or lacks one of the files.
     """
-    found: Set[str] = set()
+    names_read: Set[str] = set()
     try:
         for name, stream in members(archive, wanted):
-            if name in found:
-                raise refused(archive, name, "is there twice")
-            found.add(name)
+            if name in names_read:
+                raise unsafe_member(archive, name, "is there twice")
+            names_read.add(name)
             yield name, b""
             yield from ((name, block) for block in blocks(archive, name, stream))
     except (*BROKEN, OSError) as error:
@@ -98,7 +98,7 @@ def contents(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, bytes]
     except UnicodeDecodeError as error:
         raise BadArchive(archive, f"holds a test set that is not UTF-8 ({error})") from None
     for name in wanted:
-        if name not in found:
+        if name not in names_read:
             raise BadArchive(archive, f"has no file {name} inside, although the manifest names it")
 
 
@@ -125,9 +125,9 @@ def members(archive: Path, wanted: Sequence[str]) -> Iterator[Tuple[str, IO[byte
             tar.members = []  # type: ignore[attr-defined]  # it would keep a million of them
             check_name(archive, member.name)
             if not (member.isfile() or member.isdir()):
-                raise refused(archive, member.name, "is a link or a device")
+                raise unsafe_member(archive, member.name, "is a link or a device")
             if member.offset_data + member.size > most:
-                raise refused(archive, member.name, too_much(archive, member.size))
+                raise unsafe_member(archive, member.name, too_large(archive, member.size))
             name = PurePosixPath(member.name).name
             content = tar.extractfile(member) if name in wanted else None
             if content is not None:
@@ -154,14 +154,14 @@ def zip_members(archive: Path, wanted: Sequence[str], most: int) -> Iterator[Tup
             check_name(archive, item.filename)
             kind = item.external_attr >> 16
             if stat.S_IFMT(kind) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise refused(archive, item.filename, "is a link or a device")
+                raise unsafe_member(archive, item.filename, "is a link or a device")
         for item in packed.infolist():
             name = PurePosixPath(item.filename).name
             if name in wanted and not item.is_dir():
                 if item.flag_bits & 1:
-                    raise refused(archive, item.filename, "is encrypted")
+                    raise unsafe_member(archive, item.filename, "is encrypted")
                 if item.file_size > most:
-                    raise refused(archive, item.filename, too_much(archive, item.file_size))
+                    raise unsafe_member(archive, item.filename, too_large(archive, item.file_size))
                 with packed.open(item) as stream:
                     yield name, stream
 
@@ -182,15 +182,15 @@ def check_name(archive: Path, name: str) -> None:
     """Raises UserError for a name that leads out of the archive's folder."""
     parts = name.replace("\\", "/").split("/")
     if ".." in parts or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
-        raise refused(archive, name, "leads out of the archive's folder")
+        raise unsafe_member(archive, name, "leads out of the archive's folder")
 
 
-def refused(archive: Path, name: str, what: str) -> BadArchive:
+def unsafe_member(archive: Path, name: str, what: str) -> BadArchive:
     """The error about an unsafe member."""
     return BadArchive(archive, f"is refused: '{name}' in it {what}, which none of the corpora has")
 
 
-def too_much(archive: Path, size: int) -> str:
+def too_large(archive: Path, size: int) -> str:
     """The message about a file that is too large to be text."""
     packed = archive.stat().st_size
     return f"would expand to {size:,} bytes (over {MOST_TIMES} times the archive's {packed:,})"
@@ -201,7 +201,7 @@ def blocks(archive: Path, name: str, stream: IO[bytes]) -> Iterator[bytes]:
     if name.endswith(".sgm"):
         content = stream.read(LONGEST_TEST_SET + 1)
         if len(content) > LONGEST_TEST_SET:
-            raise refused(archive, name, f"is a test set of over {LONGEST_TEST_SET:,} bytes")
+            raise unsafe_member(archive, name, f"is a test set of over {LONGEST_TEST_SET:,} bytes")
         yield "".join(line + "\n" for line in segments(content.decode("utf-8-sig"))).encode()
         return
     packed = name.endswith(".gz")
@@ -210,7 +210,7 @@ def blocks(archive: Path, name: str, stream: IO[bytes]) -> Iterator[bytes]:
     while block := source.read(BLOCK):
         written += len(block)
         if written > most:
-            raise refused(archive, name, too_much(archive, written))
+            raise unsafe_member(archive, name, too_large(archive, written))
         yield block
 
 
@@ -219,8 +219,8 @@ def segments(sgml: str) -> Iterator[str]:
 
     Entities such as ``&amp;`` stay as they are: sacreBLEU leaves them in its copies too.
     """
-    for found in _SEGMENT.findall(sgml):
-        yield " ".join(found.split())
+    for segment in _SEGMENT.findall(sgml):
+        yield " ".join(segment.split())
 
 
 def from_sacrebleu(part: Part, langs: Tuple[str, str], out: Path) -> None:

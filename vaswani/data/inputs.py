@@ -1,4 +1,4 @@
-"""Where preparation reads from and writes to: found, and refused if one is inside the other."""
+"""Where preparation reads from and writes to; refused if one is inside the other."""
 
 import os
 import sys
@@ -18,14 +18,14 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     Raises:
         UserError: one is missing or empty.
     """
-    found = {}
+    files = {}
     for split in text.SPLITS:
         for name in recipe.parts(split):
             prefix = folder / name
             if recipe.trees:
                 if not prefix.is_file():
                     raise UserError(f"there is no file {prefix}: it should hold the {split} trees")
-                found[split] = [(prefix, prefix)]
+                files[split] = [(prefix, prefix)]
                 continue
             try:
                 source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
@@ -33,17 +33,17 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
                 lost = prefix.parent == Path()
                 hint = "; give their folder with --text" if lost else ""
                 raise UserError(f"{error}{hint}") from None
-            found[split] = [(source, target)]
-    return found
+            files[split] = [(source, target)]
+    return files
 
 
 def stamps(sources: Dict[str, List[Pair]]) -> Dict[Path, Tuple[int, ...]]:
     """What changes when a file does: its inode, size and modification time."""
-    found: Dict[Path, Tuple[int, ...]] = {}
+    by_path: Dict[Path, Tuple[int, ...]] = {}
     for path in (path for pairs in sources.values() for pair in pairs for path in pair):
         status = path.stat()
-        found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return found
+        by_path[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return by_path
 
 
 def refuse_changed(sources: Dict[str, List[Pair]], before: Dict[Path, Tuple[int, ...]]) -> None:
@@ -102,22 +102,22 @@ def read_by(job: Job, sources: Dict[str, List[Pair]]) -> Iterator[Tuple[str, Pat
 
 def lies_in(path: Path, output: Path) -> bool:
     """Whether a path is an output or below it: by name, through links, or in another case."""
-    there = {os.path.abspath(output), os.path.realpath(output)}
-    these = identities([output])
-    for whole in {os.path.abspath(path), os.path.realpath(path)}:
-        places = [Path(whole), *Path(whole).parents]
-        if there & {str(place) for place in places} or these & identities(places):
+    output_names = {os.path.abspath(output), os.path.realpath(output)}
+    output_ids = identities([output])
+    for name in {os.path.abspath(path), os.path.realpath(path)}:
+        places = [Path(name), *Path(name).parents]
+        if output_names & {str(place) for place in places} or output_ids & identities(places):
             return True
     return False
 
 
 def identities(paths: Sequence[Path]) -> Set[Tuple[int, int]]:
     """Device and inode of those that exist: they identify a folder under any name."""
-    found = set()
+    devices_and_inodes = set()
     for path in paths:
         try:
             status = path.stat()
         except OSError:
             continue
-        found.add((status.st_dev, status.st_ino))
-    return found
+        devices_and_inodes.add((status.st_dev, status.st_ino))
+    return devices_and_inodes

@@ -48,7 +48,7 @@ def chunks(paths: Sequence[Path], limit: Optional[int] = None) -> Iterator[Chunk
                 row = [next_line(s, p, number) for s, p in zip(streams, paths, strict=True)]
                 if not all(row):
                     if any(row):
-                        raise UserError(unequal(paths))
+                        raise UserError(unequal_lengths(paths))
                     break
                 for side, line in zip(sides, row, strict=True):
                     side.append(line)
@@ -59,7 +59,7 @@ def chunks(paths: Sequence[Path], limit: Optional[int] = None) -> Iterator[Chunk
             first += len(sides[0])
 
 
-def unequal(paths: Sequence[Path]) -> str:
+def unequal_lengths(paths: Sequence[Path]) -> str:
     """The message about parallel files of different lengths."""
     counts = []
     for path in paths:

@@ -28,7 +28,7 @@ def plan(job: Job, pairs: int, stages: List[str]) -> str:
     if "raw" in stages:
         lines.append(download_line(job))
     disk = sum(pairs * BYTES_A_PAIR.get(name, 0) for name in stages)
-    free = shutil.disk_usage(existing(job.folder)).free
+    free = shutil.disk_usage(nearest_existing(job.folder)).free
     lines.append(f"  disk      about {disk / GB:.1f} GB in {job.folder} ({free / GB:.1f} GB free)")
     lines.append(f"  memory    {memory(pairs, job.workers):.1f} GB at most")
     lines.append(
@@ -53,7 +53,7 @@ def download_line(job: Job) -> str:
     return line
 
 
-def existing(folder: Path) -> Path:
+def nearest_existing(folder: Path) -> Path:
     """The folder, or the nearest existing folder above it."""
     for path in (folder.absolute(), *folder.absolute().parents):
         if path.is_dir():

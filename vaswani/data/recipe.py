@@ -83,7 +83,7 @@ class Recipe:
     limit: Optional[int] = None
     #: approximate number of training pairs, for the plan of disk and time
     about_pairs: Optional[int] = None
-    #: expected counts, by ``text/train``, ``tok/train``, …: shown beside ours
+    #: expected counts, by ``text/train``, ``tok/train``, …: shown beside the counts
     expected: Optional[Dict[str, int]] = None
 
     @property
@@ -243,11 +243,11 @@ def write_recipe(recipe: Recipe, folder: Path) -> None:
 
     content = yaml.safe_dump(asdict(recipe), sort_keys=False)
     path = folder / RECIPE_FILE
-    there = path.read_bytes() if path.is_file() else b""
-    if there == content.encode():
+    earlier = path.read_bytes() if path.is_file() else b""
+    if earlier == content.encode():
         return
-    if not stage.record_of(path) and looks_written(there):
-        stage.write_record(path, {"left": {".": len(there)}})
+    if not stage.record_of(path) and looks_written(earlier):
+        stage.write_record(path, {"left": {".": len(earlier)}})
     stage.redo(path)
     lines = content.split("\n")[:-1]
     stage.run_stage(path, key_of(content), lambda aside: text.write_lines(aside, lines))
@@ -265,5 +265,5 @@ def looks_written(recipe: bytes) -> bool:
     except (yaml.YAMLError, UnicodeDecodeError):
         return False
     known = {item.name for item in fields(Recipe)}
-    ours = isinstance(table, dict) and None in table.values() and set(table) <= known
-    return ours and yaml.safe_dump(table, sort_keys=False).encode() == recipe
+    every_key = isinstance(table, dict) and None in table.values() and set(table) <= known
+    return every_key and yaml.safe_dump(table, sort_keys=False).encode() == recipe

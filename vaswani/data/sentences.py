@@ -87,9 +87,9 @@ class Sentences:
                 report.kept += 1
                 for text, lines in zip(pair, kept, strict=True):
                     lines.append(text + "\n")
-        return Outcome(joined(kept), joined(held), report)
+        return Outcome(as_bytes(kept), as_bytes(held), report)
 
 
-def joined(sides: Tuple[List[str], List[str]]) -> List[bytes]:
+def as_bytes(sides: Tuple[List[str], List[str]]) -> List[bytes]:
     """Lists of lines as bytes."""
     return ["".join(lines).encode("utf-8") for lines in sides]

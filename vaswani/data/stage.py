@@ -3,7 +3,7 @@
 A stage's output is an artifact (``common/artifact.py``) with a record, ``.stages/NAME.json``: its
 key (a hash of its options and of the stage before it), the sizes and hashes of its files, and its
 report. If key and sizes are the same, the stage is skipped. What is not exactly as its record says
-is not ours: it is kept under another name.
+may be somebody's work: it is kept under another name.
 """
 
 import json
@@ -72,7 +72,7 @@ def artifact_of(output: Path) -> Artifact:
 
 
 def redo(output: Path) -> None:
-    """Have a stage redone, whatever its key; its output is still known to be ours."""
+    """Have a stage redone, whatever its key; its output is still recorded."""
     artifact_of(output).recover()
     record = record_of(output)
     if record.get("key"):

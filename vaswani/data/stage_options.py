@@ -14,8 +14,8 @@ from vaswani.data.recipe import Recipe
 Own = TypeVar("Own", bound="StageOptions")
 
 
-def added_since(options: Any, first: int) -> Dict[str, Any]:
-    """The fields after the ``first`` ones, by name, but for those that have their default."""
+def later_fields(options: Any, first: int) -> Dict[str, Any]:
+    """The fields after the ``first`` ones, by name, except those at their default."""
     later = {item: getattr(options, item.name) for item in fields(options)[first:]}
     return {item.name: value for item, value in later.items() if value != item.default}
 
@@ -28,20 +28,20 @@ class StageOptions:
     FIRST: ClassVar[int] = 0
 
     @classmethod
-    def of(cls: "type[Own]", recipe: Recipe, **others: Any) -> Own:
+    def from_recipe(cls: "type[Own]", recipe: Recipe, **others: Any) -> Own:
         """What a recipe says, and what does not stand in it."""
         known = {item.name for item in fields(Recipe)}
         own = [item.name for item in fields(cls) if item.name in known]
         return cls(**{name: getattr(recipe, name) for name in own}, **others)
 
-    def as_in_0_1(self) -> Any:
+    def key_of_version_0_1(self) -> Any:
         """The first fields in the form of version 0.1, so that its data keep their keys."""
         return [getattr(self, item.name) for item in fields(self)[: self.FIRST]]
 
     def in_key(self) -> Any:
         """All options, in a form for JSON; later fields only where they change something."""
-        later = added_since(self, self.FIRST)
-        return [self.as_in_0_1(), later] if later else self.as_in_0_1()
+        later = later_fields(self, self.FIRST)
+        return [self.key_of_version_0_1(), later] if later else self.key_of_version_0_1()
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TokenOptions(StageOptions):
     straight_test_apostrophes: bool = False
     limits: Mapping[str, Limits] = field(default_factory=dict)
 
-    def as_in_0_1(self) -> Any:
+    def key_of_version_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
         words = [self.tokenised, self.split_hyphens, self.straight_test_apostrophes]
         return [words, limits_in_key(self.limits)]
@@ -82,7 +82,7 @@ class CodesOptions(StageOptions):
     codes_sha256: Optional[str] = None
     trees: bool = False
 
-    def as_in_0_1(self) -> Any:
+    def key_of_version_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
         return [self.bpe, self.bpe_counts, *([self.codes_sha256] if self.codes_sha256 else [])]
 
@@ -95,7 +95,7 @@ class SubwordOptions(StageOptions):
     limits: Mapping[str, Limits] = field(default_factory=dict)
     trees: bool = False
 
-    def as_in_0_1(self) -> Any:
+    def key_of_version_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
         return limits_in_key(self.limits)
 
@@ -109,7 +109,7 @@ class BinaryOptions(StageOptions):
     dictionary_sha256: Optional[str] = None
     trees: bool = False
 
-    def as_in_0_1(self) -> Any:
+    def key_of_version_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
         sha256 = self.dictionary_sha256
         return [self.dictionary, sha256] if sha256 else self.dictionary
@@ -119,12 +119,12 @@ def limits_in_key(limits: Mapping[str, Limits]) -> Any:
     """The limits of all sets; of a set without, nothing."""
     first = ("min_words", "max_words", "ratio")
     return [
-        {**{name: getattr(one, name) for name in first}, **added_since(one, len(first))}
-        for one in limits.values()
+        {**{name: getattr(limit, name) for name in first}, **later_fields(limit, len(first))}
+        for limit in limits.values()
     ]
 
 
 def limits_of(recipe: Recipe, stage: str) -> Dict[str, Limits]:
     """What pairs must satisfy after a stage ("tok" or "bpe"), by set."""
-    found = {split: recipe.limits(split, stage) for split in recipe.splits}
-    return {split: limits for split, limits in found.items() if limits}
+    by_split = {split: recipe.limits(split, stage) for split in recipe.splits}
+    return {split: limits for split, limits in by_split.items() if limits}

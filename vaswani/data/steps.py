@@ -28,7 +28,7 @@ from vaswani.data.stage_options import (
     TextOptions,
     TokenOptions,
 )
-from vaswani.data.tokenise import Tokens, without_rules
+from vaswani.data.tokenise import Tokens, lacks_rules
 from vaswani.experiment.find import DOCS
 
 Pair = Tuple[Path, Path]
@@ -74,22 +74,22 @@ class Job:
 
 def make_raw(job: Job, out: Path) -> Any:
     """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
-    found = {}
+    archives = {}
     for split, parts in job.parts.items():
         for part in parts:
             part.files(job.recipe.langs)
             if split == "train" or not job.sacrebleu:
-                found[part.name] = fetch(part, job.archives, job.recipe.langs)
+                archives[part.name] = fetch(part, job.archives, job.recipe.langs)
     out.mkdir()
     counts: Dict[str, Any] = {}
     all_parts = [part for parts in job.parts.values() for part in parts]
     with Bar("extract", len(all_parts), "parts") as bar:
         for part in all_parts:
-            extract.write_parts(found, [part], job.recipe.langs, out)
+            extract.write_parts(archives, [part], job.recipe.langs, out)
             lines = [text.count_lines(path) for path in job.pair(out, part.name)]
             if lines[0] != lines[1] or not lines[0]:
                 raise UserError(
-                    f"{found.get(part.name, part.name)}: {part.name} has {lines[0]:,} and "
+                    f"{archives.get(part.name, part.name)}: {part.name} has {lines[0]:,} and "
                     f"{lines[1]:,} lines in its two languages, but both should have the same number"
                 )
             counts[part.name] = asdict(Report(seen=lines[0], kept=lines[0]))
@@ -119,7 +119,8 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
         for split, pairs in sources.items():
             report = Report()
             held = job.pair(out, "valid") if split == "train" and options.valid_every else ()
-            for pair, limit in zip(pairs, shares(options.limit, split, len(pairs)), strict=True):
+            limits = pairs_per_part(options.limit, split, len(pairs))
+            for pair, limit in zip(pairs, limits, strict=True):
                 make = partial(
                     Sentences,
                     names=(str(pair[0]), str(pair[1])),
@@ -146,16 +147,16 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
 def make_sides_of_trees(
     job: Job, options: TextOptions, sources: Dict[str, List[Pair]], out: Path
 ) -> Any:
-    """Of each tree its words, its brackets, and, to compare parses with, the whole: SET.ptb."""
+    """Each tree's words, its brackets and, to compare parses with, the whole tree: SET.ptb."""
     counts = {}
     for split, ((path, _),) in sources.items():
-        found = trees.read_trees(path)[: options.limit if split == "train" else None]
+        parsed = trees.read_trees(path)[: options.limit if split == "train" else None]
         words, brackets = job.pair(out, split)
-        text.write_lines(words, (" ".join(tree.words) for tree in found))
-        sequences = (trees.linearise(tree, options.keep_tags) for tree in found)
+        text.write_lines(words, (" ".join(tree.words) for tree in parsed))
+        sequences = (trees.linearise(tree, options.keep_tags) for tree in parsed)
         text.write_lines(brackets, map(" ".join, sequences))
-        text.write_lines(out / f"{split}.ptb", map(trees.penn_brackets, found))
-        counts[split] = asdict(Report(seen=len(found), kept=len(found)))
+        text.write_lines(out / f"{split}.ptb", map(trees.penn_brackets, parsed))
+        counts[split] = asdict(Report(seen=len(parsed), kept=len(parsed)))
     return counts
 
 
@@ -164,7 +165,7 @@ def rows(pair: Pair) -> Any:
     return zip(*(text.read_lines(path) for path in pair), strict=True)
 
 
-def shares(limit: Optional[int], split: str, parts: int) -> List[Optional[int]]:
+def pairs_per_part(limit: Optional[int], split: str, parts: int) -> List[Optional[int]]:
     """How many pairs to take from each part: ``limit`` for the training set, divided evenly."""
     if limit is None or split != "train":
         return [None] * parts
@@ -175,7 +176,7 @@ def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
     """Moses tokens (or the text, if it is already tokenised), within the limits on words."""
     langs = None if options.tokenised else job.recipe.langs
     for lang in langs or ():
-        if without_rules(lang):
+        if lacks_rules(lang):
             print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
 
     def make(split: str) -> Maker:
@@ -190,7 +191,7 @@ def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
             (str(source), str(target)),
         )
 
-    return each_set(job, job.folder / "text", out, "tokenise", make)
+    return transform_each_set(job, job.folder / "text", out, "tokenise", make)
 
 
 def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
@@ -218,7 +219,7 @@ def make_bpe(job: Job, options: SubwordOptions, out: Path) -> Any:
         limits = options.limits.get(split)
         return partial(bpe.Subwords, split, job.folder / "codes", limits, not options.trees)
 
-    return each_set(job, job.folder / "tok", out, "apply BPE", make)
+    return transform_each_set(job, job.folder / "tok", out, "apply BPE", make)
 
 
 def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
@@ -238,7 +239,7 @@ def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
             joined=not options.trees,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
-    for name, (unknown, total) in binarise.unknown(out, recipe.langs, recipe.splits).items():
+    for name, (unknown, total) in binarise.count_unknown(out, recipe.langs, recipe.splits).items():
         if unknown:
             report[f"unknown in {name}"] = unknown
         if unknown > total * MOSTLY_KNOWN:
@@ -250,7 +251,7 @@ def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
     return report
 
 
-def each_set(
+def transform_each_set(
     job: Job, source: Path, out: Path, title: str, make: Callable[[str], Maker]
 ) -> Dict[str, Any]:
     """Run the function that ``make(set)`` returns over every set, under one bar."""
@@ -291,18 +292,18 @@ def say_what_was_made(job: Job, name: str, report: Any, spent: Tuple[float, floa
     ``spent``: elapsed seconds, and CPU seconds of all processors together.
     """
     counts = {k: Report(**v) for k, v in (report or {}).items() if isinstance(v, dict)}
-    seen = sum(found.seen for found in counts.values())
+    seen = sum(report_of_split.seen for report_of_split in counts.values())
     cost = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
     cost += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
     print(f"{job.folder / name}: made ({cost})", file=sys.stderr)
-    for split, found in counts.items():
+    for split, report_of_split in counts.items():
         expected = (job.recipe.expected or {}).get(f"{name}/{split}")
         beside = ""
         if expected and job.recipe.limit is None:
-            off = abs(found.kept - expected) > expected / 100
+            off = abs(report_of_split.kept - expected) > expected / 100
             see = f": more than 1 % off, see {DOCS / 'wmt14-data.md'}" if off else ""
             beside = f" (expected {expected:,}{see})"
-        print(f"  {split}: {found.summary()}{beside}", file=sys.stderr)
+        print(f"  {split}: {report_of_split.summary()}{beside}", file=sys.stderr)
     for key, value in (report or {}).items():
         if not isinstance(value, dict):
             print(f"  {key}: {value:,}", file=sys.stderr)
@@ -310,7 +311,7 @@ def say_what_was_made(job: Job, name: str, report: Any, spent: Tuple[float, floa
 
 def show_dropped(name: str, report: Any, examples: int) -> None:
     """Print examples of the pairs that a stage left out, ``examples`` for each reason."""
-    for split, found in (report or {}).items():
-        for reason, shown in found["examples"].items() if isinstance(found, dict) else ():
+    for split, of_split in (report or {}).items():
+        for reason, shown in of_split["examples"].items() if isinstance(of_split, dict) else ():
             for place, source, target in shown[:examples]:
                 print(f"{name}/{split}, {reason}: {place}\n    {source}\n    {target}")

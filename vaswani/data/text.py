@@ -59,10 +59,10 @@ def open_text(paths: Sequence[Path]) -> Iterator[List[IO[bytes]]]:
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(PACKED.get(p.suffix, open)(p, "rb")) for p in paths]
     except DAMAGED as error:
-        raise damaged(" or ".join(map(str, paths)), error) from None
+        raise damaged_file(" or ".join(map(str, paths)), error) from None
 
 
-def damaged(path: PathLike, error: BaseException) -> UserError:
+def damaged_file(path: PathLike, error: BaseException) -> UserError:
     """The error about a compressed file that cannot be decompressed to its end."""
     return UserError(
         f"{path} is damaged or cut short ({error}): remove it and fetch it again, or, if it is not "
@@ -79,7 +79,7 @@ def next_line(stream: IO[bytes], path: Path, number: int) -> bytes:
     try:
         line = stream.readline(LONGEST_LINE + 1)
     except DAMAGED as error:
-        raise damaged(path, error) from None
+        raise damaged_file(path, error) from None
     if len(line) > LONGEST_LINE:
         raise UserError(
             f"{path}, line {number:,}, is longer than {LONGEST_LINE:,} bytes: the file should "

@@ -24,7 +24,7 @@ def tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
     )
 
 
-def without_rules(lang: str) -> bool:
+def lacks_rules(lang: str) -> bool:
     """Whether sacremoses has no abbreviations for a language, and uses the English ones."""
     from sacremoses.corpus import NonbreakingPrefixes
 
@@ -79,22 +79,22 @@ class Tokens:
         """The tokens of a chunk."""
         if not self.tokenisers:  # Moses' tokens never have this mark
             refuse_bpe(chunk, self.files)
-        return within(self.limits, chunk, self.name, self.tokens)
+        return transform_within(self.limits, chunk, self.name, self.tokens)
 
 
 def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
-    """Raises UserError if words are already split by BPE: undoing ours would join them."""
+    """Raises UserError if words are already split by BPE: undoing this BPE would join them."""
     for side, file in zip(chunk.sides, files, strict=True):
-        found = _BPE_MARK.search(side)
-        if found:
-            number = chunk.first + side.count(b"\n", 0, found.start())
+        match = _BPE_MARK.search(side)
+        if match:
+            number = chunk.first + side.count(b"\n", 0, match.start())
             raise UserError(
-                f"{file}, line {number:,}: '{found[0].decode('utf-8')}' ends in '@@', BPE's mark "
+                f"{file}, line {number:,}: '{match[0].decode('utf-8')}' ends in '@@', BPE's mark "
                 "for an unfinished word: join the subwords first (sed -E 's/@@( |$)//g')"
             )
 
 
-def within(
+def transform_within(
     limits: Optional[Limits], chunk: Chunk, name: str, change: Callable[[int, str], str]
 ) -> Outcome:
     """``change(side, line)`` for every line of a chunk, leaving out pairs outside the limits."""

@@ -83,21 +83,21 @@ def parse_tree(line: str) -> Tree:
     """
     words: List[str] = []
     tags: List[str] = []
-    found: List[Constituent] = []
-    # of what is open: its place in `found`, and whether something is in it
+    constituents: List[Constituent] = []
+    # of what is open: its place in `constituents`, and whether something is in it
     unclosed: List[Tuple[int, bool]] = []
     for piece in _PIECE.finditer(line):
         if piece["stray"]:
             raise ValueError(f"'{piece['stray']}' is not alone in brackets with its tag")
-        if found and not unclosed:
+        if constituents and not unclosed:
             raise ValueError(f"'{piece[0]}' comes after the end of the tree")
         if piece["close"]:
             if not unclosed:
                 raise ValueError("')' closes nothing")
             place, filled = unclosed.pop()
             if not filled:
-                raise ValueError(f"({found[place].label} ) has nothing in it")
-            found[place] = found[place]._replace(end=len(words))
+                raise ValueError(f"({constituents[place].label} ) has nothing in it")
+            constituents[place] = constituents[place]._replace(end=len(words))
             continue
         if unclosed:
             unclosed[-1] = (unclosed[-1][0], True)
@@ -109,18 +109,18 @@ def parse_tree(line: str) -> Tree:
                 tags.append(piece["tag"])
         else:
             label = piece["label"]
-            if found and not label:
+            if constituents and not label:
                 raise ValueError("a bracket has no label")
             label = _WITHOUT_FUNCTION.findall(label)[0] if label else label
-            unclosed.append((len(found), False))
-            found.append(Constituent(label, len(words), -1))
+            unclosed.append((len(constituents), False))
+            constituents.append(Constituent(label, len(words), -1))
     if unclosed:
         raise ValueError(f"{len(unclosed)} of its brackets are not closed")
     if not words:
-        raise ValueError("it has no words" if found else "it holds no tree")
-    if found[0].label in ROOTS:
-        found = found[1:]
-    return Tree(words, tags, [one for one in found if one.end > one.start])
+        raise ValueError("it has no words" if constituents else "it holds no tree")
+    if constituents[0].label in ROOTS:
+        constituents = constituents[1:]
+    return Tree(words, tags, [one for one in constituents if one.end > one.start])
 
 
 def linearise(tree: Tree, tags: bool = False) -> List[str]:
@@ -152,23 +152,23 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> Tuple[Tree, bool]:
         The tree, its tags as in the hypothesis; and whether anything had to be changed.
     """
     tags: List[str] = []
-    found: List[Constituent] = []
+    constituents: List[Constituent] = []
     unclosed: List[int] = []
     missing = len(words) - sum(token[0] not in "()" for token in tokens)
     last = len(tokens) - bool(tokens and tokens[-1].startswith(")"))
     for token in [*tokens[:last], *[ANY_TAG] * missing, *tokens[last:]]:
         if token.startswith("("):
-            unclosed.append(len(found))
-            found.append(Constituent(token[1:], len(tags), len(words)))
+            unclosed.append(len(constituents))
+            constituents.append(Constituent(token[1:], len(tags), len(words)))
         elif not token.startswith(")"):
             tags += [token] if len(tags) < len(words) else []
-        elif any(found[place].label == token[1:] for place in unclosed):
+        elif any(constituents[place].label == token[1:] for place in unclosed):
             closed = ""
             while closed != token[1:]:
                 place = unclosed.pop()
-                closed = found[place].label
-                found[place] = found[place]._replace(end=len(tags))
-    tree = Tree(list(words), tags, [one for one in found if one.end > one.start])
+                closed = constituents[place].label
+                constituents[place] = constituents[place]._replace(end=len(tags))
+    tree = Tree(list(words), tags, [one for one in constituents if one.end > one.start])
     return tree, _flatten(tree, tags, ")") != list(tokens)
 
 

@@ -32,24 +32,26 @@ def words_of(subwords: Sequence[str]) -> List[Word]:
 
 
 def attended_subwords(
-    model: Any, sample: Dict[str, Any], found: List[List[Dict[str, Any]]]
+    model: Any, sample: Dict[str, Any], hypotheses: List[List[Dict[str, Any]]]
 ) -> List[List[List[int]]]:
     """For each token of each hypothesis of each sentence, the subword that it attends to most.
 
     Places count the source's subwords from 0, without the end of sentence.
 
     Args:
-        model: ours
+        model: this plugin's
         sample: the batch that was searched
-        found: the hypotheses of each sentence, in fairseq's form
+        hypotheses: the hypotheses of each sentence, in fairseq's form
     """
     import torch
     from fairseq.data.data_utils import collate_tokens
 
-    rows = [(row, hypothesis["tokens"]) for row, best in enumerate(found) for hypothesis in best]
+    rows = [
+        (row, hypothesis["tokens"]) for row, best in enumerate(hypotheses) for hypothesis in best
+    ]
     source = sample["net_input"]["src_tokens"]
     pad, end = model.decoder.dictionary.pad(), model.decoder.dictionary.eos()
-    tokens = [one.long() for _, one in rows]
+    tokens = [tokens.long() for _, tokens in rows]
     previous = collate_tokens(tokens, pad, end, move_eos_to_beginning=True).to(source.device)
     numbers = torch.tensor([row for row, _ in rows], device=source.device)
     with torch.no_grad():
@@ -62,54 +64,54 @@ def attended_subwords(
     weights = weights.masked_fill(~is_word[:, None, :], -1.0)
     skipped = chosen.eq(pad).sum(1)  # on the left
     attended = (weights.argmax(2) - skipped[:, None]).tolist()  # [B, T]
-    result: List[List[List[int]]] = [[] for _ in found]
-    for (row, one), places in zip(rows, attended, strict=True):
-        result[row].append(places[: len(one)])
+    result: List[List[List[int]]] = [[] for _ in hypotheses]
+    for (row, tokens), places in zip(rows, attended, strict=True):
+        result[row].append(places[: len(tokens)])
     return result
 
 
 def aligned_words(
-    source: Sequence[Word], target: Sequence[Word], looked_at: Sequence[int]
+    source: Sequence[Word], target: Sequence[Word], attended: Sequence[int]
 ) -> List[Tuple[int, int]]:
     """Pairs (source word, target word), counted from 0, whose subwords are linked by attention.
 
     Args:
         source: the source's words
         target: the hypothesis's words
-        looked_at: for each subword of the hypothesis, a subword of the source
+        attended: for each subword of the hypothesis, a subword of the source
     """
     word_of = {p: n for n, word in enumerate(source) for p in range(word.first, word.last + 1)}
     return [
-        (at, number)
+        (place, number)
         for number, word in enumerate(target)
-        for at in sorted({word_of[subword] for subword in looked_at[word.first : word.last + 1]})
+        for place in sorted({word_of[subword] for subword in attended[word.first : word.last + 1]})
     ]
 
 
 def replace_unknown(
-    subwords: Sequence[str], looked_at: Sequence[int], source: Sequence[Word], unknown: str
+    subwords: Sequence[str], attended: Sequence[int], source: Sequence[Word], unknown: str
 ) -> Tuple[List[str], List[int]]:
     """A hypothesis in which unknown words are replaced by copies of source words.
 
-    Several unknown subwords in a row that look at the same word become one copy of it.
+    Several unknown subwords in a row that attend to the same word become one copy of it.
 
     Args:
         subwords: of the hypothesis
-        looked_at: for each subword, a subword of the source
+        attended: for each subword, a subword of the source
         source: the source's words
         unknown: the dictionary's symbol
 
     Returns:
-        The subwords, and what they look at.
+        The subwords, and what they attend to.
     """
     word_of = {p: word for word in source for p in range(word.first, word.last + 1)}
     kept: List[str] = []
-    looks: List[int] = []
+    kept_attended: List[int] = []
     copied = None
-    for subword, at in zip(subwords, looked_at, strict=True):
-        word = word_of.get(at) if subword == unknown else None
+    for subword, place in zip(subwords, attended, strict=True):
+        word = word_of.get(place) if subword == unknown else None
         if word is None or word is not copied:
             kept.append(word.text if word else subword)
-            looks.append(at)
+            kept_attended.append(place)
         copied = word
-    return kept, looks
+    return kept, kept_attended

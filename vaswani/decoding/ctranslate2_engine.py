@@ -123,21 +123,21 @@ class CTranslate2Engine:
         )
 
         def wait() -> BatchHypotheses:
-            found = [result.result() for result in results]
-            targets = [one.hypotheses for one in found]
+            translated = [pending.result() for pending in results]
+            targets = [result.hypotheses for result in translated]
             attended = self.attended(sources, targets) if options.needs_attention else None
             return [
                 [
                     TokenHypothesis(
                         [self.target.index(subword) for subword in subwords],
-                        one.scores[rank],
+                        result.scores[rank],
                         [],
                         None if attended is None else attended[row][rank],
                         at_limit=len(subwords) >= limit,
                     )
-                    for rank, subwords in enumerate(one.hypotheses)
+                    for rank, subwords in enumerate(result.hypotheses)
                 ]
-                for row, one in enumerate(found)
+                for row, result in enumerate(translated)
             ]
 
         return wait
@@ -156,10 +156,15 @@ class CTranslate2Engine:
         """
         import numpy
 
-        found: List[List[List[int]]] = [[[] for _ in best] for best in targets]
-        places = [(row, n) for row, best in enumerate(targets) for n, one in enumerate(best) if one]
+        attended: List[List[List[int]]] = [[[] for _ in best] for best in targets]
+        places = [
+            (row, n)
+            for row, best in enumerate(targets)
+            for n, subwords in enumerate(best)
+            if subwords
+        ]
         if not places:
-            return found
+            return attended
         results = self.model.translate_batch(
             [sources[row] for row, _ in places],
             target_prefix=[targets[row][rank] for row, rank in places],
@@ -170,8 +175,8 @@ class CTranslate2Engine:
         )
         for (row, rank), result in zip(places, results, strict=True):
             weights = numpy.array(result.attention[0][: len(targets[row][rank])])
-            found[row][rank] = weights.argmax(1).tolist()
-        return found
+            attended[row][rank] = weights.argmax(1).tolist()
+        return attended
 
 
 def threads(requested: Optional[int]) -> int:
@@ -205,7 +210,7 @@ def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:
 
 def vocabularies(folder: ModelFolder) -> List[Symbols]:
     """The vocabularies of source and target."""
-    found = []
+    per_side = []
     for side in ("source", "target"):
         paths = [folder.path / f"{name}_vocabulary.json" for name in (side, "shared")]
         path = next((path for path in paths if path.name in folder.sums), None)
@@ -214,8 +219,8 @@ def vocabularies(folder: ModelFolder) -> List[Symbols]:
         symbols = read_json_list(path)
         if not {"<s>", "</s>", "<unk>"} <= set(symbols):
             raise UserError(f"{path} was altered or damaged: it is not a list of words")
-        found.append(Symbols(symbols))
-    return found
+        per_side.append(Symbols(symbols))
+    return per_side
 
 
 def read_json_list(path: Path) -> List[str]:

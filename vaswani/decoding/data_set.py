@@ -99,8 +99,8 @@ class DataSet:
         """
         search = self.engine.searcher(options)
         writer = LogWriter(self, options, log)
-        with contextlib.closing(search(self.batches, progress)) as found:
-            for numbers, results in zip(self.batches, found, strict=True):
+        with contextlib.closing(search(self.batches, progress)) as results_by_batch:
+            for numbers, results in zip(self.batches, results_by_batch, strict=True):
                 yield from writer.add(self.sample(numbers), results)
         writer.finish()
 
@@ -145,25 +145,25 @@ class LogWriter:
                 )
                 reference = self.plain(reference)
                 print(f"T-{number}\t{reference}", file=self.stream)
-            written = [self.write(number, one) for one in best[: self.options.nbest]]
+            written = [self.write(number, hypothesis) for hypothesis in best[: self.options.nbest]]
             if reference is not None:
                 self.score(reference, self.plain(written[0]))
             yield Translated(number, source, written[0])
 
-    def write(self, number: int, found: TokenHypothesis) -> str:
+    def write(self, number: int, hypothesis: TokenHypothesis) -> str:
         """Write the lines of a hypothesis; returns its words."""
         import torch
 
         words = self.target.string(
-            torch.tensor(found.tokens, dtype=torch.int32),
+            torch.tensor(hypothesis.tokens, dtype=torch.int32),
             self.config.common_eval.post_process,
             extra_symbols_to_ignore=self.left_out,
         )
-        score = torch.tensor(found.score) / math.log(2)  # in float32, as fairseq computes it
-        scores = torch.tensor(found.token_scores) / math.log(2)
+        score = torch.tensor(hypothesis.score) / math.log(2)  # in float32, as fairseq computes it
+        scores = torch.tensor(hypothesis.token_scores) / math.log(2)
         print(f"H-{number}\t{score}\t{words}", file=self.stream)
         print(f"D-{number}\t{score}\t{self.plain(words)}", file=self.stream)
-        shown = " ".join(f"{one:.4f}" for one in scores.tolist())
+        shown = " ".join(f"{token_score:.4f}" for token_score in scores.tolist())
         print(f"P-{number}\t{shown}", file=self.stream)
         return words
 

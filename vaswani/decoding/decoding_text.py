@@ -29,8 +29,8 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     pair = (config.task.source_lang, config.task.target_lang)
     prefix = data_bin.split_prefix(folder, subset, *pair)
     sides = [Path(f"{prefix}.{language}") for language in pair]
-    there = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
-    lengths = [read_index(str(side)).sizes for side in there]
+    present = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
+    lengths = [read_index(str(side)).sizes for side in present]
     total = len(lengths[0])
     if not total:
         raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")

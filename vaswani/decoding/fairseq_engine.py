@@ -166,13 +166,15 @@ class FairseqEngine:
             sample = self.sample(batch)
             with seeded(options, sample), torch.no_grad():
                 try:
-                    found = self.task.inference_step(generator, self.models, sample)
-                except FloatingPointError as error:  # ours, and written for the user
+                    hypotheses = self.task.inference_step(generator, self.models, sample)
+                except FloatingPointError as error:  # the plugin's, and written for the user
                     raise UserError(f"{self.name}: {error}") from None
             if not options.needs_attention:
-                return [[hypothesis_of(one) for one in best] for best in found]
-            attended = attended_subwords(self.model, sample, found)
-            return [list(map(hypothesis_of, *rows)) for rows in zip(found, attended, strict=True)]
+                return [[hypothesis_of(one) for one in best] for best in hypotheses]
+            attended = attended_subwords(self.model, sample, hypotheses)
+            return [
+                list(map(hypothesis_of, *rows)) for rows in zip(hypotheses, attended, strict=True)
+            ]
 
         return search
 
@@ -204,12 +206,14 @@ class FairseqEngine:
                 yield from reversed(results)
 
 
-def hypothesis_of(found: Dict[str, Any], attended: Optional[List[int]] = None) -> TokenHypothesis:
-    """A hypothesis in fairseq's form as ours: Python's numbers, which processes exchange fast."""
+def hypothesis_of(
+    hypothesis: Dict[str, Any], attended: Optional[List[int]] = None
+) -> TokenHypothesis:
+    """A hypothesis, from fairseq's form, in Python's numbers, which processes exchange fast."""
     return TokenHypothesis(
-        tokens=found["tokens"].tolist(),
-        score=float(found["score"]),
-        token_scores=found["positional_scores"].tolist(),
+        tokens=hypothesis["tokens"].tolist(),
+        score=float(hypothesis["score"]),
+        token_scores=hypothesis["positional_scores"].tolist(),
         attended=attended,
     )
 

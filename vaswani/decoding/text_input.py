@@ -87,9 +87,9 @@ def parse_line(line: bytes, path: Path, number: int) -> str:
             f"{path}, line {number:,}, has a NUL byte, so it may be UTF-16 or not text at all: "
             "convert it to UTF-8"
         )
-    found = text.decode(line, path, number)
-    text.check_line(found.rstrip("\r"), path, number)
-    return found
+    decoded = text.decode(line, path, number)
+    text.check_line(decoded.rstrip("\r"), path, number)
+    return decoded
 
 
 def check_files(paths: Sequence[Path]) -> None:

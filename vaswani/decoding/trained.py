@@ -28,7 +28,8 @@ def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
 def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dict[str, Any]:
     """The task section to decode with.
 
-    fairseq's ``translation`` becomes ours, whose beam search gives the same results in less time.
+    fairseq's ``translation`` becomes the plugin's, whose beam search gives the same
+    results in less time.
     """
     task = {**trained, "eval_bleu": False}
     if task.get("_name") == "translation":

@@ -2,8 +2,8 @@
 
 Meanwhile there are ``.FILE.part``, the lines so far, and ``.FILE.part.json``, which says how many
 are complete, and of which text. In the end the former becomes FILE, and FILE.json reports what was
-translated with what, and what was not. It also identifies FILE as ours: a file that it does not
-describe is never replaced.
+translated with what, and what was not. It also identifies FILE as made by this command: a file
+that it does not describe is never replaced.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ SHOWN = 20
 class Tally:
     """Counts untranslated lines and unknown words, line by line."""
 
-    def __init__(self, found: Optional[Dict[str, Any]] = None) -> None:
-        found = found or {}
-        self.too_long: List[int] = found.get("not_translated", [])
-        self.unknown_words: int = found.get("unknown_words", 0)
-        self.unknown_lines: int = found.get("unknown_lines", 0)
-        self.examples: List[str] = found.get("unknown_examples", [])
+    def __init__(self, counts: Optional[Dict[str, Any]] = None) -> None:
+        counts = counts or {}
+        self.too_long: List[int] = counts.get("not_translated", [])
+        self.unknown_words: int = counts.get("unknown_words", 0)
+        self.unknown_lines: int = counts.get("unknown_lines", 0)
+        self.examples: List[str] = counts.get("unknown_examples", [])
 
     def add(self, number: int, result: Any) -> None:
         """Count a line, by its number from 1, and its translation."""
@@ -53,7 +53,7 @@ class Tally:
             "unknown_examples": self.examples,
         }
 
-    def tell(self, where: str) -> None:
+    def print_warnings(self, where: str) -> None:
         """List, on stderr, what was not translated and what was unknown."""
         if self.too_long:
             named = ", ".join(f"{number:,}" for number in self.too_long[:SHOWN])
@@ -93,7 +93,7 @@ class TranslatedFile:
         inputs: the files that are read
 
     Raises:
-        UserError: the path is an input, or a file that is not ours.
+        UserError: the path is an input, or a file that this command did not make.
     """
 
     def __init__(self, path: Path, key: str, inputs: Sequence[Path]) -> None:

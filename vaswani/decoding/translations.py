@@ -35,7 +35,7 @@ class Translations:
         )
 
     def report(self) -> Dict[str, Any]:
-        """The report on the translations that exist; empty if there is none, or it is not ours."""
+        """The report on the translations that exist; empty if there is none, or it is another's."""
         report = read_json(self.report_file)
         return report if {"checkpoint", "data"} <= set(report) else {}
 
@@ -55,11 +55,11 @@ class Translations:
     def are_of(self, key: str) -> bool:
         """Whether everything exists as it was made under this key."""
         report = self.report()
-        there = "files" in report and all(path.is_file() for path in self.files)
-        return there and report.get("key") == key and not self.changed()
+        complete = "files" in report and all(path.is_file() for path in self.files)
+        return complete and report.get("key") == key and not self.changed()
 
     def check_replaceable(self) -> None:
-        """Raises UserError if the folder has files of these names that are not ours."""
+        """Raises UserError if the folder has files of these names from elsewhere."""
         if not self.report() and self.changed():
             raise UserError(
                 f"{self.changed()[0]} exists and was not made by 'vaswani generate', which would "
@@ -67,7 +67,7 @@ class Translations:
             )
 
     def clear_the_way(self, path: Path) -> None:
-        """Keep a file under another name if it is not, or no longer, ours."""
+        """Keep a file under another name if it is not as the report has it."""
         if not self.is_as_reported(path):
             keep(path)
 

@@ -23,7 +23,7 @@ from vaswani.model_folder.text_recipe import SourceText, target_text
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation of a sentence that beam search found."""
+    """One translation of a sentence from beam search."""
 
     text: str
     #: log-probability, divided by the length penalty
@@ -130,9 +130,9 @@ class Translator:
         with self.lock:
             sentences_read = [self.read(line) for line in lines]
         with self.engine.lock:
-            found = self.search(sentences_read, self.engine.searcher(chosen), chosen.max_tokens)
+            results = self.search(sentences_read, self.engine.searcher(chosen), chosen.max_tokens)
         with self.lock:
-            pairs = zip(sentences_read, found, strict=True)
+            pairs = zip(sentences_read, results, strict=True)
             return [self.translation(sentence, best, chosen) for sentence, best in pairs]
 
     def __reduce__(self) -> Any:
@@ -168,14 +168,14 @@ class Translator:
             progress: called with the number of sentences translated since the last call
         """
         batches = batches_of(sentences, max_tokens or self.engine.batch_tokens)
-        found: List[List[TokenHypothesis]] = [[] for _ in sentences]
+        hypotheses: List[List[TokenHypothesis]] = [[] for _ in sentences]
         for batch, results in zip(batches, search(batches, progress), strict=True):
             for place, best in zip(batch.places, results, strict=True):
-                found[place] = best
-        return found
+                hypotheses[place] = best
+        return hypotheses
 
     def translation(
-        self, sentence: InputSentence, found: List[TokenHypothesis], options: SearchOptions
+        self, sentence: InputSentence, hypotheses: List[TokenHypothesis], options: SearchOptions
     ) -> Translation:
         """The hypotheses of a sentence as text."""
         source = self.engine.source
@@ -186,23 +186,26 @@ class Translator:
         ]
         return Translation(
             sentence.line,
-            [self.hypothesis(sentence, one, options) for one in found[: options.nbest]],
+            [
+                self.hypothesis(sentence, hypothesis, options)
+                for hypothesis in hypotheses[: options.nbest]
+            ],
             [word.text for word in sentence.words],
             unknown,
             sentence.too_long,
         )
 
     def hypothesis(
-        self, sentence: InputSentence, found: TokenHypothesis, options: SearchOptions
+        self, sentence: InputSentence, result: TokenHypothesis, options: SearchOptions
     ) -> Hypothesis:
         """One hypothesis as text."""
         target = self.engine.target
         ends = (target.eos(), target.bos())
-        kept = [place for place, token in enumerate(found.tokens) if token not in ends]
-        subwords = [target[found.tokens[place]] for place in kept]
+        kept = [place for place, token in enumerate(result.tokens) if token not in ends]
+        subwords = [target[result.tokens[place]] for place in kept]
         pairs: List[Tuple[int, int]] = []
-        if found.attended is not None:
-            attended = [found.attended[place] for place in kept]
+        if result.attended is not None:
+            attended = [result.attended[place] for place in kept]
             if options.replace_unk:
                 subwords, attended = replace_unknown(
                     subwords, attended, sentence.words, target.unk_word
@@ -210,7 +213,7 @@ class Translator:
             if options.print_alignment:
                 pairs = aligned_words(sentence.words, words_of(subwords), attended)
         line = undo(" ".join(subwords))
-        return Hypothesis(self.to_text(line), found.score, line.split(), pairs)
+        return Hypothesis(self.to_text(line), result.score, line.split(), pairs)
 
 
 def engine_for(
@@ -256,11 +259,11 @@ def list_of_strings(sentences: Any) -> List[str]:
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         kind = "a string" if isinstance(sentences, str) else type(sentences).__name__
         raise TypeError(f"translate takes a list of sentences, not {kind}: translate([text])")
-    found = list(sentences)
-    for number, sentence in enumerate(found, 1):
+    strings = list(sentences)
+    for number, sentence in enumerate(strings, 1):
         if not isinstance(sentence, str):
             raise TypeError(f"sentence {number} is {type(sentence).__name__}, but must be str")
-    return found
+    return strings
 
 
 def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> List[Batch]:
@@ -268,10 +271,12 @@ def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> List[Batc
 
     A batch holds at most ``max_tokens``, padding included, or one sentence.
     """
-    there = [(n, sentence.ids) for n, sentence in enumerate(sentences) if sentence.ids is not None]
-    there.sort(key=lambda pair: len(pair[1]))
+    translatable = [
+        (n, sentence.ids) for n, sentence in enumerate(sentences) if sentence.ids is not None
+    ]
+    translatable.sort(key=lambda pair: len(pair[1]))
     made: List[Batch] = []
-    for place, ids in there:
+    for place, ids in translatable:
         if not made or (len(made[-1].ids) + 1) * len(ids) > max_tokens:
             made.append(Batch([], []))
         made[-1].places.append(place)

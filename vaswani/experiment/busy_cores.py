@@ -46,7 +46,7 @@ def wait_briefly(
 
 
 def idle_cores(stat: Path = Path("/proc/stat")) -> Optional[float]:
-    """How many of our cores nobody used for a moment; None where the system does not say."""
+    """How many usable cores nobody used for a moment; None where the system does not say."""
     before = idle_and_all(stat)
     time.sleep(WATCHED)
     after = idle_and_all(stat)
@@ -56,14 +56,14 @@ def idle_cores(stat: Path = Path("/proc/stat")) -> Optional[float]:
 
 
 def idle_and_all(stat: Path) -> Optional[Tuple[int, int]]:
-    """Clock ticks since the system started, summed over our cores: idle ones, and all."""
+    """Clock ticks since the system started, summed over the usable cores: idle ones, and all."""
     idle = total = 0
     try:
         lines = stat.read_text(encoding="ascii").splitlines()
-        ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        own_cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         for line in lines:
             name, *ticks = line.split()
-            if name in ours:  # user nice system idle iowait irq softirq steal …
+            if name in own_cores:  # user nice system idle iowait irq softirq steal …
                 idle += int(ticks[3]) + int(ticks[4])
                 total += sum(map(int, ticks[:8]))
     except (OSError, ValueError, IndexError):

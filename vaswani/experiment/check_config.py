@@ -93,10 +93,10 @@ def check_components(config: Any) -> None:
         UserError: 16-bit options that exclude each other, or do nothing.
     """
     from transformer_plugin import config as plugin
-    from transformer_plugin.compat.scope import is_ours
+    from transformer_plugin.compat.scope import is_plugin_model
 
     common = config.common
-    if is_ours(config.model._name):
+    if is_plugin_model(config.model._name):
         plugin.check_model_config(config.model)
         plugin.check_precision(common, config.model.get("precision"))
     if config.criterion._name == "vaswani_label_smoothed_cross_entropy":

@@ -224,7 +224,7 @@ def error_of_process(failure: Exception) -> Exception:
     if isinstance(failure, ProcessExitedException):
         return UserError(
             f"the training lost a process ({failure}), and the others were stopped"
-            f"{signals.what_next()}"
+            f"{signals.continue_hint()}"
         )
     ended = _PROJECT_ERROR.search(str(failure))
     if not ended:

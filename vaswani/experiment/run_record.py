@@ -71,7 +71,7 @@ def remove_half_written(folder: Path) -> None:
 
     Files that 'vaswani average' may be writing there are left alone.
     """
-    for pattern in (".checkpoint*.pt.part", "checkpoint*.pt.tmp"):  # ours; fairseq's, older
+    for pattern in (".checkpoint*.pt.part", "checkpoint*.pt.tmp"):  # the plugin's; fairseq's
         for path in (folder / "checkpoints").glob(pattern):
             if not path.name.startswith(".checkpoint_average"):
                 path.unlink(missing_ok=True)

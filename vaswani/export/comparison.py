@@ -13,13 +13,13 @@ class Tolerance(NamedTuple):
     bleu: float
 
 
-#: By how parameters are stored: ten times what one rounding, or one sum, is wrong by, relative to
+#: by how parameters are stored: ten times what one rounding, or one sum, is wrong by, relative to
 #: its size; the logits of a Transformer are of the order of 10. In float32 both have the same
 #: parameters and add in another order: 2^-24 in sums of 2,048 products, in the 36 sublayers and
 #: norms of a base model, is 2^-24 · √2048 · 36 = 1e-4. (fairseq's ε of 1e-5 in its LayerNorms,
-#: where ours is 1e-6, is 5e-6 of a variance of 1.) The others round the parameters: by 2^-11, by
-#: 2^-8; in int8, with a maximum of 3.5 standard deviations, by 3.5 / 127 / √12 = 8e-3, and the
-#: activations too, together 1e-2.
+#: where this plugin's is 1e-6, is 5e-6 of a variance of 1.) The others round the parameters: by
+#: 2^-11, by 2^-8; in int8, with a maximum of 3.5 standard deviations, by 3.5 / 127 / √12 = 8e-3,
+#: and the activations too, together 1e-2.
 TOLERANCES = {
     "float32": Tolerance(1e-3, 0.2),
     "float16": Tolerance(5e-3, 0.2),
@@ -67,7 +67,7 @@ class SearchComparison:
     better: int
     worse: int
     cut: int
-    #: of ours and theirs; None: there are no references
+    #: of the packed model and the export; None: there are no references
     bleu: Optional[Tuple[float, float]]
     speed: float
     #: of BLEU
@@ -75,7 +75,7 @@ class SearchComparison:
 
     @property
     def bleu_difference(self) -> Optional[float]:
-        """How much better theirs is."""
+        """How much better the export's is."""
         return None if self.bleu is None else self.bleu[1] - self.bleu[0]
 
     def problem(self) -> Optional[str]:

@@ -60,17 +60,17 @@ def translate_all(
         shortest = batches_of(sources, CPU_BATCH)[0].places[0]
         translator.search([sources[shortest]], search)  # one-time work
         start = time.perf_counter()
-        found = translator.search(sources, search, CPU_BATCH)
+        hypotheses = translator.search(sources, search, CPU_BATCH)
         seconds = time.perf_counter() - start
     results = [
-        translator.translation(source, hypotheses, options)
-        for source, hypotheses in zip(sources, found, strict=True)
+        translator.translation(source, best, options)
+        for source, best in zip(sources, hypotheses, strict=True)
     ]
     words = translator.engine.target
     return SystemOutput(
         [result.text for result in results],
-        [[words[t] for t in best.tokens if t != words.eos()] for best, *_ in found],
-        [best.at_limit for best, *_ in found],
+        [[words[t] for t in best.tokens if t != words.eos()] for best, *_ in hypotheses],
+        [best.at_limit for best, *_ in hypotheses],
         seconds,
     )
 
@@ -85,11 +85,11 @@ class Proof:
 
     def __init__(self, text: ProofText, quantization: Optional[str]) -> None:
         self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
-        self.ours: Dict[SearchOptions, SystemOutput] = {}
+        self.packed_outputs: Dict[SearchOptions, SystemOutput] = {}
         self.rows: List[SearchComparison] = []
 
-    def translate_ours(self, translator: Any) -> None:
-        """Translate with the packed model's search settings; finds the exponent for the export.
+    def translate_packed(self, translator: Any) -> None:
+        """Translate with the packed model's search settings; computes the exponent for the export.
 
         Raises:
             UserError: a line is longer than the model accepts, or there is nothing to compare.
@@ -115,10 +115,10 @@ class Proof:
             self.plain = self.asked
 
     def output(self, options: SearchOptions) -> SystemOutput:
-        """What the packed model finds."""
-        if options not in self.ours:
-            self.ours[options] = translate_all(self.translator, self.text.source, options)
-        return self.ours[options]
+        """The packed model's translations."""
+        if options not in self.packed_outputs:
+            self.packed_outputs[options] = translate_all(self.translator, self.text.source, options)
+        return self.packed_outputs[options]
 
     def generation(self, packed: Dict[str, Any]) -> Dict[str, Any]:
         """The section of the export that says how to decode."""
@@ -128,26 +128,26 @@ class Proof:
             "lenpen": self.plain.lenpen,
         }
 
-    def compare(self, theirs: Any) -> None:
-        """Compare with the export, which ``theirs`` translates with, as its own options say."""
-        self.model = self.compare_models(theirs)
+    def compare(self, exported: Any) -> None:
+        """Compare with the export's translator, which searches as its own options say."""
+        self.model = self.compare_models(exported)
         for beam in dict.fromkeys([1, self.plain.beam]):
             options = self.plain.changed(beam=beam)
-            asked = theirs.options.changed(beam=beam, nbest=1)
-            found = translate_all(theirs, self.text.source, asked)
-            self.rows.append(self.row(options, found, self.tolerance.bleu, described(options)))
+            asked = exported.options.changed(beam=beam, nbest=1)
+            output = translate_all(exported, self.text.source, asked)
+            self.rows.append(self.row(options, output, self.tolerance.bleu, described(options)))
         if self.asked != self.plain:
             name = f"{described(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
-            self.rows.append(self.row(self.asked, found, OTHER_RULE, name))
+            self.rows.append(self.row(self.asked, output, OTHER_RULE, name))
 
-    def compare_models(self, theirs: Any) -> ModelComparison:
+    def compare_models(self, exported: Any) -> ModelComparison:
         """Both models' log-probabilities of the packed model's translations."""
         targets = self.output(self.plain).subwords
-        found = [
-            sum(log_probabilities(one, self.text.source, targets), [])
-            for one in (self.translator, theirs)
+        log_probs = [
+            sum(log_probabilities(translator, self.text.source, targets), [])
+            for translator in (self.translator, exported)
         ]
-        gaps = [abs(a - b) for a, b in zip(*found, strict=True)]
+        gaps = [abs(a - b) for a, b in zip(*log_probs, strict=True)]
         squares = math.fsum(gap * gap for gap in gaps)
         limit = self.tolerance.log_prob
         return ModelComparison(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
@@ -156,30 +156,30 @@ class Proof:
         self, sentences: Sequence[str], targets: Sequence[List[str]], options: SearchOptions
     ) -> List[float]:
         """The packed model's scores of translations, by the search's length penalty."""
-        found = log_probabilities(self.translator, sentences, targets)
-        return [math.fsum(row) / penalty(len(row), options) for row in found]
+        log_probs = log_probabilities(self.translator, sentences, targets)
+        return [math.fsum(row) / penalty(len(row), options) for row in log_probs]
 
     def row(
-        self, options: SearchOptions, theirs: SystemOutput, tolerance: float, name: str
+        self, options: SearchOptions, exported: SystemOutput, tolerance: float, name: str
     ) -> SearchComparison:
         """One comparison of searches.
 
         Args:
             options: of the packed model's search
-            theirs: what the export found
+            exported: what the export made of the text
             tolerance: of BLEU
             name: of the comparison
         """
-        ours = self.output(options)
-        texts = list(zip(ours.texts, theirs.texts, strict=True))
+        packed = self.output(options)
+        texts = list(zip(packed.texts, exported.texts, strict=True))
         other = [number for number, (a, b) in enumerate(texts) if a != b]
-        whole = [number for number in other if not theirs.cut[number]]
+        whole = [number for number in other if not exported.cut[number]]
         sentences = [self.text.source[number] for number in whole]
-        expected, found = (
+        packed_scores, exported_scores = (
             self.scores(sentences, [output.subwords[n] for n in whole], options)
-            for output in (ours, theirs)
+            for output in (packed, exported)
         )
-        gaps = [b - a for a, b in zip(expected, found, strict=True)]
+        gaps = [b - a for a, b in zip(packed_scores, exported_scores, strict=True)]
         limit, reference = self.tolerance.log_prob, self.text.reference
         return SearchComparison(
             name,
@@ -190,8 +190,8 @@ class Proof:
             cut=len(other) - len(whole),
             bleu=None
             if reference is None
-            else (bleu(ours.texts, reference), bleu(theirs.texts, reference)),
-            speed=ours.seconds / theirs.seconds,
+            else (bleu(packed.texts, reference), bleu(exported.texts, reference)),
+            speed=packed.seconds / exported.seconds,
             tolerance=tolerance,
         )
 
@@ -230,7 +230,7 @@ class Proof:
             ),
         ]
 
-    def tell(self, target: str) -> None:
+    def print_and_check(self, target: str) -> None:
         """Print the lines; UserError if anything exceeds its tolerance."""
         print("\n".join(self.lines()))
         sys.stdout.flush()

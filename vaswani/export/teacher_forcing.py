@@ -22,13 +22,13 @@ def log_probabilities(
     engine: Any = translator.engine
     of_batch = of_ctranslate2 if isinstance(engine, CTranslate2Engine) else of_torch
     sources = [translator.read(line) for line in sentences]
-    found: List[List[float]] = [[] for _ in sources]
+    log_probs: List[List[float]] = [[] for _ in sources]
     with one_thread():
         for batch in batches_of(sources, CPU_BATCH):
             rows = of_batch(engine, batch, [targets[place] for place in batch.places])
             for place, row in zip(batch.places, rows, strict=True):
-                found[place] = row
-    return found
+                log_probs[place] = row
+    return log_probs
 
 
 def of_ctranslate2(
@@ -50,5 +50,5 @@ def of_torch(engine: FairseqEngine, batch: Batch, targets: List[List[str]]) -> L
     previous = collate_tokens([row.roll(1) for row in rows], words.pad())  # begins with the end
     with torch.no_grad():
         logits, _ = engine.model(**engine.sample(batch)["net_input"], prev_output_tokens=previous)
-        found = logits.float().log_softmax(-1).gather(-1, expected[..., None])[..., 0]
-    return [one[: len(row)].tolist() for one, row in zip(found, rows, strict=True)]
+        log_probs = logits.float().log_softmax(-1).gather(-1, expected[..., None])[..., 0]
+    return [of_row[: len(row)].tolist() for of_row, row in zip(log_probs, rows, strict=True)]

@@ -69,12 +69,12 @@ def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
 def read_lines(path: Path, most: int) -> List[str]:
     """The first lines of a text; UserError, with the place, if it is not text."""
     windows = Windows([path], most or 10000)
-    found: List[str] = []
+    lines: List[str] = []
     for _, window in windows:
-        found += window
+        lines += window
         if most:
             break
-    return found
+    return lines
 
 
 def check_judgeable(folder: ModelFolder, quantization: Optional[str], text: ProofText) -> None:

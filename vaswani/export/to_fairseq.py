@@ -92,9 +92,9 @@ def plain(section: Any) -> Dict[str, Any]:
     """A section of fairseq's configuration without classes of fairseq."""
     from omegaconf import OmegaConf
 
-    found = OmegaConf.to_container(section, enum_to_str=True)
-    assert isinstance(found, dict)
-    return {str(name): None if value == "???" else value for name, value in found.items()}
+    table = OmegaConf.to_container(section, enum_to_str=True)
+    assert isinstance(table, dict)
+    return {str(name): None if value == "???" else value for name, value in table.items()}
 
 
 def model_options(architecture: Mapping[str, Any]) -> Dict[str, Any]:
@@ -103,21 +103,21 @@ def model_options(architecture: Mapping[str, Any]) -> Dict[str, Any]:
 
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     sides = ("encoder", "decoder")
-    found = {f"{side}_{name}": architecture[f"{side}_{name}"] for side in sides for name in names}
+    options = {f"{side}_{name}": architecture[f"{side}_{name}"] for side in sides for name in names}
     tied = not architecture["untie_embeddings"]
     for name in ("dropout", "attention_dropout", "activation_dropout"):
-        found[name] = architecture[name]
+        options[name] = architecture[name]
     for side, limit in zip(sides, ("max_source_positions", "max_target_positions"), strict=True):
-        found[f"{side}_learned_pos"] = not has_fairseqs_positions(architecture, side)
-        found[f"{side}_normalize_before"] = False
-        found[limit] = architecture[limit]
+        options[f"{side}_learned_pos"] = not has_fairseqs_positions(architecture, side)
+        options[f"{side}_normalize_before"] = False
+        options[limit] = architecture[limit]
     known = {f.name: f.default for f in fields(TransformerConfig)}
     plain_values = (type(None), bool, int, float, str)
     return {
         **{name: value for name, value in known.items() if type(value) in plain_values},
         "_name": "transformer",
         "arch": "transformer",
-        **found,
+        **options,
         "decoder_input_dim": architecture["decoder_embed_dim"],
         "decoder_output_dim": architecture["decoder_embed_dim"],
         "activation_fn": "relu",
@@ -136,18 +136,18 @@ def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> D
     import torch
 
     architecture = folder.config["architecture"]
-    found = {name: value.float().clone() for name, value in to_fairseq(parameters).items()}
+    renamed = {name: value.float().clone() for name, value in to_fairseq(parameters).items()}
     for side in ("encoder", "decoder"):
-        found[f"{side}.version"] = torch.tensor([3.0])
+        renamed[f"{side}.version"] = torch.tensor([3.0])
         if has_fairseqs_positions(architecture, side):
-            found[f"{side}.embed_positions._float_tensor"] = torch.zeros(1)
+            renamed[f"{side}.embed_positions._float_tensor"] = torch.zeros(1)
         else:
             table = position_table(parameters, architecture, side)
             # the first token is at the padding's number plus one
-            found[f"{side}.embed_positions.weight"] = torch.cat(
+            renamed[f"{side}.embed_positions.weight"] = torch.cat(
                 [table.new_zeros(2, table.size(1)), table]
             )
-    return found
+    return renamed
 
 
 def engine_of(packed: ModelFolder, folder: Path) -> FairseqEngine:

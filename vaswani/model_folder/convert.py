@@ -7,7 +7,7 @@ same function: fairseq's positions begin at 2, and its norms have that ε.
 from typing import Any, Dict, List, Mapping, Tuple
 
 #: parts of a layer, fairseq's name first; only decoder layers have cross-attention
-SAME: List[Tuple[str, str]] = [
+RENAMED: List[Tuple[str, str]] = [
     ("self_attn.out_proj", "self_attention.out_proj"),
     ("self_attn_layer_norm", "after_self_attention.norm"),
     ("encoder_attn.q_proj", "cross_attention.q_proj"),
@@ -32,7 +32,7 @@ def from_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
     """
     import torch
 
-    ours = {
+    converted = {
         "encoder.embedding.tokens.weight": state["encoder.embed_tokens.weight"],
         "decoder.embedding.tokens.weight": state["decoder.embed_tokens.weight"],
         "decoder.output_projection.weight": state["decoder.output_projection.weight"],
@@ -40,14 +40,16 @@ def from_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
     for layer in sorted({name.split(".fc1.")[0] for name in state if ".fc1." in name}):
         in_decoder = layer.startswith("decoder")
         for kind in ("weight", "bias"):
-            for theirs, mine in SAME:
-                if in_decoder or not theirs.startswith("encoder_attn"):
-                    ours[f"{layer}.{mine}.{kind}"] = state[f"{layer}.{theirs}.{kind}"]
-            for attention, letters, mine in FUSED:
+            for fairseq_name, plugin_name in RENAMED:
+                if in_decoder or not fairseq_name.startswith("encoder_attn"):
+                    converted[f"{layer}.{plugin_name}.{kind}"] = state[
+                        f"{layer}.{fairseq_name}.{kind}"
+                    ]
+            for attention, letters, plugin_name in FUSED:
                 if in_decoder or attention == "self_attn":
                     parts = [state[f"{layer}.{attention}.{x}_proj.{kind}"] for x in letters]
-                    ours[f"{layer}.{mine}.{kind}"] = torch.cat(parts)
-    return ours
+                    converted[f"{layer}.{plugin_name}.{kind}"] = torch.cat(parts)
+    return converted
 
 
 def to_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
@@ -56,7 +58,7 @@ def to_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
     Raises:
         ValueError: d_k and d_v differ, which that model cannot have.
     """
-    theirs = {
+    converted = {
         "encoder.embed_tokens.weight": state["encoder.embedding.tokens.weight"],
         "decoder.embed_tokens.weight": state["decoder.embedding.tokens.weight"],
         "decoder.output_projection.weight": state["decoder.output_projection.weight"],
@@ -65,11 +67,11 @@ def to_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
         layer, _, rest = name.partition(".self_attention.qkv_proj")
         if rest and value.size(0) != 3 * state[f"{layer}.self_attention.out_proj.weight"].size(1):
             raise ValueError("fairseq's transformer has one width for keys and values")
-        for their_part, part in SAME:
-            if f".{part}." in name:
-                theirs[name.replace(part, their_part)] = value
-        for attention, letters, part in FUSED:
-            if f".{part}." in name:
+        for fairseq_name, plugin_name in RENAMED:
+            if f".{plugin_name}." in name:
+                converted[name.replace(plugin_name, fairseq_name)] = value
+        for attention, letters, plugin_name in FUSED:
+            if f".{plugin_name}." in name:
                 for letter, rows in zip(letters, value.chunk(len(letters)), strict=True):
-                    theirs[name.replace(part, f"{attention}.{letter}_proj")] = rows
-    return theirs
+                    converted[name.replace(plugin_name, f"{attention}.{letter}_proj")] = rows
+    return converted

@@ -1,7 +1,7 @@
-"""fairseq's own ``transformer``, from any version, as a model of ours that computes the same.
+"""Converts fairseq's own ``transformer``, from any version, to this plugin's model.
 
-What our model cannot express is refused, with the reason. The models that fairseq's authors
-published have older parameter names, and their options in ``args``.
+The converted model computes the same; what it cannot express is refused, with the reason. The
+models that fairseq's authors published have older parameter names, and their options in ``args``.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from vaswani.common.errors import UserError
 from vaswani.model_folder.convert import from_fairseq
 
 #: options that change the function: the value our model has, and what other values mean
-OTHERWISE: Dict[str, Tuple[Any, str]] = {
+FIXED_OPTIONS: Dict[str, Tuple[Any, str]] = {
     "encoder_normalize_before": (False, "norms before the sub-layers"),
     "decoder_normalize_before": (False, "norms before the sub-layers"),
     "activation_fn": ("relu", "another activation function"),
@@ -57,17 +57,17 @@ def model_from_fairseq(
         where: names it in errors
 
     Raises:
-        UserError: it is another kind of model, or has something that ours lacks.
+        UserError: it is another kind of model, or has something that this plugin's lacks.
     """
     from transformer_plugin.config import VaswaniTransformerConfig
     from vaswani.model_folder.packed_model import kept_options
 
     known = complete(options, where)
-    refuse_otherwise(known, where)
+    check_expressible(known, where)
     parameters = renamed(state, where)
     defaults = VaswaniTransformerConfig()
-    ours = {name: known.get(name, getattr(defaults, name)) for name in kept_options()}
-    ours.update(
+    architecture = {name: known.get(name, getattr(defaults, name)) for name in kept_options()}
+    architecture.update(
         sinusoid_layout="fairseq",
         layer_norm_eps=1e-5,
         head_key_dim=None,
@@ -76,7 +76,7 @@ def model_from_fairseq(
         attention_dropout=known.get("attention_dropout") or 0.0,
         activation_dropout=known.get("activation_dropout") or 0.0,
     )
-    return ours, parameters
+    return architecture, parameters
 
 
 def complete(options: Mapping[str, Any], where: str) -> Dict[str, Any]:
@@ -89,15 +89,15 @@ def complete(options: Mapping[str, Any], where: str) -> Dict[str, Any]:
             f"{where} has the architecture {name}: only this plugin's models and fairseq's "
             "'transformer' can be packed"
         )
-    found = argparse.Namespace(**options)
-    ARCH_CONFIG_REGISTRY[name](found)
-    return vars(found)
+    completed = argparse.Namespace(**options)
+    ARCH_CONFIG_REGISTRY[name](completed)
+    return vars(completed)
 
 
-def refuse_otherwise(options: Mapping[str, Any], where: str) -> None:
+def check_expressible(options: Mapping[str, Any], where: str) -> None:
     """Raises UserError for an option with which our model would compute something else."""
-    for name, (ours, meaning) in OTHERWISE.items():
-        if (options.get(name) or ours) != ours:
+    for name, (fixed, meaning) in FIXED_OPTIONS.items():
+        if (options.get(name) or fixed) != fixed:
             raise UserError(
                 f"{where} has {meaning} ({name} {options[name]}), which this plugin's model "
                 "lacks: it cannot be packed"
@@ -117,17 +117,17 @@ def renamed(state: Mapping[str, Any], where: str) -> Dict[str, Any]:
     Raises:
         UserError: one is missing, or has no place in our model.
     """
-    theirs = as_today(state)
-    if "decoder.output_projection.weight" not in theirs:  # it shares the embedding's
-        theirs["decoder.output_projection.weight"] = theirs.get("decoder.embed_tokens.weight")
-    read = Reading(theirs)
+    present = with_present_names(state)
+    if "decoder.output_projection.weight" not in present:  # it shares the embedding's
+        present["decoder.output_projection.weight"] = present.get("decoder.embed_tokens.weight")
+    requested = Reading(present)
     try:
-        parameters = from_fairseq(read)
+        parameters = from_fairseq(requested)
     except KeyError as error:
         raise UserError(
             f"{where} lacks the parameter {error}: is it a translation model?"
         ) from None
-    left = sorted(set(theirs) - read.names)
+    left = sorted(set(present) - requested.names)
     if left:
         raise UserError(
             f"{where} has the parameter {left[0]}, which has no place in this plugin's model: it "
@@ -148,9 +148,9 @@ class Reading(Dict[str, Any]):
         return super().__getitem__(name)
 
 
-def as_today(state: Mapping[str, Any]) -> Dict[str, Any]:
+def with_present_names(state: Mapping[str, Any]) -> Dict[str, Any]:
     """The learned parameters by the names that fairseq has for them since 0.9."""
-    found = {}
+    parameters = {}
     for name, value in state.items():
         if NOT_LEARNED.fullmatch(name):
             continue
@@ -163,10 +163,10 @@ def as_today(state: Mapping[str, Any]) -> Dict[str, Any]:
         fused = re.fullmatch(r"(.*_attn\.)in_proj_(weight|bias)", name)
         if fused:
             for letter, part in zip("qkv", value.chunk(3), strict=True):
-                found[f"{fused[1]}{letter}_proj.{fused[2]}"] = part
+                parameters[f"{fused[1]}{letter}_proj.{fused[2]}"] = part
         else:
-            found[name] = value
-    return found
+            parameters[name] = value
+    return parameters
 
 
 def is_tied(parameters: Mapping[str, Any]) -> bool:

@@ -80,7 +80,7 @@ EXPORT_OTHERS = ("target", "quantization", "scores", "proof")
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder that was read and found complete."""
+    """A folder that was read and is complete."""
 
     path: Path
     #: what config.json says
@@ -194,13 +194,13 @@ def check_is_folder(path: Path) -> None:
 
 def read_sums(path: Path) -> Dict[str, str]:
     """The hashes in a file in ``sha256sum``'s format, by name; UserError if it is not one."""
-    found = {}
+    digests = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         digest, separator, name = line.partition("  ")
         if len(digest) != 64 or not separator or "/" in name:
             raise UserError(f"{path} was altered or damaged: '{line[:80]}' is not a hash and name")
-        found[name] = digest
-    return found
+        digests[name] = digest
+    return digests
 
 
 def refuse_pickles(folder: Path, known: Collection[str] = ()) -> None:
@@ -302,9 +302,9 @@ def check_replaceable(folder: Path, kind: Kind = PACKED) -> None:
     """Raises UserError unless a path is free, or holds exactly what was packed there."""
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
-    there = changed_since_packed(folder, kind)
-    if there:
-        name, change = next(iter(there.items()))
+    changes = changed_since_packed(folder, kind)
+    if changes:
+        name, change = next(iter(changes.items()))
         raise UserError(
             f"{folder} is not as '{kind.command}' leaves a folder ({name} {change}), and would be "
             "replaced: give another one with --out, or move it away"
@@ -319,13 +319,13 @@ def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
     if table.get("format") != kind.format or not (folder / SUMS).is_file():
         return {kind.table: "is missing, or another's"}
     sums = read_sums(folder / SUMS)
-    found = {}
+    changes = {}
     for path in sorted(folder.iterdir()):
         if path.name not in sums and path.name != SUMS:
-            found[path.name] = "was added"
+            changes[path.name] = "was added"
         elif path.name != SUMS and (not path.is_file() or sha256_of(path) != sums[path.name]):
-            found[path.name] = "was changed"
-    return found
+            changes[path.name] = "was changed"
+    return changes
 
 
 def write_weights(path: Path, state: Dict[str, Any], tied: bool) -> None:

@@ -9,19 +9,19 @@ from vaswani.model_folder.folder import SHARED
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 
 
-def card(config: Dict[str, Any], found: Any, folder: Path) -> str:
+def card(config: Dict[str, Any], packable: Any, folder: Path) -> str:
     """The model card, in Markdown.
 
     Args:
         config: config.json
-        found: the :class:`vaswani.model_folder.packing.Packable`
+        packable: the :class:`vaswani.model_folder.packing.Packable`
         folder: where the model is packed
     """
-    parameters = count_parameters(found)
+    parameters = count_parameters(packable)
     return render(TEMPLATE, parameters=parameters, folder=str(folder), **config)
 
 
-def count_parameters(found: Any) -> int:
+def count_parameters(packable: Any) -> int:
     """How many parameters are stored: a matrix that embeddings and output share counts once."""
-    again = () if found.architecture["untie_embeddings"] else SHARED[1:]
-    return sum(value.numel() for name, value in found.parameters.items() if name not in again)
+    again = () if packable.architecture["untie_embeddings"] else SHARED[1:]
+    return sum(value.numel() for name, value in packable.parameters.items() if name not in again)

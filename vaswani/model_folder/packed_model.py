@@ -20,8 +20,8 @@ def model_config(architecture: Dict[str, Any], where: str) -> Any:
     from transformer_plugin.config import VaswaniTransformerConfig
 
     config = VaswaniTransformerConfig()
-    found = read_section(Architecture, architecture, f"{where}: architecture", SIZES)
-    for name, value in vars(found).items():
+    section = read_section(Architecture, architecture, f"{where}: architecture", SIZES)
+    for name, value in vars(section).items():
         setattr(config, name, value)
     return config
 

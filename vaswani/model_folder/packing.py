@@ -33,7 +33,7 @@ SCORES = ("bleu", "bleu_tokenised", "chrf")
 
 @dataclass(frozen=True)
 class Packable:
-    """A model with all that it needs to translate text, found complete."""
+    """A model with all that it needs to translate text."""
 
     checkpoint: Path
     #: the sections of the checkpoint's configuration
@@ -120,8 +120,8 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
     if cfg is None:
         options = dict(vars(state["args"]))
         return {"model": options, "task": options, "generation": {}, "old": True}
-    found = {name: plain(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
-    return {**{name: {} for name in TRAINED_SECTIONS}, **found}
+    sections = {name: plain(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
+    return {**{name: {} for name in TRAINED_SECTIONS}, **sections}
 
 
 #: what is kept or reported from a checkpoint's configuration
@@ -149,8 +149,8 @@ def our_model(
     if getattr(MODEL_REGISTRY.get(name), "__module__", "") != "transformer_plugin.model":
         return model_from_fairseq(options, state["model"], str(checkpoint))
     defaults = VaswaniTransformerConfig()
-    found = {key: options.get(key, getattr(defaults, key)) for key in kept_options()}
-    return found, dict(state["model"])
+    architecture = {key: options.get(key, getattr(defaults, key)) for key in kept_options()}
+    return architecture, dict(state["model"])
 
 
 def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) -> Path:
@@ -169,9 +169,9 @@ def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) ->
 
 def languages(given: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[str, str]:
     """Source and target: as given, or as trained, or from the data."""
-    found = pairs_in(folder)
-    source = given.source_lang or task.get("source_lang") or (found[0][0] if found else None)
-    target = given.target_lang or task.get("target_lang") or (found[0][1] if found else None)
+    pairs = pairs_in(folder)
+    source = given.source_lang or task.get("source_lang") or (pairs[0][0] if pairs else None)
+    target = given.target_lang or task.get("target_lang") or (pairs[0][1] if pairs else None)
     if not source or not target:
         raise UserError(
             f"{folder} does not say its languages: give --source-lang and --target-lang"
@@ -219,9 +219,9 @@ def decoding(run: Path, sections: Dict[str, Any]) -> Dict[str, Any]:
     """How the run decodes: the options in its generation section, and its length penalty."""
     table = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else sections
     given = table.get("generation") or {}
-    found = {name: given[name] for name in BEAM_OPTIONS if given.get(name) is not None}
-    found["length_penalty"] = str((table.get("task") or {}).get("length_penalty") or "fairseq")
-    return found
+    options = {name: given[name] for name in BEAM_OPTIONS if given.get(name) is not None}
+    options["length_penalty"] = str((table.get("task") or {}).get("length_penalty") or "fairseq")
+    return options
 
 
 def origin(
@@ -230,7 +230,7 @@ def origin(
     """Where a model comes from: its checkpoint, its training, its data."""
     history = (state.get("optimizer_history") or [{}])[-1]
     averaged = state.get("averaged_updates")
-    found = {
+    facts = {
         "checkpoint": checkpoint.name,
         "sha256": sha256_of(checkpoint),
         "model": sections["model"].get("_name") or sections["model"].get("arch"),
@@ -241,15 +241,15 @@ def origin(
     }
     for section in ("criterion", "optimizer", "lr_scheduler"):
         name = (sections.get(section) or {}).get("_name")
-        found[section] = name if isinstance(name, str) else sections["model"].get(section)
+        facts[section] = name if isinstance(name, str) else sections["model"].get(section)
     smoothing = (sections.get("criterion") or sections["model"]).get("label_smoothing")
-    found["label_smoothing"] = smoothing
-    return {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
+    facts["label_smoothing"] = smoothing
+    return {name: value for name, value in facts.items() if isinstance(value, (str, int, float))}
 
 
 def scores(run: Path, checkpoint: Path) -> Dict[str, Any]:
-    """What ``vaswani score`` found for translations by this checkpoint, by test set name."""
-    found: Dict[str, Any] = {}
+    """The scores that ``vaswani score`` gave this checkpoint's translations, by test set name."""
+    by_subset: Dict[str, Any] = {}
     for path in sorted((run / "eval").glob("*.score.json")):
         subset = path.name.removesuffix(".score.json")
         translated = run / "eval" / f"{subset}.json"
@@ -257,34 +257,34 @@ def scores(run: Path, checkpoint: Path) -> Dict[str, Any]:
         if by.name != checkpoint.name or checkpoint.stat().st_mtime > path.stat().st_mtime:
             continue
         report = read_json(path)
-        found[subset] = {
+        by_subset[subset] = {
             name: {key: report[name].get(key) for key in ("label", "score", "signature")}
             for name in SCORES
             if isinstance(report.get(name), dict)
         }
-    return found
+    return by_subset
 
 
 # ---- the folder -----------------------------------------------------------------------------
 
 
-def write_model(out: Path, found: Packable) -> bool:
+def write_model(out: Path, packable: Packable) -> bool:
     """Make the folder unless it exists; returns whether it was made."""
     from vaswani.model_folder.model_card import card
 
-    config = config_of(found)
+    config = config_of(packable)
     if not changed_since(out, config):
         return False
 
     def fill(part: Path) -> None:
         write_json(part / CONFIG, config)
-        tied = not found.architecture["untie_embeddings"]
-        write_weights(part / WEIGHTS, found.parameters, tied)
-        for lang, path in zip(found.text.langs, found.dictionaries, strict=True):
+        tied = not packable.architecture["untie_embeddings"]
+        write_weights(part / WEIGHTS, packable.parameters, tied)
+        for lang, path in zip(packable.text.langs, packable.dictionaries, strict=True):
             shutil.copyfile(path, part / f"dict.{lang}.txt")
-        if found.codes:
-            shutil.copyfile(found.codes, part / CODES)
-        (part / CARD).write_text(card(config, found, out), encoding="utf-8", newline="\n")
+        if packable.codes:
+            shutil.copyfile(packable.codes, part / CODES)
+        (part / CARD).write_text(card(config, packable, out), encoding="utf-8", newline="\n")
 
     write_folder(out, fill)
     return True
@@ -297,8 +297,8 @@ def changed_since(out: Path, config: Dict[str, Any]) -> bool:
     return any(name != CARD for name in changed_since_packed(out))
 
 
-def config_of(found: Packable) -> Dict[str, Any]:
+def config_of(packable: Packable) -> Dict[str, Any]:
     """config.json."""
-    config = {"format": FORMAT, "format_version": FORMAT_VERSION, "scores": found.scores}
-    sections = (found.architecture, found.text.table(), found.generation, found.origin)
+    config = {"format": FORMAT, "format_version": FORMAT_VERSION, "scores": packable.scores}
+    sections = (packable.architecture, packable.text.table(), packable.generation, packable.origin)
     return {**config, **dict(zip(SECTIONS, sections, strict=True))}

@@ -54,9 +54,9 @@ def find_like(name: str) -> Path:
             "--like needs what 'vaswani prepare' made for it"
         )
     before = read_json(run / "env.json").get("data", {}).get("sha256", {})
-    for there in sorted(data.glob("dict.*.txt")):
-        if before.get(there.name, "") not in ("", sha256_of(there)):
-            raise UserError(f"{there} is no longer the dictionary that {run} was trained with")
+    for dict_file in sorted(data.glob("dict.*.txt")):
+        if before.get(dict_file.name, "") not in ("", sha256_of(dict_file)):
+            raise UserError(f"{dict_file} is no longer the dictionary that {run} was trained with")
     return data.parent
 
 

@@ -138,9 +138,9 @@ def as_arguments(names: Sequence[str]) -> Any:
 
 def given(arguments: Any) -> Dict[str, Any]:
     """The search options that were given on a command line, by name."""
-    found = {item.name: getattr(arguments, item.name, None) for item in fields(SearchOptions)}
+    options = {item.name: getattr(arguments, item.name, None) for item in fields(SearchOptions)}
     return {
-        name: value for name, value in found.items() if value is not None and value is not False
+        name: value for name, value in options.items() if value is not None and value is not False
     }
 
 

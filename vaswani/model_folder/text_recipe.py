@@ -70,7 +70,7 @@ class SourceText:
 
     def subwords(self, tokens: str) -> str:
         """Tokens split by BPE, so that none is read as one of fairseq's symbols."""
-        return bpe.spelt_out(self.split(tokens))[0]
+        return bpe.spell_out_symbols(self.split(tokens))[0]
 
 
 def target_text(recipe: TextRecipe) -> Callable[[str], str]:

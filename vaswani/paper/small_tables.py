@@ -289,7 +289,7 @@ def write(table: Table) -> None:
     """Print the whole table and write it, with each run's figures, to runs/TABLE/TABLE.json."""
     lines = lines_of(table)
     path = Path("runs") / table.name / f"{table.name}.json"
-    path = output_file(path, ours=lambda there: is_report(there, "table", "rows"))
+    path = output_file(path, may_replace=lambda file: is_report(file, "table", "rows"))
     rows = {row.name: [one._asdict() for one in results(table, row)] for row in table.rows}
     record = {"table": table.name, "expected": table.expected, "rows": rows, "lines": lines}
     with writing(path), atomic_write(path) as stream:

@@ -46,7 +46,7 @@ class Sizes:
 
 
 def sizes_of(model: Any, vocabulary: int) -> Sizes:
-    """The sizes from a model's configuration, ours or fairseq's."""
+    """The sizes from a model's configuration, the plugin's or fairseq's."""
     return Sizes(
         encoder_layers=model.encoder_layers,
         decoder_layers=model.decoder_layers,

@@ -100,18 +100,18 @@ def count_parameters(config: Any, task: Any) -> int:
 
 def memory_use(config: Any) -> arithmetic.MemoryUse:
     """How an update of an experiment uses a GPU's memory."""
-    from transformer_plugin.compat.scope import is_ours
+    from transformer_plugin.compat.scope import is_plugin_model
     from transformer_plugin.fast.processor import choices_for
 
     gpu = choices_for("cuda")
-    ours = is_ours(config.model._name)
+    plugin_model = is_plugin_model(config.model._name)
     in_16_bits = config.common.fp16 or config.model.get("precision") == "bf16"
-    readable = ours and config.model.attention_impl == "readable"
-    our_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
+    readable = plugin_model and config.model.attention_impl == "readable"
+    plugin_loss = config.criterion._name == "vaswani_label_smoothed_cross_entropy"
     return arithmetic.MemoryUse(
         product_bytes=2 if in_16_bits else 4,
-        attention_weights=not ours or readable,
-        logits=not (ours and our_loss) or readable or bool(config.common.fp16),
+        attention_weights=not plugin_model or readable,
+        logits=not (plugin_model and plugin_loss) or readable or bool(config.common.fp16),
         loss_rows=(gpu.product_rows, gpu.softmax_rows),
     )
 
@@ -152,7 +152,7 @@ def choose_batch(config: Any, text: TrainingText, gpus: int, most: int) -> Batch
         padded = wanted / REAL_SHARE
         if text.folder is not None:
             first = arithmetic.share_out(padded, gpus, most)
-            padded *= wanted / measured(config, text, gpus, *first).target_tokens
+            padded *= wanted / measure_batch(config, text, gpus, *first).target_tokens
     max_tokens, freq = arithmetic.share_out(padded, gpus, most)
     if max_tokens < arithmetic.LEAST_TOKENS:
         raise UserError(
@@ -161,12 +161,12 @@ def choose_batch(config: Any, text: TrainingText, gpus: int, most: int) -> Batch
             f"{max(1, int(padded // arithmetic.LEAST_TOKENS))}"
         )
     if text.folder is not None:
-        return measured(config, text, gpus, max_tokens, freq)
+        return measure_batch(config, text, gpus, max_tokens, freq)
     target = max_tokens * freq * gpus * REAL_SHARE
     return Batch(max_tokens, freq, target * text.lengths[0] / text.lengths[1], target)
 
 
-def measured(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
+def measure_batch(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
     """Count the tokens in the batches that fairseq makes from the training data.
 
     Raises:

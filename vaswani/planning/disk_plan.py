@@ -6,7 +6,7 @@ from typing import Any, Dict
 
 from vaswani.common.errors import UserError
 from vaswani.data.manifest import choose, find_manifest, read_manifest
-from vaswani.data.plan import BYTES_A_PAIR, existing
+from vaswani.data.plan import BYTES_A_PAIR, nearest_existing
 from vaswani.data.recipe import Recipe, find_recipe
 from vaswani.data.text import SPLITS
 from vaswani.planning import arithmetic
@@ -58,7 +58,7 @@ def whole_disk(experiment: str, checkpoint_bytes: int, with_data: bool) -> Dict[
         "archive_bytes": archives,
         "data_bytes": data,
         "all_disk_bytes": archives + data + checkpoint_bytes,
-        "free_bytes": shutil.disk_usage(existing(Path())).free,
+        "free_bytes": shutil.disk_usage(nearest_existing(Path())).free,
     }
 
 

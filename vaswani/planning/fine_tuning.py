@@ -19,7 +19,7 @@ from vaswani.experiment.find import find_run, read_yaml
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.model_as_run import as_trained, checkpoint_of, is_model
-from vaswani.planning.batching import Batch, choose_batch, measured, training_text
+from vaswani.planning.batching import Batch, choose_batch, measure_batch, training_text
 from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
 from vaswani.planning.first_experiment import (
     CPU_MAX_TOKENS,
@@ -117,7 +117,7 @@ def batch_for(conditions: Conditions, trained: Trained) -> Tuple[Batch, int]:
     refuse_other_dictionaries(text.task, trained.checkpoint.path, trained.folder)
     gpus = max(1, conditions.gpus)
     wanted = trained.config["task"].get("batch_tokens") or 0
-    wanted = wanted or measured(config, text, gpus, max_tokens, freq).target_tokens
+    wanted = wanted or measure_batch(config, text, gpus, max_tokens, freq).target_tokens
     config.task.batch_tokens = batch_tokens(conditions, text, int(wanted))
     most = max(max_tokens, CPU_MAX_TOKENS)
     return choose_batch(config, text, gpus, most), config.task.batch_tokens
@@ -154,10 +154,10 @@ def user_dir_of(config: Dict[str, Any]) -> str:
 
 def last_rate(log: Path) -> Optional[float]:
     """The last learning rate in a run's statistics, or None."""
-    found = None
+    rate = None
     for line in statistics(log):
-        found = line.get("lr", line.get("train_lr", found))
-    return float(found) if found else None
+        rate = line.get("lr", line.get("train_lr", rate))
+    return float(rate) if rate else None
 
 
 def refuse_other_dictionaries(task: Any, path: Path, folder: Path) -> None:

@@ -163,7 +163,7 @@ def facts(conditions: Conditions, batch: Batch) -> List[Tuple[str, str]]:
     patience = (
         f", or {settings.patience} validations without improvement" if settings.patience else ""
     )
-    found = [
+    decisions = [
         ("text", f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}: {settings.source}"),
         (
             "model",
@@ -190,4 +190,4 @@ def facts(conditions: Conditions, batch: Batch) -> List[Tuple[str, str]]:
             f"{conditions.left_out:,} of {conditions.validation:,} validation sentences, longer "
             f"than {longest:,} tokens"
         )
-    return found + ([("left out", "; ".join(left_out))] if left_out else [])
+    return decisions + ([("left out", "; ".join(left_out))] if left_out else [])

@@ -86,6 +86,6 @@ def rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
     return table
 
 
-def head(plan: Dict[str, Any]) -> str:
+def title(plan: Dict[str, Any]) -> str:
     """What the plan is for."""
     return f"{plan['experiment']} on this machine's CPU, {cores()} cores"

@@ -184,7 +184,7 @@ def table(plan: Dict[str, Any]) -> str:
         head = f"{plan['experiment']} on {plan['gpus']} GPUs of {plan['memory_gb']:g} GB"
         takes = [("memory", memory_text(plan)), *time_rows(plan)]
     else:
-        head, takes = on_cpu.head(plan), on_cpu.rows(plan)
+        head, takes = on_cpu.title(plan), on_cpu.rows(plan)
     rows = [*batch_rows(plan), *takes, ("disk", disk_text(plan))]
     lines = [f"  {name:<13}{value}" for name, value in rows]
     return "\n".join([head, *lines, "", plan["command"]])

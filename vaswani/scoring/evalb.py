@@ -99,27 +99,27 @@ def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> List[Comparison]:
             f"there are {len(test):,} trees to score and {len(gold):,} to compare them with: each "
             "must be on the line of its reference"
         )
-    found = [compare(*pair) for pair in zip(gold, test, strict=True)]
-    if len(wrong := errors(found)) > MOST_ERRORS:
+    comparisons = [compare(*pair) for pair in zip(gold, test, strict=True)]
+    if len(wrong := errors(comparisons)) > MOST_ERRORS:
         raise UserError(
             f"{len(wrong):,} of {len(gold):,} trees have other words than their references, the "
             f"first on line {wrong[0]:,}: they are not parses of the same sentences, line by line"
         )
-    return found
+    return comparisons
 
 
-def errors(found: Sequence[Comparison]) -> List[int]:
+def errors(comparisons: Sequence[Comparison]) -> List[int]:
     """The lines, from 1, of the sentences that are left out."""
-    return [number for number, one in enumerate(found, 1) if one.status == ERROR]
+    return [number for number, one in enumerate(comparisons, 1) if one.status == ERROR]
 
 
-def summary(found: Sequence[Comparison]) -> Dict[str, Any]:
+def summary(comparisons: Sequence[Comparison]) -> Dict[str, Any]:
     """The figures of Table 4, in percent, over all sentences that are not errors.
 
     Recall and precision are of all constituents together, not means of sentences; F1 is their
     harmonic mean; ``complete_match`` is the share of sentences in which all constituents agree.
     """
-    valid = [one for one in found if one.status == VALID]
+    valid = [one for one in comparisons if one.status == VALID]
     matched, gold, test = (
         sum(getattr(one, key) for one in valid) for key in ("matched", "gold", "test")
     )
@@ -130,7 +130,7 @@ def summary(found: Sequence[Comparison]) -> Dict[str, Any]:
         "f1": percent(2 * matched, gold + test),
         "complete_match": percent(whole, len(valid)),
         "sentences": len(valid),
-        "errors": errors(found),
+        "errors": errors(comparisons),
     }
 
 

@@ -28,11 +28,11 @@ def of_run(system: ScoreInput) -> Dict[str, Any]:
     gold, hypotheses = read_trees(system.trees), system.main.hypotheses
     # other numbers of lines are refused when they are compared
     pairs = zip(hypotheses, gold, strict=False)
-    found = [repair(line.split(), tree.words) for line, tree in pairs]
+    repairs = [repair(line.split(), tree.words) for line, tree in pairs]
     return {
-        **figures([tree for tree, _ in found], gold, (system.main.files[0], system.trees)),
-        "repaired": [number for number, (_, changed) in enumerate(found, 1) if changed],
-        "parses": [penn_brackets(tree) for tree, _ in found],
+        **figures([tree for tree, _ in repairs], gold, (system.main.files[0], system.trees)),
+        "repaired": [number for number, (_, changed) in enumerate(repairs, 1) if changed],
+        "parses": [penn_brackets(tree) for tree, _ in repairs],
         "translation": system.translation,
     }
 
@@ -59,13 +59,13 @@ def figures(test: Sequence[Tree], gold: Sequence[Tree], files: Tuple[Path, Path]
     }
 
 
-def table(found: Dict[str, Any]) -> List[str]:
+def table(report: Dict[str, Any]) -> List[str]:
     """The figures as lines to print."""
-    lines = [f"{label:<24}{found[key]:6.2f}" for key, label in LABELS.items()]
-    lines.append(f"EVALB's rules (COLLINS.prm), {found['sentences']:,} sentences of any length")
-    if "repaired" in found:
-        lines.append(f"hypotheses repaired to trees: {len(found['repaired']):,}")
-    if found["errors"]:
-        named = ", ".join(f"{number:,}" for number in found["errors"])
+    lines = [f"{label:<24}{report[key]:6.2f}" for key, label in LABELS.items()]
+    lines.append(f"EVALB's rules (COLLINS.prm), {report['sentences']:,} sentences of any length")
+    if "repaired" in report:
+        lines.append(f"hypotheses repaired to trees: {len(report['repaired']):,}")
+    if report["errors"]:
+        named = ", ".join(f"{number:,}" for number in report["errors"])
         lines.append(f"left out, with other words than their references: lines {named}")
     return lines
