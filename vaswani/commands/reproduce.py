@@ -77,7 +77,7 @@ def run(options: AnyOptions) -> int:
     if isinstance(options, Table1Options):
         return table1.run(options)
     if isinstance(options, FiguresOptions):
-        return figures.run(options, attention.opened)
+        return figures.run(options, attention.translator_of)
     if isinstance(options, SmallTableOptions):
         return small_tables.run(options, run_verb)
     return run_result(options)
