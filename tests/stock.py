@@ -35,6 +35,9 @@ for _side in ("encoder", "decoder"):
 
 _first: Dict[str, DictConfig] = {}  # one per task and kind of score; see configuration()
 
+SEARCH = ["--beam", "4", "--max-len-b", "20"]
+"""fairseq's limit is 200, which hardly trained models reach with every sentence."""
+
 ON_CPU = ["--user-dir", PLUGIN, "--cpu", "--num-workers", "0", "--no-progress-bar"]
 
 
@@ -97,7 +100,7 @@ def generate(data: Path, path: str, *extra: str) -> List[str]:
     from fairseq import options
     from fairseq_cli import generate as command
 
-    arguments = [str(data), *ON_CPU, "--path", str(path), "--beam", "4", *extra]
+    arguments = [str(data), *ON_CPU, "--path", str(path), *SEARCH, *extra]
     args = options.parse_args_and_arch(options.get_generation_parser(), input_args=arguments)
     return printed_by(command.main, configuration(args))
 
@@ -107,7 +110,7 @@ def interactive(data: Path, path: str, text: str, *extra: str) -> List[str]:
     from fairseq import options
     from fairseq_cli import interactive as command
 
-    arguments = [str(data), *ON_CPU, "--path", str(path), "--beam", "4", *extra]
+    arguments = [str(data), *ON_CPU, "--path", str(path), *SEARCH, *extra]
     parser = options.get_interactive_generation_parser()
     args = options.parse_args_and_arch(parser, input_args=arguments)
     before, sys.stdin = sys.stdin, io.StringIO(text)

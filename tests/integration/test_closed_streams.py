@@ -1,5 +1,6 @@
 """Commands started with closed standard streams (``2>&-``), as some services start them."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -8,12 +9,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import packed
+from tests import forks, packed
 from tests.integration.test_vaswani import SIZES
 from tests.preloaded import python
 
 ROOT = Path(__file__).resolve().parents[2]
-ALL = "<&- >&- 2>&-"
+
+
+def without_streams() -> None:
+    """Have what Python gives a command that is started with all three closed."""
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+    sys.stdin = sys.stdout = sys.stderr = None
 
 
 def command(
@@ -39,14 +46,16 @@ def test_a_warning_stays_out_of_a_translation(model):
     assert (closed.returncode, closed.stdout) == (0, as_ever.stdout)
 
 
-def test_a_translation_without_streams(model):
+def test_a_translation_without_streams(model, monkeypatch):
     """Nothing to read, nobody to write to; and a file is written as ever."""
-    done = command(model, f"translate model in --output out {ALL}")
-    assert done.returncode == 0
+    monkeypatch.chdir(model)
+    done = forks.vaswani(["translate", "model", "in", "--output", "out"], without_streams)
+    assert done.code == 0
     assert len((model / "out").read_text(encoding="utf-8").splitlines()) == 3
 
 
-def test_a_training_and_its_translation_without_streams(tiny_data_bin, tmp_path):
+def test_a_training_and_its_translation_without_streams(tiny_data_bin, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     shutil.copytree(tiny_data_bin, tmp_path / "data-bin")
     table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
     table["task"]["data"] = "data-bin"
@@ -54,8 +63,9 @@ def test_a_training_and_its_translation_without_streams(tiny_data_bin, tmp_path)
     table["optimization"]["max_update"] = 2
     table["checkpoint"] = {"no_epoch_checkpoints": True}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
-    assert command(tmp_path, f"train small common.cpu=true {ALL}").returncode == 0
+    train = ["train", "small", "common.cpu=true"]
+    assert forks.vaswani(train, without_streams).code == 0
     assert (tmp_path / "runs/small/finished.json").is_file()
-    assert command(tmp_path, f"generate small {ALL}").returncode == 0
+    assert forks.vaswani(["generate", "small"], without_streams).code == 0
     lines = (tmp_path / "runs/small/eval/test.hyp").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 20

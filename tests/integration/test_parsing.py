@@ -4,6 +4,7 @@ The trees are those of ``tests/evalb``. Hypotheses are written here, for want of
 """
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from tests.files import write
+from tests.preloaded import python
 from vaswani import cli
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import find_recipe
@@ -47,8 +49,9 @@ def lines(path) -> list:
 
 
 @pytest.mark.paper("6.3")
-def test_a_treebank_is_prepared(treebank):
+def test_a_treebank_is_prepared(treebank, monkeypatch):
     """Words in subwords, brackets whole, and a dictionary for each."""
+    monkeypatch.setattr(sys, "executable", python())
     assert prepare() == 0
     data = treebank / "data" / "trees"
     words, subwords = lines(data / "text" / "train.words"), lines(data / "bpe" / "train.words")

@@ -154,6 +154,7 @@ def test_data_that_is_named_is_measured(experiment, tiny_data_bin, capsys):
 
 def test_without_a_gpu_the_plan_measures_this_machine(experiment, capsys, monkeypatch):
     """By the training itself, of which nothing stays; the experiment's own batch."""
+    monkeypatch.setattr(sys, "executable", python())
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     change = ["dataset.max_tokens=600", "optimization.max_update=5000", "run=mine"]
     command = ["plan", str(experiment), *change, "--json", "plan.json"]
