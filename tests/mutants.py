@@ -1521,7 +1521,7 @@ MUTANTS = [
     Mutant(
         "weights-trained-in-bfloat16",
         "transformer_plugin/config.py",
-        'for name in ("bf16", "memory_efficient_bf16"):',
+        'for name in ("memory_efficient_bf16", "bf16"):',
         'for name in ("memory_efficient_bf16",):',
         "fairseq's own bf16 does not train the plugin's models",
         ("unit/test_option_values.py::test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer",),
