@@ -71,8 +71,8 @@ def test_everything_is_in_it_and_nothing_else(wheel):
         expected |= {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
         expected.add(f"{package}/py.typed")  # its types are for type checkers, too (PEP 561)
     page = (ROOT / "vaswani" / "attention_page").glob("page.*")
-    templates = (ROOT / "vaswani").rglob("*.j2")
-    expected |= {str(path.relative_to(ROOT)) for path in (*page, *templates)}
+    others = [*(ROOT / "vaswani").rglob("*.j2"), *(ROOT / "vaswani").rglob("*.yaml")]
+    expected |= {str(path.relative_to(ROOT)) for path in (*page, *others)}
     for folder in ("configs", "docs"):
         files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
         expected |= {f"vaswani/{path.relative_to(ROOT)}" for path in files}
