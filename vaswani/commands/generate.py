@@ -11,6 +11,7 @@ SUBSET.log (as fairseq-generate prints it) and SUBSET.json (options and counts).
 do not depend on the number of processes.
 """
 
+import contextlib
 import sys
 import time
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from vaswani.common.progress import bar
 from vaswani.data import bpe, text, tokenise
 from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.decoding_text import data_files, data_folder
-from vaswani.decoding.fairseq_engine import search_processes
+from vaswani.decoding.fairseq_engine import one_thread, search_processes
 from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
@@ -215,6 +216,9 @@ def decode(
         UserError: the model's scores are not numbers, its file is gone, or a process was killed.
     """
     with (
+        # from the making of the model on: processes are forked later, and the result is the same
+        # for any number of threads
+        one_thread() if config.common.cpu else contextlib.nullcontext(),
         atomic_write(log) as stream,
         bar(total=total, desc="translate", unit=" sentences") as shown,
     ):
