@@ -10,7 +10,8 @@
 Nothing in it is a program or a pickle. Everything except the model card is checked when read.
 
 What 'vaswani export' makes has the target's own files (for CTranslate2, model.bin, config.json and
-vocabularies; for fairseq, model.pt and dictionaries), and beside them what raw text needs:
+vocabularies; for fairseq, model.pt and dictionaries; for Hugging Face, config.json,
+generation_config.json, model.safetensors and vocab.json), and beside them what raw text needs:
 
     vaswani.json        how text is prepared, how to decode, where it comes from, the proof
     bpecodes, README.md, SHA256SUMS
@@ -70,7 +71,7 @@ class Kind(NamedTuple):
 PACKED = Kind(CONFIG, FORMAT, "vaswani pack")
 EXPORTED = Kind(EXPORT, "vaswani-transformer-export", "vaswani export")
 EXPORT_VERSION = 1
-TARGETS = ("ctranslate2", "fairseq")
+TARGETS = ("ctranslate2", "fairseq", "huggingface")
 #: CTranslate2's
 MODEL, TARGETS_CONFIG = "model.bin", "config.json"
 #: the sections of every vaswani.json; and what else is there, which translating does not need
