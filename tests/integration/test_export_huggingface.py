@@ -5,6 +5,7 @@ transformers, in an environment that has neither fairseq nor this project.
 """
 
 import json
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,11 +22,18 @@ from vaswani.commands import export as command
 from vaswani.common.errors import UserError
 from vaswani.decoding import marian_engine
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
+from vaswani.export import to_huggingface
 from vaswani.export.proof import nearest_exponent
-from vaswani.export.to_huggingface import generation_configuration, write_model
+from vaswani.export.to_huggingface import (
+    TOKENS,
+    configuration,
+    generation_configuration,
+    write_model,
+)
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.search_options import SearchOptions
 
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo_en_de"
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}
 
 
@@ -278,3 +286,73 @@ def test_the_cards_head(alone, model, text, tmp_path):
         card = (tmp_path / "out" / "README.md").read_text()
         assert card.startswith(f"---\nlanguage: [en, de]\n{licence}{chr(10) if licence else ''}lib")
         assert ("its packed model names none" in card) is missing
+
+
+# ---- with transformers --------------------------------------------------------------------------
+
+FOUND = {
+    "the paper's": ({}, {}),
+    "three matrices, greedily": ({"untie_embeddings": True}, {"beam": 1, "min_len": 3}),
+    "the paper's length penalty": ({}, {"length_penalty": "gnmt"}),
+    "more options": ({}, {"unkpen": 9.0, "no_repeat_ngram_size": 2, "lenpen": 2.0}),
+    "cut at four words": ({"decoder_layers": 2}, {"beam": 1, "max_len_a": 0.0, "max_len_b": 4}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options, search", FOUND.values(), ids=FOUND)
+def test_transformers_finds_the_same(options, search, text, transformers_python, tmp_path, capsys):
+    model = exported.pack(tmp_path / "model", {**SEARCH, **search}, **options)
+    arguments = ["--to", "huggingface", "--text", text, "--reference", text]
+    assert run("export", model, *arguments, "--python", transformers_python) == 0
+    table = json.loads((tmp_path / "model-huggingface" / "vaswani.json").read_text())
+    assert all(row["identical"] == 24 for row in table["proof"]["rows"])
+    assert [row["search"].split(",")[0] for row in table["proof"]["rows"]][0] == "greedy"
+    assert table["versions"]["transformers"][0] >= "5"
+    card = (tmp_path / "model-huggingface" / "README.md").read_text()
+    assert (
+        "24 of 24  100.00%" in card and f"transformers {table['versions']['transformers']}" in card
+    )
+
+
+def with_too_few_positions(*given):
+    return {**configuration(*given), "max_position_embeddings": 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("marians_order", lambda width: list(range(width)), "the model: log-probabilities"),
+        ("TOKENS", {**TOKENS, "decoder_start_token_id": 0}, "the model: log-probabilities"),
+        ("SHARED", "model.embeddings.weight", "Marian cannot be run by"),
+        ("configuration", with_too_few_positions, "(IndexError: index out of range in self)\n"),
+    ],
+    ids=["our order of dimensions", "another start", "another name", "too few positions"],
+)
+def test_a_broken_export_is_refused(
+    name, value, message, text, transformers_python, tmp_path, capsys, monkeypatch
+):
+    model = exported.pack(tmp_path / "model", SEARCH)
+    monkeypatch.setattr(to_huggingface, name, value)
+    arguments = ["--to", "huggingface", "--text", text, "--python", transformers_python]
+    assert run("export", model, *arguments) == 1
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.slow
+def test_the_cards_code_translates(transformers_python, tmp_path):
+    """The demo's model, whose text is split by Moses and subword-nmt."""
+    lines = ["The house is old.", "In spring Simon slept until 7:43 pm.", "A <unk>, &amp; 31%"]
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+    out = tmp_path / "out"
+    arguments = ["--to", "huggingface", "--text", tmp_path / "text", "--out", out]
+    assert run("export", DEMO, *arguments, "--python", transformers_python) == 0
+    code = (out / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    asked = code.replace('print(translate("…"))', f"for line in {lines}: print(translate(line))")
+    done = subprocess.run(
+        [transformers_python, "-I", "-c", asked], capture_output=True, text=True, check=True
+    )
+    expected = [one.text for one in Translator.from_pretrained(DEMO).translate(lines)]
+    assert done.stdout.splitlines() == expected

@@ -17,6 +17,10 @@ from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothe
 from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
 
 PROCESS = Path(__file__).with_name("marian_process.py")
+ADVICE = (
+    ": name with --python one in whose environment 'pip install torch transformers sentencepiece' "
+    "has been run, without torchaudio"
+)
 #: a hypothesis has no score here: nothing asks for it
 NO_SCORE = float("nan")
 
@@ -71,7 +75,7 @@ class MarianEngine:
         except OSError as error:
             raise UserError(f"--python {python} cannot be run ({error.strerror})") from None
         try:
-            self.versions: Dict[str, str] = self.answer()
+            self.versions: Dict[str, str] = self.answer(ADVICE)
         except BaseException:
             self.close()
             raise
@@ -96,8 +100,8 @@ class MarianEngine:
             self.process.stdin.flush()
         return self.answer()
 
-    def answer(self) -> Any:
-        """The next answer of the process; UserError if it ends instead."""
+    def answer(self, advice: str = "") -> Any:
+        """The next answer of the process; UserError, with advice, if it ends instead."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if line.endswith("\n"):
@@ -106,10 +110,7 @@ class MarianEngine:
         self.errors.seek(0)
         said = self.errors.read().decode("utf-8", "replace").split("\n")
         last = next((text for text in reversed(said) if text.strip()), "it ended")
-        raise UserError(
-            f"Marian cannot be run by {self.python} ({last.strip()}): name with --python one in "
-            "whose environment 'pip install torch transformers sentencepiece' has been run"
-        )
+        raise UserError(f"Marian cannot be run by {self.python} ({last.strip()}){advice}")
 
     def searcher(self, options: SearchOptions) -> Search:
         """As :meth:`Engine.searcher`."""

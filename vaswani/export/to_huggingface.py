@@ -19,6 +19,8 @@ from vaswani.model_folder.search_options import search_options
 
 #: modules whose results are added to or scale the d_model dimensions; all others read them
 WRITERS = ("out_proj", "fc2", "layer_norm")
+#: both embeddings and the output, if they are one matrix
+SHARED = "model.shared.weight"
 #: fairseq's, whose dictionaries begin with <s>, <pad>, </s>, <unk>
 PAD, END, UNKNOWN = 1, 2, 3
 
@@ -74,7 +76,7 @@ def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> Di
             renamed["model.encoder.embed_tokens.weight"],
             renamed["model.decoder.embed_tokens.weight"],
         )
-        renamed["model.shared.weight"] = head
+        renamed[SHARED] = head
     renamed["final_logits_bias"] = torch.zeros(1, head.size(0))
     return renamed
 
