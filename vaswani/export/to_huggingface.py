@@ -113,6 +113,7 @@ def configuration(architecture: Mapping[str, Any], types: Tuple[int, int]) -> Di
             for name in ("dropout", "attention_dropout", "activation_dropout")
         },
         **TOKENS,
+        "forced_eos_token_id": None,  # Marian's default is 0, here <s>
         "dtype": "float32",
         "torch_dtype": "float32",  # as transformers below 5 calls it
     }
@@ -124,7 +125,6 @@ TOKENS = {
     "pad_token_id": PAD,
     "eos_token_id": END,
     "decoder_start_token_id": END,
-    "forced_eos_token_id": END,
 }
 
 
@@ -156,6 +156,7 @@ def generation_configuration(
         search["sequence_bias"] = [[[UNKNOWN], -options.unkpen]]
     return {
         **TOKENS,
+        "forced_eos_token_id": END,  # a translation that is cut has an end too
         "bad_words_ids": [[PAD]],  # its logit is 0, which others may be below
         **search,
         "max_new_tokens": most_tokens(options, *longest(architecture)),
