@@ -27,7 +27,6 @@ from vaswani.model_folder.ctranslate2_spec import (
 )
 from vaswani.model_folder.folder import (
     CARD,
-    CODES,
     CONFIG,
     EXPORT,
     EXPORT_VERSION,
@@ -148,8 +147,8 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     packed = Translator(folder, device="cpu")
     proof.translate_packed(packed)
     table = table_of(folder, options, proof)
-    if folder.recipe.bpe:
-        shutil.copyfile(folder.path / CODES, part / CODES)
+    if folder.codes:
+        shutil.copyfile(folder.codes, part / folder.codes.name)
     exported = TO[options.to](folder, options, table, part)
     proof.compare(exported)
     proof.print_and_check(options.to)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from vaswani.common.templates import render
-from vaswani.model_folder.folder import CODES
+from vaswani.data.subwords import KINDS
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 
@@ -23,4 +23,5 @@ def export_card(table: Dict[str, Any], folder: Path, proof: List[str]) -> str:
         if name != "length_penalty"  # fairseq's search knows only its own
     ]
     values = {**table, "proof": proof}  # not the table's, which has more digits
-    return render(TEMPLATE, folder=str(folder), codes=CODES, search_flags=" ".join(flags), **values)
+    kind = KINDS.get(table["text"]["bpe"])
+    return render(TEMPLATE, folder=str(folder), kind=kind, search_flags=" ".join(flags), **values)
