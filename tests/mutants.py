@@ -1721,8 +1721,8 @@ MUTANTS = [
     Mutant(
         "translations-as-they-come",
         GENERATE,
-        "lines[sentence.number] = bpe",
-        "lines[lines.index(None)] = bpe",
+        "lines[sentence.number] = tokens",
+        "lines[lines.index(None)] = tokens",
         "translations are in the order of the source",
         ("integration/test_translations.py::test_several_translations_of_a_sentence",),
     ),

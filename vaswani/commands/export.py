@@ -31,7 +31,6 @@ from vaswani.model_folder.ctranslate2_spec import (
 )
 from vaswani.model_folder.folder import (
     CARD,
-    CODES,
     CONFIG,
     EXPORT,
     EXPORT_VERSION,
@@ -160,14 +159,15 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     from vaswani.experiment.fairseq_config import load_plugin
     from vaswani.export.card import export_card
     from vaswani.export.proof import Proof
+    from vaswani.export.to_huggingface import codes_in
 
     load_plugin()
     proof = Proof(text, options.quantization)
     packed = Translator(folder, device="cpu")
     proof.translate_packed(packed)
     table = table_of(folder, options, proof)
-    if folder.recipe.bpe:
-        shutil.copyfile(folder.path / CODES, part / CODES)
+    for name in codes_in(folder, options.to):
+        shutil.copyfile(folder.codes, part / name)
     with TO[options.to](folder, options, table, part) as exported:
         if exported:
             proof.compare(exported)

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from vaswani.common.templates import render
+from vaswani.data.subwords import KINDS
 from vaswani.export.to_huggingface import END, UNKNOWN
-from vaswani.model_folder.folder import CARD, CODES, ModelFolder
+from vaswani.model_folder.folder import CARD, ModelFolder
 from vaswani.model_folder.model_card import scores_table
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
@@ -22,7 +23,7 @@ def export_card(table: Dict[str, Any], packed: ModelFolder, folder: Path, proof:
         proof: the lines of the comparison; none if there was none
     """
     values = {**table, "proof": proof}  # not the table's, which has more digits
-    values.update(folder=str(folder), codes=CODES)
+    values.update(folder=str(folder), kind=KINDS.get(table["text"]["bpe"]))
     if table["target"] == "huggingface":
         source, target = (packed.dictionary(lang).read_bytes() for lang in packed.langs)
         values.update(license=license_of(packed.path / CARD), scores=scores_table(table["scores"]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Tuple
 
 from vaswani.common.errors import UserError
+from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.ctranslate2_spec import vocabulary
@@ -183,6 +184,38 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -
     write_json(out / "vocab.json", numbered(source))
     if target != source:
         write_json(out / "target_vocab.json", numbered(target))
+    if folder.recipe.bpe == SENTENCEPIECE:
+        tokenizer = tokenizer_configuration(folder, target != source)
+        write_json(out / "tokenizer_config.json", tokenizer)
+
+
+def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Dict[str, Any]:
+    """tokenizer_config.json, for SentencePiece's pieces.
+
+    Args:
+        folder: the packed model
+        two_vocabularies: whether source and target have their own
+    """
+    source, target = folder.langs
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": source,
+        "target_lang": target,
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "separate_vocabs": two_vocabularies,
+        "split_special_tokens": True,  # "</s>" in text is text
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": folder.config["architecture"]["max_source_positions"],
+    }
+
+
+def codes_in(folder: ModelFolder, target: str) -> Tuple[str, ...]:
+    """The names by which a target finds the BPE codes or SentencePiece's model, if any."""
+    if folder.codes and target == "huggingface" and folder.recipe.bpe == SENTENCEPIECE:
+        return ("source.spm", "target.spm")
+    return (folder.codes.name,) if folder.codes else ()
 
 
 def numbered(symbols: List[str]) -> Dict[str, int]:

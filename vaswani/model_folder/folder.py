@@ -3,7 +3,8 @@
     config.json         the model's sizes, how text is prepared, how to decode, where it comes from
     model.safetensors   the parameters; shared matrices are stored once
     dict.LANG.txt       the dictionaries, as fairseq has them
-    bpecodes            the BPE codes, as subword-nmt has them (none if words are not split)
+    bpecodes            the BPE codes, as subword-nmt has them (none if words are not split), or
+    sentencepiece.bpe.model     SentencePiece's model, instead
     README.md           a model card, which may be edited
     SHA256SUMS          a hash of every file, in the format of ``sha256sum --check``
 
@@ -14,18 +15,19 @@ vocabularies; for fairseq, model.pt and dictionaries; for Hugging Face, config.j
 generation_config.json, model.safetensors and vocab.json), and beside them what raw text needs:
 
     vaswani.json        how text is prepared, how to decode, where it comes from, the proof
-    bpecodes, README.md, SHA256SUMS
+    bpecodes or sentencepiece.bpe.model, README.md, SHA256SUMS
 """
 
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Optional, Tuple
 
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
+from vaswani.data.subwords import KINDS
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.schema import (
     LENGTH,
@@ -39,13 +41,7 @@ from vaswani.model_folder.text_recipe import TextRecipe
 from vaswani.model_folder.weights import stored_in
 
 FORMAT, FORMAT_VERSION = "vaswani-transformer", 1
-CONFIG, WEIGHTS, CODES, CARD, SUMS = (
-    "config.json",
-    "model.safetensors",
-    "bpecodes",
-    "README.md",
-    "SHA256SUMS",
-)
+CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
 #: what 'vaswani export' writes beside its target's files
 EXPORT = "vaswani.json"
 #: the sections of every config.json
@@ -96,6 +92,11 @@ class ModelFolder:
         """Source, then target."""
         return self.recipe.langs
 
+    @property
+    def codes(self) -> Optional[Path]:
+        """The BPE codes or SentencePiece's model; None if words are not split."""
+        return self.path / KINDS[self.recipe.bpe].in_model if self.recipe.bpe else None
+
     def dictionary(self, lang: str) -> Path:
         """The dictionary of a language."""
         return self.path / f"dict.{lang}.txt"
@@ -132,9 +133,11 @@ def read_folder(path: Path) -> ModelFolder:
     sums = read_sums(path / SUMS)
     refuse_pickles(path)
     recipe = read_section(TextRecipe, config["text"], f"{path / CONFIG}: text")
+    folder = ModelFolder(path, config, sums, recipe)
     needed = [CONFIG, WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
-    check_files(path, needed + ([CODES] if recipe.bpe else []), sums, "pack the model again")
-    return ModelFolder(path, config, sums, recipe)
+    needed += [folder.codes.name] if folder.codes else []
+    check_files(path, needed, sums, "pack the model again")
+    return folder
 
 
 def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: str) -> None:
@@ -271,10 +274,11 @@ def read_export(path: Path) -> ModelFolder:
     refuse_pickles(path, known=[MODEL])
     recipe = read_section(TextRecipe, table["text"], f"{path / EXPORT}: text")
     sums = read_sums(path / SUMS)
+    folder = ModelFolder(path, table, sums, recipe)
     needed = {EXPORT, MODEL, TARGETS_CONFIG, *sums} - {CARD}
-    names = sorted(needed | ({CODES} if recipe.bpe else set()))
-    check_files(path, names, sums, "export the model again")
-    return ModelFolder(path, table, sums, recipe)
+    needed |= {folder.codes.name} if folder.codes else set()
+    check_files(path, sorted(needed), sums, "export the model again")
+    return folder
 
 
 # ---- writing --------------------------------------------------------------------------------
