@@ -5,6 +5,8 @@ transformers, in an environment that has neither fairseq nor this project.
 """
 
 import json
+import random
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 
 from tests import exported, packed
 from tests.marian import Marian
@@ -20,6 +23,7 @@ from tests.stock import fresh_process
 from vaswani import Translator, cli
 from vaswani.commands import export as command
 from vaswani.common.errors import UserError
+from vaswani.data import pieces
 from vaswani.decoding import marian_engine
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.export import to_huggingface
@@ -32,6 +36,7 @@ from vaswani.export.to_huggingface import (
 )
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.text_recipe import TextRecipe
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo_en_de"
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}
@@ -262,7 +267,11 @@ def test_a_python_without_transformers(python, message, model, text, tmp_path, c
 
 def test_a_process_that_ends_before_it_answers(tmp_path, monkeypatch):
     script = tmp_path / "process.py"
-    script.write_text("print('{}', flush=True); input(); raise MemoryError('no more')")
+    script.write_text(
+        """print('{"versions": {}, "has_tokenizer": false}', flush=True)
+input()
+raise MemoryError('no more')"""
+    )
     monkeypatch.setattr(marian_engine, "PROCESS", script)
     known = packed.dictionary()
     with MarianEngine(sys.executable, tmp_path, known, known, (64, 64)) as engine:
@@ -286,6 +295,95 @@ def test_the_cards_head(alone, model, text, tmp_path):
         card = (tmp_path / "out" / "README.md").read_text()
         assert card.startswith(f"---\nlanguage: [en, de]\n{licence}{chr(10) if licence else ''}lib")
         assert ("its packed model names none" in card) is missing
+
+
+# ---- SentencePiece ------------------------------------------------------------------------------
+
+#: what pieces are learned from
+LEARNED = [
+    "The house is old.",
+    "Das Haus ist alt.",
+    "今日は家にいます。",
+    "我今天在家。",
+    "12 % of it",
+]
+#: other scripts, symbols, spelt-out symbols, spaces, fullwidth and composed forms
+ODD = [
+    *("The  house ", "  is", "x", "🙂👍🏽 old", "Ελλάδα", "ﬁ Ａ１ é é ½", "a\tb", "\u3000家"),
+    *("</s>", "the </s> house", "<s> <pad> <unk>", "<0x41>", "▁", "@@ a@@ b", "&amp; <br/>"),
+    *(
+        "'\"`´’“”„«»",
+        "a\u00a0b\u200bc\u00add",
+        "1.234,56 €",
+        ">>",
+        "<< >>de",
+        "[MASK] [CLS] <mask>",
+    ),
+    *("\u202bعربي\u202c", "e\u0301\u0301\u0301", "\U0010ffff x", "a" * 300, "家" * 100),
+]
+
+
+@pytest.fixture(scope="module")
+def of_pieces(tmp_path_factory) -> Path:
+    """A packed model of SentencePiece's pieces, with random weights."""
+    base = tmp_path_factory.mktemp("pieces")
+    (base / "text").write_text("\n".join(LEARNED * 20) + "\n", encoding="utf-8")
+    pieces.learn([base / "text"], base / "learned", 340)
+    pieces.write_dictionary(base / "learned", base / "dict")
+    known = Dictionary.load(str(base / "dict"))
+    model = small_model(0, task(known, known), max_source_positions=512, max_target_positions=512)
+    recipe = TextRecipe("en", "ja", tokeniser="none", bpe="sentencepiece")
+    packed.write(base / "model", model, recipe, known)
+    shutil.copyfile(base / "learned", base / "model" / "sentencepiece.bpe.model")
+    exported.renew(base / "model", "sentencepiece.bpe.model")
+    return base / "model"
+
+
+def test_the_tokenizers_files(alone, of_pieces, tmp_path):
+    """The model twice; the ids are those of fairseq's dictionary, the symbols' too."""
+    (tmp_path / "text").write_text("the house\n")
+    arguments = ["--to", "huggingface", "--text", tmp_path / "text", "--out", tmp_path / "out"]
+    assert run("export", of_pieces, *arguments) == 0
+    learned = (of_pieces / "sentencepiece.bpe.model").read_bytes()
+    for name in ("source.spm", "target.spm"):
+        assert (tmp_path / "out" / name).read_bytes() == learned
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "tokenizer_config.json" in names and "sentencepiece.bpe.model" not in names
+    ids = json.loads((tmp_path / "out" / "vocab.json").read_text(encoding="utf-8"))
+    loaded = pieces.load(of_pieces / "sentencepiece.bpe.model")
+    assert ids == {loaded.id_to_piece(number): number for number in range(loaded.get_piece_size())}
+    table = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert table["split_special_tokens"] is True and table["model_max_length"] == 512
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "MarianTokenizer.from_pretrained(folder)" in card and "subword_nmt" not in card
+
+
+@pytest.mark.slow
+def test_marian_tokenizer_reads_and_writes_as_the_packed_model(
+    of_pieces, transformers_python, tmp_path, capsys
+):
+    """Every line, odd ones too; and of random pieces, the text that they are."""
+    translator = Translator.from_pretrained(of_pieces)
+    rng = random.Random(1)
+    mixed = [" ".join(rng.choices([*LEARNED, *ODD], k=3)) for _ in range(300)]
+    lines = [*LEARNED, *ODD, *(line for line in mixed if not line.startswith(">>"))]
+    (tmp_path / "text").write_text("the house\n")
+    out = tmp_path / "out"
+    arguments = ["--to", "huggingface", "--text", tmp_path / "text", "--out", out]
+    assert run("export", of_pieces, *arguments, "--python", transformers_python) == 0
+    assert "the tokenizer reads 1 and writes 1 alike" in capsys.readouterr().out
+    known = translator.engine.target
+    first = known.index("<0xFF>") + 1  # random bytes are no text
+    targets = [rng.choices(range(first, len(known)), k=rng.randint(0, 20)) for _ in range(300)]
+    with MarianEngine(transformers_python, out, known, known, (512, 512)) as engine:
+        read = engine.ask("read", lines=lines)
+        targets += [ids[:-1] for ids in read]
+        written = engine.ask("write", targets=[[*target, known.eos()] for target in targets])
+    expected = [translator.source_text.subwords(translator.source_text.tokens(x)) for x in lines]
+    for line, found, meant in zip(lines, read, expected, strict=True):
+        assert found == [*map(known.index, meant.split()), known.eos()], line
+    for target, found in zip(targets, written, strict=True):
+        assert found == translator.target_text.text(" ".join(known[n] for n in target))
 
 
 # ---- with transformers --------------------------------------------------------------------------

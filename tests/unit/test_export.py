@@ -22,6 +22,7 @@ from vaswani.export.comparison import (
     WORSE,
     ModelComparison,
     SearchComparison,
+    TokenizerComparison,
 )
 from vaswani.export.proof import nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
@@ -57,6 +58,9 @@ def row(bleu, worse=0, sentences=500, tolerance=0.2):
             "differ by 0.0002 (root mean square), more than 0.0001",
         ),
         (ModelComparison(900, math.nan, math.nan, 0.1), "differ by nan"),
+        (TokenizerComparison(500, 495, 500), None),
+        (TokenizerComparison(500, 494, 500), "it reads only 494 of 500 as the packed model does"),
+        (TokenizerComparison(3, 3, 1), "it writes only 1 of 3 as the packed model does"),
         (row((30.0, 30.2), worse=150), None),  # with references, BLEU decides
         (row((30.0, 29.6)), "BLEU differs by -0.40, more than 0.2"),
         (row((30.0, 30.6), tolerance=OTHER_RULE), "BLEU differs by +0.60, more than 0.5"),

@@ -159,15 +159,16 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     from vaswani.experiment.fairseq_config import load_plugin
     from vaswani.export.card import export_card
     from vaswani.export.proof import Proof
-    from vaswani.export.to_huggingface import codes_in
+    from vaswani.export.to_huggingface import names_of_codes
 
     load_plugin()
     proof = Proof(text, options.quantization)
     packed = Translator(folder, device="cpu")
     proof.translate_packed(packed)
     table = table_of(folder, options, proof)
-    for name in codes_in(folder, options.to):
-        shutil.copyfile(folder.codes, part / name)
+    if folder.codes:
+        for name in names_of_codes(folder, options.to):
+            shutil.copyfile(folder.codes, part / name)
     with TO[options.to](folder, options, table, part) as exported:
         if exported:
             proof.compare(exported)

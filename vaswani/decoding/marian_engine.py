@@ -75,10 +75,12 @@ class MarianEngine:
         except OSError as error:
             raise UserError(f"--python {python} cannot be run ({error.strerror})") from None
         try:
-            self.versions: Dict[str, str] = self.answer(ADVICE)
+            started = self.answer(ADVICE)
         except BaseException:
             self.close()
             raise
+        self.versions: Dict[str, str] = started["versions"]
+        self.has_tokenizer: bool = started["has_tokenizer"]
 
     def __enter__(self) -> "MarianEngine":
         return self

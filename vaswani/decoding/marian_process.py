@@ -3,8 +3,8 @@
     PYTHON -I marian_process.py FOLDER
 
 It imports torch, transformers and, for a tokenizer, sentencepiece. It reads one request per line as
-JSON and answers each with a line: first, unasked, the versions; then what a function below returns.
-Token ids include the end of sentence. It ends with its input.
+JSON and answers each with a line: first, unasked, what there is, then what the function that is
+asked for returns. Token ids include the end of sentence. It ends with its input.
 """
 
 import json
@@ -48,7 +48,10 @@ class Marian:
         self.tokenizer: Any = None
         if os.path.isfile(os.path.join(folder, "source.spm")):
             self.tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
-        self.versions = {"transformers": transformers.__version__, "torch": torch.__version__}
+        self.started = {
+            "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
+            "has_tokenizer": self.tokenizer is not None,
+        }
 
     def source(self, sources: List[List[int]]) -> Dict[str, Any]:
         """A batch as the model takes it."""
@@ -89,7 +92,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else prints must not come between the answers
     marian = Marian(sys.argv[1])
-    answer: Any = marian.versions
+    answer: Any = marian.started
     while True:
         print(json.dumps(answer), file=answers, flush=True)
         line = sys.stdin.readline()

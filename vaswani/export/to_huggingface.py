@@ -211,11 +211,12 @@ def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Dict
     }
 
 
-def codes_in(folder: ModelFolder, target: str) -> Tuple[str, ...]:
-    """The names by which a target finds the BPE codes or SentencePiece's model, if any."""
-    if folder.codes and target == "huggingface" and folder.recipe.bpe == SENTENCEPIECE:
-        return ("source.spm", "target.spm")
-    return (folder.codes.name,) if folder.codes else ()
+def names_of_codes(folder: ModelFolder, target: str) -> List[str]:
+    """The names by which a target finds the BPE codes or SentencePiece's model, of which there is
+    one file."""
+    if target == "huggingface" and folder.recipe.bpe == SENTENCEPIECE:
+        return ["source.spm", "target.spm"]
+    return [folder.codes.name] if folder.codes else []
 
 
 def numbered(symbols: List[str]) -> Dict[str, int]:
