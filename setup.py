@@ -92,6 +92,7 @@ setup(
         "text": [
             "sacremoses",
             "subword-nmt",
+            "sentencepiece",
             "sacrebleu>=2",
             "num2words",
             "tqdm",

@@ -37,7 +37,7 @@ VERBS: Dict[str, str] = {
     "score": "score translations: BLEU and chrF, with their signatures",
     "pack": "pack a trained model into a folder that translates text anywhere",
     "translate": "translate text with a packed model",
-    "export": "export a packed model to CTranslate2 or fairseq, with proof",
+    "export": "export a packed model to CTranslate2, fairseq or transformers, with proof",
     "attention": "show where every head of a model looks: a page and pictures",
     "reproduce": "reproduce a result of the paper, start to finish",
     "demo-report": "report what the demo's model learned",

@@ -53,7 +53,7 @@ class Tokens:
         split_hyphens: as in ``tokeniser``.
         straight_apostrophes: ’ becomes ' first.
         limits: what pairs must satisfy; None keeps all.
-        files: the two files' names in errors.
+        files: the two files' names in errors; None: for SentencePiece, which has no mark '@@'.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Tokens:
         split_hyphens: bool,
         straight_apostrophes: bool,
         limits: Optional[Limits],
-        files: Tuple[str, str] = ("source", "target"),
+        files: Optional[Tuple[str, str]] = ("source", "target"),
     ) -> None:
         self.name, self.limits, self.files = name, limits, files
         self.straight_apostrophes = straight_apostrophes
@@ -77,7 +77,7 @@ class Tokens:
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The tokens of a chunk."""
-        if not self.tokenisers:  # Moses' tokens never have this mark
+        if not self.tokenisers and self.files:  # Moses' tokens never have this mark
             refuse_bpe(chunk, self.files)
         return transform_within(self.limits, chunk, self.name, self.tokens)
 
