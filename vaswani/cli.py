@@ -163,7 +163,3 @@ def main(argv: Optional[List[str]] = None) -> int:
     print(f"{name}: {' '.join(problem.split())}", file=sys.stderr)
     signals.output_is_gone()
     return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

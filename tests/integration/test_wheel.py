@@ -84,6 +84,8 @@ def test_what_an_index_shows_of_it(wheel):
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         about = message_from_string(archive.read(name).decode("utf-8"))
     assert about["Name"] == "vaswani-transformer" and about["License"] == "MIT"
+    assert "Typing :: Typed" in about.get_all("Classifier")
+    assert f"\nversion: {about['Version']}\n" in (ROOT / "CITATION.cff").read_text()
     assert set(about["Requires-Python"].split(",")) == {">=3.10", "<3.13"}
     assert about["Description-Content-Type"] == "text/markdown"
     assert about.get_payload().lstrip().startswith("# vaswani-transformer")
