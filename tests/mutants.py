@@ -37,6 +37,7 @@ PROCESSOR = "transformer_plugin/fast/processor.py"
 AVERAGE = "vaswani/experiment/averaging.py"
 CHOICE = "vaswani/experiment/best_checkpoint.py"
 BLEU = "vaswani/scoring/bleu.py"
+PIECES = "vaswani/data/pieces.py"
 SCORE = "vaswani/commands/score.py"
 EVALB = "vaswani/scoring/evalb.py"
 TREES = "vaswani/data/trees.py"
@@ -1471,6 +1472,54 @@ MUTANTS = [
             "integration/test_prepare_odd_text.py"
             "::test_fairseqs_own_symbols_are_spelt_out_and_counted[</s>]",
         ),
+    ),
+    Mutant(
+        "pieces-of-several-threads",
+        PIECES,
+        "num_threads=1,",
+        "num_threads=4,",
+        "the same text gives the same SentencePiece model",
+        ("unit/test_pieces.py::test_it_learns_in_one_thread",),
+    ),
+    Mutant(
+        "letters-without-bytes",
+        PIECES,
+        "byte_fallback=True,",
+        "byte_fallback=False,",
+        "with SentencePiece no letter is unknown",
+        ("unit/test_pieces.py::test_text_comes_back_and_nothing_is_unknown",),
+    ),
+    Mutant(
+        "pieces-renumbered",
+        PIECES,
+        'SYMBOLS = {"bos_id": 0, "pad_id": 1,',
+        'SYMBOLS = {"bos_id": 1, "pad_id": 0,',
+        "SentencePiece's numbers are those of fairseq's dictionary",
+        ("unit/test_pieces.py::test_the_models_numbers_are_those_of_fairseqs_dictionary",),
+    ),
+    Mutant(
+        "a-translation-of-two-lines",
+        PIECES,
+        """.replace("\\n", " ")).strip(" ")""",
+        """).strip(" ")""",
+        "a translation is one line, whatever bytes it has",
+        ("unit/test_pieces.py::test_a_translation_is_one_line",),
+    ),
+    Mutant(
+        "another-models-dictionary",
+        PIECES,
+        "if other is not None:",
+        "if not known:",
+        "a SentencePiece model of another dictionary is refused",
+        ("unit/test_pieces.py::test_a_model_of_another_dictionary",),
+    ),
+    Mutant(
+        "a-sentence-scored-as-a-word",
+        BLEU,
+        'BY_LANGUAGE.get(base(lang), "13a" if spaced else CHARACTERS)',
+        'BY_LANGUAGE.get(base(lang), "13a")',
+        "nothing without spaces between words is scored as 13a",
+        ("unit/test_score.py::test_nothing_without_spaces_is_scored_as_words",),
     ),
     Mutant(
         "archive-recorded-unopened",
