@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -29,12 +30,14 @@ from vaswani.data.stage_options import (
     TokenOptions,
 )
 from vaswani.data.subwords import KINDS, SENTENCEPIECE
-from vaswani.data.tokenise import Tokens, lacks_rules
+from vaswani.data.tokenise import Tokens, hardly_spaced, lacks_rules
 from vaswani.experiment.find import DOCS
 
 Pair = Tuple[Path, Path]
 #: the share of a set that may be unknown; if it is larger, something is wrong
 MOSTLY_KNOWN = 0.1
+#: lines that show whether a text has spaces
+LOOKED_AT = 1000
 Maker = Callable[[], Callable[[Chunk], Outcome]]
 
 
@@ -183,6 +186,8 @@ def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
     for lang in langs or ():
         if lacks_rules(lang):
             print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
+    if langs:
+        warn_of_unspaced(job)
 
     def make(split: str) -> Maker:
         source, target = job.pair(job.folder / "text", split)
@@ -197,6 +202,18 @@ def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
         )
 
     return transform_each_set(job, job.folder / "text", out, "tokenise", make)
+
+
+def warn_of_unspaced(job: Job) -> None:
+    """Say what to do about text that Moses cannot split, judging by its first lines."""
+    for path in job.pair(job.folder / "text", job.recipe.splits[0]):
+        if hardly_spaced(islice(text.read_lines(path), LOOKED_AT)):
+            print(
+                f"warning: {path} has hardly any spaces, at which Moses splits words: prepare it "
+                f"with --subword {SENTENCEPIECE}, which needs none",
+                file=sys.stderr,
+            )
+            return
 
 
 def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
