@@ -70,6 +70,7 @@ setup(
         "Programming Language :: Python :: 3.12",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
     ],
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["transformer_plugin*", "vaswani*"]),

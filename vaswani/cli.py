@@ -11,6 +11,7 @@ Exit codes: 0 done (perhaps with warnings), 1 a user error (one sentence on stde
 import argparse
 import contextlib
 import importlib
+import logging
 import os
 import re
 import signal
@@ -77,6 +78,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
             f"there is no verb '{args.verb}'{nearest(args.verb, list(VERBS))}; "
             f"verbs are {', '.join(VERBS)}"
         )
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it logs at import what it could use
     module = module_of(args.verb)
     verb_parser = argparse.ArgumentParser(
         prog=f"vaswani {args.verb}",
@@ -163,7 +165,3 @@ def main(argv: Optional[List[str]] = None) -> int:
     print(f"{name}: {' '.join(problem.split())}", file=sys.stderr)
     signals.output_is_gone()
     return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

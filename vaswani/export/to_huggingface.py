@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Tuple
 
 from vaswani.common.errors import UserError
+from vaswani.common.files import write_json
 from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.ctranslate2_spec import vocabulary
-from vaswani.model_folder.folder import WEIGHTS, ModelFolder, write_json
+from vaswani.model_folder.folder import WEIGHTS, ModelFolder
 from vaswani.model_folder.search_options import search_options
 
 #: modules whose results are added to or scale the d_model dimensions; all others read them
