@@ -4,8 +4,9 @@ python -I card.py FOLDER < source > translations
 """
 
 import sys
+from pathlib import Path
 
-card = open(f"{sys.argv[1]}/README.md", encoding="utf-8").read()
+card = Path(sys.argv[1], "README.md").read_text(encoding="utf-8")
 code, call = card.split("```python\n")[1].split("```")[0].rsplit("print(", 1)
 exec(code)
 lines = sys.stdin.read().splitlines()
