@@ -173,7 +173,8 @@ class Proof:
             self.translator.engine.target,
         )
         expected = [self.translator.read(line).ids for line in lines]
-        read = engine.ask("read", lines=lines)
+        lowercase = self.translator.folder.recipe.lowercase  # which the export's tokenizer is not
+        read = engine.ask("read", lines=[x.lower() if lowercase else x for x in lines])
         tokens = [[*map(target.index, subwords), target.eos()] for subwords in output.subwords]
         written = engine.ask("write", targets=tokens)
         return TokenizerComparison(
