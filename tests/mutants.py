@@ -1690,6 +1690,22 @@ MUTANTS = [
         ("integration/test_wheel.py::test_everything_is_in_it_and_nothing_else",),
     ),
     Mutant(
+        "another-version",
+        "vaswani/common/environment.py",
+        'return importlib.metadata.version("vaswani-transformer")',
+        'return "0.0.0"',
+        "python -m vaswani is the command of that Python, and knows its version",
+        ("unit/test_cli.py::test_python_m_vaswani_is_the_command",),
+    ),
+    Mutant(
+        "users-compiler-flags-overruled",
+        "scripts/setup.sh",
+        'CPPFLAGS="-g0 ${CPPFLAGS:-}"',
+        'CPPFLAGS="${CPPFLAGS:-} -g0"',
+        "make setup: your own flags for the compiler apply",
+        ("unit/test_setup.py::test_fairseq_is_compiled_without_debugging_information",),
+    ),
+    Mutant(
         "template-without-a-value",
         "vaswani/common/templates.py",
         "        undefined=StrictUndefined,\n",
