@@ -73,13 +73,13 @@ class Training(NamedTuple):
         return bool(read_json(self.run / FINISHED))
 
 
-def read_table(name: str, only: Optional[str] = None) -> Table:
-    """A table of ``configs/small_tables.yaml``; ``only``: with this row alone.
+def read_table(name: str, only: Optional[str] = None, path: Optional[Path] = None) -> Table:
+    """A table of ``configs/small_tables.yaml``, or of another ``path``; ``only``: this row alone.
 
     Raises:
         UserError: there is no such table or row, or the file is not of this form.
     """
-    path = find_config(FILE)
+    path = path or find_config(FILE)
     whole = read_yaml(path)
     try:
         found = whole[name]

@@ -1,0 +1,232 @@
+"""How far back a word may be: accuracy against distance, the paper's reason for attention (section 4).
+
+    python -m benchmarks.distance                 every system of benchmarks/distance.yaml
+    python -m benchmarks.distance --row LSTM      one of them
+
+In a generated sentence a name stands between a few words drawn at random, and is said again n words
+later, after a question mark::
+
+    so but Ida or so and but or so ? Ida        n = 8
+
+Training has n from 4 to 32, the test from 4 to 64; no word of the test stands at a place that
+training has not seen, so a new distance is not also a new position. The source is the same word for
+every sentence: the name can only come through the decoder's layers. A system is given the sentence up
+to the question mark; it is right if the name is its most probable next word. Chance is 1 in 32.
+
+The data is made once, in data/distance; a finished training, in runs/distance, is not run again. The
+results are OUT/HARDWARE_DATE_distance.json, .md and .png.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence
+
+from benchmarks.machine import machine
+from benchmarks.run import RESULTS, record_name
+from vaswani.common.artifact import making
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, read_json
+from vaswani.common.signals import signals_as_interrupts
+from vaswani.experiment.run_record import FINISHED, last_checkpoint
+from vaswani.paper.small_tables import Table, best_rate, rate_trainings, read_table, trainings
+
+TABLE = Path(__file__).with_suffix(".yaml")
+DATA = Path("data/distance")
+NAMES = (
+    "Ada Ben Cora Dan Eva Finn Gus Hal Ida Jan Kim Leo Mia Ned Ola Pat Quin Rita Sam Tom Una Vera "
+    "Will Xena Yara Zoe Anna Bill Carl Dora Emil Fay"
+).split()
+FILLERS = "and but or so then yet now here".split()
+QUESTION, SOURCE = "?", "say"
+LONGEST_TRAINED, DISTANCES = 32, (4, 8, 12, 16, 24, 32, 40, 48, 64)
+"""Words between a name and its repetition, it included: in training at most, and in the test."""
+SENTENCES = {"train": 20_000, "valid": 500, "test": 200 * len(DISTANCES)}
+
+
+def sentence(distance: int, dice: random.Random) -> List[str]:
+    """The last word repeats the one ``distance`` before it; it is at most the 65th."""
+    name = dice.choice(NAMES)
+    before = dice.choices(FILLERS, k=dice.randint(0, DISTANCES[-1] - distance))
+    return [*before, name, *dice.choices(FILLERS, k=distance - 2), QUESTION, name]
+
+
+def make_data(folder: Path) -> None:
+    """The text, and what fairseq-preprocess makes of it."""
+    dice = random.Random(1)
+    folder.mkdir()
+    for split, count in SENTENCES.items():
+        distances = [dice.randint(DISTANCES[0], LONGEST_TRAINED) for _ in range(count)]
+        if split == "test":
+            distances = [n for n in DISTANCES for _ in range(count // len(DISTANCES))]
+        lines = [" ".join(sentence(n, dice)) for n in distances]
+        (folder / f"{split}.target").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (folder / f"{split}.source").write_text(f"{SOURCE}\n" * count, encoding="utf-8")
+    prefixes = [word for name in SENTENCES for word in (f"--{name}pref", str(folder / name))]
+    command = [
+        *(sys.executable, "-m", "fairseq_cli.preprocess", *prefixes, "--joined-dictionary"),
+        *("--source-lang", "source", "--target-lang", "target"),
+        *("--destdir", str(folder / "data-bin")),
+    ]
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        raise UserError(f"fairseq-preprocess failed on {folder}: it says why above")
+
+
+def check_no_data(folder: Path) -> None:
+    """Raises UserError if something is where the data should go."""
+    if folder.exists():
+        raise UserError(f"{folder} exists, but has no data-bin: remove it")
+
+
+def train(table: Table) -> Iterator[str]:
+    """Train what is not trained yet; yields the rows that are complete."""
+    for row in table.rows:
+        for wave in (lambda row: rate_trainings(table, row), lambda row: trainings(table, row)):
+            for one in wave(row).values():
+                command = [sys.executable, "-m", "vaswani.cli", *one.command]
+                if not one.done and subprocess.run(command).returncode:
+                    raise UserError(f"{one.run} failed: it says why above")
+        yield row.name
+
+
+def accuracy(run: Path) -> Dict[str, Any]:
+    """By distance, the share of repeated words that are the most probable; and the parameters."""
+    import torch
+
+    from vaswani.experiment.fairseq_config import load_plugin
+
+    load_plugin()
+    from fairseq import checkpoint_utils, utils
+
+    utils.import_user_module(argparse.Namespace(user_dir="examples/recurrent"))
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(last_checkpoint(run))])
+    model = models[0].eval()
+    task.load_dataset("test")
+    data, question = task.dataset("test"), task.target_dictionary.index(QUESTION)
+    right: Dict[int, List[bool]] = {}
+    for start in range(0, len(data), 100):
+        batch = data.collater([data[i] for i in range(start, min(start + 100, len(data)))])
+        with torch.no_grad():
+            best = model(**batch["net_input"])[0].argmax(-1)  # [B, T]
+        for words, said in zip(batch["target"], best, strict=True):
+            at = int((words == question).nonzero()) + 1
+            n = at - int((words == words[at]).nonzero()[0])
+            right.setdefault(n, []).append(bool(said[at] == words[at]))
+    return {
+        "accuracy": {str(n): statistics.mean(map(float, right[n])) for n in DISTANCES},
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "decoder_parameters": sum(p.numel() for p in model.decoder.parameters()),
+    }
+
+
+def result(table: Table, run: Path, rate: float) -> Dict[str, Any]:
+    """A seed's figures."""
+    finished = read_json(run / FINISHED)
+    return {
+        "run": str(run),
+        "rate": rate,
+        "updates": finished["num_updates"],
+        "seconds": finished["seconds"],
+        **accuracy(run),
+    }
+
+
+def lines_of(rows: Dict[str, List[Dict[str, Any]]]) -> List[str]:
+    """The table in Markdown: mean over the seeds, and from the lowest to the highest."""
+    lines = [
+        f"| system | seeds | {' | '.join(f'n = {n}' for n in DISTANCES)} |",
+        "|---" * (len(DISTANCES) + 2) + "|",
+    ]
+    for system, seeds in rows.items():
+        columns = []
+        for n in DISTANCES:
+            values = [100 * seed["accuracy"][str(n)] for seed in seeds]
+            cell = f"{statistics.mean(values):.1f}"
+            if len(values) > 1:
+                cell += f" ({min(values):.1f}–{max(values):.1f})"
+            columns.append(cell)
+        lines.append(f"| {system} | {len(seeds)} | {' | '.join(columns)} |")
+    return lines
+
+
+def draw(path: Path, rows: Dict[str, List[Dict[str, Any]]]) -> None:
+    """Accuracy against distance: the mean of the seeds, and a band over them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+    for number, (system, seeds) in enumerate(rows.items()):
+        values = [[100 * seed["accuracy"][str(n)] for seed in seeds] for n in DISTANCES]
+        means = [statistics.mean(each) for each in values]
+        axis.plot(DISTANCES, means, "o-", color=f"C{number}", markersize=3, label=system)
+        low, high = [min(each) for each in values], [max(each) for each in values]
+        axis.fill_between(DISTANCES, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
+    axis.axvline(LONGEST_TRAINED, color="0.6", linestyle=":")
+    axis.text(LONGEST_TRAINED + 0.5, 50, "longer than\nin training", color="0.4", fontsize=8)
+    axis.set_xlabel("n, words from a name to its repetition")
+    axis.set_ylabel("repeated rightly, %")
+    axis.set_xticks(DISTANCES)
+    axis.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def write(out: Path, record: Dict[str, Any]) -> None:
+    """The record: JSON, the table, the picture."""
+    name = record_name(record["machine"], ["distance"])
+    out.mkdir(parents=True, exist_ok=True)
+    with atomic_write(out / f"{name}.json") as stream:
+        json.dump(record, stream, indent=1)
+    draw(out / f"{name}.png", record["rows"])
+    parts = [
+        "# Accuracy against distance",
+        f"Expected, written before the first run: {record['expected']}.",
+        "\n".join(lines_of(record["rows"])),
+        f"![Accuracy against distance]({name}.png)",
+    ]
+    with atomic_write(out / f"{name}.md") as stream:
+        stream.write("\n\n".join(parts) + "\n")
+    print(f"{parts[2]}\nwritten to {out / name}.md, .json and .png", flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the data, train, ask, write."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.distance",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument("--row", metavar="SYSTEM", help="train this one alone")
+    options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
+    args = options.parse_args(arguments)
+    try:
+        table = read_table("distance", args.row, TABLE)
+        with signals_as_interrupts():
+            if not (DATA / "data-bin").is_dir():
+                with making(DATA, check_no_data) as folder:
+                    make_data(folder)
+            rows = {}
+            for system in train(table):
+                print(f"{system}: trained", flush=True)
+            for row in table.rows:
+                rate = best_rate(table, row)
+                rows[row.name] = [result(table, t.run, rate) for t in trainings(table, row).values()]
+    except UserError as error:
+        print(f"distance: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("distance: interrupted; finished trainings are kept", file=sys.stderr)
+        return 130
+    facts = {**machine("cpu"), "command": " ".join(["python -m benchmarks.distance", *arguments])}
+    write(args.out, {"machine": facts, "expected": table.expected, "rows": rows})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
