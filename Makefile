@@ -5,7 +5,7 @@
 #   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
 #   JOBS=auto            processes that run the tests, 4 at most (default: one per core)
 #   BENCH="train --full" what `make bench` measures (default: everything, in about 10 minutes)
-#   MUTANTS="NAME ..."   which planted bugs `make mutants` tries (default: all, in about 10 minutes)
+#   MUTANTS="NAME ..."   which planted bugs `make mutants` tries (default: all, in about 20 minutes)
 PYTHON ?=
 VENV ?= .venv
 PAIR ?= en-de

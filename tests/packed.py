@@ -7,6 +7,7 @@ from fairseq.data import Dictionary
 
 from tests.models import SMALL, small_model, task
 from transformer_plugin.model import VaswaniTransformerModel
+from vaswani.common.files import write_json
 from vaswani.model_folder import folder as model_folder
 from vaswani.model_folder.packed_model import kept_options
 from vaswani.model_folder.text_recipe import TextRecipe
@@ -41,8 +42,7 @@ def write(
 ) -> None:
     """Pack a model with one dictionary for both sides."""
     config: Dict[str, Any] = {
-        "format": model_folder.FORMAT,
-        "format_version": model_folder.FORMAT_VERSION,
+        **model_folder.PACKED.header,
         "architecture": {name: getattr(model.cfg, name) for name in kept_options()},
         "text": recipe.table(),
         "generation": {"beam": 2, "max_len_a": 1, "max_len_b": 5},
@@ -51,7 +51,7 @@ def write(
     }
 
     def fill(part: Path) -> None:
-        model_folder.write_json(part / model_folder.CONFIG, config)
+        write_json(part / model_folder.CONFIG, config)
         state = model.state_dict()
         tied = not model.cfg.untie_embeddings
         model_folder.write_weights(part / model_folder.WEIGHTS, state, tied)

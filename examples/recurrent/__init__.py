@@ -59,6 +59,13 @@ class RecurrentConfig(FairseqDataclass):
     )
 
 
+def cells_of(cfg: RecurrentConfig, hidden_size: int, both: bool = False) -> nn.RNNBase:
+    """N layers of cells with dropout between them; ``both``: reading in both directions."""
+    between = cfg.dropout if cfg.layers > 1 else 0.0  # of one layer torch warns
+    sizes = cfg.embed_dim, hidden_size, cfg.layers
+    return CELLS[str(cfg.cell)](*sizes, batch_first=True, bidirectional=both, dropout=between)
+
+
 class RecurrentEncoder(FairseqEncoder):
     """Reads a sentence forwards and backwards.
 
@@ -72,14 +79,7 @@ class RecurrentEncoder(FairseqEncoder):
         super().__init__(dictionary)
         self.tokens = tokens
         self.dropout = nn.Dropout(cfg.dropout)
-        self.cells = CELLS[str(cfg.cell)](
-            cfg.embed_dim,
-            cfg.hidden_size // 2,
-            cfg.layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=cfg.dropout if cfg.layers > 1 else 0.0,
-        )
+        self.cells = cells_of(cfg, cfg.hidden_size // 2, both=True)
 
     def forward(self, src_tokens: Tensor, src_lengths: Any = None, **unused: Any) -> Dict[str, Any]:
         """[B, S], padded on either side →
@@ -160,13 +160,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         super().__init__(dictionary)
         self.tokens = tokens
         self.dropout = nn.Dropout(cfg.dropout)
-        self.cells = CELLS[str(cfg.cell)](
-            cfg.embed_dim,
-            cfg.hidden_size,
-            cfg.layers,
-            batch_first=True,
-            dropout=cfg.dropout if cfg.layers > 1 else 0.0,
-        )
+        self.cells = cells_of(cfg, cfg.hidden_size)
         score = str(cfg.attention_score)
         self.attention = None if score == "none" else Attention(cfg.hidden_size, score)
         known = cfg.hidden_size * (1 if self.attention is None else 2)

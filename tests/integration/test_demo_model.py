@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from vaswani import Translator
-from vaswani.commands import attention
+from vaswani.commands.attention import COMMAND, RECORD
+from vaswani.common.artifact import check_recorded
 from vaswani.model_folder.folder import WEIGHTS, changed_since_packed
 from vaswani.model_folder.weights import stored_in
 
@@ -40,8 +41,8 @@ def test_it_is_as_it_was_made():
 
 def test_its_page():
     """A whole one, of this model's translation."""
-    attention.check_replaceable(PAGE)
-    record = json.loads((PAGE / "attention.json").read_text(encoding="utf-8"))
+    check_recorded(PAGE, RECORD, COMMAND)
+    record = json.loads((PAGE / RECORD).read_text(encoding="utf-8"))
     assert record["target"] == TRANSLATIONS[record["source"]]
     assert (record["model"], record["translated_by_the_model"]) == ("examples/demo_en_de", True)
     assert (PAGE / "attention.html").stat().st_size < 50_000

@@ -168,10 +168,12 @@ def test_what_it_refuses(model: Path, tmp_path: Path, monkeypatch: Any, capsys: 
     for name, text in ours.items():
         (mine / name).write_text(text, encoding="utf-8")
     assert run(model, "--out", "mine") == 1
-    assert "mine has more than these figures" in capsys.readouterr().err
+    assert "mine has figures.json, which 'vaswani reproduce figures' did not make" in (
+        capsys.readouterr().err
+    )
     assert {path.name: path.read_text() for path in mine.iterdir()} == ours
     assert run(model, "--out", "mine/notes") == 1
-    assert "mine/notes has more than these figures" in capsys.readouterr().err
+    assert "mine/notes is not a folder" in capsys.readouterr().err
     assert run("nothing") == 1
     assert capsys.readouterr().err.count("\n") == 1
     monkeypatch.setitem(sys.modules, "matplotlib", None)

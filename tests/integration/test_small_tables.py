@@ -109,6 +109,12 @@ def test_what_is_done_is_not_done_again(place: Path, monkeypatch: Any, capsys: A
     assert commands == []
     assert "| A cell, alone | 1 of 1 | " in capsys.readouterr().out
 
+    finished = place / "runs" / "table2" / "ours_seed1" / "finished.json"
+    stopped = {**json.loads(finished.read_text(encoding="utf-8")), "num_updates": 11}
+    finished.write_text(json.dumps(stopped), encoding="utf-8")
+    assert cli.main(["reproduce", "table2", "--small", "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("vaswani train small") == 1
+
 
 def test_what_cannot_work_is_one_sentence(place: Path, capsys: Any) -> None:
     for words, message in (

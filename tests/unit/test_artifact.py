@@ -14,10 +14,10 @@ import pytest
 from vaswani.commands import attention, average
 from vaswani.common.artifact import Artifact, keep
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json
+from vaswani.common.files import read_json, write_json
 from vaswani.data import stage
 from vaswani.decoding.translations import Translations
-from vaswani.model_folder.folder import EXPORTED, PACKED, write_folder, write_json
+from vaswani.model_folder.folder import EXPORTED, PACKED, write_folder
 
 # ---- stopping before the n-th operation -------------------------------------------------------
 

@@ -15,8 +15,9 @@ from tests import exported, packed
 from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani import Translator
 from vaswani.common.errors import UserError
+from vaswani.common.files import write_json
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
-from vaswani.model_folder.folder import EXPORTED, read_folder, write_folder, write_json
+from vaswani.model_folder.folder import EXPORTED, read_folder, write_folder
 from vaswani.model_folder.packed_model import kept_options
 from vaswani.model_folder.schema import Architecture
 from vaswani.model_folder.search_options import SearchOptions

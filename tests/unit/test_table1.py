@@ -66,7 +66,7 @@ def test_memory_grows_as_the_weights_do() -> None:
 def test_the_command_leaves_table_record_and_picture(
     tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    """And replaces only its own: a folder of somebody's is left as it was."""
+    """And replaces only its own: what somebody adds to the folder is left there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(table1, "LENGTHS", (16, 32))
     monkeypatch.setattr(table1, "WIDTHS", (16, 32))
@@ -80,9 +80,9 @@ def test_the_command_leaves_table_record_and_picture(
         assert f"| {layer.name} | {layer.formula.complexity} |" in text
     assert json.loads((out / "table1.json").read_text(encoding="utf-8"))["threads"] >= 1
 
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "notes").write_text("mine", encoding="utf-8")
-    assert cli.main(["reproduce", "table1", "--out", "mine"]) == 1
-    assert "mine exists and is not this table" in capsys.readouterr().err
-    assert (mine / "notes").read_text(encoding="utf-8") == "mine"
+    (out / "notes").write_text("mine", encoding="utf-8")
+    assert cli.main(["reproduce", "table1"]) == 1
+    assert "table1 has notes, which 'vaswani reproduce table1' did not make" in (
+        capsys.readouterr().err
+    )
+    assert (out / "notes").read_text(encoding="utf-8") == "mine"

@@ -15,16 +15,16 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Iterator, List, Optional
 
-from vaswani.common.artifact import making
+from vaswani.common.artifact import check_recorded, making_recorded
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, read_json, sha256_of
+from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
-from vaswani.model_folder.folder import CONFIG, read_folder, write_json
+from vaswani.model_folder.folder import CONFIG, read_folder
 
-PAGE, RECORD = "attention.html", "attention.json"
+COMMAND, PAGE, RECORD = "vaswani attention", "attention.html", "attention.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def run(options: Options) -> int:
     from vaswani.attention_page.page import MOST_WEIGHTS
 
     out = Path(options.out) if options.out else default_folder(options.model)
-    check_replaceable(out)
+    check_recorded(out, RECORD, COMMAND)
     check_sentence(options.source, "source")
     if options.target is not None:
         check_sentence(options.target, "target")
@@ -126,8 +126,7 @@ def write(out: Path, options: Options, attention: Any) -> List[str]:
     from vaswani.attention_page.page import page
     from vaswani.attention_page.picture import draw_layers
 
-    with making(out, check_replaceable) as part:
-        part.mkdir()
+    with making_recorded(out, RECORD, COMMAND) as (part, record):
         with atomic_write(part / PAGE) as stream:
             stream.write(page(attention, options.by))
         made = [PAGE]
@@ -135,31 +134,11 @@ def write(out: Path, options: Options, attention: Any) -> List[str]:
             made += draw_layers(
                 part, attention, options.by, lambda rows: bar(iterable=rows, desc="pictures")
             )
-        record: Dict[str, Any] = {
-            "made_by": "vaswani attention",
-            "model": options.model,
-            "source": attention.source,
-            "target": attention.target,
-            "translated_by_the_model": attention.translated,
-            "unknown": attention.unknown,
-            "sha256": {name: sha256_of(part / name) for name in made},
-        }
-        write_json(part / RECORD, record)
+        record.update(
+            model=options.model,
+            source=attention.source,
+            target=attention.target,
+            translated_by_the_model=attention.translated,
+            unknown=attention.unknown,
+        )
     return made
-
-
-def check_replaceable(folder: Path) -> None:
-    """Raises UserError unless a path is free, or holds exactly what was made there."""
-    if not os.path.lexists(folder):
-        return
-    if folder.is_symlink() or not folder.is_dir():
-        raise UserError(f"{folder} is not a folder: give another one with --out")
-    sums = read_json(folder / RECORD).get("sha256")
-    sums = sums if isinstance(sums, dict) else {}
-    for path in sorted(folder.iterdir()):
-        kept = path.name == RECORD and sums
-        if not kept and not (path.is_file() and sums.get(path.name) == sha256_of(path)):
-            raise UserError(
-                f"{folder} has {path.name}, which 'vaswani attention' did not make, or which has "
-                "changed since: give another folder with --out"
-            )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, sha256_of
+from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.options import argument, option
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.ctranslate2_spec import (
@@ -30,13 +30,11 @@ from vaswani.model_folder.folder import (
     CODES,
     CONFIG,
     EXPORT,
-    EXPORT_VERSION,
     EXPORTED,
     TARGETS,
     ModelFolder,
     read_folder,
     write_folder,
-    write_json,
 )
 
 
@@ -163,8 +161,7 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any
     """vaswani.json, except for the proof."""
     architecture = folder.config["architecture"]
     return {
-        "format": EXPORTED.format,
-        "format_version": EXPORT_VERSION,
+        **EXPORTED.header,
         "target": options.to,
         "quantization": options.quantization,
         "text": folder.config["text"],

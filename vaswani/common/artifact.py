@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import (
@@ -22,6 +22,7 @@ from vaswani.common.files import (
     remove,
     sha256_of,
     sync,
+    write_json,
 )
 
 #: the "size" of what no command makes: a link, a device, an empty folder
@@ -241,6 +242,53 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
     with writing(path), busy, artifact.making() as part:
         yield part / path.name
         check(path)  # again: making it took a while
+
+
+@contextlib.contextmanager
+def making_recorded(
+    folder: Path, record: str, command: str
+) -> Iterator[Tuple[Path, Dict[str, Any]]]:
+    """As :func:`making`, for a folder with a record of what is in it, by which it is recognised.
+
+    Args:
+        folder: replaced, if it holds exactly what was made there
+        record: the name of a JSON file in it; holds the table that the block fills in, and the
+            SHA-256 of every other file
+        command: what makes it, for messages
+
+    Yields:
+        The folder to fill, and the table.
+    """
+
+    def check(path: Path) -> None:
+        check_recorded(path, record, command)
+
+    with making(folder, check) as part:
+        part.mkdir()
+        table: Dict[str, Any] = {"made_by": command}
+        yield part, table
+        names = sorted(path.name for path in part.iterdir())
+        write_json(part / record, {**table, "sha256": hashes_of(part, names)})
+
+
+def check_recorded(folder: Path, record: str, command: str) -> None:
+    """Raises UserError unless a path is free, or holds exactly what was made there.
+
+    Args: as :func:`making_recorded`.
+    """
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: give another one with --out")
+    sums = read_json(folder / record).get("sha256")
+    sums = sums if isinstance(sums, dict) else {}
+    for path in sorted(folder.iterdir()):
+        kept = path.name == record and sums
+        if not kept and not (path.is_file() and sums.get(path.name) == sha256_of(path)):
+            raise UserError(
+                f"{folder} has {path.name}, which '{command}' did not make, or which has changed "
+                "since: give another folder with --out"
+            )
 
 
 # ---- what was made, and by whom ---------------------------------------------------------------

@@ -100,6 +100,13 @@ def read_json(path: Path) -> Dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def write_json(path: Path, table: Dict[str, Any]) -> None:
+    """Write a table as human-readable JSON."""
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        json.dump(table, stream, indent=2, ensure_ascii=False)
+        stream.write("\n")
+
+
 @contextlib.contextmanager
 def locked(path: Path, what: str, leave: bool = True) -> Iterator[None]:
     """While the block runs, no other command gets past the same ``path``.

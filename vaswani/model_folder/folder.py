@@ -16,7 +16,6 @@ vocabularies; for fairseq, model.pt and dictionaries), and beside them what raw 
     bpecodes, README.md, SHA256SUMS
 """
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,6 @@ from vaswani.model_folder.schema import (
 from vaswani.model_folder.text_recipe import TextRecipe
 from vaswani.model_folder.weights import stored_in
 
-FORMAT, FORMAT_VERSION = "vaswani-transformer", 1
 CONFIG, WEIGHTS, CODES, CARD, SUMS = (
     "config.json",
     "model.safetensors",
@@ -60,16 +58,29 @@ SHARED = (
 
 
 class Kind(NamedTuple):
-    """A kind of folder: its table, the format named there, and the command that makes it."""
+    """A kind of folder.
+
+    Attributes:
+        table: the file that says what it is
+        format, version: what is named there
+        command: makes it
+        remedy: what to do about a damaged one
+    """
 
     table: str
     format: str
+    version: int
     command: str
+    remedy: str
+
+    @property
+    def header(self) -> Dict[str, Any]:
+        """What its table begins with."""
+        return {"format": self.format, "format_version": self.version}
 
 
-PACKED = Kind(CONFIG, FORMAT, "vaswani pack")
-EXPORTED = Kind(EXPORT, "vaswani-transformer-export", "vaswani export")
-EXPORT_VERSION = 1
+PACKED = Kind(CONFIG, "vaswani-transformer", 1, "vaswani pack", "pack the model again")
+EXPORTED = Kind(EXPORT, "vaswani-transformer-export", 1, "vaswani export", "export the model again")
 TARGETS = ("ctranslate2", "fairseq")
 #: CTranslate2's
 MODEL, TARGETS_CONFIG = "model.bin", "config.json"
@@ -132,7 +143,7 @@ def read_folder(path: Path) -> ModelFolder:
     refuse_pickles(path)
     recipe = read_section(TextRecipe, config["text"], f"{path / CONFIG}: text")
     needed = [CONFIG, WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
-    check_files(path, needed + ([CODES] if recipe.bpe else []), sums, "pack the model again")
+    check_files(path, needed + ([CODES] if recipe.bpe else []), sums, PACKED.remedy)
     return ModelFolder(path, config, sums, recipe)
 
 
@@ -159,18 +170,23 @@ def read_config(path: Path) -> Dict[str, Any]:
     if not (path / CONFIG).is_file():
         raise UserError(f"{path} has no {CONFIG}: it is not a complete model folder")
     config = read_json(path / CONFIG)
-    version = config.get("format_version")
-    if config.get("format") != FORMAT or type(version) is not int:
-        raise UserError(f"{path / CONFIG} was not written by 'vaswani pack', or is damaged")
-    if version != FORMAT_VERSION:
-        advice = "get a newer one" if version > FORMAT_VERSION else "pack the model again"
-        raise UserError(
-            f"{path} is of format version {version}, but this vaswani-transformer reads version "
-            f"{FORMAT_VERSION}: {advice}"
-        )
+    check_format(config, path, PACKED)
     check_sections(config, SECTIONS, ("scores",), path / CONFIG)
     read_section(Architecture, config["architecture"], f"{path / CONFIG}: architecture", SIZES)
     return config
+
+
+def check_format(table: Dict[str, Any], path: Path, kind: Kind) -> None:
+    """Raises UserError unless a folder's table is of its kind, and of the version read here."""
+    version = table.get("format_version")
+    if table.get("format") != kind.format or type(version) is not int:
+        raise UserError(f"{path / kind.table} was not written by '{kind.command}', or is damaged")
+    if version != kind.version:
+        advice = "get a newer one" if version > kind.version else kind.remedy
+        raise UserError(
+            f"{path} is of format version {version}, but this vaswani-transformer reads version "
+            f"{kind.version}: {advice}"
+        )
 
 
 def check_is_folder(path: Path) -> None:
@@ -248,15 +264,7 @@ def read_export(path: Path) -> ModelFolder:
             contains a pickle.
     """
     table = read_json(path / EXPORT)
-    version = table.get("format_version")
-    if table.get("format") != EXPORTED.format or type(version) is not int:
-        raise UserError(f"{path / EXPORT} was not written by 'vaswani export', or is damaged")
-    if version != EXPORT_VERSION:
-        advice = "get a newer one" if version > EXPORT_VERSION else "export the model again"
-        raise UserError(
-            f"{path} is of format version {version}, but this vaswani-transformer reads version "
-            f"{EXPORT_VERSION}: {advice}"
-        )
+    check_format(table, path, EXPORTED)
     if table.get("target") != "ctranslate2":
         raise UserError(
             f"{path} was exported to {table.get('target')}, whose own commands translate with it: "
@@ -272,7 +280,7 @@ def read_export(path: Path) -> ModelFolder:
     sums = read_sums(path / SUMS)
     needed = {EXPORT, MODEL, TARGETS_CONFIG, *sums} - {CARD}
     names = sorted(needed | ({CODES} if recipe.bpe else set()))
-    check_files(path, names, sums, "export the model again")
+    check_files(path, names, sums, EXPORTED.remedy)
     return ModelFolder(path, table, sums, recipe)
 
 
@@ -339,10 +347,3 @@ def write_weights(path: Path, state: Dict[str, Any], tied: bool) -> None:
     }
     with open(path, "wb") as stream:  # the library's save_file raises errors without a number
         stream.write(save(kept, metadata={"format": "pt"}))
-
-
-def write_json(path: Path, table: Dict[str, Any]) -> None:
-    """Write a table as human-readable JSON."""
-    with open(path, "w", encoding="utf-8", newline="\n") as stream:
-        json.dump(table, stream, indent=2, ensure_ascii=False)
-        stream.write("\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, sha256_of
+from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.data.data_bin import pairs_in
 from vaswani.experiment.find import first_data_bin, plain, read_yaml
 from vaswani.model_folder.data_text import DataOptions, text_recipe
@@ -14,13 +14,11 @@ from vaswani.model_folder.folder import (
     CARD,
     CODES,
     CONFIG,
-    FORMAT,
-    FORMAT_VERSION,
+    PACKED,
     SECTIONS,
     WEIGHTS,
     changed_since_packed,
     write_folder,
-    write_json,
     write_weights,
 )
 from vaswani.model_folder.packed_model import kept_options, model_config, task_for
@@ -299,6 +297,9 @@ def changed_since(out: Path, config: Dict[str, Any]) -> bool:
 
 def config_of(packable: Packable) -> Dict[str, Any]:
     """config.json."""
-    config = {"format": FORMAT, "format_version": FORMAT_VERSION, "scores": packable.scores}
     sections = (packable.architecture, packable.text.table(), packable.generation, packable.origin)
-    return {**config, **dict(zip(SECTIONS, sections, strict=True))}
+    return {
+        **PACKED.header,
+        "scores": packable.scores,
+        **dict(zip(SECTIONS, sections, strict=True)),
+    }

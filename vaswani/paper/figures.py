@@ -8,23 +8,20 @@ other words, and the mean that the head gives at the same distance, whichever wo
 Shape letters: N layers, H heads, W words (the end of sentence is one of them).
 """
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Sequence, Tuple
 
 from vaswani.attention_page.maps import Unit, between, head_weights, numbers, side, subwords_of
-from vaswani.common.artifact import making
+from vaswani.common.artifact import making_recorded
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json
 from vaswani.common.options import argument, option
 from vaswani.experiment.strict_yaml import read_table
 
 SENTENCES = Path(__file__).with_name("figures.yaml")
 RECORD, TABLE = "figures.json", "figures.md"
 DRAWN = {n: [f"figure{n}.png", f"figure{n}.pdf"] for n in (3, 4, 5)}
-FILES = {RECORD, TABLE, *(name for names in DRAWN.values() for name in names)}
 #: kind of pair → its name in the table
 KINDS = {"distant": "verb → complement or subject", "antecedent": "pronoun → antecedent"}
 #: of the means over sentences
@@ -238,15 +235,15 @@ def draw(folder: Path, found: Sequence[Pair], table: Dict[str, Any]) -> None:
     panels: Dict[int, List[Tuple[Pair, int, Sequence[int], bool]]] = {}
     for figure, kind in ((3, "distant"), (4, "antecedent")):
         layer, heads = best_heads(table[kind]["partner"])
-        paper, *ours = (pair for pair in found if pair.kind == kind)
+        paper_pair, *others = (pair for pair in found if pair.kind == kind)
         best = layer, heads[0]
-        own = max(ours, key=lambda pair: (pair.counts, measured(pair)["partner"][best]))
+        own = max(others, key=lambda pair: (pair.counts, measured(pair)["partner"][best]))
         shown = sorted(heads) if figure == 3 else heads[:2]
-        panels[figure] = [(pair, layer, shown, True) for pair in (paper, own)]
+        panels[figure] = [(pair, layer, shown, True) for pair in (paper_pair, own)]
         if figure == 4:
-            panels[4].insert(0, (paper, layer, heads[:1], False))
-            different = least_alike(paper.weights[layer])
-            panels[5] = [(paper, layer, [head], False) for head in different]
+            panels[4].insert(0, (paper_pair, layer, heads[:1], False))
+            different = least_alike(paper_pair.weights[layer])
+            panels[5] = [(paper_pair, layer, [head], False) for head in different]
     for figure, parts in panels.items():
         size = (4.2 * len(parts), 0.19 * max(len(pair.words) for pair, *_ in parts) + 1)
         drawn, axes = pyplot.subplots(1, len(parts), figsize=size, layout="constrained")
@@ -275,25 +272,17 @@ class FiguresOptions:
     )
 
 
-def check_replaceable(folder: Path) -> None:
-    """Raises UserError if something is there that is not of this command."""
-    if folder.exists():
-        there = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
-        if not there <= FILES or read_json(folder / RECORD).get("figures") != [3, 4, 5]:
-            raise UserError(f"{folder} has more than these figures: give --out another name")
-
-
-def run(options: FiguresOptions, opened: Callable[[str], ContextManager[Any]]) -> int:
+def run(options: FiguresOptions, translator_of: Callable[[str], ContextManager[Any]]) -> int:
     """Measure every head of a model, print the table, draw the figures.
 
     Args:
-        opened: opens the model of a name
+        translator_of: opens the model of a name
     """
     import matplotlib  # noqa: F401  (missing: said before the model is read)
 
     out = Path(options.out)
-    with making(out, check_replaceable) as folder:
-        with opened(options.model) as translator:
+    with making_recorded(out, RECORD, "vaswani reproduce figures") as (folder, record):
+        with translator_of(options.model) as translator:
             found = pairs(translator)
         for pair in found:
             if pair.unknown:
@@ -302,7 +291,6 @@ def run(options: FiguresOptions, opened: Callable[[str], ContextManager[Any]]) -
                 warning = f"warning: unknown to the model{about}: {names} in: {pair.text}"
                 print(warning, file=sys.stderr)
         table = means(found)
-        folder.mkdir()
         lines = lines_of(found, table)
         sentences = [
             {
@@ -314,8 +302,7 @@ def run(options: FiguresOptions, opened: Callable[[str], ContextManager[Any]]) -
             }
             for pair in found
         ]
-        record = {"figures": [3, 4, 5], "model": options.model, "sentences": sentences}
-        (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        record.update(model=options.model, sentences=sentences)
         (folder / TABLE).write_text("\n".join([*lines, ""]), encoding="utf-8")
         draw(folder, found, table)
     print("\n".join(lines))

@@ -7,10 +7,10 @@ from the runs' own records.
 
 import json
 import shlex
-import statistics as mathematics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from vaswani.common.artifact import is_report, output_file, writing
@@ -24,6 +24,8 @@ FILE = "small_tables"
 TABLES = ("table2", "table3")
 #: in a run's statistics: bits per token, without label smoothing
 VALIDATION = "valid_nll_loss"
+#: the change that sets a training's length
+LAST_UPDATE = "optimization.max_update="
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,10 @@ class Training(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether it has reached its last update."""
-        return bool(read_json(self.run / FINISHED))
+        """Whether it has reached the last update of its command."""
+        last = [text for text in self.command if text.startswith(LAST_UPDATE)][-1]
+        updates = read_json(self.run / FINISHED).get("num_updates", 0)
+        return bool(updates >= int(last[len(LAST_UPDATE) :]))
 
 
 def read_table(name: str, only: Optional[str] = None, path: Optional[Path] = None) -> Table:
@@ -82,18 +86,18 @@ def read_table(name: str, only: Optional[str] = None, path: Optional[Path] = Non
     path = path or find_config(FILE)
     whole = read_yaml(path)
     try:
-        found = whole[name]
+        section = whole[name]
         rows = [
             Row(
                 key,
                 row.get("base", whole["base"]),
-                [*whole["change"], *found.get("change", []), *row.get("change", [])],
+                [*whole["change"], *section.get("change", []), *row.get("change", [])],
                 int(row.get("seeds", 1)),
                 [float(rate) for rate in row.get("rates", [])],
             )
-            for key, row in found["rows"].items()
+            for key, row in section["rows"].items()
         ]
-        table = Table(name, rows, found["expected"], whole["average"], whole["rate_updates"])
+        table = Table(name, rows, section["expected"], whole["average"], whole["rate_updates"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: '{name}' is not a table of rows ({error!r})") from None
     if only is None:
@@ -115,9 +119,10 @@ def stem(name: str) -> str:
 
 def rate_trainings(table: Table, row: Row) -> Dict[float, Training]:
     """The short trainings that choose a row's learning rate."""
-    change = f"optimization.max_update={table.rate_updates}"
+    change = f"{LAST_UPDATE}{table.rate_updates}"
     return {
-        rate: training(table, row, f"rate{rate:g}", [*at_rate(rate), change]) for rate in row.rates
+        rate: training_of(table, row, f"rate{rate:g}", [*at_rate(rate), change])
+        for rate in row.rates
     }
 
 
@@ -125,7 +130,7 @@ def trainings(table: Table, row: Row) -> Dict[int, Training]:
     """A row's trainings, by seed. Raises UserError before its learning rate is chosen."""
     chosen = at_rate(best_rate(table, row)) if row.rates else []
     return {
-        seed: training(table, row, f"seed{seed}", [*chosen, f"common.seed={seed}"])
+        seed: training_of(table, row, f"seed{seed}", [*chosen, f"common.seed={seed}"])
         for seed in range(1, row.seeds + 1)
     }
 
@@ -135,7 +140,7 @@ def at_rate(rate: float) -> List[str]:
     return [f"optimization.lr=[{rate:g}]"]
 
 
-def training(table: Table, row: Row, name: str, changes: Sequence[str]) -> Training:
+def training_of(table: Table, row: Row, name: str, changes: Sequence[str]) -> Training:
     """One training of a row; learning rates are compared with the experiment's seed."""
     run = run_of(table, row, name)
     return Training(run, ["train", row.base, *row.change, *changes, f"run={run}"])
@@ -152,11 +157,11 @@ def best_rate(table: Table, row: Row) -> float:
     Raises:
         UserError: one of them is not done.
     """
-    found = rate_trainings(table, row)
-    missing = [one.run for one in found.values() if not one.done]
+    by_rate = rate_trainings(table, row)
+    missing = [training.run for training in by_rate.values() if not training.done]
     if missing:
         raise UserError(f"{missing[0]} is not trained yet: it helps to choose the learning rate")
-    return min(found, key=lambda rate: lowest_loss(found[rate].run))
+    return min(by_rate, key=lambda rate: lowest_loss(by_rate[rate].run))
 
 
 def lowest_loss(run: Path) -> float:
@@ -165,14 +170,14 @@ def lowest_loss(run: Path) -> float:
     return min((line[VALIDATION] for line in lines if VALIDATION in line), default=float("inf"))
 
 
-def commands(table: Table, one: Training) -> Iterator[List[str]]:
-    """The commands from a training to its scores; none if it is scored."""
-    if result(one.run) is None:
-        average = one.run / "checkpoints" / f"checkpoint_average_last{table.average}.pt"
-        yield one.command
-        yield ["average", str(one.run), "--last", str(table.average)]
-        yield ["generate", str(average)]
-        yield ["score", str(one.run)]
+def commands(table: Table, training: Training) -> Iterator[List[str]]:
+    """The commands from a training to its scores; none if it is done and scored."""
+    run = training.run
+    if not training.done or result(run) is None:
+        yield training.command
+        yield ["average", str(run), "--last", str(table.average)]
+        yield ["generate", str(run / "checkpoints" / f"checkpoint_average_last{table.average}.pt")]
+        yield ["score", str(run)]
 
 
 # ---- what came out -----------------------------------------------------------------------------
@@ -182,7 +187,7 @@ class Result(NamedTuple):
     """What a run's records say."""
 
     run: str
-    #: sacreBLEU of the average, its text with the interval, and chrF's
+    #: sacreBLEU's score of the average, and what it prints; chrF likewise
     bleu: float
     bleu_text: str
     chrf: float
@@ -219,8 +224,8 @@ def results(table: Table, row: Row) -> List[Result]:
 
 def spread(values: Sequence[float]) -> str:
     """The mean of the seeds, and from the lowest to the highest where there are several."""
-    mean = f"{mathematics.mean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ({min(values):.2f} to {max(values):.2f})"
+    middle = f"{mean(values):.2f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.2f} to {max(values):.2f})"
 
 
 def lines_of(table: Table) -> List[str]:
@@ -234,11 +239,11 @@ def lines_of(table: Table) -> List[str]:
         columns = ["–"] * 5
         if scored:
             columns = [
-                spread([one.bleu for one in scored]),
-                spread([one.chrf for one in scored]),
-                spread([one.perplexity for one in scored]),
-                ", ".join(sorted({f"{one.updates:,}" for one in scored})),
-                f"{mathematics.mean(one.seconds for one in scored) / 60:.0f}",
+                spread([seed.bleu for seed in scored]),
+                spread([seed.chrf for seed in scored]),
+                spread([seed.perplexity for seed in scored]),
+                ", ".join(sorted({f"{seed.updates:,}" for seed in scored})),
+                f"{mean(seed.seconds for seed in scored) / 60:.0f}",
             ]
         seeds = f"{len(scored)} of {row.seeds}"
         lines.append(f"| {' | '.join([row.name, seeds, *columns])} |")
@@ -260,7 +265,7 @@ def run(options: SmallTableOptions, run_command: Callable[[List[str]], int]) -> 
     print(f"expected, as written before the first run: {table.expected}", file=sys.stderr)
     for row in table.rows:
         chosen = list(rate_trainings(table, row).values())
-        pending = [one.command for one in chosen if not one.done]
+        pending = [short.command for short in chosen if not short.done]
         if options.dry_run and pending:
             show(pending)
             print(f"  then {row.seeds} seeds of '{row.name}' at the best of these rates")
@@ -268,8 +273,8 @@ def run(options: SmallTableOptions, run_command: Callable[[List[str]], int]) -> 
         for command in pending:
             if code := run_command(command):
                 return code
-        for one in trainings(table, row).values():
-            for command in commands(table, one):
+        for training in trainings(table, row).values():
+            for command in commands(table, training):
                 if options.dry_run:
                     show([command])
                 elif code := run_command(command):
@@ -290,7 +295,7 @@ def write(table: Table) -> None:
     lines = lines_of(table)
     path = Path("runs") / table.name / f"{table.name}.json"
     path = output_file(path, may_replace=lambda file: is_report(file, "table", "rows"))
-    rows = {row.name: [one._asdict() for one in results(table, row)] for row in table.rows}
+    rows = {row.name: [seed._asdict() for seed in results(table, row)] for row in table.rows}
     record = {"table": table.name, "expected": table.expected, "rows": rows, "lines": lines}
     with writing(path), atomic_write(path) as stream:
         json.dump(record, stream, indent=1)

@@ -7,7 +7,6 @@ torch's counter, the steps that must wait for each other by the graph that the g
 path between the first word and the last by the gradient of one with respect to the other.
 """
 
-import json
 import statistics
 import sys
 import time
@@ -15,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from vaswani.common.artifact import making
-from vaswani.common.errors import UserError
-from vaswani.common.files import read_json
+from vaswani.common.artifact import making_recorded
 from vaswani.common.options import argument, option
 from vaswani.paper.layers import LAYERS, K, Layer, R
 
@@ -240,26 +237,17 @@ class Table1Options:
     )
 
 
-def check_replaceable(folder: Path) -> None:
-    """Raises UserError if something is there that is not this table."""
-    if folder.exists() and read_json(folder / RECORD).get("table") != 1:
-        raise UserError(f"{folder} exists and is not this table: give --out another name")
-
-
 def run(options: Table1Options) -> int:
     """Count, measure, print the table, and write it with its record and picture."""
     import matplotlib  # noqa: F401  (missing: said before minutes of work)
     import torch
 
     out = Path(options.out)
-    with making(out, check_replaceable) as folder:
+    with making_recorded(out, RECORD, "vaswani reproduce table1") as (folder, record):
         torch.manual_seed(1)
         measured = measure(lambda name: print(f"{name} …", file=sys.stderr))
-        folder.mkdir()
         lines = lines_of(measured)
-        threads = torch.get_num_threads()
-        record = {"table": 1, "torch": torch.__version__, "threads": threads, **measured}
-        (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        record.update(torch=torch.__version__, threads=torch.get_num_threads(), **measured)
         (folder / "table1.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
         draw(folder / "table1.png", measured)
     print("\n".join(lines))
