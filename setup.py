@@ -70,6 +70,7 @@ setup(
         "Programming Language :: Python :: 3.12",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
     ],
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["transformer_plugin*", "vaswani*"]),
@@ -92,6 +93,7 @@ setup(
         "text": [
             "sacremoses",
             "subword-nmt",
+            "sentencepiece",
             "sacrebleu>=2",
             "num2words",
             "tqdm",

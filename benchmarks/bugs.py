@@ -102,7 +102,7 @@ class Demo:
 
     def vaswani(self, *arguments: str) -> str:
         """Run a command; returns the last line of its output if it failed, else nothing."""
-        command = [sys.executable, "-m", "vaswani.cli", *arguments]
+        command = [sys.executable, "-m", "vaswani", *arguments]
         variables = {**environment(self.place), "OMP_NUM_THREADS": "1"}
         with open(self.log, "a", encoding="utf-8") as stream:
             print(f"$ vaswani {' '.join(arguments)}", file=stream, flush=True)

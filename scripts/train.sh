@@ -41,4 +41,4 @@ else
     exec vaswani train "$config" "$@"
 fi
 exec torchrun "${meet[@]}" --nproc_per_node "${PROCESSES:-gpu}" \
-    -m vaswani.cli train "$config" "$@"
+    -m vaswani train "$config" "$@"

@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Optional, Sequence
 
 import torch
 from fairseq.data import Dictionary
@@ -21,15 +21,20 @@ RECIPE = TextRecipe("en", "de", tokeniser="none", bpe=None)
 MORE = ["the house", "the house is big .", "a dog", "the cat sees 1 , 2", "the elephant"]
 
 
-def train(model: VaswaniTransformerModel, known: Dictionary, updates: int) -> None:
-    """Teach a model to copy :func:`sentences` and ``MORE``.
+def train(
+    model: VaswaniTransformerModel,
+    known: Dictionary,
+    updates: int,
+    copied: Optional[Sequence[str]] = None,
+) -> None:
+    """Teach a model to copy sentences, by default :func:`sentences` and ``MORE``.
 
     After 250 updates every token has a probability above 0.99: no two hypotheses are nearly equal,
     and every processor finds the same.
     """
     lines = [
         known.encode_line(line, add_if_not_exist=False, append_eos=True).long()
-        for line in [*sentences(), *MORE]
+        for line in copied or [*sentences(), *MORE]
     ]
     source = collate_tokens(lines, known.pad(), left_pad=True)
     target = collate_tokens(lines, known.pad())

@@ -42,6 +42,7 @@ EVALB = "vaswani/scoring/evalb.py"
 TREES = "vaswani/data/trees.py"
 PROOF = "vaswani/export/proof.py"
 COMPARISON = "vaswani/export/comparison.py"
+MARIAN = "vaswani/export/to_huggingface.py"
 FOLDER = "vaswani/model_folder/folder.py"
 WEIGHTS = "vaswani/model_folder/weights.py"
 CLI = "vaswani/cli.py"
@@ -1076,6 +1077,38 @@ MUTANTS = [
             "unit/test_model_folder.py::test_what_is_not_whole_is_refused",
         ),
     ),
+    Mutant(
+        "marian-dimensions-in-our-order",
+        MARIAN,
+        "return [*range(0, width, 2), *range(1, width, 2)]",
+        "return list(range(width))",
+        "an export to huggingface computes the packed model's logits",
+        ("integration/test_export_huggingface.py::test_marian_computes_our_logits",),
+    ),
+    Mutant(
+        "marian-takes-any-positions",
+        MARIAN,
+        'elif layout == "t2t":',
+        'elif layout == "T2T":',
+        "a model that Marian cannot express is refused",
+        ("integration/test_export_huggingface.py::test_what_marian_lacks",),
+    ),
+    Mutant(
+        "marian-one-token-fewer",
+        "vaswani/decoding/marian_engine.py",
+        "+ options.max_len_b), longest - 1) + 1",
+        "+ options.max_len_b), longest - 1)",
+        "docs/export.md: the maximum length is fairseq's",
+        ("integration/test_export_huggingface.py::test_the_longest_translation_of_a_batch",),
+    ),
+    Mutant(
+        "marian-reads-symbols-in-text",
+        MARIAN,
+        '"split_special_tokens": True',
+        '"split_special_tokens": False',
+        "MarianTokenizer reads every line as the packed model does",
+        ("integration/test_export_huggingface.py::test_the_tokenizers_files",),
+    ),
     # ---- how a training goes on and ends ----------------------------------------------------
     Mutant(
         "patience-counts-anew",
@@ -1721,8 +1754,8 @@ MUTANTS = [
     Mutant(
         "translations-as-they-come",
         GENERATE,
-        "lines[sentence.number] = bpe",
-        "lines[lines.index(None)] = bpe",
+        "lines[sentence.number] = tokens",
+        "lines[lines.index(None)] = tokens",
         "translations are in the order of the source",
         ("integration/test_translations.py::test_several_translations_of_a_sentence",),
     ),

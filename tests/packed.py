@@ -1,7 +1,8 @@
 """Small packed models for the tests, made in milliseconds, with random weights."""
 
+import shutil
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from fairseq.data import Dictionary
 
@@ -38,9 +39,13 @@ def pack(
 
 
 def write(
-    folder: Path, model: VaswaniTransformerModel, recipe: TextRecipe, known: Dictionary
+    folder: Path,
+    model: VaswaniTransformerModel,
+    recipe: TextRecipe,
+    known: Dictionary,
+    codes: Optional[Path] = None,
 ) -> None:
-    """Pack a model with one dictionary for both sides."""
+    """Pack a model with one dictionary for both sides, and what splits its text, if anything."""
     config: Dict[str, Any] = {
         **model_folder.PACKED.header,
         "architecture": {name: getattr(model.cfg, name) for name in kept_options()},
@@ -57,6 +62,8 @@ def write(
         model_folder.write_weights(part / model_folder.WEIGHTS, state, tied)
         for lang in (recipe.source_lang, recipe.target_lang):
             known.save(str(part / f"dict.{lang}.txt"))
+        if codes:
+            shutil.copy(codes, part)
         (part / model_folder.CARD).write_text("# A model\n")
 
     model_folder.write_folder(folder, fill)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 100  # seconds for any command, after which its processes are killed
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TWO = [*TORCHRUN, "--standalone", "--local-addr", "127.0.0.1", "--nproc_per_node", "2"]
-VASWANI = ["-m", "vaswani.cli", "train", "small"]
+VASWANI = ["-m", "vaswani", "train", "small"]
 
 
 def begin(command: List[str], folder: Path, **environ: str) -> "subprocess.Popen[str]":

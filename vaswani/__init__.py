@@ -1,10 +1,10 @@
 """The command ``vaswani``: prepares text, trains, averages, decodes and scores the plugin's models.
 
-``cli.py`` is the entry point; ``commands`` has one file per verb. Each subject has a package:
-``data`` (text, down to binarised data), ``demo`` (its generated text), ``experiment`` (its
-configuration, training and run), ``planning`` (what a training takes, new experiments),
-``decoding``, ``scoring``, ``model_folder``, ``export``, ``attention_page``, ``paper`` (its
-results); ``common`` is what all of them may need.
+``cli.py`` is the entry point (and ``__main__.py`` that of ``python -m vaswani``); ``commands`` has
+one file per verb. Each subject has a package: ``data`` (text, down to binarised data), ``demo``
+(its generated text), ``experiment`` (its configuration, training and run), ``planning`` (what a
+training takes, new experiments), ``decoding``, ``scoring``, ``model_folder``, ``export``,
+``attention_page``, ``paper`` (its results); ``common`` is what all of them may need.
 
 The package imports ``transformer_plugin`` (and with it torch and fairseq) inside a verb, never at
 import, so that ``vaswani --help`` answers at once.

@@ -11,6 +11,7 @@ Exit codes: 0 done (perhaps with warnings), 1 a user error (one sentence on stde
 import argparse
 import contextlib
 import importlib
+import logging
 import os
 import re
 import signal
@@ -37,7 +38,7 @@ VERBS: Dict[str, str] = {
     "score": "score translations: BLEU and chrF, with their signatures",
     "pack": "pack a trained model into a folder that translates text anywhere",
     "translate": "translate text with a packed model",
-    "export": "export a packed model to CTranslate2 or fairseq, with proof",
+    "export": "export a packed model to CTranslate2, fairseq or transformers, with proof",
     "attention": "show where every head of a model looks: a page and pictures",
     "reproduce": "reproduce a result of the paper, start to finish",
     "demo-report": "report what the demo's model learned",
@@ -77,6 +78,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
             f"there is no verb '{args.verb}'{nearest(args.verb, list(VERBS))}; "
             f"verbs are {', '.join(VERBS)}"
         )
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it logs at import what it could use
     module = module_of(args.verb)
     verb_parser = argparse.ArgumentParser(
         prog=f"vaswani {args.verb}",
@@ -163,7 +165,3 @@ def main(argv: Optional[List[str]] = None) -> int:
     print(f"{name}: {' '.join(problem.split())}", file=sys.stderr)
     signals.output_is_gone()
     return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -27,7 +27,7 @@ def command(
     folder: Path, arguments: str, program: str = sys.executable
 ) -> "subprocess.CompletedProcess[str]":
     """A command line of a shell; what it opens of its streams is piped here."""
-    line = f"PYTHONPATH={ROOT} {program} -m vaswani.cli {arguments}"
+    line = f"PYTHONPATH={ROOT} {program} -m vaswani {arguments}"
     return subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True)
 
 

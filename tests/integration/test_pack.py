@@ -171,7 +171,7 @@ def test_another_dictionary_of_the_same_size_is_refused(run, tiny_data_bin, tmp_
             ],
             "dict.en.txt is missing",
         ),
-        (["digits", "--bpe-codes", "gone"], "there are no BPE codes gone"),
+        (["digits", "--bpe-codes", "gone"], "there is no file gone of --bpe-codes"),
         (["digits", "--out", "runs"], "runs is not as 'vaswani pack' leaves a folder"),
         (["nothing"], "there is no run 'nothing'"),
     ],

@@ -165,7 +165,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(own):
     """Two processes, all stages, SIGKILL after times nobody chose; then to the end."""
     for lang in ("en", "de"):
         write(own / f"train.{lang}", *archives.sentences(lang, 40_000, 7))
-    command = [sys.executable, "-m", "vaswani.cli", "prepare", *OWN, "--workers", "2"]
+    command = [sys.executable, "-m", "vaswani", "prepare", *OWN, "--workers", "2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*command, "--out", "whole"], env=environment, check=True)
     dice = random.Random(11)

@@ -60,7 +60,7 @@ def script(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
     commands = tmp_path / "bin"
     commands.mkdir(exist_ok=True)
     (commands / "vaswani").write_text(
-        f'#!/bin/sh\nexec "{python()}" -m vaswani.cli "$@"\n', encoding="utf-8"
+        f'#!/bin/sh\nexec "{python()}" -m vaswani "$@"\n', encoding="utf-8"
     )
     (commands / "vaswani").chmod(0o755)
     environment = {
@@ -217,7 +217,7 @@ def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(tmp_path, manifest, 
         for where in ("half written", "without a marker") if name == "tok" else ("half written",):
             done = run("-c", KILLED, name, where)
             assert done.returncode == -signal.SIGKILL, (name, where, done.stderr)
-    done = run("-m", "vaswani.cli")
+    done = run("-m", "vaswani")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("made") == 1, "only what was not done"
     folder = Path("data") / "wmt14_en_de"

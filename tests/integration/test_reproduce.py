@@ -86,7 +86,7 @@ class Place:
         (folder / "bin").mkdir()
         # KILLER is for a Python of its own
         choice = f'python="{python()}"\n[ -z "$KILL_IN" ] || python="{sys.executable}"'
-        command = f'#!/bin/sh\n{choice}\nexec "$python" -m vaswani.cli "$@"\n'
+        command = f'#!/bin/sh\n{choice}\nexec "$python" -m vaswani "$@"\n'
         (folder / "bin" / "vaswani").write_text(command, encoding="utf-8")
         (folder / "bin" / "vaswani").chmod(0o755)
         (folder / "bin" / "sitecustomize.py").write_text(KILLER, encoding="utf-8")

@@ -49,7 +49,7 @@ def test_train_in_the_repository_decode_elsewhere(tiny_data_bin, tmp_path):
     run([fairseq("train"), *arguments, "--save-dir", str(tmp_path)], ROOT)
     checkpoint = tmp_path / "checkpoint_last.pt"
 
-    elsewhere = run(["-m", "vaswani.cli", "plugin-dir"], ROOT)
+    elsewhere = run(["-m", "vaswani", "plugin-dir"], ROOT)
     arguments = [str(tiny_data_bin), "--user-dir", elsewhere.strip(), *FAST]
     arguments += ["--path", str(checkpoint), "--beam", "4", "--max-len-b", "5"]
     output = run([fairseq("generate"), *arguments], tmp_path).splitlines()

@@ -6,10 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email import message_from_string
 from pathlib import Path
-from typing import Iterator, Set
+from typing import Dict, Iterable, Iterator, Set
 
 import pytest
 
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 OFFLINE = ["--no-index", "--no-deps"]
 FOLDERS = "benchmarks|configs|docs|examples|scripts|tests|transformer_plugin|vaswani"
+BUILT_FROM = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 LINKS = re.compile(r"\]\(([^)\s]+)\)")
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 
@@ -40,20 +42,29 @@ for line in sys.stdin.read().splitlines():
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """Built from a copy: building leaves folders beside the sources."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
+def copied(source: Path, folders: Iterable[str], files: Iterable[str]) -> Path:
+    """Some of the checkout: building leaves folders beside the sources."""
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("transformer_plugin", "vaswani", "configs", "docs"):
+    for name in folders:
         shutil.copytree(ROOT / name, source / name, ignore=leave)
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+    for name in files:
         shutil.copy(ROOT / name, source)
+    return source
+
+
+def wheel_of(source: Path, folder: Path) -> Path:
+    """The wheel of a folder or an sdist."""
     build = [*PIP, "wheel", *OFFLINE, "--no-build-isolation", "-w", str(folder), str(source)]
     subprocess.run(build, check=True, capture_output=True, cwd=folder)
     (made,) = folder.glob("*.whl")
     return made
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    folders = ("transformer_plugin", "vaswani", "configs", "docs")
+    return wheel_of(copied(folder / "source", folders, BUILT_FROM), folder)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +95,8 @@ def test_what_an_index_shows_of_it(wheel):
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         about = message_from_string(archive.read(name).decode("utf-8"))
     assert about["Name"] == "vaswani-transformer" and about["License"] == "MIT"
+    assert "Typing :: Typed" in about.get_all("Classifier")
+    assert f"\nversion: {about['Version']}\n" in (ROOT / "CITATION.cff").read_text()
     assert set(about["Requires-Python"].split(",")) == {">=3.10", "<3.13"}
     assert about["Description-Content-Type"] == "text/markdown"
     assert about.get_payload().lstrip().startswith("# vaswani-transformer")
@@ -188,3 +201,69 @@ def test_each_verb_works_from_it(installed, tmp_path):
     )
     ended = [line[3:] for line in done.stdout.splitlines() if line.startswith("## ")]
     assert ended == [f"{command} 0" for command in commands], done.stderr[-3000:]
+
+
+def contents(wheel: Path) -> Dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.slow
+def test_the_sdist_has_all_that_the_wheel_is_made_of(wheel, tmp_path):
+    """All that MANIFEST.in names, too; its wheel is the same, byte for byte."""
+    lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    words = [line.split() for line in lines]
+    folders = [line[1] for line in words if line[0] == "graft"]
+    files = [name for line in words if line[0] == "include" for name in line[1:]]
+    source = copied(
+        tmp_path / "source", [*folders, "transformer_plugin", "vaswani"], [*BUILT_FROM, *files]
+    )
+    make = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
+    subprocess.run(make, check=True, capture_output=True, cwd=source)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    assert contents(wheel_of(sdist, tmp_path)) == contents(wheel)
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {*folders, *files} <= names and "tests/integration/test_wheel.py" in names
+
+
+USE = """
+python -m pip check
+vaswani --version
+vaswani prepare demo_en_de --workers 1
+vaswani train demo_en_de optimization.max_update=5
+vaswani pack demo_en_de
+echo "The meeting is on the 3rd of March 1987." | vaswani translate runs/demo_en_de/model
+"""
+
+
+@pytest.mark.slow
+def test_the_readmes_commands_install_it_without_a_checkout(wheel, tmp_path):
+    """In an empty environment, by pip's own index, with the pinned versions; then the demo's verbs.
+
+    pip caches the fairseq that it compiles: after 'make setup' this takes a minute or two.
+    """
+    stack = "official" if sys.version_info < (3, 11) else "modern"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("\n## Install\n")[2].partition("\n## ")[0]
+    found = re.search(rf"# {stack}, .*\n((?:pip install .*\n)+)", section)
+    assert found and f"{wheel.name}[{stack},text,plots]" in found[1]
+    shutil.copy(wheel, tmp_path)
+    shutil.copy(ROOT / "constraints" / f"{stack}.txt", tmp_path / "pins.txt")
+    base = getattr(sys, "_base_executable", sys.executable)
+    lines = ["set -e", f"'{base}' -m venv env", "source env/bin/activate", found[1], USE]
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(lines)],
+        cwd=tmp_path,
+        env={**environ, "PIP_CONSTRAINT": "pins.txt", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        capture_output=True,
+        text=True,
+    )
+    if re.search("NewConnectionError|name resolution|No matching distribution", done.stderr):
+        pytest.skip("pip reaches no index that has it all")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert "INFO" not in done.stderr  # fairseq: of packages that it does not need
+    said = done.stdout.splitlines()
+    assert "No broken requirements found." in said and said[-1]
+    assert f"vaswani {wheel.name.split('-')[1]}" in said

@@ -5,6 +5,8 @@ One process for all cases: a start of fairseq costs seconds.
 
 import dataclasses
 import errno
+import importlib.metadata
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+import vaswani
+from tests.preloaded import python
 from vaswani import cli
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.fairseq_engine import FairseqEngine
@@ -39,6 +43,15 @@ def test_help_names_every_verb_without_importing_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and done.stderr == "False"
     assert all(verb in done.stdout for verb in cli.VERBS)
+
+
+def test_python_m_vaswani_is_the_command():
+    """Of that very Python; its version has one source, the distribution."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [python(), "-m", "vaswani", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", env=environ)
+    version = importlib.metadata.version("vaswani-transformer")
+    assert done.stdout == f"vaswani {version}\n" and vaswani.__version__ == version
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)

@@ -106,7 +106,7 @@ def test_settings_by_hand_stand_but_for_what_a_cpu_needs():
         (0, {**FIVE, "RANK": "4"}, {}, "ranks count from 0 to 3"),
         (1, FIVE, {}, "--nproc_per_node 1"),
         (8, {}, {"distributed_world_size": 16}, "has 8 visible GPUs"),
-        (0, {}, {"distributed_world_size": 2}, "--nproc_per_node 2 -m vaswani.cli train"),
+        (0, {}, {"distributed_world_size": 2}, "--nproc_per_node 2 -m vaswani train"),
         (0, {}, {"distributed_init_method": "tcp://a:1", "distributed_rank": 1}, "rank is 1"),
         (0, {}, {"update_freq": [2, 0]}, "update_freq is [2, 0]"),
         (0, {}, {"update_freq": []}, "at least one batch"),
@@ -176,14 +176,14 @@ TRAIN = ["scripts/train.sh", "small", "run=a"]
             [
                 "vaswani prepare small",
                 "torchrun --standalone --local-addr 127.0.0.1 --nproc_per_node 2 "
-                "-m vaswani.cli train small run=a",
+                "-m vaswani train small run=a",
             ],
         ),
         (
             {"NODES": "2", "NODE_RANK": "1", "MASTER": "first:123"},
             [
                 "torchrun --nnodes 2 --node_rank 1 --master_addr first --master_port 123 "
-                "--nproc_per_node gpu -m vaswani.cli train small run=a",
+                "--nproc_per_node gpu -m vaswani train small run=a",
             ],
         ),
     ],
@@ -224,7 +224,7 @@ def test_slurm_runs_one_torchrun_a_machine(tmp_path):
     assert process.wait(20) == 0, process.communicate()
     assert path.read_text().splitlines()[-1] == (
         "torchrun --nnodes 2 --node_rank 1 --master_addr one --master_port 25678 "
-        "--nproc_per_node gpu -m vaswani.cli train small run=a b"
+        "--nproc_per_node gpu -m vaswani train small run=a b"
     )
 
 

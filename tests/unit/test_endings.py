@@ -78,7 +78,7 @@ def test_nobody_reads_the_output(argv, unbuffered):
     os.close(reading)
     environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     done = in_a_process(
-        "-m", "vaswani.cli", *argv, env=environ, capture_output=False, stdout=writing, stderr=-1
+        "-m", "vaswani", *argv, env=environ, capture_output=False, stdout=writing, stderr=-1
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
@@ -87,7 +87,7 @@ def test_nobody_reads_the_output(argv, unbuffered):
 def test_standard_output_on_a_full_disk():
     with open("/dev/full", "w") as full:
         done = in_a_process(
-            "-m", "vaswani.cli", "plugin-dir", capture_output=False, stdout=full, stderr=-1
+            "-m", "vaswani", "plugin-dir", capture_output=False, stdout=full, stderr=-1
         )
     assert done.returncode == 1
     assert done.stderr == "vaswani plugin-dir: writing failed: No space left on device\n"
@@ -117,7 +117,7 @@ def test_a_closed_stream_is_the_null_device(closing, tmp_path):
 
 
 def test_a_closed_output_is_no_error():
-    command = f"{sys.executable} -m vaswani.cli plugin-dir >&-"
+    command = f"{sys.executable} -m vaswani plugin-dir >&-"
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -22,6 +22,7 @@ from vaswani.export.comparison import (
     WORSE,
     ModelComparison,
     SearchComparison,
+    TokenizerComparison,
 )
 from vaswani.export.proof import nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
@@ -57,6 +58,9 @@ def row(bleu, worse=0, sentences=500, tolerance=0.2):
             "differ by 0.0002 (root mean square), more than 0.0001",
         ),
         (ModelComparison(900, math.nan, math.nan, 0.1), "differ by nan"),
+        (TokenizerComparison(500, 495, 500), None),
+        (TokenizerComparison(500, 494, 500), "it reads only 494 of 500 as the packed model does"),
+        (TokenizerComparison(3, 3, 1), "it writes only 1 of 3 as the packed model does"),
         (row((30.0, 30.2), worse=150), None),  # with references, BLEU decides
         (row((30.0, 29.6)), "BLEU differs by -0.40, more than 0.2"),
         (row((30.0, 30.6), tolerance=OTHER_RULE), "BLEU differs by +0.60, more than 0.5"),
@@ -377,9 +381,11 @@ def test_what_is_no_text(source, reference, message, run, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["mine", "--to", "onnx"], "--to onnx is unknown: it may be ctranslate2 or fairseq"),
+        (["mine", "--to", "onnx"], "it may be ctranslate2, fairseq or huggingface"),
         (["mine", "--to", "fairseq", "--quantization", "int8"], "is for --to ctranslate2"),
         (["mine", "--to", "ctranslate2", "--quantization", "int4"], "int4 is unknown: it may be"),
+        (["mine", "--to", "huggingface", "--quantization", "int8"], "huggingface has none"),
+        (["mine", "--to", "fairseq", "--python", "x"], "--python is for --to huggingface"),
         (["mine", "--to", "fairseq", "--lines", "-1"], "--lines is -1"),
         (["mine", "--to", "fairseq", "--reference", "x"], "--reference needs --text: give both"),
         (["gone", "--to", "fairseq"], "there is no model folder gone"),
@@ -411,16 +417,17 @@ def test_heads_that_a_target_lacks(options, to, message, tmp_path, capsys, monke
     assert message in capsys.readouterr().err
 
 
-def test_the_card_says_how_to_use_it():
+def test_the_card_says_how_to_use_it(run):
+    model = read_folder(run / "runs" / "mine" / "model")
     text = {**TABLE["text"], "tokeniser": "moses", "bpe": "subword_nmt"}
     table = {**TABLE, "target": "fairseq", "text": text}
     table["generation"] = {"beam": 4, "lenpen": 0.6, "length_penalty": "fairseq"}
-    card = export_card(table, Path("a model"), ["greedy 1 of 1"])
+    card = export_card(table, model, Path("a model"), ["greedy 1 of 1"])
     assert "fairseq-interactive 'a model' --path 'a model'/model.pt --source-lang en" in card
     assert "--tokenizer moses --moses-no-dash-splits \\\n" in card
     assert "--bpe subword_nmt --bpe-codes 'a model'/bpecodes" in card
     assert "--beam 4 --lenpen 0.6\n```" in card and "greedy 1 of 1" in card
-    card = export_card({**TABLE, "quantization": "float16"}, Path("m"), [])
+    card = export_card({**TABLE, "quantization": "float16"}, model, Path("m"), [])
     assert "for CTranslate2 (float16)" in card and "computes in float32" in card
 
 

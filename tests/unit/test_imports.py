@@ -93,8 +93,8 @@ TORCH_ONLY = ["attention", "cache", "embedding", "layers", "loss", "precision"]
 TORCH_ONLY += [f"fast.{path.stem}" for path in (PLUGIN / "fast").glob("[a-z]*.py")]
 # the rooms of vaswani/, highest first: each may import those below it
 ROOMS = [
-    *("cli", "commands", "paper", "attention_page", "export", "scoring", "planning", "decoding"),
-    *("model_folder", "data", "experiment", "demo", "common"),
+    *("__main__", "cli", "commands", "paper", "attention_page", "export", "scoring", "planning"),
+    *("decoding", "model_folder", "data", "experiment", "demo", "common"),
 ]
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60

@@ -25,6 +25,7 @@ OTHERS = {
     "ratio": 3.0,
     "clean_after": "bpe",
     "bpe": 99,
+    "subword": "sentencepiece",
     "bpe_counts": "types",
     "dictionary": 50,
     "trees": True,

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.bpe import undo
+from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.data.tokenise import unescape
 from vaswani.decoding.alignment import words_of
-from vaswani.model_folder.folder import CODES
 from vaswani.model_folder.text_recipe import SourceText
 
 START, END = "(start)", "(end)"
@@ -106,16 +105,19 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
     if target is None:
         answer = best(translator, source)
         target_subwords = [target_dictionary[number] for number in answer.tolist()[:-1]]
-        text = translator.to_text(undo(" ".join(target_subwords)))
+        joined = translator.target_text.tokens(" ".join(target_subwords))
+        text = translator.target_text.text(joined)
     else:
         target_subwords, text = subwords_of(translator, target, "target"), target
         answer = numbers(target_dictionary, target_subwords)
     check_number(translator.engine.model, len(tokens), len(answer), most)
     source_lang, target_lang = translator.folder.langs
+    moses = translator.folder.recipe.bpe != SENTENCEPIECE
+    target_side = (target_lang, target_subwords, target_dictionary)
     sides = {
-        "source": side(source_lang, read, source_dictionary),
-        "target": side(target_lang, target_subwords, target_dictionary),
-        "read": side(target_lang, target_subwords, target_dictionary, starts=True),
+        "source": side(source_lang, read, source_dictionary, moses=moses),
+        "target": side(*target_side, moses=moses),
+        "read": side(*target_side, starts=True, moses=moses),
     }
     weights = head_weights(translator.engine.model, tokens, answer)
     return Attention(source.strip(), text.strip(), target is None, sides, weights)
@@ -150,8 +152,7 @@ def subwords_of(translator: Any, text: str, name: str) -> List[str]:
     limit = translator.engine.task.cfg.max_source_positions
     if name == "target":
         recipe = replace(reader.recipe, source_lang=reader.recipe.target_lang)
-        codes = translator.folder.path / CODES if recipe.bpe else None
-        reader = SourceText(recipe, codes)
+        reader = SourceText(recipe, translator.folder.codes)
         limit = translator.engine.task.cfg.max_target_positions
     subwords: List[str] = reader.subwords(reader.tokens(text)).split()
     if not subwords:
@@ -180,7 +181,9 @@ def best(translator: Any, source: str) -> Any:
     return torch.tensor(tokens if tokens[-1] == end else [*tokens, end])
 
 
-def side(lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = False) -> Side:
+def side(
+    lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = False, moses: bool = True
+) -> Side:
     """The words and subwords of a sentence.
 
     Args:
@@ -188,17 +191,19 @@ def side(lang: str, subwords: Sequence[str], dictionary: Any, starts: bool = Fal
         subwords: without the end of sentence
         dictionary: its language's
         starts: whether it begins with the start symbol and its end is not read
+        moses: whether its words are Moses' tokens; else its pieces are the words
     """
+    shown = unescape if moses else str
     skip = 1 if starts else 0
     unknown = [dictionary.index(subword) == dictionary.unk() for subword in subwords]
     units = [
-        Unit(unescape(subword), n + skip, n + skip, bad)
+        Unit(shown(subword), n + skip, n + skip, bad)
         for n, (subword, bad) in enumerate(zip(subwords, unknown, strict=True))
     ]
     words = []
-    for text, first, last in words_of(subwords):
+    for text, first, last in words_of(subwords, in_parts=moses):
         bad = any(unknown[first : last + 1])
-        words.append(Unit(unescape(text), first + skip, last + skip, bad))
+        words.append(Unit(shown(text), first + skip, last + skip, bad))
     if starts:
         start = Unit(START, 0, 0)
         return Side(lang, [start, *words], [start, *units])

@@ -204,6 +204,7 @@ def draw_attention(
     """Draw the attention of the first test sentence over the model's own translation."""
     from vaswani.attention_page import picture as attention_picture
     from vaswani.data import bpe, tokenise
+    from vaswani.data.subwords import BPE, learned_in
     from vaswani.decoding.trained import trained_with
     from vaswani.experiment.fairseq_config import load_plugin
 
@@ -212,7 +213,8 @@ def draw_attention(
     from omegaconf import OmegaConf
 
     task = tasks.setup_task(OmegaConf.create(trained_with(Path(checkpoint), folder)["task"]))
-    split = bpe.splitter(data / "codes")
+    kind, learned = learned_in(data)
+    split = bpe.splitter(learned) if kind == BPE and learned else str  # or pieces already
     source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
     target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))
     weights, subwords = attention_picture.cross_attention(Path(checkpoint), task, source, target)

@@ -3,18 +3,22 @@
     vaswani export MODEL --to ctranslate2                      float32
     vaswani export MODEL --to ctranslate2 --quantization int8  or float16, bfloat16
     vaswani export MODEL --to fairseq                          its own transformer, no plugin needed
+    vaswani export MODEL --to huggingface --python PYTHON      transformers' Marian
 
 MODEL is a folder made by 'vaswani pack', or a run that has one. Both translate the same sentences,
 and both give the packed model's translations a probability; if the results differ by more than a
 tolerance, nothing is written. The sentences are the first --lines of the run's test text (else its
-validation text), or of --text.
+validation text), or of --text. PYTHON is one that has transformers; where there is none, an export
+to huggingface is not compared, and says so.
 """
 
 import shutil
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
@@ -27,7 +31,6 @@ from vaswani.model_folder.ctranslate2_spec import (
 )
 from vaswani.model_folder.folder import (
     CARD,
-    CODES,
     CONFIG,
     EXPORT,
     EXPORTED,
@@ -35,6 +38,11 @@ from vaswani.model_folder.folder import (
     ModelFolder,
     read_folder,
     write_folder,
+)
+
+NOT_COMPARED = (
+    "not compared with the packed model, since this Python has no transformers: name one that has "
+    "it with --python PYTHON"
 )
 
 
@@ -53,6 +61,9 @@ class Options:
     )
     reference: Optional[str] = option(metavar="FILE", help="their translations, for BLEU")
     lines: int = option(500, "lines of the text to use (default: 500); 0: all", metavar="N")
+    python: Optional[str] = option(
+        metavar="PYTHON", help="one with transformers, for huggingface's proof (default: this one)"
+    )
 
 
 def run(options: Options) -> int:
@@ -71,11 +82,14 @@ def export(options: Options) -> Path:
             failed proof. Nothing is written then.
     """
     from vaswani.export.text import check_judgeable, proof_text
+    from vaswani.export.to_huggingface import refuse_positions
 
     check_options(options)
     path = model_folder(options.model)
     folder = read_folder(path)
     refuse_inexpressible(folder, options.to)
+    if options.to == "huggingface":
+        refuse_positions(folder)
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     name = "-".join([path.name, options.to, *filter(None, [options.quantization])])
     out = Path(options.out) if options.out else path.with_name(name)
@@ -91,9 +105,12 @@ def export(options: Options) -> Path:
 def check_options(options: Options) -> None:
     """Raises UserError for an unknown target or quantization."""
     if options.to not in TARGETS:
-        raise UserError(f"--to {options.to} is unknown: it may be {' or '.join(TARGETS)}")
+        known = f"{', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
+        raise UserError(f"--to {options.to} is unknown: it may be {known}")
     if options.quantization and options.to != "ctranslate2":
-        raise UserError("--quantization is for --to ctranslate2: fairseq has none")
+        raise UserError(f"--quantization is for --to ctranslate2: {options.to} has none")
+    if options.python and options.to != "huggingface":
+        raise UserError(f"--python is for --to huggingface: {options.to} is here")
     if options.quantization and options.quantization not in QUANTIZATIONS:
         raise UserError(
             f"--quantization {options.quantization} is unknown: it may be "
@@ -140,20 +157,27 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     from vaswani.experiment.fairseq_config import load_plugin
     from vaswani.export.card import export_card
     from vaswani.export.proof import Proof
+    from vaswani.export.to_huggingface import names_of_codes
 
     load_plugin()
     proof = Proof(text, options.quantization)
     packed = Translator(folder, device="cpu")
     proof.translate_packed(packed)
     table = table_of(folder, options, proof)
-    if folder.recipe.bpe:
-        shutil.copyfile(folder.path / CODES, part / CODES)
-    exported = TO[options.to](folder, options, table, part)
-    proof.compare(exported)
-    proof.print_and_check(options.to)
-    table["proof"] = proof.table()
+    if folder.codes:
+        for name in names_of_codes(folder, options.to):
+            shutil.copyfile(folder.codes, part / name)
+    with TO[options.to](folder, options, table, part) as exported:
+        if exported:
+            proof.compare(exported)
+            proof.print_and_check(options.to)
+            table["proof"] = proof.table()
+        else:
+            print(NOT_COMPARED, file=sys.stderr)
+            if proof.asked != proof.plain:
+                print(proof.other_rule(), file=sys.stderr)
     write_json(part / EXPORT, table)
-    card = export_card(table, out, proof.lines())
+    card = export_card(table, folder, out, proof.lines() if exported else [])
     (part / CARD).write_text(card, encoding="utf-8", newline="\n")
 
 
@@ -175,8 +199,14 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any
     }
 
 
-def to_ctranslate2(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
-    """Write CTranslate2's files; returns what translates with them."""
+# ---- the targets: each writes its files, and gives what translates with them while it is compared
+
+
+@contextmanager
+def to_ctranslate2(
+    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
+) -> Iterator[Any]:
+    """CTranslate2's files."""
     from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
     from vaswani.decoding.translator import Translator
     from vaswani.model_folder.ctranslate2_spec import write_model
@@ -184,11 +214,14 @@ def to_ctranslate2(folder: ModelFolder, options: Options, table: Dict[str, Any],
     write_model(folder, folder.parameters(), part, options.quantization)
     sums = {path.name: "" for path in part.iterdir()}
     made = ModelFolder(part, table, sums, folder.recipe)
-    return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
+    yield Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
 
 
-def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
-    """Write a checkpoint and dictionaries of fairseq; returns what translates with them."""
+@contextmanager
+def to_fairseq(
+    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
+) -> Iterator[Any]:
+    """A checkpoint and dictionaries of fairseq."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_fairseq import engine_of, write_checkpoint
 
@@ -196,7 +229,25 @@ def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], par
     write_checkpoint(folder, folder.parameters(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
-    return Translator(folder, engine=engine_of(folder, part))
+    yield Translator(folder, engine=engine_of(folder, part))
 
 
-TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq}
+@contextmanager
+def to_huggingface(
+    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
+) -> Iterator[Any]:
+    """transformers' files; gives None where there is no transformers."""
+    from vaswani.decoding.translator import Translator
+    from vaswani.export.to_huggingface import engine_of, write_model
+
+    folder = replace(folder, config={**folder.config, "generation": table["generation"]})
+    write_model(folder, folder.parameters(), part)
+    if options.python is None and find_spec("transformers") is None:
+        yield None
+        return
+    with engine_of(folder, part, options.python or sys.executable) as engine:
+        table["versions"] = engine.versions
+        yield Translator(folder, engine=engine)
+
+
+TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq, "huggingface": to_huggingface}

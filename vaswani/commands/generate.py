@@ -6,9 +6,9 @@
     vaswani generate RUN --workers 1         in one process; the default on a CPU is one per core
 
 The default of an option is its value in the run's ``generation:`` or ``task:`` section. For each
-subset it writes SUBSET.hyp.tok (tokens, in the order of the source), SUBSET.hyp (detokenised),
-SUBSET.log (as fairseq-generate prints it) and SUBSET.json (options and counts). The translations
-do not depend on the number of processes.
+subset it writes SUBSET.hyp.tok (tokens, or SentencePiece's pieces, in the order of the source),
+SUBSET.hyp (detokenised), SUBSET.log (as fairseq-generate prints it) and SUBSET.json (options and
+counts). The translations do not depend on the number of processes.
 """
 
 import contextlib
@@ -16,14 +16,16 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from vaswani.common.artifact import check_folder, is_inside, key_of, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, locked, sha256_of
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
-from vaswani.data import bpe, text, tokenise
+from vaswani.data import text
+from vaswani.data.bpe import undo
+from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
 from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.decoding_text import data_files, data_folder
 from vaswani.decoding.fairseq_engine import one_thread, search_processes
@@ -40,6 +42,7 @@ from vaswani.model_folder.search_options import (
     check_search,
     given,
 )
+from vaswani.model_folder.text_recipe import TargetText, TextRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,20 @@ def run(options: Options) -> int:
     return 0
 
 
+def target_text(config: Any) -> TargetText:
+    """What joins the data's subwords to text.
+
+    Raises:
+        UserError: SentencePiece made them, but its model is no longer beside the data.
+    """
+    folder = data_folder(config)
+    kind, learned = learned_in(folder)
+    if kind == SENTENCEPIECE and learned is None:
+        raise UserError(f"{folder / KINDS[kind].in_data} is missing: run 'vaswani prepare' again")
+    langs = (config.task.source_lang, config.task.target_lang)
+    return TargetText(TextRecipe(*langs, bpe=kind), learned)
+
+
 def translate(
     config: Any, search: SearchOptions, folder: Path, total: int, workers: int
 ) -> Tuple[List[int], int]:
@@ -114,11 +131,11 @@ def translate(
         The numbers (from 1) of the sentences left out, and how many processes were used.
     """
     subset = config.dataset.gen_subset
+    target = target_text(config)
     translated, used = decode(config, search, folder / f"{subset}.log", total, workers)
-    lines, left_out = in_order(translated, total)
+    lines, left_out = in_order(translated, total, target.tokens)
     text.write_lines(folder / f"{subset}.hyp.tok", lines)
-    back = tokenise.detokeniser(config.task.target_lang)
-    text.write_lines(folder / f"{subset}.hyp", map(back, lines))
+    text.write_lines(folder / f"{subset}.hyp", map(target.text, lines))
     return left_out, used
 
 
@@ -182,7 +199,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
             "generation": search,
             "scoring": {"_name": "bleu"},
             "model": {},
-            "common_eval": {"path": str(checkpoint), "post_process": bpe.MARK},
+            "common_eval": {"path": str(checkpoint)},
             "dataset": {
                 "gen_subset": options.subset,
                 "max_tokens": options.max_tokens,
@@ -199,6 +216,8 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     if options.data:
         config.task.data = options.data
     config = with_defaults(config)
+    kind, _ = learned_in(data_folder(config))
+    config.common_eval.post_process = KINDS[kind].remove
     if options.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if config.common.cpu else GPU_BATCH
     return config
@@ -226,13 +245,16 @@ def decode(
         return list(data.translate(search, stream, shown.update)), data.workers
 
 
-def in_order(translated: Iterable[Translated], total: int) -> Tuple[List[str], List[int]]:
-    """One translation per source line, and the numbers (from 1) of those not translated.
+def in_order(
+    translated: Iterable[Translated], total: int, tokens: Callable[[str], str] = undo
+) -> Tuple[List[str], List[int]]:
+    """One translation per source line, as ``tokens(subwords)``, and the numbers (from 1) of those
+    not translated.
 
     An empty source line has an empty translation, whatever the model makes of it.
     """
     lines: List[Optional[str]] = [None] * total
     for sentence in translated:
-        lines[sentence.number] = bpe.undo(sentence.translation) if sentence.source.strip() else ""
+        lines[sentence.number] = tokens(sentence.translation) if sentence.source.strip() else ""
     left_out = [number for number, line in enumerate(lines, 1) if line is None]
     return [line or "" for line in lines], left_out

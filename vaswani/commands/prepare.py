@@ -41,6 +41,7 @@ from vaswani.data.stage_options import (
     limits_of,
 )
 from vaswani.data.steps import Job, Pair
+from vaswani.data.subwords import KINDS, SENTENCEPIECE
 from vaswani.demo import phrases
 from vaswani.model_folder.reused_codes import find_like, recipe_like, reused_codes
 
@@ -53,6 +54,7 @@ ALSO_CALLED = {
     "clean": "text",
     "tokenise": "tok",
     "learn-bpe": "codes",
+    "codes": KINDS[SENTENCEPIECE].in_data,
     "apply-bpe": "bpe",
     "binarise": "data-bin",
 }
@@ -87,7 +89,14 @@ class Options:
     )
     tokenised: bool = option(False, "your text is already tokenised")
     keep_tags: bool = option(False, "trees: keep part-of-speech tags, instead of XX for each")
-    bpe: Optional[int] = option(metavar="N", help="merges of the joint BPE")
+    subword: Optional[str] = option(
+        choices=list(KINDS),
+        help="what splits text: subword_nmt, BPE of Moses' tokens (the default), or sentencepiece, "
+        "which needs no spaces between words",
+    )
+    bpe: Optional[int] = option(
+        metavar="N", help="merges of the joint BPE; with sentencepiece, the number of pieces"
+    )
     max_words: Optional[int] = option(metavar="N", help="leave out longer pairs")
     ratio: Optional[float] = option(metavar="R", help="highest ratio of longer to shorter side")
     limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many pairs")
@@ -244,10 +253,11 @@ def plan_stages(
     at_codes = CodesOptions.from_recipe(recipe, codes_sha256=codes)
     at_bpe = SubwordOptions.from_recipe(recipe, limits=limits_of(recipe, "bpe"))
     at_data_bin = BinaryOptions.from_recipe(recipe, dictionary_sha256=dictionary)
+    learned = KINDS[recipe.subword].in_data
     stages += [
         Stage("text", at_text, make_text),
         Stage("tok", at_tok, lambda out: steps.make_tokens(job, at_tok, out)),
-        Stage("codes", at_codes, lambda out: steps.make_codes(job, at_codes, out)),
+        Stage(learned, at_codes, lambda out: steps.make_codes(job, at_codes, out)),
         Stage("bpe", at_bpe, lambda out: steps.make_bpe(job, at_bpe, out)),
         Stage("data-bin", at_data_bin, lambda out: steps.make_data_bin(job, at_data_bin, out)),
     ]

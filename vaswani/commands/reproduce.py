@@ -185,7 +185,7 @@ def run_stage(target: Reproduction, stage: str, gpus: int, local_gpus: int) -> i
 def run_verb(words: List[str]) -> int:
     """The exit code of ``vaswani VERB …``, which is printed."""
     print(f"\n== {words[0]}: {shlex.join(['vaswani', *words])}", file=sys.stderr, flush=True)
-    return run_command([sys.executable, "-m", "vaswani.cli", *words])
+    return run_command([sys.executable, "-m", "vaswani", *words])
 
 
 def run_command(command: List[str]) -> int:

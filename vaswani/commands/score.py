@@ -38,6 +38,7 @@ SHOWN = 20
 SHORT = 0.95
 #: BLEU, without that penalty, below which translations have little in common with references
 UNLEARNED = 5.0
+NO_SPACES = "Moses' tokeniser needs spaces between words"
 LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
 
 
@@ -177,7 +178,9 @@ def score(system: ScoreInput) -> Tuple[Dict[str, bleu.ScoreRow], List[str]]:
     """Every row that can be computed, in the order of the table; why others are left out."""
     text, tokens, left_out = system.text, system.tokens, []
     rows: Dict[str, bleu.ScoreRow] = {}
-    if tokens:
+    if text and not system.spaced:
+        left_out.append(f"tokenised BLEU: {NO_SPACES}")
+    elif tokens:
         label = "tokenised BLEU" + (" (hyphens split)" if system.split_hyphens else "")
         rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
     elif text and system.pair:
@@ -193,22 +196,34 @@ def score(system: ScoreInput) -> Tuple[Dict[str, bleu.ScoreRow], List[str]]:
         left_out.append(f"compound-split BLEU: {reason}")
     if not text:
         left_out.append("sacreBLEU: it needs untokenised text, but these are tokens")
-    metrics = bleu.text_metrics() if text else bleu.token_metrics()
+    metrics, missing = metrics_of(system)
+    left_out += [missing] if missing else []
     metrics.pop("bleu_tokenised", None)  # already there
     main = system.main
     rows.update(bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature))
     return rows, left_out
 
 
+def metrics_of(system: ScoreInput) -> Tuple[Dict[str, Any], str]:
+    """sacreBLEU's metrics for what there is; and why they count no better tokens, or nothing."""
+    if not system.text:
+        return bleu.token_metrics(), ""
+    tokens, missing = bleu.tokens_for(system.pair[1] if system.pair else None, system.spaced)
+    return bleu.text_metrics(tokens), missing
+
+
 def compound_split(system: ScoreInput) -> Dict[str, bleu.ScoreRow]:
     """The rows of compound-split BLEU: from text, if there is any.
 
     Raises:
-        UserError: hyphens are already split, or the language is unknown or not German.
+        UserError: hyphens are already split, the language is unknown or not German, or its words
+            have no spaces between them.
     """
     text, tokens = system.text, system.tokens
     if system.pair and system.pair[1] != "de":
         raise UserError("the authors' script is for German; no paper splits other compounds")
+    if text and not system.spaced:
+        raise UserError(NO_SPACES)
     if text and system.pair:
         return bleu.compound_split_rows(text.hypotheses, text.references, system.pair[1])
     if text:
@@ -296,7 +311,7 @@ def compare(system: ScoreInput, other: ScoreInput) -> Dict[str, Any]:
             "the same references"
         )
     warn(that)
-    metrics = bleu.text_metrics() if system.text else bleu.token_metrics()
+    metrics, _ = metrics_of(system)
     compared = significance.compare(metrics, this.hypotheses, that.hypotheses, this.references)
     return {"files": that.fingerprints(), **compared}
 

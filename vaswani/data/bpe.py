@@ -103,11 +103,11 @@ def quietly() -> ContextManager[Any]:
     return contextlib.redirect_stderr(io.StringIO())
 
 
-def spell_out_symbols(line: str) -> Tuple[str, int]:
+def spell_out_symbols(line: str, between: str = MARK) -> Tuple[str, int]:
     """A line with fairseq's own symbols spelt out as single letters, and how many there were."""
     if "<" not in line:
         return line, 0
-    return _FAIRSEQS.subn(lambda match: MARK.join(match[0]), line)
+    return _FAIRSEQS.subn(lambda match: between.join(match[0]), line)
 
 
 def splitter(codes: Path) -> Callable[[str], str]:
@@ -148,9 +148,11 @@ class Subwords:
     ``both``: the target side too, which otherwise stays as it is.
     """
 
+    splitter = staticmethod(splitter)
+
     def __init__(self, name: str, codes: Path, limits: Optional[Limits], both: bool = True) -> None:
         self.name, self.limits, self.both = name, limits, both
-        self.split = splitter(codes)
+        self.split = self.splitter(codes)
         self.count_spelt_out = 0
 
     def subwords(self, side: int, line: str) -> str:

@@ -49,6 +49,8 @@ class Report:
     held_out: int = 0
     #: words such as </s>, written letter by letter because fairseq would take them for its own
     spelt_out: int = 0
+    #: characters ▁, which SentencePiece would take for spaces
+    made_spaces: int = 0
     dropped: Dict[str, int] = field(default_factory=dict)
     examples: Dict[str, List[Example]] = field(default_factory=dict)
 
@@ -65,6 +67,7 @@ class Report:
         self.kept += other.kept
         self.held_out += other.held_out
         self.spelt_out += other.spelt_out
+        self.made_spaces += other.made_spaces
         for reason, count in other.dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
         for reason, examples in other.examples.items():
@@ -84,4 +87,8 @@ class Report:
             text += f"; left out: {', '.join(counts)}"
         if self.spelt_out:
             text += f"; spelt out: {self.spelt_out:,} words such as </s>, which are fairseq's own"
+        if self.made_spaces:
+            text += (
+                f"; made spaces: {self.made_spaces:,} characters ▁, which are SentencePiece's own"
+            )
         return text

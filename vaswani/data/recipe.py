@@ -9,6 +9,7 @@ from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError, nearest
 from vaswani.data import stage, text
 from vaswani.data.clean import Limits
+from vaswani.data.subwords import BPE, KINDS, SENTENCEPIECE, Name
 from vaswani.data.text import SPLITS
 from vaswani.experiment.find import find_config, read_yaml
 
@@ -19,9 +20,18 @@ CHOICES = {
     "bpe_counts": ("merges", "types"),
     "normalise": ("none", "train", "all"),
     "clean_after": ("tok", "bpe"),
+    "subword": tuple(KINDS),
 }
 #: fairseq reads languages from names such as train.en-de.en.idx
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
+#: what a recipe cannot have with SentencePiece: it takes raw text, and the dictionary is its own
+NOT_OF_PIECES = (
+    "tokenised",
+    "trees",
+    "split_hyphens",
+    "straight_test_apostrophes",
+    "dictionary",
+)
 LEAST = {
     "bpe": 1,
     "dictionary": 1,
@@ -73,7 +83,9 @@ class Recipe:
     ratio: Optional[float] = None
     #: where the limits apply: to words ("tok") or subwords ("bpe")
     clean_after: str = "tok"
-    #: size of the joint BPE (5.1)
+    #: what splits words: "subword_nmt", Moses' tokens by BPE; "sentencepiece", raw text
+    subword: Name = BPE
+    #: size of the joint BPE (5.1); of SentencePiece's joint model, its number of pieces
     bpe: int = 10000
     #: what ``bpe`` counts: merges, or types (single characters and merges together)
     bpe_counts: str = "merges"
@@ -107,9 +119,14 @@ class Recipe:
         return split == "train" or (split == "valid" and bool(self.valid_every))
 
     def limits(self, split: str, stage: str) -> Optional[Limits]:
-        """What a pair of a set must satisfy after a stage ("tok" or "bpe"), if anything."""
-        if not self.cleaned(split):
+        """What a pair of a set must satisfy after a stage ("tok" or "bpe"), if anything.
+
+        With SentencePiece it applies to pieces: between spaces there may be a whole sentence.
+        """
+        if not self.cleaned(split) or (self.subword == SENTENCEPIECE and stage == "tok"):
             return None
+        if self.subword == SENTENCEPIECE:
+            return Limits(self.min_words, self.max_words, self.ratio)
         if stage == self.clean_after:
             return Limits(self.min_words, self.max_words, self.ratio)
         # extremely long words are kept from the BPE in any case
@@ -196,7 +213,7 @@ def check_values(given: Dict[str, Any], where: str) -> None:
     for key, least in LEAST.items():
         value = given.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            what = "a number of merges" if key == "bpe" else "a whole number"
+            what = "a number of merges or pieces" if key == "bpe" else "a whole number"
             raise UserError(f"{where}: {key} is {value!r}, but must be {what}, at least {least}")
     ratio = given.get("ratio", 1.0)
     if not isinstance(ratio, (int, float)) or isinstance(ratio, bool) or not ratio >= 1:
@@ -206,6 +223,13 @@ def check_values(given: Dict[str, Any], where: str) -> None:
     for key, choices in CHOICES.items():
         if given.get(key, choices[0]) not in choices:
             raise UserError(f"{where}: {key} is {given[key]!r}; it may be {', '.join(choices)}")
+    if given.get("subword") == SENTENCEPIECE:
+        moses = ["normalise"] * (given.get("normalise", "none") != "none")
+        for key in [key for key in NOT_OF_PIECES if given.get(key)] + moses:
+            raise UserError(
+                f"{where}: {key} and subword: {SENTENCEPIECE} exclude each other: it takes raw "
+                "text, without Moses before or after, and its dictionary is that of its pieces"
+            )
 
 
 def find_recipe(name: str) -> Tuple[Recipe, Path]:

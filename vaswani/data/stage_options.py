@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Dict, Mapping, Optional, TypeVar
 
 from vaswani.data.clean import Limits
 from vaswani.data.recipe import Recipe
+from vaswani.data.subwords import BPE, Name
 
 Own = TypeVar("Own", bound="StageOptions")
 
@@ -65,6 +66,7 @@ class TokenOptions(StageOptions):
     split_hyphens: bool = False
     straight_test_apostrophes: bool = False
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    subword: Name = BPE
 
     def key_of_version_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
@@ -81,6 +83,7 @@ class CodesOptions(StageOptions):
     bpe_counts: str = "merges"
     codes_sha256: Optional[str] = None
     trees: bool = False
+    subword: Name = BPE
 
     def key_of_version_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
@@ -94,6 +97,7 @@ class SubwordOptions(StageOptions):
     FIRST = 1
     limits: Mapping[str, Limits] = field(default_factory=dict)
     trees: bool = False
+    subword: Name = BPE
 
     def key_of_version_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""
@@ -108,6 +112,7 @@ class BinaryOptions(StageOptions):
     dictionary: Optional[int] = None
     dictionary_sha256: Optional[str] = None
     trees: bool = False
+    subword: Name = BPE
 
     def key_of_version_0_1(self) -> Any:
         """Grouped, or left out, as they were then."""

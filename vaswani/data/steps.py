@@ -8,13 +8,14 @@ import shutil
 import sys
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.progress import Bar
 from vaswani.common.usage import peak_megabytes
-from vaswani.data import binarise, bpe, extract, text, trees
+from vaswani.data import binarise, bpe, extract, pieces, text, trees
 from vaswani.data.clean import Report
 from vaswani.data.download import fetch
 from vaswani.data.manifest import Part
@@ -28,12 +29,15 @@ from vaswani.data.stage_options import (
     TextOptions,
     TokenOptions,
 )
-from vaswani.data.tokenise import Tokens, lacks_rules
+from vaswani.data.subwords import KINDS, SENTENCEPIECE
+from vaswani.data.tokenise import Tokens, hardly_spaced, lacks_rules
 from vaswani.experiment.find import DOCS
 
 Pair = Tuple[Path, Path]
 #: the share of a set that may be unknown; if it is larger, something is wrong
 MOSTLY_KNOWN = 0.1
+#: lines that show whether a text has spaces
+LOOKED_AT = 1000
 Maker = Callable[[], Callable[[Chunk], Outcome]]
 
 
@@ -173,11 +177,17 @@ def pairs_per_part(limit: Optional[int], split: str, parts: int) -> List[Optiona
 
 
 def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
-    """Moses tokens (or the text, if it is already tokenised), within the limits on words."""
-    langs = None if options.tokenised else job.recipe.langs
+    """Moses tokens (or the text, if it is already tokenised), within the limits on words.
+
+    The text as it is for SentencePiece.
+    """
+    raw = options.subword == SENTENCEPIECE
+    langs = None if options.tokenised or raw else job.recipe.langs
     for lang in langs or ():
         if lacks_rules(lang):
             print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
+    if langs:
+        warn_of_unspaced(job)
 
     def make(split: str) -> Maker:
         source, target = job.pair(job.folder / "text", split)
@@ -188,21 +198,39 @@ def make_tokens(job: Job, options: TokenOptions, out: Path) -> Any:
             options.split_hyphens,
             options.straight_test_apostrophes and split == "test",
             options.limits.get(split),
-            (str(source), str(target)),
+            None if raw else (str(source), str(target)),
         )
 
     return transform_each_set(job, job.folder / "text", out, "tokenise", make)
 
 
+def warn_of_unspaced(job: Job) -> None:
+    """Say what to do about text that Moses cannot split, judging by its first lines."""
+    for path in job.pair(job.folder / "text", job.recipe.splits[0]):
+        if hardly_spaced(islice(text.read_lines(path), LOOKED_AT)):
+            print(
+                f"warning: {path} has hardly any spaces, at which Moses splits words: prepare it "
+                f"with --subword {SENTENCEPIECE}, which needs none",
+                file=sys.stderr,
+            )
+            return
+
+
 def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
     """The joint BPE, learned on the training text of both languages; or taken from other text.
 
-    Of trees, it is that of the words.
+    Of trees, it is that of the words. Or the joint model of SentencePiece.
     """
     if job.like:
         shutil.copyfile(job.like.codes, out)
-        return {"merges": text.count_lines(out) - 1}
     sources = job.pair(job.folder / "tok", "train")[: 1 if options.trees else 2]
+    if options.subword == SENTENCEPIECE:
+        if not job.like:
+            with Bar("learn pieces", None, "lines") as bar:
+                pieces.learn(sources, out, options.bpe, bar.update)
+        return {"pieces, with bytes and symbols": pieces.load(out).get_piece_size()}
+    if job.like:
+        return {"merges": text.count_lines(out) - 1}
     with Bar("learn BPE", None, "chunks") as bar:
         types = options.bpe_counts == "types"
         bpe.learn(sources, out, options.bpe, types, job.workers, bar.update)
@@ -213,18 +241,28 @@ def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
 
 
 def make_bpe(job: Job, options: SubwordOptions, out: Path) -> Any:
-    """The BPE applied, within the limits on subwords."""
+    """The BPE applied, within the limits on subwords; or SentencePiece's model."""
+    learned = job.folder / KINDS[options.subword].in_data
 
     def make(split: str) -> Maker:
         limits = options.limits.get(split)
-        return partial(bpe.Subwords, split, job.folder / "codes", limits, not options.trees)
+        if options.subword == SENTENCEPIECE:
+            return partial(pieces.Pieces, split, learned, limits)
+        return partial(bpe.Subwords, split, learned, limits, not options.trees)
 
     return transform_each_set(job, job.folder / "tok", out, "apply BPE", make)
 
 
 def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
-    """fairseq's binary form, with one dictionary; of trees, with one for each side."""
+    """fairseq's binary form, with one dictionary; of trees, with one for each side.
+
+    With SentencePiece the dictionary has all of its pieces, in its order.
+    """
     recipe, source = job.recipe, job.folder / "bpe"
+    dictionary = job.like.dictionary if job.like else None
+    if options.subword == SENTENCEPIECE and not dictionary:
+        dictionary = out.with_name("dict.txt")  # it vanishes with the folder of what is being made
+        pieces.write_dictionary(job.folder / KINDS[SENTENCEPIECE].in_data, dictionary)
     files = [path for split in recipe.splits for path in job.pair(source, split)]
     with Bar("binarise", binarise.expected_bytes(files), "bytes") as bar:
         binarise.binarise(
@@ -235,7 +273,7 @@ def make_data_bin(job: Job, options: BinaryOptions, out: Path) -> Any:
             job.workers,
             options.dictionary,
             bar.update,
-            job.like.dictionary if job.like else None,
+            dictionary,
             joined=not options.trees,
         )
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}

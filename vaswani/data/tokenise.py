@@ -2,12 +2,19 @@
 
 import html
 import re
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.clean import Limits, Report
 from vaswani.data.parallel import Chunk, Outcome
 
+#: more letters than a word has on average in any language: in scripts without spaces between words,
+#: and in others
+LONGEST = {
+    r"[\p{Han}\p{Hiragana}\p{Katakana}]": 4,
+    r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]": 8,
+}
+LONGEST_ELSEWHERE = 15
 _BPE_MARK = re.compile(rb"[^ \n]*@@(?=[ \n])")
 
 
@@ -29,6 +36,18 @@ def lacks_rules(lang: str) -> bool:
     from sacremoses.corpus import NonbreakingPrefixes
 
     return lang not in NonbreakingPrefixes().available_langs
+
+
+def hardly_spaced(lines: Iterable[str]) -> bool:
+    """Whether text has hardly any spaces: more letters from one to the next than words have."""
+    import regex
+
+    words = [word for line in lines for word in line.split()]
+    text = "".join(words)
+    mostly = (
+        most for script, most in LONGEST.items() if 2 * len(regex.findall(script, text)) > len(text)
+    )
+    return len(text) > next(mostly, LONGEST_ELSEWHERE) * len(words)
 
 
 def detokeniser(lang: str) -> Callable[[str], str]:
@@ -53,7 +72,7 @@ class Tokens:
         split_hyphens: as in ``tokeniser``.
         straight_apostrophes: ’ becomes ' first.
         limits: what pairs must satisfy; None keeps all.
-        files: the two files' names in errors.
+        files: the two files' names in errors; None: for SentencePiece, which has no mark '@@'.
     """
 
     def __init__(
@@ -63,7 +82,7 @@ class Tokens:
         split_hyphens: bool,
         straight_apostrophes: bool,
         limits: Optional[Limits],
-        files: Tuple[str, str] = ("source", "target"),
+        files: Optional[Tuple[str, str]] = ("source", "target"),
     ) -> None:
         self.name, self.limits, self.files = name, limits, files
         self.straight_apostrophes = straight_apostrophes
@@ -77,7 +96,7 @@ class Tokens:
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The tokens of a chunk."""
-        if not self.tokenisers:  # Moses' tokens never have this mark
+        if not self.tokenisers and self.files:  # Moses' tokens never have this mark
             refuse_bpe(chunk, self.files)
         return transform_within(self.limits, chunk, self.name, self.tokens)
 

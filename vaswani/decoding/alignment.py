@@ -20,8 +20,13 @@ class Word(NamedTuple):
     last: int
 
 
-def words_of(subwords: Sequence[str]) -> List[Word]:
-    """The words that subwords form; one left unfinished at the end of the sentence ends there."""
+def words_of(subwords: Sequence[str], in_parts: bool = True) -> List[Word]:
+    """The words that subwords form; one left unfinished at the end of the sentence ends there.
+
+    Without ``in_parts`` every subword is one: a mark at its end belongs to it.
+    """
+    if not in_parts:
+        return [Word(subword, number, number) for number, subword in enumerate(subwords)]
     words, first = [], 0
     for number, subword in enumerate(subwords):
         if not subword.endswith(MARK.rstrip()) or number == len(subwords) - 1:

@@ -7,7 +7,7 @@ are logarithms to base 2. The last line has the BLEU of the tokens.
 
 import contextlib
 import math
-from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence
+from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
@@ -16,7 +16,7 @@ from vaswani.model_folder.search_options import SearchOptions
 
 
 class Translated(NamedTuple):
-    """A sentence of the data set and its best translation, as words."""
+    """A sentence of the data set, as words, and its best translation, as subwords."""
 
     number: int
     source: str
@@ -147,17 +147,17 @@ class LogWriter:
                 print(f"T-{number}\t{reference}", file=self.stream)
             written = [self.write(number, hypothesis) for hypothesis in best[: self.options.nbest]]
             if reference is not None:
-                self.score(reference, self.plain(written[0]))
-            yield Translated(number, source, written[0])
+                self.score(reference, self.plain(written[0][0]))
+            yield Translated(number, source, written[0][1])
 
-    def write(self, number: int, hypothesis: TokenHypothesis) -> str:
-        """Write the lines of a hypothesis; returns its words."""
+    def write(self, number: int, hypothesis: TokenHypothesis) -> Tuple[str, str]:
+        """Write the lines of a hypothesis; returns its words, and its subwords."""
         import torch
 
-        words = self.target.string(
-            torch.tensor(hypothesis.tokens, dtype=torch.int32),
-            self.config.common_eval.post_process,
-            extra_symbols_to_ignore=self.left_out,
+        tokens = torch.tensor(hypothesis.tokens, dtype=torch.int32)
+        words, subwords = (
+            self.target.string(tokens, mark, extra_symbols_to_ignore=self.left_out)
+            for mark in (self.config.common_eval.post_process, None)
         )
         score = torch.tensor(hypothesis.score) / math.log(2)  # in float32, as fairseq computes it
         scores = torch.tensor(hypothesis.token_scores) / math.log(2)
@@ -165,7 +165,7 @@ class LogWriter:
         print(f"D-{number}\t{score}\t{self.plain(words)}", file=self.stream)
         shown = " ".join(f"{token_score:.4f}" for token_score in scores.tolist())
         print(f"P-{number}\t{shown}", file=self.stream)
-        return words
+        return words, subwords
 
     def plain(self, words: str) -> str:
         """Words as the task's own tokeniser and BPE, if it has any, would join them."""

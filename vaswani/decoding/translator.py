@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from vaswani.common.errors import UserError
-from vaswani.data.bpe import undo
+from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
 from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore
-from vaswani.model_folder.folder import CODES, ModelFolder, is_export, read_model
+from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import SearchOptions, search_options
-from vaswani.model_folder.text_recipe import SourceText, target_text
+from vaswani.model_folder.text_recipe import SourceText, TargetText
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Hypothesis:
     text: str
     #: log-probability, divided by the length penalty
     score: float
-    #: the words before they are joined to text, BPE undone
+    #: the words before they are joined to text, BPE undone; of SentencePiece, the pieces
     tokens: List[str]
     #: pairs (number in source_tokens, number in tokens), from 0; empty unless requested
     alignment: List[Tuple[int, int]] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Translation:
     source: str
     #: best first; empty for a blank line, and for one that is too long
     hypotheses: List[Hypothesis]
-    #: the source's words, as the tokeniser sees them
+    #: the source's words, as the tokeniser sees them; of SentencePiece, the pieces
     source_tokens: List[str]
     #: those of them that are wholly or partly unknown to the model
     unknown: List[str]
@@ -97,9 +97,8 @@ class Translator:
         self.folder = folder
         self.options = search_options(folder.config["generation"], str(folder.path))
         self.engine = engine or engine_for(folder, precision, device)
-        recipe = folder.recipe
-        self.source_text = SourceText(recipe, folder.path / CODES if recipe.bpe else None)
-        self.to_text = target_text(recipe)
+        self.source_text = SourceText(folder.recipe, folder.codes)
+        self.target_text = TargetText(folder.recipe, folder.codes)
         self.lock = threading.Lock()
 
     @classmethod
@@ -150,7 +149,12 @@ class Translator:
         ids, source = None, self.engine.source
         if subwords and not too_long:
             ids = [*map(source.index, subwords), source.eos()]
-        return InputSentence(line, subwords, words_of(subwords), ids, too_long)
+        return InputSentence(line, subwords, self.words(subwords), ids, too_long)
+
+    def words(self, subwords: Sequence[str]) -> List[Word]:
+        """The words that subwords form; of SentencePiece, the pieces themselves: there may be no
+        space in a sentence."""
+        return words_of(subwords, in_parts=self.folder.recipe.bpe != SENTENCEPIECE)
 
     def search(
         self,
@@ -211,9 +215,9 @@ class Translator:
                     subwords, attended, sentence.words, target.unk_word
                 )
             if options.print_alignment:
-                pairs = aligned_words(sentence.words, words_of(subwords), attended)
-        line = undo(" ".join(subwords))
-        return Hypothesis(self.to_text(line), result.score, line.split(), pairs)
+                pairs = aligned_words(sentence.words, self.words(subwords), attended)
+        line = self.target_text.tokens(" ".join(subwords))
+        return Hypothesis(self.target_text.text(line), result.score, line.split(), pairs)
 
 
 def engine_for(

@@ -25,12 +25,12 @@ COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
 
 def load_plugin() -> None:
     """Import the plugin, and with it fairseq and torch, and silence fairseq's log messages."""
+    fairseq_logs(logging.WARNING)  # now: it logs at import what it could use
     import transformer_plugin  # noqa: F401  (everything registers itself)
     from transformer_plugin import compat
 
     compat.quiet()
     logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
-    fairseq_logs(logging.WARNING)
 
 
 def load_user_dir(user_dir: Optional[str]) -> str:

@@ -131,7 +131,7 @@ def from_this_machine(given: Any, gpus: int) -> Launch:
             raise UserError(
                 f"distributed_training.distributed_world_size is {world_size}, but without GPUs "
                 "processes start with torchrun: torchrun --standalone --local-addr 127.0.0.1 "
-                f"--nproc_per_node {world_size} -m vaswani.cli train CONFIG "
+                f"--nproc_per_node {world_size} -m vaswani train CONFIG "
                 f"({DOCS / 'training.md'})"
             )
         return Launch(ONE, 0, 1, {"distributed_world_size": 1, "distributed_rank": 0})

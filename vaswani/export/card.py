@@ -1,26 +1,49 @@
 """An exported model's README.md: how to use it, and its proof."""
 
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from vaswani.common.templates import render
-from vaswani.model_folder.folder import CODES
+from vaswani.data.subwords import KINDS
+from vaswani.export.to_huggingface import END, UNKNOWN
+from vaswani.model_folder.folder import CARD, ModelFolder
+from vaswani.model_folder.model_card import scores_table
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
+HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
 
 
-def export_card(table: Dict[str, Any], folder: Path, proof: List[str]) -> str:
+def export_card(table: Dict[str, Any], packed: ModelFolder, folder: Path, proof: List[str]) -> str:
     """The card, in Markdown.
 
     Args:
         table: vaswani.json
+        packed: the model folder
         folder: the export's folder
-        proof: the lines of the comparison
+        proof: the lines of the comparison; none if there was none
     """
+    values = {**table, "proof": proof}  # not the table's, which has more digits
+    values.update(folder=str(folder), kind=KINDS.get(table["text"]["bpe"]))
+    if table["target"] == "huggingface":
+        source, target = (packed.dictionary(lang).read_bytes() for lang in packed.langs)
+        values.update(license=license_of(packed.path / CARD), scores=scores_table(table["scores"]))
+        values.update(end=END, unknown=UNKNOWN, two_vocabularies=source != target)
+        return render(HUGGING_FACE, **values)
     flags = [
         f"--{name.replace('_', '-')} {value:g}"
         for name, value in table["generation"].items()
         if name != "length_penalty"  # fairseq's search knows only its own
     ]
-    values = {**table, "proof": proof}  # not the table's, which has more digits
-    return render(TEMPLATE, folder=str(folder), codes=CODES, search_flags=" ".join(flags), **values)
+    return render(TEMPLATE, search_flags=" ".join(flags), **values)
+
+
+def license_of(card: Path) -> Optional[str]:
+    """What a model card's head names as its licence; None if it names none, or there is no card."""
+    lines = (
+        card.read_text(encoding="utf-8", errors="replace").splitlines() if card.is_file() else []
+    )
+    if lines[:1] != ["---"] or "---" not in lines[1:]:
+        return None
+    head = lines[1 : lines.index("---", 1)]
+    found = [line.partition(":")[2].strip() for line in head if line.startswith("license:")]
+    return found[0] if found and found[0] else None

@@ -54,6 +54,24 @@ class ModelComparison:
 
 
 @dataclass(frozen=True)
+class TokenizerComparison:
+    """The comparison of the packed model's text processing and the export's tokenizer."""
+
+    sentences: int
+    #: sentences that are the same tokens
+    read: int
+    #: translations of them that are the same text
+    written: int
+
+    def problem(self) -> Optional[str]:
+        """Whether many differ; characters that no text should hold may be read otherwise."""
+        for verb, same in (("reads", self.read), ("writes", self.written)):
+            if self.sentences - same > max(1.0, self.sentences * WORSE):
+                return f"it {verb} only {same:,} of {self.sentences:,} as the packed model does"
+        return None
+
+
+@dataclass(frozen=True)
 class SearchComparison:
     """The comparison of two searches.
 

@@ -19,8 +19,15 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.fairseq_engine import one_thread
+from vaswani.decoding.marian_engine import MarianEngine
 from vaswani.decoding.translator import Translator, batches_of
-from vaswani.export.comparison import OTHER_RULE, TOLERANCES, ModelComparison, SearchComparison
+from vaswani.export.comparison import (
+    OTHER_RULE,
+    TOLERANCES,
+    ModelComparison,
+    SearchComparison,
+    TokenizerComparison,
+)
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import ProofText
 from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
@@ -87,6 +94,7 @@ class Proof:
         self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
         self.packed_outputs: Dict[SearchOptions, SystemOutput] = {}
         self.rows: List[SearchComparison] = []
+        self.tokenizer: Optional[TokenizerComparison] = None
 
     def translate_packed(self, translator: Any) -> None:
         """Translate with the packed model's search settings; computes the exponent for the export.
@@ -131,14 +139,19 @@ class Proof:
     def compare(self, exported: Any) -> None:
         """Compare with the export's translator, which searches as its own options say."""
         self.model = self.compare_models(exported)
+        if isinstance(exported.engine, MarianEngine) and exported.engine.has_tokenizer:
+            self.tokenizer = self.compare_tokenizers(exported.engine)
         for beam in dict.fromkeys([1, self.plain.beam]):
             options = self.plain.changed(beam=beam)
             asked = exported.options.changed(beam=beam, nbest=1)
             output = translate_all(exported, self.text.source, asked)
             self.rows.append(self.row(options, output, self.tolerance.bleu, described(options)))
         if self.asked != self.plain:
-            name = f"{described(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
-            self.rows.append(self.row(self.asked, output, OTHER_RULE, name))
+            self.rows.append(self.row(self.asked, output, OTHER_RULE, self.other_rule()))
+
+    def other_rule(self) -> str:
+        """What the export has in place of the paper's length penalty."""
+        return f"{described(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
 
     def compare_models(self, exported: Any) -> ModelComparison:
         """Both models' log-probabilities of the packed model's translations."""
@@ -151,6 +164,23 @@ class Proof:
         squares = math.fsum(gap * gap for gap in gaps)
         limit = self.tolerance.log_prob
         return ModelComparison(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
+
+    def compare_tokenizers(self, engine: MarianEngine) -> TokenizerComparison:
+        """The tokens of the sentences, and the text of the packed model's translations."""
+        lines, output, target = (
+            self.text.source,
+            self.output(self.plain),
+            self.translator.engine.target,
+        )
+        expected = [self.translator.read(line).ids for line in lines]
+        read = engine.ask("read", lines=lines)
+        tokens = [[*map(target.index, subwords), target.eos()] for subwords in output.subwords]
+        written = engine.ask("write", targets=tokens)
+        return TokenizerComparison(
+            len(lines),
+            sum(a == b for a, b in zip(expected, read, strict=True)),
+            sum(a == b for a, b in zip(output.texts, written, strict=True)),
+        )
 
     def scores(
         self, sentences: Sequence[str], targets: Sequence[List[str]], options: SearchOptions
@@ -216,11 +246,17 @@ class Proof:
                     f"{row.speed:.2f}x",
                 ]
             )
+        tokenizer = self.tokenizer
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return [
             f"{len(self.text.source):,} sentences of {self.text.name}, one thread each, on a CPU:",
             f"log-probabilities of {model.tokens:,} tokens differ by {model.root_mean_square:.1e} "
             f"(root mean square; at most {model.tolerance:g}), the largest by {model.largest:.1e}",
+            *(
+                [f"the tokenizer reads {tokenizer.read:,} and writes {tokenizer.written:,} alike"]
+                if tokenizer
+                else []
+            ),
             *(
                 "  ".join(
                     cell.rjust(width) if place else cell.ljust(width)
@@ -235,6 +271,8 @@ class Proof:
         print("\n".join(self.lines()))
         sys.stdout.flush()
         problems = {"the model": self.model.problem()}
+        if self.tokenizer:
+            problems["the tokenizer"] = self.tokenizer.problem()
         problems.update((row.search, row.problem()) for row in self.rows)
         for name, problem in problems.items():
             if problem:
@@ -249,6 +287,7 @@ class Proof:
             "text": self.text.name,
             "mean_length": round(self.length, 2),
             "model": asdict(self.model),
+            **({"tokenizer": asdict(self.tokenizer)} if self.tokenizer else {}),
             "rows": [asdict(row) for row in self.rows],
         }
 

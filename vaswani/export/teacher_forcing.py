@@ -5,6 +5,7 @@ from typing import Any, List, Sequence
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.engine import Batch
 from vaswani.decoding.fairseq_engine import FairseqEngine, one_thread
+from vaswani.decoding.marian_engine import MarianEngine
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.model_folder.search_options import CPU_BATCH
 
@@ -20,7 +21,11 @@ def log_probabilities(
         targets: a translation of each, as subwords without an end
     """
     engine: Any = translator.engine
-    of_batch = of_ctranslate2 if isinstance(engine, CTranslate2Engine) else of_torch
+    of_batch: Any = of_torch
+    if isinstance(engine, CTranslate2Engine):
+        of_batch = of_ctranslate2
+    elif isinstance(engine, MarianEngine):
+        of_batch = MarianEngine.log_probabilities
     sources = [translator.read(line) for line in sentences]
     log_probs: List[List[float]] = [[] for _ in sources]
     with one_thread():

@@ -7,13 +7,14 @@ norms have an ε of 1e-5, which cannot be set.
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from vaswani.data.bpe import MARK
+from vaswani.data.subwords import BPE, SENTENCEPIECE
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.ctranslate2_spec import position_table
-from vaswani.model_folder.folder import CODES, ModelFolder
+from vaswani.model_folder.folder import ModelFolder
 
 CHECKPOINT = "model.pt"
 
@@ -71,7 +72,7 @@ def configuration(folder: ModelFolder) -> Dict[str, Any]:
 def text_options(folder: ModelFolder) -> Dict[str, Any]:
     """The tokeniser and BPE sections, with which fairseq's ``from_pretrained`` accepts raw text.
 
-    fairseq adds the path of the codes if they are beside the checkpoint.
+    fairseq adds the path of the codes, or of the model, if they are beside the checkpoint.
     """
     recipe = folder.recipe
     moses = {
@@ -81,10 +82,20 @@ def text_options(folder: ModelFolder) -> Dict[str, Any]:
         "moses_no_dash_splits": not recipe.split_hyphens,
         "moses_no_escape": False,
     }
-    bpe = {"_name": "subword_nmt", "bpe_codes": CODES, "bpe_separator": MARK.strip()}
+    name = folder.codes.name if folder.codes else None
+    kinds: Dict[Optional[str], Optional[Dict[str, Any]]] = {
+        None: None,
+        BPE: {"_name": BPE, "bpe_codes": name, "bpe_separator": MARK.strip()},
+        SENTENCEPIECE: {
+            "_name": SENTENCEPIECE,
+            "sentencepiece_model": name,
+            "sentencepiece_enable_sampling": False,
+            "sentencepiece_alpha": None,
+        },
+    }
     return {
         "tokenizer": moses if recipe.tokeniser == "moses" else None,
-        "bpe": bpe if recipe.bpe else None,
+        "bpe": kinds[recipe.bpe],
     }
 
 

@@ -34,19 +34,20 @@ def head_widths(architecture: Mapping[str, Any], side: str) -> Tuple[int, int, i
 
 
 def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
-    """Raises UserError for attention that CTranslate2 or fairseq's ``transformer`` lacks.
+    """Raises UserError for attention that a target lacks.
 
     Args:
         folder: the packed model
-        target: ``ctranslate2`` or ``fairseq``
+        target: one of ``TARGETS``
     """
+    others = {"fairseq": "fairseq's transformer", "huggingface": "transformers' Marian"}
     for side in ("encoder", "decoder"):
         d_k, d_v, usual = head_widths(folder.config["architecture"], side)
         heads = f"{folder.path} has heads with d_k {d_k} and d_v {d_v}"
-        if target == "fairseq" and {d_k, d_v} != {usual}:
+        if target in others and {d_k, d_v} != {usual}:
             raise UserError(
-                f"{heads}, but in fairseq's transformer both are d_model/h, which is {usual}: it "
-                "cannot be exported"
+                f"{heads}, but in {others[target]} both are d_model/h, which is {usual}: it cannot "
+                "be exported"
             )
         if d_k != d_v:
             raise UserError(f"{heads}, but CTranslate2 needs one width: it cannot be exported")

@@ -3,16 +3,22 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
 from vaswani.data.bpe import MARK
+from vaswani.data.pieces import SPACE, check_dictionary
+from vaswani.data.subwords import BPE, KINDS, SENTENCEPIECE, Name, kind_of
 from vaswani.experiment.find import read_yaml
 from vaswani.model_folder.text_recipe import TextRecipe
 
-#: names of BPE code files: from 'vaswani prepare', in the archives of fairseq's models
-CODE_NAMES = ("codes", "bpecodes", "code")
+#: names of the files: from 'vaswani prepare', in the archives of fairseq's models
+FILE_NAMES = {
+    BPE: ("codes", "bpecodes", "code"),
+    SENTENCEPIECE: ("sentencepiece.bpe.model", "sentencepiece.model", "spm.model"),
+}
+FLAGS = {BPE: "--bpe-codes", SENTENCEPIECE: "--sentencepiece-model"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,10 @@ class DataOptions:
         metavar="LANG", help="the target language, if neither the model nor the data names it"
     )
     bpe_codes: Optional[str] = option(metavar="FILE", help="BPE codes, if the data has none")
+    sentencepiece_model: Optional[str] = option(
+        metavar="FILE",
+        help="SentencePiece's model, if its pieces are the data's and it is not there",
+    )
     tokeniser: Optional[str] = option(
         choices=["moses", "none"],
         help="none: text to translate is tokens already (default: as in the data's recipe)",
@@ -39,35 +49,29 @@ class DataOptions:
 def text_recipe(
     given: DataOptions, folder: Path, langs: Tuple[str, str], dictionaries: Tuple[Path, Path]
 ) -> Tuple[TextRecipe, Optional[Path]]:
-    """How the text was prepared, and its BPE codes: from options, recipe.yaml or the dictionary.
+    """How the text was prepared, and its BPE codes or SentencePiece's model: from options,
+    recipe.yaml or the dictionary.
 
     Raises:
-        UserError: words are split, but there are no codes.
+        UserError: words are split, but there is no such file, or it is another's.
     """
     places = [folder.parent, folder] if (folder.parent / "recipe.yaml").is_file() else [folder]
     prepared = read_yaml(places[0] / "recipe.yaml") if len(places) > 1 else {}
     sides = [symbols(path) for path in dictionaries]
-    codes = Path(given.bpe_codes) if given.bpe_codes else None
-    split = next((word for side in sides for word in side if word.endswith(MARK.strip())), None)
-    if codes is None and split is not None:
-        paths = [place / name for place in places for name in CODE_NAMES]
-        codes = next((path for path in paths if path.is_file()), None)
-        if codes is None:
-            raise UserError(
-                f"{dictionaries[0]} has parts of words ('{split}'), but {folder} has no BPE codes "
-                f"({', '.join(CODE_NAMES)}): give --bpe-codes FILE"
-            )
-    if codes is not None and not codes.is_file():
-        raise UserError(f"there are no BPE codes {codes}")
+    kind, codes = find_codes(given, places, prepared, sides, dictionaries)
+    if kind == SENTENCEPIECE and given.tokeniser == "moses":
+        raise UserError("--tokeniser moses is for BPE: SentencePiece takes raw text")
+    # of pieces the dictionary has no rare letters, and so perhaps no capitals
+    lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
     tokeniser: Any = given.tokeniser or ("none" if prepared.get("tokenised") else "moses")
     recipe = TextRecipe(
         *langs,
         normalise=prepared.get("normalise") or "none",
         straight_apostrophes=bool(prepared.get("straight_test_apostrophes")),
-        tokeniser=tokeniser,
+        tokeniser="none" if kind == SENTENCEPIECE else tokeniser,
         split_hyphens=prepared.get("split_hyphens", "@-@" in sides[0]),
-        lowercase=is_lowercase(sides[0]) if given.lowercase is None else given.lowercase,
-        bpe="subword_nmt" if codes else None,
+        lowercase=lowercase if given.lowercase is None else given.lowercase,
+        bpe=kind,
     )
     if not prepared:
         print(
@@ -76,8 +80,58 @@ def text_recipe(
     return recipe, codes
 
 
+def find_codes(
+    given: DataOptions,
+    places: List[Path],
+    prepared: Mapping[str, Any],
+    sides: List[List[str]],
+    dictionaries: Tuple[Path, Path],
+) -> Tuple[Optional[Name], Optional[Path]]:
+    """What made the subwords (None: words are not split), and what it had learned.
+
+    Raises:
+        UserError: there is no such file, it is that of another dictionary, or there are two.
+    """
+    files: Dict[Name, Optional[str]] = {
+        BPE: given.bpe_codes,
+        SENTENCEPIECE: given.sentencepiece_model,
+    }
+    if all(files.values()):
+        raise UserError("--bpe-codes and --sentencepiece-model exclude each other: give one")
+    words = [word for side in sides for word in side]
+    parts: Dict[Name, List[str]] = {
+        BPE: [word for word in words if word.endswith(MARK.strip())],
+        SENTENCEPIECE: [word for word in words if word.startswith(SPACE)],
+    }
+    kind = max(parts, key=lambda each: len(parts[each]))
+    kind = next((each for each in files if files[each]), kind_of(prepared) if prepared else kind)
+    if prepared and kind != kind_of(prepared):
+        raise UserError(
+            f"{FLAGS[kind]} contradicts {places[0] / 'recipe.yaml'}, whose text was split by "
+            f"{kind_of(prepared)}: leave it out"
+        )
+    named = files[kind]
+    if not named and not parts[kind]:
+        return None, None
+    paths = [place / name for place in places for name in FILE_NAMES[kind]]
+    codes = Path(named) if named else next((path for path in paths if path.is_file()), None)
+    if codes is None:
+        raise UserError(
+            f"{dictionaries[0]} has parts of words ('{parts[kind][0]}'), but {places[-1]} has no "
+            f"{KINDS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} FILE"
+        )
+    if not codes.is_file():
+        raise UserError(f"there is no file {codes} of {FLAGS[kind]}")
+    if kind == SENTENCEPIECE:
+        for path, side in zip(dictionaries, sides, strict=True):
+            check_dictionary(codes, path, side)
+    return kind, codes
+
+
 def describe(recipe: TextRecipe) -> str:
     """A recipe in words."""
+    if recipe.bpe == SENTENCEPIECE:
+        return "raw, split by SentencePiece" + (" in lower case" if recipe.lowercase else "")
     moses = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")
     prepared = [moses if recipe.tokeniser == "moses" else "tokens as they come"]
     if recipe.lowercase:

@@ -3,27 +3,30 @@
     config.json         the model's sizes, how text is prepared, how to decode, where it comes from
     model.safetensors   the parameters; shared matrices are stored once
     dict.LANG.txt       the dictionaries, as fairseq has them
-    bpecodes            the BPE codes, as subword-nmt has them (none if words are not split)
+    bpecodes            the BPE codes, as subword-nmt has them (none if words are not split), or
+    sentencepiece.bpe.model     SentencePiece's model, instead
     README.md           a model card, which may be edited
     SHA256SUMS          a hash of every file, in the format of ``sha256sum --check``
 
 Nothing in it is a program or a pickle. Everything except the model card is checked when read.
 
 What 'vaswani export' makes has the target's own files (for CTranslate2, model.bin, config.json and
-vocabularies; for fairseq, model.pt and dictionaries), and beside them what raw text needs:
+vocabularies; for fairseq, model.pt and dictionaries; for Hugging Face, config.json,
+generation_config.json, model.safetensors and vocab.json), and beside them what raw text needs:
 
     vaswani.json        how text is prepared, how to decode, where it comes from, the proof
-    bpecodes, README.md, SHA256SUMS
+    bpecodes or sentencepiece.bpe.model, README.md, SHA256SUMS
 """
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Optional, Tuple
 
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
+from vaswani.data.subwords import KINDS
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.schema import (
     LENGTH,
@@ -36,13 +39,7 @@ from vaswani.model_folder.schema import (
 from vaswani.model_folder.text_recipe import TextRecipe
 from vaswani.model_folder.weights import stored_in
 
-CONFIG, WEIGHTS, CODES, CARD, SUMS = (
-    "config.json",
-    "model.safetensors",
-    "bpecodes",
-    "README.md",
-    "SHA256SUMS",
-)
+CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
 #: what 'vaswani export' writes beside its target's files
 EXPORT = "vaswani.json"
 #: the sections of every config.json
@@ -81,7 +78,7 @@ class Kind(NamedTuple):
 
 PACKED = Kind(CONFIG, "vaswani-transformer", 1, "vaswani pack", "pack the model again")
 EXPORTED = Kind(EXPORT, "vaswani-transformer-export", 1, "vaswani export", "export the model again")
-TARGETS = ("ctranslate2", "fairseq")
+TARGETS = ("ctranslate2", "fairseq", "huggingface")
 #: CTranslate2's
 MODEL, TARGETS_CONFIG = "model.bin", "config.json"
 #: the sections of every vaswani.json; and what else is there, which translating does not need
@@ -105,6 +102,11 @@ class ModelFolder:
     def langs(self) -> Tuple[str, str]:
         """Source, then target."""
         return self.recipe.langs
+
+    @property
+    def codes(self) -> Optional[Path]:
+        """The BPE codes or SentencePiece's model; None if words are not split."""
+        return self.path / KINDS[self.recipe.bpe].in_model if self.recipe.bpe else None
 
     def dictionary(self, lang: str) -> Path:
         """The dictionary of a language."""
@@ -142,9 +144,11 @@ def read_folder(path: Path) -> ModelFolder:
     sums = read_sums(path / SUMS)
     refuse_pickles(path)
     recipe = read_section(TextRecipe, config["text"], f"{path / CONFIG}: text")
+    folder = ModelFolder(path, config, sums, recipe)
     needed = [CONFIG, WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
-    check_files(path, needed + ([CODES] if recipe.bpe else []), sums, PACKED.remedy)
-    return ModelFolder(path, config, sums, recipe)
+    needed += [folder.codes.name] if folder.codes else []
+    check_files(path, needed, sums, PACKED.remedy)
+    return folder
 
 
 def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: str) -> None:
@@ -278,10 +282,11 @@ def read_export(path: Path) -> ModelFolder:
     refuse_pickles(path, known=[MODEL])
     recipe = read_section(TextRecipe, table["text"], f"{path / EXPORT}: text")
     sums = read_sums(path / SUMS)
+    folder = ModelFolder(path, table, sums, recipe)
     needed = {EXPORT, MODEL, TARGETS_CONFIG, *sums} - {CARD}
-    names = sorted(needed | ({CODES} if recipe.bpe else set()))
-    check_files(path, names, sums, EXPORTED.remedy)
-    return ModelFolder(path, table, sums, recipe)
+    needed |= {folder.codes.name} if folder.codes else set()
+    check_files(path, sorted(needed), sums, EXPORTED.remedy)
+    return folder
 
 
 # ---- writing --------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from typing import Any, Dict, Tuple
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
+from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.experiment.find import is_run
 from vaswani.model_folder.folder import (
-    CODES,
     CONFIG,
     WEIGHTS,
     ModelFolder,
@@ -39,11 +39,11 @@ def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
     """
     folder = read_folder(path)
     source, target = (folder.dictionary(lang) for lang in folder.langs)
-    if not folder.recipe.bpe:
+    if not folder.codes:
         raise UserError(f"{path} does not split words, but --like needs BPE codes")
     if sha256_of(source) != sha256_of(target):
         raise UserError(f"{path} has two dictionaries, but --like needs one for both languages")
-    return path / CODES, source
+    return folder.codes, source
 
 
 def recipe_table(path: Path) -> Dict[str, Any]:
@@ -59,7 +59,8 @@ def recipe_table(path: Path) -> Dict[str, Any]:
         "source_lang": text.source_lang,
         "target_lang": text.target_lang,
         "normalise": text.normalise,
-        "tokenised": text.tokeniser == "none",
+        "subword": text.bpe,
+        "tokenised": text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
         "split_hyphens": text.split_hyphens,
         "straight_test_apostrophes": text.straight_apostrophes,
     }

@@ -7,6 +7,7 @@ from vaswani.common.templates import render
 from vaswani.model_folder.folder import SHARED
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
+SCORES = TEMPLATE.with_name("scores.md.j2")
 
 
 def card(config: Dict[str, Any], packable: Any, folder: Path) -> str:
@@ -19,6 +20,11 @@ def card(config: Dict[str, Any], packable: Any, folder: Path) -> str:
     """
     parameters = count_parameters(packable)
     return render(TEMPLATE, parameters=parameters, folder=str(folder), **config)
+
+
+def scores_table(scores: Dict[str, Any]) -> str:
+    """A card's table of scores, in Markdown; a sentence if there are none."""
+    return render(SCORES, scores=scores)
 
 
 def count_parameters(packable: Any) -> int:

@@ -8,11 +8,11 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.data.data_bin import pairs_in
+from vaswani.data.subwords import KINDS
 from vaswani.experiment.find import first_data_bin, plain, read_yaml
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.folder import (
     CARD,
-    CODES,
     CONFIG,
     PACKED,
     SECTIONS,
@@ -280,8 +280,8 @@ def write_model(out: Path, packable: Packable) -> bool:
         write_weights(part / WEIGHTS, packable.parameters, tied)
         for lang, path in zip(packable.text.langs, packable.dictionaries, strict=True):
             shutil.copyfile(path, part / f"dict.{lang}.txt")
-        if packable.codes:
-            shutil.copyfile(packable.codes, part / CODES)
+        if packable.codes and packable.text.bpe:
+            shutil.copyfile(packable.codes, part / KINDS[packable.text.bpe].in_model)
         (part / CARD).write_text(card(config, packable, out), encoding="utf-8", newline="\n")
 
     write_folder(out, fill)

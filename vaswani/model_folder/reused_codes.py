@@ -10,10 +10,13 @@ from typing import Any, Dict
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
+from vaswani.data.pieces import check_dictionary
 from vaswani.data.recipe import Recipe, recipe_from
 from vaswani.data.steps import Like
+from vaswani.data.subwords import KINDS, SENTENCEPIECE, kind_of, learned_in
 from vaswani.data.text import SPLITS
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
+from vaswani.model_folder.data_text import symbols
 from vaswani.model_folder.folder import CONFIG
 from vaswani.model_folder.model_as_run import codes_and_dictionary, is_model, recipe_table
 
@@ -40,18 +43,19 @@ def find_like(name: str) -> Path:
     if is_model(path):
         return path
     for folder in (path, path.parent):
-        if (folder / "codes").is_file() and (folder / "data-bin").is_dir():
+        if learned_in(folder)[1] and (folder / "data-bin").is_dir():
             return folder
     if (path / "data-bin").is_dir() or any(path.glob("dict.*.txt")):
         raise UserError(
-            f"{name} has no BPE codes beside its data-bin: --like takes what 'vaswani prepare' made"
+            f"{name} has no {title_of(path)} beside its data-bin: --like takes what 'vaswani "
+            "prepare' made"
         )
     run = find_run(name)
     data = first_data_bin(read_yaml(run / "config.yaml")["task"]["data"])
-    if not (data.parent / "codes").is_file():
+    if not learned_in(data.parent)[1]:
         raise UserError(
-            f"{run} was trained on {data}, which no longer exists, or has no BPE codes beside it: "
-            "--like needs what 'vaswani prepare' made for it"
+            f"{run} was trained on {data}, which no longer exists, or has no "
+            f"{title_of(data.parent)} beside it: --like needs what 'vaswani prepare' made for it"
         )
     before = read_json(run / "env.json").get("data", {}).get("sha256", {})
     for dict_file in sorted(data.glob("dict.*.txt")):
@@ -64,7 +68,7 @@ def reused_codes(folder: Path) -> Like:
     """The codes and the dictionary in a folder of prepared text, or of a packed model.
 
     Raises:
-        UserError: there is no dictionary, or one for each language.
+        UserError: there is no dictionary, or one for each language, or one of other pieces.
     """
     if is_model(folder):
         files = codes_and_dictionary(folder)
@@ -74,8 +78,16 @@ def reused_codes(folder: Path) -> Like:
     if len(hashes) != 1:
         number = "two dictionaries" if hashes else "no dictionary"
         raise UserError(f"{folder}/data-bin has {number}, but --like needs one for both languages")
-    codes = folder / "codes"
+    kind, codes = learned_in(folder)
+    assert codes is not None, "it was found by it"
+    if kind == SENTENCEPIECE:
+        check_dictionary(codes, dictionaries[0], symbols(dictionaries[0]))
     return Like(codes, dictionaries[0], (sha256_of(codes), hashes.pop()))
+
+
+def title_of(folder: Path) -> str:
+    """What a folder's subwords would be made with."""
+    return KINDS[learned_in(folder)[0]].title
 
 
 def recipe_like(name: str, folder: Path, own: Dict[str, Any]) -> Recipe:
@@ -93,6 +105,12 @@ def recipe_like(name: str, folder: Path, own: Dict[str, Any]) -> Recipe:
         raise UserError(f"{where} is missing: --like needs what 'vaswani prepare' made")
     else:
         table = read_yaml(folder / "recipe.yaml")
+    kind = kind_of(table)
+    if own.get("subword") not in (None, kind):
+        raise UserError(
+            f"--subword {own['subword']} contradicts --like {name}, whose text was split by "
+            f"{kind}: leave it out"
+        )
     known = {item.name for item in fields(Recipe)} - set(OF_THE_TEXT)
     table = {key: value for key, value in table.items() if key in known}
     langs = (table.get("source_lang"), table.get("target_lang"))

@@ -4,8 +4,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Literal, Optional, Tuple
 
-from vaswani.data import bpe, text, tokenise
+from vaswani.data import bpe, pieces, text, tokenise
 from vaswani.data.sentences import normaliser
+from vaswani.data.subwords import BPE, SENTENCEPIECE, Name
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class TextRecipe:
     split_hyphens: bool = False
     #: the model knows only lower-case letters
     lowercase: bool = False
-    #: "subword_nmt", or None: words are not split
-    bpe: Optional[Literal["subword_nmt"]] = "subword_nmt"
+    #: "subword_nmt"; "sentencepiece", which takes raw text; or None: words are not split
+    bpe: Optional[Name] = BPE
 
     @property
     def langs(self) -> Tuple[str, str]:
@@ -43,7 +44,7 @@ class SourceText:
 
     Args:
         recipe: how to prepare the text
-        codes: the BPE codes, if any
+        codes: the BPE codes or SentencePiece's model, if any
     """
 
     def __init__(self, recipe: TextRecipe, codes: Optional[Path]) -> None:
@@ -53,10 +54,13 @@ class SourceText:
         self.tokenise: Callable[[str], str] = str
         if recipe.tokeniser == "moses":
             self.tokenise = tokenise.tokeniser(lang, recipe.split_hyphens)
-        self.split = bpe.splitter(codes) if codes else str
+        self.split: Callable[[str], str] = str
+        if codes:
+            of_pieces = recipe.bpe == SENTENCEPIECE
+            self.split = pieces.splitter(codes) if of_pieces else bpe.splitter(codes)
 
     def tokens(self, line: str) -> str:
-        """The tokens of a sentence, joined by spaces; empty for a blank one."""
+        """The tokens of a sentence, joined by spaces, or its raw text; empty for a blank one."""
         line = line.replace("\n", " ").rstrip("\r")
         if self.normalise:
             line = self.normalise(line)
@@ -69,10 +73,24 @@ class SourceText:
         return line.lower() if self.recipe.lowercase else line
 
     def subwords(self, tokens: str) -> str:
-        """Tokens split by BPE, so that none is read as one of fairseq's symbols."""
+        """Tokens, or raw text, split so that nothing is read as one of fairseq's symbols."""
         return bpe.spell_out_symbols(self.split(tokens))[0]
 
 
-def target_text(recipe: TextRecipe) -> Callable[[str], str]:
-    """A function from tokens joined by spaces to text."""
-    return tokenise.detokeniser(recipe.target_lang)
+class TargetText:
+    """Joins subwords to tokens, and tokens to text. Not thread-safe.
+
+    The tokens are Moses'; with SentencePiece, they are its pieces.
+
+    Args:
+        recipe: how the text was prepared
+        codes: SentencePiece's model, if the recipe has one
+    """
+
+    def __init__(self, recipe: TextRecipe, codes: Optional[Path]) -> None:
+        self.tokens: Callable[[str], str] = bpe.undo
+        if recipe.bpe == SENTENCEPIECE:
+            assert codes is not None, "its model is beside the recipe"
+            self.tokens, self.text = str, pieces.joiner(codes)
+        else:
+            self.text = tokenise.detokeniser(recipe.target_lang)

@@ -49,7 +49,7 @@ def measure(path: Path, overrides: Sequence[str], flops: float) -> Tuple[Dict[st
     with tempfile.TemporaryDirectory() as folder:
         run = f"run={folder}/run"
         changes = [*overrides, *MEASURED, f"optimization.max_update={updates}", run]
-        command = [sys.executable, "-m", "vaswani.cli", "train", str(path), *changes]
+        command = [sys.executable, "-m", "vaswani", "train", str(path), *changes]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]

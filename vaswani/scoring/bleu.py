@@ -9,13 +9,24 @@ docs/scoring.md says which figure is which.
 
 import re
 from itertools import product
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.tokenise import tokeniser
+from vaswani.data.tokenise import hardly_spaced, tokeniser
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script
 SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")
+KOREAN, CHARACTERS = "ko-mecab", "char"
+#: sacreBLEU's tokens by language, where they are not 13a; Korean alone of these has spaces
+BY_LANGUAGE = {
+    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"), "zh"),
+    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor"), KOREAN),
+    **dict.fromkeys(
+        ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo", "shn"),
+        CHARACTERS,
+    ),
+}
 # On bytes, as in Perl: in "ä-ö-ü" both hyphens are split, since a match takes one byte of "ö" and
 # leaves another for the next match, while in "a-o-u" only the first is.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
@@ -174,11 +185,38 @@ def moses_tokens(lines: List[str], lang: str) -> List[str]:
     return [*map(tokeniser(lang), lines)]
 
 
-def text_metrics() -> Dict[str, Any]:
-    """sacreBLEU's BLEU (its own tokens, 13a) and chrF, for untokenised text."""
+def has_spaces(lang: Optional[str], references: List[str]) -> bool:
+    """Whether a language's words have spaces between them, by its code and by its text."""
+    return BY_LANGUAGE.get(base(lang), KOREAN) == KOREAN and not hardly_spaced(references)
+
+
+def base(lang: Optional[str]) -> str:
+    """A language without its variant: ``zh`` of ``zh_CN``."""
+    return re.split("[-_]", (lang or "").lower())[0]
+
+
+def tokens_for(lang: Optional[str], spaced: bool) -> Tuple[str, str]:
+    """The name of sacreBLEU's tokens for untokenised text, and why they are not better ones.
+
+    For Chinese, Japanese and Korean those it has for them, for other text without spaces
+    characters, else 13a; characters too where a tokeniser's own packages are missing.
+    """
+    from sacrebleu.metrics import BLEU
+
+    name = BY_LANGUAGE.get(base(lang), "13a" if spaced else CHARACTERS)
+    try:
+        BLEU(tokenize=name)
+    except RuntimeError:
+        extra = f"'pip install sacrebleu[{name[:2]}]' installs it"
+        return CHARACTERS, f"sacreBLEU with {name}: {extra}; its row counts characters (tok:char)"
+    return name, ""
+
+
+def text_metrics(tokens: str = "13a") -> Dict[str, Any]:
+    """sacreBLEU's BLEU, of tokens of that name, and chrF, for untokenised text."""
     from sacrebleu.metrics import BLEU, CHRF
 
-    return {"bleu": BLEU(), "chrf": CHRF()}
+    return {"bleu": BLEU(tokenize=tokens), "chrf": CHRF()}
 
 
 def token_metrics() -> Dict[str, Any]:

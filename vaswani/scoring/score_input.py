@@ -12,11 +12,12 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
+from vaswani.data.subwords import SENTENCEPIECE, kind_of
 from vaswani.data.test_sets import BY_NAME, check_test_set, files_of
 from vaswani.data.text import read_lines
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
-from vaswani.scoring.bleu import refuse_split, split_mark
+from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
 
 _BPE_MARK = re.compile(r"@@( |$)")
 _SPACED_PUNCTUATION = re.compile(r" [.,]( |$)")
@@ -71,6 +72,11 @@ class ScoreInput:
         return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
 
     @property
+    def spaced(self) -> bool:
+        """Whether the target's words have spaces between them."""
+        return has_spaces(self.pair[1] if self.pair else None, self.main.references)
+
+    @property
     def main(self) -> AlignedLines:
         """The sides that counts and warnings are taken from."""
         sides = self.text or self.tokens
@@ -105,10 +111,13 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
             raise UserError(f"{data / 'recipe.yaml'} has no '{key}': run 'vaswani prepare' again")
     target = f"{subset}.{recipe['target_lang']}"
     wmt = recipe.get("archives") == "wmt14"
+    pieces = (
+        kind_of(recipe) == SENTENCEPIECE
+    )  # which are no words; there is always text beside them
     return ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
         text=None if recipe["tokenised"] else read_text(made, data / "text" / target),
-        tokens=read_aligned(tokens, data / "tok" / target),
+        tokens=None if pieces else read_aligned(tokens, data / "tok" / target),
         pair=(recipe["source_lang"], recipe["target_lang"]),
         test_set=BY_NAME.get(str(recipe.get(subset))) if wmt else None,
         split_hyphens=bool(recipe.get("split_hyphens")),

@@ -1,0 +1,164 @@
+"""SentencePiece: fairseq's numbers for its pieces, nothing unknown, and text that comes back."""
+
+import sys
+import unicodedata
+
+import pytest
+from fairseq.data import Dictionary
+
+from tests.pieces import learn, pairs
+from vaswani.common.errors import UserError
+from vaswani.data import pieces
+from vaswani.data.clean import Limits, Report
+from vaswani.data.parallel import Chunk
+from vaswani.data.text import write_lines
+from vaswani.model_folder.data_text import symbols
+from vaswani.model_folder.text_recipe import SourceText, TargetText, TextRecipe
+
+RECIPE = TextRecipe("en", "zh", tokeniser="none", bpe="sentencepiece")
+#: what text may hold: letters that the model has not seen, wide ones, what symbols look like
+ODD = [
+    "one two.",
+    "七八九。",
+    "鬱 😀 é",
+    "Ｏｎｅ ｶﾅ ①",
+    "</s> <s> <pad> <unk> x</s>",
+    "<0x41> two@@ three &amp;",
+    "a  b\u3000c",
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return learn(tmp_path_factory.mktemp("pieces"))
+
+
+@pytest.fixture(scope="module")
+def dictionary(model):
+    path = model.with_name("dict.txt")
+    pieces.write_dictionary(model, path)
+    return Dictionary.load(str(path))
+
+
+def test_the_models_numbers_are_those_of_fairseqs_dictionary(model, dictionary):
+    loaded = pieces.load(model)
+    assert len(dictionary) == loaded.get_piece_size() == 320
+    assert [dictionary[n] for n in range(320)] == [loaded.id_to_piece(n) for n in range(320)]
+    assert {f"<0x{byte:02X}>" for byte in range(256)} <= set(dictionary.symbols)
+
+
+@pytest.mark.parametrize("line", ODD)
+def test_text_comes_back_and_nothing_is_unknown(line, model, dictionary):
+    """As NFKC leaves it, with one space for several; no piece is one of fairseq's symbols."""
+    source, target = SourceText(RECIPE, model), TargetText(RECIPE, model)
+    subwords = source.subwords(source.tokens(line))
+    assert not {"<s>", "</s>", "<pad>", "<unk>"} & set(subwords.split())
+    assert dictionary.unk() not in dictionary.encode_line(subwords, add_if_not_exist=False).tolist()
+    normal = " ".join(unicodedata.normalize("NFKC", line).split())
+    assert target.text(target.tokens(subwords)) == normal
+
+
+def test_what_pieces_cannot_say_is_counted(model):
+    """▁ would come back as a space; </s> is written in several pieces."""
+    lines = "a ▁ b\n</s> one x</s>\n".encode()
+    outcome = pieces.Pieces("test", model, None)(Chunk(1, [lines, lines], 2))
+    join = pieces.joiner(model)
+    assert [join(line) for line in outcome.sides[0].decode().splitlines()] == [
+        "a b",
+        "</s> one x</s>",
+    ]
+    assert (outcome.report.spelt_out, outcome.report.made_spaces) == (2, 2)
+    total = Report()
+    total.add(outcome.report)
+    assert "made spaces: 2 characters ▁" in total.summary() and "2 words such as" in total.summary()
+
+
+def test_limits_are_on_pieces(model):
+    """A sentence without spaces is one word, but many pieces; and a lone U+FFFD is none."""
+    source, target = (
+        f"{line}\n".encode() for line in ("one two three\none\none", "七八九七八九七\n�\n一")
+    )
+    outcome = pieces.Pieces("train", model, Limits(max_words=5))(Chunk(1, [source, target], 3))
+    assert outcome.report.dropped == {"of more than 5 words": 1, "with an empty side": 1}
+
+
+def test_a_translation_is_one_line(model):
+    """Whatever bytes a model puts together; and what it does not know is as fairseq writes it."""
+    join = pieces.joiner(model)
+    assert join("▁one <0x0A> <0xE4> . <0xE4> <0xB8> <0x80>") == "one �.一"
+    assert join("▁one <unk> ▁two") == "one<unk> two"
+    assert join("") == ""
+
+
+def test_it_learns_in_one_thread(model, tmp_path, monkeypatch):
+    """Its pieces would depend on how many there are; the same text gives the same file."""
+    trainer = pieces.library().SentencePieceTrainer
+    given, train = {}, trainer.train
+    monkeypatch.setattr(
+        trainer, "train", lambda **options: given.update(options) or train(**options)
+    )
+    assert learn(tmp_path).read_bytes() == model.read_bytes()
+    assert given["num_threads"] == 1
+
+
+def test_rare_letters_do_not_crowd_out_words(tmp_path):
+    """Of many letters only the most frequent are pieces: half of what bytes leave."""
+    many = "".join(chr(0x4E00 + n) for n in range(250))
+    lines = [line for pair in pairs(1000, 1) for line in pair]
+    write_lines(tmp_path / "many", [*lines, many])
+    pieces.learn([tmp_path / "many"], tmp_path / "model", 400)
+    known = pieces.dictionary_of(tmp_path / "model")
+    assert len(known) <= 396 and {"e", "七"} <= set(known)
+    assert 0 < len(set(many) & set(known)) <= 70
+
+
+def test_long_texts_are_sampled_evenly(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "MOST_LINES", 4)
+    for name in ("a", "b"):
+        write_lines(tmp_path / name, [f"{name}{n}" for n in range(5)])
+    seen = []
+    monkeypatch.setattr(
+        pieces.library().SentencePieceTrainer,
+        "train",
+        lambda sentence_iterator, model_writer, **_: seen.extend(sentence_iterator),
+    )
+    pieces.learn([tmp_path / "a", tmp_path / "b"], tmp_path / "model", 300)
+    assert seen == ["a0", "a3", "b1", "b4"]
+
+
+@pytest.mark.parametrize(
+    ("size", "lines", "message"),
+    [
+        (250, ["one two"], "--bpe 250 is too small for SentencePiece: 256 bytes and 4 symbols"),
+        (300, [""], "SentencePiece cannot learn from .*/t and its other side"),
+    ],
+)
+def test_what_cannot_be_learned_leaves_nothing(size, lines, message, tmp_path):
+    write_lines(tmp_path / "t", lines)
+    with pytest.raises(UserError, match=message):
+        pieces.learn([tmp_path / "t"], tmp_path / "model", size)
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"#version: 0.2\na b\n", b"\x0a\x05"])
+def test_a_file_that_is_no_model(content, tmp_path):
+    (tmp_path / "x.model").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.model is damaged: it is not a model of SentencePiece"):
+        pieces.splitter(tmp_path / "x.model")
+
+
+def test_a_model_of_another_dictionary(model, tmp_path):
+    other = learn(tmp_path, 300)
+    pieces.write_dictionary(model, tmp_path / "dict.zh.txt")
+    words = symbols(tmp_path / "dict.zh.txt")
+    pieces.check_dictionary(model, tmp_path / "dict.zh.txt", words)
+    with pytest.raises(
+        UserError, match=r"another model than that of .*dict\.zh\.txt, whose '.+' is"
+    ):
+        pieces.check_dictionary(other, tmp_path / "dict.zh.txt", words)
+
+
+def test_without_the_library(monkeypatch, model):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(UserError, match="'pip install sentencepiece' installs it"):
+        pieces.load(model)

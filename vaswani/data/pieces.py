@@ -1,0 +1,182 @@
+"""SentencePiece (Kudo and Richardson, 2018), using its library: raw text to pieces and back.
+
+One unigram model for both languages, with the library's normalisation (NFKC, and one space for
+several). Every character of the training text is a piece, or, if these would be more than half of
+all but the bytes, the most frequent ones; others become their bytes in UTF-8: none is unknown.
+It learns in one thread, since the pieces depend on how many there are. Its symbols have the numbers
+that they have in fairseq's dictionaries, so that the other numbers are the same too.
+"""
+
+import io
+from collections import Counter
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, Optional, Sequence
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write
+from vaswani.data import bpe
+from vaswani.data.clean import Limits
+from vaswani.data.parallel import Chunk, Outcome
+from vaswani.data.text import count_lines, read_lines, safe_line, write_lines
+
+#: a space, in a piece; in text it would be taken for one
+SPACE = "▁"
+#: lines that a model is learned from; of more, one in every so many (this bounds memory)
+MOST_LINES = 1_000_000
+BYTES = 256
+#: fairseq's symbols by their numbers
+SYMBOLS = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+
+
+def library() -> Any:
+    """The package; UserError, saying how to install it, if it is missing."""
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise UserError(
+            f"the package 'sentencepiece' cannot be imported ({error}): 'pip install "
+            "sentencepiece' installs it (it is in the extra 'text' of vaswani-transformer)"
+        ) from None
+    return sentencepiece
+
+
+def learn(
+    sources: Sequence[Path],
+    model: Path,
+    size: int,
+    progress: Callable[[int], Any] = lambda _: None,
+) -> None:
+    """Learn a model of ``size`` pieces, or as many as there are, from all ``sources`` together.
+
+    The size is that of fairseq's dictionary: it includes 4 symbols and 256 bytes. ``progress(1)``
+    is called for every line read.
+
+    Raises:
+        UserError: ``size`` leaves no room for the characters, or the text is too little.
+    """
+    trainer = library().SentencePieceTrainer
+    lines = partial(sample, sources, -(-sum(map(count_lines, sources)) // MOST_LINES) or 1)
+    letters: "Counter[str]" = Counter()
+    for line in lines():
+        letters.update(line)
+        progress(1)
+    learned = io.BytesIO()
+    try:
+        trainer.train(
+            sentence_iterator=lines(),
+            model_writer=learned,
+            vocab_size=size,
+            model_type="unigram",
+            character_coverage=coverage(letters, (size - BYTES - len(SYMBOLS)) // 2),
+            byte_fallback=True,
+            hard_vocab_limit=False,
+            num_threads=1,
+            minloglevel=2,
+            unk_surface="<unk>",  # as fairseq writes it
+            **SYMBOLS,
+        )
+    except RuntimeError as error:
+        if "required_chars" in str(error):
+            raise UserError(
+                f"--bpe {size:,} is too small for SentencePiece: 256 bytes and 4 symbols are among "
+                "the pieces, and single characters; give a larger one"
+            ) from None
+        raise UserError(
+            f"SentencePiece cannot learn from {sources[0]} and its other side: {error}"
+        ) from None
+    with atomic_write(model, "wb") as stream:
+        stream.write(learned.getvalue())
+
+
+def sample(sources: Sequence[Path], step: int) -> Iterator[str]:
+    """Every ``step``-th line of the sources, counted through."""
+    return islice(chain.from_iterable(map(read_lines, sources)), 0, None, step)
+
+
+def coverage(letters: "Counter[str]", most: int) -> float:
+    """The share of a text that its ``most`` most frequent characters make up.
+
+    At least 0.98, the least that the library takes.
+    """
+    covered = sum(count for _, count in letters.most_common(most))
+    return max(0.98, covered / letters.total()) if letters else 1.0
+
+
+def load(model: Path) -> Any:
+    """The library's processor; UserError for a file that is no model."""
+    processor = library().SentencePieceProcessor
+    try:
+        return processor(model_file=str(model))
+    except RuntimeError:
+        raise UserError(f"{model} is damaged: it is not a model of SentencePiece") from None
+
+
+def dictionary_of(model: Path) -> List[str]:
+    """The pieces in the model's order, without its symbols: fairseq's dictionary has its own."""
+    loaded = load(model)
+    numbers = range(loaded.get_piece_size())
+    others = [n for n in numbers if not loaded.is_control(n) and not loaded.is_unknown(n)]
+    return [str(loaded.id_to_piece(number)) for number in others]
+
+
+def write_dictionary(model: Path, path: Path) -> None:
+    """Write fairseq's dictionary of a model; what it counts, nothing here depends on."""
+    write_lines(path, (f"{piece} 1" for piece in dictionary_of(model)))
+
+
+def check_dictionary(model: Path, dictionary: Path, words: Sequence[str]) -> None:
+    """Raises UserError unless all words of a dictionary are pieces of the model."""
+    known = set(dictionary_of(model))
+    other = next((word for word in words if word not in known), None)
+    if other is not None:
+        raise UserError(
+            f"{model} is another model than that of {dictionary}, whose '{other}' is none of its "
+            "pieces: give the one that the text was split with"
+        )
+
+
+def splitter(codes: Path) -> Callable[[str], str]:
+    """A function from a sentence to its pieces joined by spaces, none of them one of fairseq's
+    symbols, whatever the sentence says.
+
+    Raises:
+        UserError: the file is not a model.
+    """
+    loaded = load(codes)
+
+    def split(line: str) -> str:
+        pieces = " ".join(loaded.encode(line.replace(SPACE, " "), out_type=str))
+        return bpe.spell_out_symbols(pieces, " ")[0]
+
+    return split
+
+
+def joiner(model: Path) -> Callable[[str], str]:
+    """A function from pieces joined by spaces to one line of text; bytes become characters."""
+    loaded = load(model)
+    return lambda line: safe_line(loaded.decode(line.split()).replace("\n", " ")).strip(" ")
+
+
+class Pieces(bpe.Subwords):
+    """Splits chunks of raw text into pieces, keeping the pairs within the limits."""
+
+    splitter = staticmethod(splitter)
+
+    def __init__(self, name: str, model: Path, limits: Optional[Limits]) -> None:
+        super().__init__(name, model, limits)
+        self.count_spaces = 0
+
+    def subwords(self, side: int, line: str) -> str:
+        """The pieces of one side of a pair; counts what text cannot say in pieces."""
+        self.count_spelt_out += bpe.spell_out_symbols(line)[1]
+        self.count_spaces += line.count(SPACE)
+        return self.split(line)
+
+    def __call__(self, chunk: Chunk) -> Outcome:
+        """The pieces of a chunk."""
+        self.count_spaces = 0
+        outcome = super().__call__(chunk)
+        outcome.report.made_spaces = self.count_spaces
+        return outcome

@@ -1,0 +1,58 @@
+"""The two ways to make subwords, and where each keeps what it has learned.
+
+- ``subword_nmt``: byte pair encoding of Moses' tokens (5.1); ``bpe.py``.
+- ``sentencepiece``: pieces of raw text, in which a space is a character like others; ``pieces.py``.
+
+The names are fairseq's (``--bpe``).
+"""
+
+from pathlib import Path
+from typing import Any, Dict, Final, Literal, Mapping, NamedTuple, Optional, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.experiment.find import read_yaml
+
+Name = Literal["subword_nmt", "sentencepiece"]
+BPE: Final = "subword_nmt"
+SENTENCEPIECE: Final = "sentencepiece"
+
+
+class Kind(NamedTuple):
+    """What is learned, in words and as a file; and how fairseq is told to undo it."""
+
+    title: str
+    #: its name beside a data-bin
+    in_data: str
+    #: its name in a model folder: fairseq's ``from_pretrained`` finds it by that
+    in_model: str
+    #: fairseq's ``--remove-bpe``
+    remove: str
+
+
+KINDS: Dict[Name, Kind] = {
+    BPE: Kind("BPE codes", "codes", "bpecodes", "@@ "),
+    SENTENCEPIECE: Kind(
+        "SentencePiece model", "sentencepiece.bpe.model", "sentencepiece.bpe.model", SENTENCEPIECE
+    ),
+}
+
+
+def kind_of(recipe: Mapping[str, Any]) -> Name:
+    """What makes the subwords of a recipe.yaml; of one without, or an older one, BPE."""
+    name = recipe.get("subword") or BPE
+    kind = next((kind for kind in KINDS if kind == name), None)
+    if kind is None:
+        raise UserError(f"recipe.yaml: subword is '{name}'; it may be {', '.join(KINDS)}")
+    return kind
+
+
+def learned_in(folder: Path) -> Tuple[Name, Optional[Path]]:
+    """What made the subwords of prepared text, and the file that it learned, if that is there.
+
+    Args:
+        folder: with recipe.yaml, if ``vaswani prepare`` made it
+    """
+    recipe = folder / "recipe.yaml"
+    kind: Name = kind_of(read_yaml(recipe)) if recipe.is_file() else BPE
+    path = folder / KINDS[kind].in_data
+    return kind, path if path.is_file() else None

@@ -1,0 +1,239 @@
+"""A packed model as transformers' Marian: ``MarianMTModel.from_pretrained``, without code of ours.
+
+Marian is the paper's Transformer too: post-norm, biases, ReLU, embeddings times √d_model. Of its
+positions it computes the paper's sines and cosines, but puts all sines before all cosines, where
+the paper interleaves them. A Transformer does not know the order of d_model's dimensions: if every
+matrix that reads or writes them is permuted alike, the function is the same. Its norms have an ε of
+1e-5, which cannot be set.
+"""
+
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Tuple
+
+from vaswani.common.errors import UserError
+from vaswani.common.files import write_json
+from vaswani.data.subwords import SENTENCEPIECE
+from vaswani.decoding.marian_engine import MarianEngine, most_tokens
+from vaswani.model_folder.convert import to_fairseq
+from vaswani.model_folder.ctranslate2_spec import vocabulary
+from vaswani.model_folder.folder import WEIGHTS, ModelFolder
+from vaswani.model_folder.search_options import search_options
+
+#: modules whose results are added to or scale the d_model dimensions; all others read them
+WRITERS = ("out_proj", "fc2", "layer_norm")
+#: both embeddings and the output, if they are one matrix
+SHARED = "model.shared.weight"
+#: fairseq's, whose dictionaries begin with <s>, <pad>, </s>, <unk>
+PAD, END, UNKNOWN = 1, 2, 3
+
+
+def refuse_positions(folder: ModelFolder) -> None:
+    """Raises UserError for positions that Marian does not compute."""
+    architecture = folder.config["architecture"]
+    layout = architecture["sinusoid_layout"]
+    learned = [side for side in ("encoder", "decoder") if architecture[f"{side}_learned_pos"]]
+    if learned:
+        problem = f"learned positions in the {' and the '.join(learned)}"
+    elif layout == "t2t":
+        problem = "positions with tensor2tensor's wavelengths (--sinusoid-layout t2t)"
+    elif layout == "fairseq":
+        problem = "positions that begin at 2 (--sinusoid-layout fairseq)"
+    else:
+        return
+    raise UserError(
+        f"{folder.path} has {problem}, but transformers' Marian computes the paper's sinusoids, "
+        "from 0, and keeps no table: it cannot be exported (to ctranslate2 and fairseq it can)"
+    )
+
+
+def marians_order(width: int) -> List[int]:
+    """For each dimension of Marian's d_model, ours: the paper's sines, then its cosines."""
+    return [*range(0, width, 2), *range(1, width, 2)]
+
+
+def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> Dict[str, Any]:
+    """The parameters by Marian's names and in its order, float32.
+
+    Args:
+        folder: the packed model
+        parameters: its state dict
+    """
+    import torch
+
+    architecture = folder.config["architecture"]
+    order = torch.tensor(marians_order(architecture["encoder_embed_dim"]))
+    renamed = {}
+    for name, value in to_fairseq(parameters).items():  # the names inside a layer are fairseq's
+        module, _, kind = name.rpartition(".")
+        if module.endswith(WRITERS):
+            value = value.index_select(0, order)
+        elif kind == "weight":
+            value = value.index_select(1, order)
+        renamed[f"model.{name}"] = value.float().contiguous()
+    head = renamed.pop("model.decoder.output_projection.weight")
+    if architecture["untie_embeddings"]:
+        renamed["lm_head.weight"] = head
+    else:
+        del (
+            renamed["model.encoder.embed_tokens.weight"],
+            renamed["model.decoder.embed_tokens.weight"],
+        )
+        renamed[SHARED] = head
+    renamed["final_logits_bias"] = torch.zeros(1, head.size(0))
+    return renamed
+
+
+def configuration(architecture: Mapping[str, Any], types: Tuple[int, int]) -> Dict[str, Any]:
+    """Marian's config.json.
+
+    Args:
+        architecture: the section of the packed model's
+        types: sizes of the source's and the target's dictionary
+    """
+    sides = ("encoder", "decoder")
+    names = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
+    tied = not architecture["untie_embeddings"]
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": types[0],
+        "decoder_vocab_size": types[1],
+        "share_encoder_decoder_embeddings": tied,
+        "tie_word_embeddings": tied,
+        "d_model": architecture["encoder_embed_dim"],
+        **{
+            f"{s}_{name}": architecture[f"{s}_{ours}"]
+            for s in sides
+            for name, ours in names.items()
+        },
+        "activation_function": "relu",
+        "scale_embedding": True,
+        "max_position_embeddings": max(longest(architecture)),
+        **{
+            name: architecture[name]
+            for name in ("dropout", "attention_dropout", "activation_dropout")
+        },
+        **TOKENS,
+        "forced_eos_token_id": None,  # Marian's default is 0, here <s>
+        "dtype": "float32",
+        "torch_dtype": "float32",  # as transformers below 5 calls it
+    }
+
+
+#: decoding begins and ends with </s>, as in fairseq
+TOKENS = {
+    "bos_token_id": None,
+    "pad_token_id": PAD,
+    "eos_token_id": END,
+    "decoder_start_token_id": END,
+}
+
+
+def longest(architecture: Mapping[str, Any]) -> Tuple[int, int]:
+    """The most tokens that source and target may have."""
+    return architecture["max_source_positions"], architecture["max_target_positions"]
+
+
+def generation_configuration(
+    generation: Mapping[str, Any], architecture: Mapping[str, Any]
+) -> Dict[str, Any]:
+    """generation_config.json: fairseq's beam search, as far as transformers has it.
+
+    A maximum length that depends on the source's has no counterpart: that of the longest source.
+
+    Args:
+        generation: the section of vaswani.json
+        architecture: the section of the packed model's config.json
+    """
+    options = search_options(dict(generation), "generation")
+    search: Dict[str, Any] = {"num_beams": options.beam}
+    if options.beam > 1:
+        search.update(length_penalty=options.lenpen, early_stopping=True)
+    if options.min_len:
+        search["min_new_tokens"] = options.min_len
+    if options.no_repeat_ngram_size:
+        search["no_repeat_ngram_size"] = options.no_repeat_ngram_size
+    if options.unkpen:
+        search["sequence_bias"] = [[[UNKNOWN], -options.unkpen]]
+    return {
+        **TOKENS,
+        "forced_eos_token_id": END,  # a translation that is cut has an end too
+        "bad_words_ids": [[PAD]],  # its logit is 0, which others may be below
+        **search,
+        "max_new_tokens": most_tokens(options, *longest(architecture)),
+    }
+
+
+def write_model(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -> None:
+    """Write what transformers loads: parameters, configurations, vocabularies.
+
+    Args:
+        folder: the packed model, to decode by fairseq's length penalty
+        parameters: its state dict
+        out: a folder
+    """
+    from safetensors.torch import save
+
+    architecture = folder.config["architecture"]
+    source, target = (vocabulary(folder.dictionary(lang)) for lang in folder.langs)
+    with open(out / WEIGHTS, "wb") as stream:
+        stream.write(save(marians_parameters(folder, parameters), metadata={"format": "pt"}))
+    write_json(out / "config.json", configuration(architecture, (len(source), len(target))))
+    decoding = generation_configuration(folder.config["generation"], architecture)
+    write_json(out / "generation_config.json", decoding)
+    write_json(out / "vocab.json", numbered(source))
+    if target != source:
+        write_json(out / "target_vocab.json", numbered(target))
+    if folder.recipe.bpe == SENTENCEPIECE:
+        tokenizer = tokenizer_configuration(folder, target != source)
+        write_json(out / "tokenizer_config.json", tokenizer)
+
+
+def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Dict[str, Any]:
+    """tokenizer_config.json, for SentencePiece's pieces.
+
+    Args:
+        folder: the packed model
+        two_vocabularies: whether source and target have their own
+    """
+    source, target = folder.langs
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": source,
+        "target_lang": target,
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "separate_vocabs": two_vocabularies,
+        "split_special_tokens": True,  # "</s>" in text is text
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": folder.config["architecture"]["max_source_positions"],
+    }
+
+
+def names_of_codes(folder: ModelFolder, target: str) -> List[str]:
+    """The names by which a target finds the BPE codes or SentencePiece's model, of which there is
+    one file."""
+    if target == "huggingface" and folder.recipe.bpe == SENTENCEPIECE:
+        return ["source.spm", "target.spm"]
+    return [folder.codes.name] if folder.codes else []
+
+
+def numbered(symbols: List[str]) -> Dict[str, int]:
+    """Symbols with their ids."""
+    return {symbol: number for number, symbol in enumerate(symbols)}
+
+
+def engine_of(folder: ModelFolder, out: Path, python: str) -> MarianEngine:
+    """Marian on what was written.
+
+    Args:
+        folder: the packed model
+        out: with the files of :func:`write_model`
+        python: has transformers
+    """
+    from fairseq.data import Dictionary
+
+    source, target = (Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs)
+    return MarianEngine(python, out, source, target, longest(folder.config["architecture"]))
