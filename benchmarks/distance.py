@@ -51,7 +51,9 @@ def sentence(distance: int, dice: random.Random) -> List[str]:
     """The last word repeats the one ``distance`` before it; it is at most the 65th."""
     name, others = dice.choice(NAMES), itertools.cycle(FILLERS)
     before, between = dice.choice((0, dice.randint(0, DISTANCES[-1] - distance))), distance - 2
-    words = list(itertools.islice(others, start := dice.randrange(len(FILLERS)), start + before + between))
+    words = list(
+        itertools.islice(others, start := dice.randrange(len(FILLERS)), start + before + between)
+    )
     return [*words[:before], name, *words[before:], QUESTION, name]
 
 
@@ -221,7 +223,9 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{system}: trained", flush=True)
             for row in table.rows:
                 rate = best_rate(table, row)
-                rows[row.name] = [result(table, t.run, rate) for t in trainings(table, row).values()]
+                rows[row.name] = [
+                    result(table, t.run, rate) for t in trainings(table, row).values()
+                ]
     except UserError as error:
         print(f"distance: {error}", file=sys.stderr)
         return 1
