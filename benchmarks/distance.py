@@ -35,7 +35,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts
 from vaswani.experiment.run_record import FINISHED, last_checkpoint
-from vaswani.paper.small_tables import Table, best_rate, rate_trainings, read_table, trainings
+from vaswani.paper.small_tables import Table, read_table, trainings
 
 TABLE = Path(__file__).with_suffix(".yaml")
 DATA = Path("data/distance")
@@ -92,11 +92,10 @@ def check_no_data(folder: Path) -> None:
 def train(table: Table) -> Iterator[str]:
     """Train what is not trained yet; yields the rows that are complete."""
     for row in table.rows:
-        for wave in (lambda row: rate_trainings(table, row), lambda row: trainings(table, row)):
-            for one in wave(row).values():
-                command = [sys.executable, "-m", "vaswani.cli", *one.command]
-                if not one.done and subprocess.run(command).returncode:
-                    raise UserError(f"{one.run} failed: it says why above")
+        for one in trainings(table, row).values():
+            command = [sys.executable, "-m", "vaswani", *one.command]
+            if not one.done and subprocess.run(command).returncode:
+                raise UserError(f"{one.run} failed: it says why above")
         yield row.name
 
 
@@ -130,12 +129,11 @@ def accuracy(run: Path) -> Dict[str, Any]:
     }
 
 
-def result(table: Table, run: Path, rate: float) -> Dict[str, Any]:
+def result(run: Path) -> Dict[str, Any]:
     """A seed's figures."""
     finished = read_json(run / FINISHED)
     return {
         "run": str(run),
-        "rate": rate,
         "updates": finished["num_updates"],
         "seconds": finished["seconds"],
         **accuracy(run),
@@ -222,9 +220,8 @@ def main(arguments: Sequence[str]) -> int:
             for system in train(table):
                 print(f"{system}: trained", flush=True)
             for row in table.rows:
-                rate = best_rate(table, row)
                 rows[row.name] = [
-                    result(table, t.run, rate) for t in trainings(table, row).values()
+                    result(t.run) for t in trainings(table, row).values()
                 ]
     except UserError as error:
         print(f"distance: {error}", file=sys.stderr)
