@@ -1,20 +1,21 @@
-"""How far back a word may be: accuracy against distance, the paper's reason for attention (section 4).
+"""Accuracy against distance: how far back may a word be (section 4)?
 
     python -m benchmarks.distance                 every system of benchmarks/distance.yaml
     python -m benchmarks.distance --row LSTM      one of them
 
-In a generated sentence a name stands among eight words that follow each other round and round, and is
-said again n words later, after a question mark::
+In a generated sentence a name stands among eight words that follow each other round and round, and
+is said again n words later, after a question mark::
 
     then yet now Ida here and but or so then ? Ida        n = 8
 
-Training has n from 2 to 32, short ones more often, the test 4 to 64; no word of the test stands at a place that
-training has not seen, so a new distance is not also a new position. The source is the same word for
-every sentence: the name can only come through the decoder's layers. A system is given the sentence up
-to the question mark; it is right if the name is its most probable next word. Chance is 1 in 16.
+Training has n from 2 to 32, short ones more often, the test 4 to 64. No word of the test stands at
+a place that training has not seen, so that a new distance is not a new position, too. The source is
+the same word for every sentence: the name can only come through the decoder's layers. A system is
+given the sentence up to the question mark; it is right if the name is its most probable next word.
+Chance is 1 in 16.
 
-The data is made once, in data/distance; a finished training, in runs/distance, is not run again. The
-results are OUT/HARDWARE_DATE_distance.json, .md and .png.
+The data is made once, in data/distance; a finished training, in runs/distance, is not run again.
+The results are OUT/HARDWARE_DATE_distance.json, .md and .png.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
@@ -35,12 +36,13 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts
 from vaswani.experiment.run_record import FINISHED, last_checkpoint
-from vaswani.paper.small_tables import Table, read_table, trainings
+from vaswani.paper.small_tables import Row, Table, read_table, trainings
 
 TABLE = Path(__file__).with_suffix(".yaml")
 DATA = Path("data/distance")
-NAMES = "Ada Ben Cora Dan Eva Finn Gus Hal Ida Jan Kim Leo Mia Ned Ola Pat".split()
-FILLERS = "and but or so then yet now here".split()
+NAMES = ("Ada", "Ben", "Cora", "Dan", "Eva", "Finn", "Gus", "Hal",
+         "Ida", "Jan", "Kim", "Leo", "Mia", "Ned", "Ola", "Pat")  # fmt: skip
+FILLERS = ("and", "but", "or", "so", "then", "yet", "now", "here")
 QUESTION, SOURCE = "?", "say"
 LONGEST_TRAINED, DISTANCES = 32, (4, 8, 12, 16, 24, 32, 40, 48, 64)
 """Words between a name and its repetition, it included: in training at most, and in the test."""
@@ -51,9 +53,8 @@ def sentence(distance: int, dice: random.Random) -> List[str]:
     """The last word repeats the one ``distance`` before it; it is at most the 65th."""
     name, others = dice.choice(NAMES), itertools.cycle(FILLERS)
     before, between = dice.choice((0, dice.randint(0, DISTANCES[-1] - distance))), distance - 2
-    words = list(
-        itertools.islice(others, start := dice.randrange(len(FILLERS)), start + before + between)
-    )
+    start = dice.randrange(len(FILLERS))
+    words = list(itertools.islice(others, start, start + before + between))
     return [*words[:before], name, *words[before:], QUESTION, name]
 
 
@@ -89,16 +90,6 @@ def check_no_data(folder: Path) -> None:
         raise UserError(f"{folder} exists, but has no data-bin: remove it")
 
 
-def train(table: Table) -> Iterator[str]:
-    """Train what is not trained yet; yields the rows that are complete."""
-    for row in table.rows:
-        for one in trainings(table, row).values():
-            command = [sys.executable, "-m", "vaswani", *one.command]
-            if not one.done and subprocess.run(command).returncode:
-                raise UserError(f"{one.run} failed: it says why above")
-        yield row.name
-
-
 def accuracy(run: Path) -> Dict[str, Any]:
     """By distance, the share of repeated words that are the most probable; and the parameters."""
     import torch
@@ -129,15 +120,21 @@ def accuracy(run: Path) -> Dict[str, Any]:
     }
 
 
-def result(run: Path) -> Dict[str, Any]:
-    """A seed's figures."""
-    finished = read_json(run / FINISHED)
-    return {
-        "run": str(run),
-        "updates": finished["num_updates"],
-        "seconds": finished["seconds"],
-        **accuracy(run),
-    }
+def trained(table: Table, row: Row) -> List[Dict[str, Any]]:
+    """A row's figures, by seed; what is not trained yet is trained.
+
+    Raises:
+        UserError: a training failed.
+    """
+    found = []
+    for one in trainings(table, row).values():
+        command = [sys.executable, "-m", "vaswani", *one.command]
+        if not one.done and subprocess.run(command).returncode:
+            raise UserError(f"{one.run} failed: it says why above")
+        facts = read_json(one.run / FINISHED)
+        took = {"updates": facts["num_updates"], "seconds": facts["seconds"]}
+        found.append({"run": str(one.run), **took, **accuracy(one.run)})
+    return found
 
 
 def lines_of(rows: Dict[str, List[Dict[str, Any]]]) -> List[str]:
@@ -216,13 +213,7 @@ def main(arguments: Sequence[str]) -> int:
             if not (DATA / "data-bin").is_dir():
                 with making(DATA, check_no_data) as folder:
                     make_data(folder)
-            rows = {}
-            for system in train(table):
-                print(f"{system}: trained", flush=True)
-            for row in table.rows:
-                rows[row.name] = [
-                    result(t.run) for t in trainings(table, row).values()
-                ]
+            rows = {row.name: trained(table, row) for row in table.rows}
     except UserError as error:
         print(f"distance: {error}", file=sys.stderr)
         return 1
