@@ -82,6 +82,8 @@ def operations(model: Any, batch: Dict[str, Any]) -> int:
 
 def cost_of(run: Path) -> Tuple[Cost, int]:
     """What an update of a training costs, and the model's parameters outside embeddings."""
+    import torch
+
     from transformer_plugin.model import make_readable
     from vaswani.experiment.fairseq_config import load_plugin
 
@@ -109,7 +111,7 @@ def cost_of(run: Path) -> Tuple[Cost, int]:
     tables = {
         parameter
         for module in readable.modules()
-        if getattr(module, "num_embeddings", None) == len(task.target_dictionary)
+        if isinstance(module, torch.nn.Embedding)
         for parameter in module.parameters()
     }
     inside = sum(p.numel() for p in readable.parameters() if p not in tables)

@@ -32,7 +32,8 @@ def test_a_small_table_is_what_its_logs_say() -> None:
         if not path:
             continue
         folder = (RESULTS["RECORDS"] / path).parent
-        for row in json.loads((folder / "record.json").read_text(encoding="utf-8"))["rows"].values():
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+        for row in record["rows"].values():
             for run in row["runs"]:
                 stem = Path(run["run"]).name
                 scores = json.loads((folder / f"{stem}.score.json").read_text(encoding="utf-8"))
