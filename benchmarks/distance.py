@@ -15,12 +15,11 @@ given the sentence up to the question mark; it is right if the name is its most 
 Chance is 1 in 16.
 
 The data is made once, in data/distance; a finished training, in runs/distance, is not run again.
-The results are OUT/HARDWARE_DATE_distance.json, .md and .png.
+The record is OUT/HARDWARE_DATE_distance.md, .png and the folder of the same name.
 """
 
 import argparse
 import itertools
-import json
 import math
 import random
 import statistics
@@ -30,10 +29,11 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from benchmarks.machine import machine
-from benchmarks.run import RESULTS, record_name
+from benchmarks.run import RESULTS
+from benchmarks.small_table import mean, save
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, read_json
+from vaswani.common.files import read_json
 from vaswani.common.signals import signals_as_interrupts
 from vaswani.experiment.run_record import FINISHED, last_checkpoint
 from vaswani.paper.small_tables import Row, Table, read_table, trainings
@@ -137,25 +137,32 @@ def trained(table: Table, row: Row) -> List[Dict[str, Any]]:
     return found
 
 
-def lines_of(rows: Dict[str, List[Dict[str, Any]]]) -> List[str]:
+def lines_of(record: Dict[str, Any]) -> List[str]:
     """The table in Markdown: mean over the seeds, and from the lowest to the highest."""
     lines = [
         f"| system | seeds | {' | '.join(f'n = {n}' for n in DISTANCES)} |",
         "|---" * (len(DISTANCES) + 2) + "|",
     ]
-    for system, seeds in rows.items():
-        columns = []
-        for n in DISTANCES:
-            values = [100 * seed["accuracy"][str(n)] for seed in seeds]
-            cell = f"{statistics.mean(values):.1f}"
-            if len(values) > 1:
-                cell += f" ({min(values):.1f}–{max(values):.1f})"
-            columns.append(cell)
-        lines.append(f"| {system} | {len(seeds)} | {' | '.join(columns)} |")
+    for system, row in record["rows"].items():
+        by_distance = [
+            mean([{"right": 100 * run["accuracy"][str(n)]} for run in row["runs"]], "right", ".1f")
+            for n in DISTANCES
+        ]
+        lines.append(f"| {system} | {len(row['runs'])} | {' | '.join(by_distance)} |")
     return lines
 
 
-def draw(path: Path, rows: Dict[str, List[Dict[str, Any]]]) -> None:
+def costs(record: Dict[str, Any]) -> List[str]:
+    """What a system is, and what its training took, in Markdown."""
+    lines = ["| system | parameters of the decoder | updates | seconds |", "|---|---|---|---|"]
+    for system, row in record["rows"].items():
+        parameters = f"{row['runs'][0]['decoder_parameters']:,}"
+        took = [mean(row["runs"], key, ",.0f") for key in ("updates", "seconds")]
+        lines.append(f"| {system} | {parameters} | {' | '.join(took)} |")
+    return lines
+
+
+def draw(path: Path, record: Dict[str, Any]) -> None:
     """Accuracy against distance: the mean of the seeds, and a band over them."""
     import matplotlib
 
@@ -163,8 +170,8 @@ def draw(path: Path, rows: Dict[str, List[Dict[str, Any]]]) -> None:
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
-    for number, (system, seeds) in enumerate(rows.items()):
-        values = [[100 * seed["accuracy"][str(n)] for seed in seeds] for n in DISTANCES]
+    for number, (system, row) in enumerate(record["rows"].items()):
+        values = [[100 * run["accuracy"][str(n)] for run in row["runs"]] for n in DISTANCES]
         means = [statistics.mean(each) for each in values]
         axis.plot(DISTANCES, means, "o-", color=f"C{number}", markersize=3, label=system)
         low, high = [min(each) for each in values], [max(each) for each in values]
@@ -177,24 +184,6 @@ def draw(path: Path, rows: Dict[str, List[Dict[str, Any]]]) -> None:
     axis.legend(fontsize=8)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
-
-
-def write(out: Path, record: Dict[str, Any]) -> None:
-    """The record: JSON, the table, the picture."""
-    name = record_name(record["machine"], ["distance"])
-    out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out / f"{name}.json") as stream:
-        json.dump(record, stream, indent=1)
-    draw(out / f"{name}.png", record["rows"])
-    parts = [
-        "# Accuracy against distance",
-        f"Expected, written before the first run: {record['expected']}.",
-        "\n".join(lines_of(record["rows"])),
-        f"![Accuracy against distance]({name}.png)",
-    ]
-    with atomic_write(out / f"{name}.md") as stream:
-        stream.write("\n\n".join(parts) + "\n")
-    print(f"{parts[2]}\nwritten to {out / name}.md, .json and .png", flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -213,7 +202,7 @@ def main(arguments: Sequence[str]) -> int:
             if not (DATA / "data-bin").is_dir():
                 with making(DATA, check_no_data) as folder:
                     make_data(folder)
-            rows = {row.name: trained(table, row) for row in table.rows}
+            rows = {row.name: {"runs": trained(table, row)} for row in table.rows}
     except UserError as error:
         print(f"distance: {error}", file=sys.stderr)
         return 1
@@ -221,7 +210,10 @@ def main(arguments: Sequence[str]) -> int:
         print("distance: interrupted; finished trainings are kept", file=sys.stderr)
         return 130
     facts = {**machine("cpu"), "command": " ".join(["python -m benchmarks.distance", *arguments])}
-    write(args.out, {"machine": facts, "expected": table.expected, "rows": rows})
+    record = {"machine": facts, "table": "distance", "expected": table.expected, "rows": rows}
+    save(
+        args.out, record, "Accuracy against distance", [*lines_of(record), "", *costs(record)], draw
+    )
     return 0
 
 

@@ -26,7 +26,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import yaml
 
@@ -146,8 +146,8 @@ def right_in(run: Path) -> Dict[str, float]:
     }
 
 
-def measure(table: Table, folder: Path) -> Dict[str, Any]:
-    """Each row's runs with their costs; their scores and statistics are copied to ``folder``.
+def measure(table: Table) -> Dict[str, Any]:
+    """Each row's runs with their costs.
 
     Raises:
         UserError: no row is scored.
@@ -161,14 +161,10 @@ def measure(table: Table, folder: Path) -> Dict[str, Any]:
         cost, inside = cost_of(Path(scored[0].run))
         rows[row.name] = {"parameters outside embeddings": inside, "runs": []}
         for one in scored:
-            run = Path(one.run)
-            shutil.copyfile(run / "eval" / "test.score.json", folder / f"{run.name}.score.json")
-            with gzip.open(folder / f"{run.name}.jsonl.gz", "wb") as packed:
-                packed.write((run / STATISTICS).read_bytes())
             rows[row.name]["runs"].append(
                 {
                     **one._asdict(),
-                    **right_in(run),
+                    **right_in(Path(one.run)),
                     "operations": cost.operations * one.updates,
                     "processor_seconds": cost.seconds * one.updates,
                     "operations_by_rule": cost.seconds * one.updates * speed,
@@ -237,6 +233,48 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
     pyplot.close(figure)
 
 
+def save(
+    out: Path,
+    record: Dict[str, Any],
+    title: str,
+    lines: List[str],
+    picture: Callable[[Path, Dict[str, Any]], None],
+) -> None:
+    """Write a record: ``OUT/NAME/record.json``, with its runs' statistics, ``NAME.md``, ``.png``.
+
+    Args:
+        record: with ``machine``, ``table``, ``expected`` and ``rows``
+        lines: its tables in Markdown
+    """
+    facts, name = record["machine"], record_name(record["machine"], [record["table"]])
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in record["rows"].values():
+        for run in (Path(one["run"]) for one in row["runs"]):
+            packed = gzip.compress((run / STATISTICS).read_bytes(), mtime=0)
+            (folder / f"{run.name}.jsonl.gz").write_bytes(packed)
+            if (run / "eval" / "test.score.json").is_file():
+                shutil.copy(run / "eval" / "test.score.json", folder / f"{run.name}.score.json")
+    with atomic_write(folder / "record.json") as stream:
+        json.dump(record, stream, indent=1)
+    picture(out / f"{name}.png", record)
+    versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items())
+    page = [
+        f"# {title}",
+        "## Expected, written before the first run",
+        f"{record['expected']}.",
+        "## Found",
+        "\n".join(lines),
+        f"![{title}]({name}.png)",
+        f"`{facts['command']}`, commit `{facts['commit']}`, {facts['cpu']}, {facts['cores']} "
+        f"processors, one thread, beside other work; {versions}. [Figures, scores and "
+        f"statistics]({name}/).",
+    ]
+    with atomic_write(out / f"{name}.md") as stream:
+        stream.write("\n\n".join(page) + "\n")
+    print("\n".join([*lines, f"written to {out / name}"]), flush=True)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Count, copy, write."""
     options = argparse.ArgumentParser(
@@ -248,19 +286,12 @@ def main(arguments: Sequence[str]) -> int:
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     args = options.parse_args(arguments)
     facts = {**machine("cpu"), "command": f"vaswani reproduce {args.table} --small"}
-    name = record_name(facts, [args.table])
-    folder = args.out / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        record = {"machine": facts, "table": args.table, **measure(read_table(args.table), folder)}
+        record = {"machine": facts, "table": args.table, **measure(read_table(args.table))}
     except UserError as error:
         print(f"small_table: {error}", file=sys.stderr)
         return 1
-    with atomic_write(folder / "record.json") as stream:
-        json.dump(record, stream, indent=1)
-    draw(args.out / f"{name}.png", record)
-    print("\n".join(lines_of(record)))
-    print(f"written to {folder} and {name}.png", file=sys.stderr)
+    save(args.out, record, f"The systems of {args.table}", lines_of(record), draw)
     return 0
 
 

@@ -129,7 +129,7 @@ TEXTS: Dict[str, Callable[[], str]] = {
     "table 2, Multi30k": lambda: from_record("table 2, Multi30k", small_table.lines_of),
     "table 3": table_3,
     "table 4": table_4,
-    "distance": lambda: from_record("distance", lambda found: distance.lines_of(found["rows"])),
+    "distance": lambda: from_record("distance", distance.lines_of),
 }
 
 
