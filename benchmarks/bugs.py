@@ -269,7 +269,7 @@ def put(page: str, label: str, text: str) -> str:
     begin, end = f"<!-- results:{label} -->\n", f"\n<!-- /results:{label} -->"
     before, _, rest = page.partition(begin)
     _, found, after = rest.partition(end)
-    assert found, f"docs/bugs.md has no marks for {label}"
+    assert found, f"the page has no marks for {label}"
     return before + begin + text + end + after
 
 

@@ -60,20 +60,26 @@ class RecurrentConfig(FairseqDataclass):
 
 
 def cells_of(cfg: RecurrentConfig, hidden_size: int, both: bool = False) -> nn.RNNBase:
-    """N layers of cells with dropout between them; ``both``: reading in both directions."""
+    """N layers of cells with dropout between them; ``both``: reading in both directions.
+
+    Gates that keep the state (forget, z) start with a bias of 1 (Gers et al. 2000).
+    """
     between = cfg.dropout if cfg.layers > 1 else 0.0  # of one layer torch warns
     sizes = cfg.embed_dim, hidden_size, cfg.layers
-    return CELLS[str(cfg.cell)](*sizes, batch_first=True, bidirectional=both, dropout=between)
+    cells = CELLS[str(cfg.cell)](*sizes, batch_first=True, bidirectional=both, dropout=between)
+    for name, bias in cells.named_parameters():
+        if name.startswith("bias_ih") and str(cfg.cell) != "rnn":
+            nn.init.ones_(bias.data[hidden_size : 2 * hidden_size])
+    return cells
+
+
+def embedded(tokens: nn.Embedding, words: Tensor) -> Tensor:
+    """[B, T] → [B, T, embed_dim], times √embed_dim as in 3.4: the table is also the output's."""
+    return tokens(words) * tokens.embedding_dim**0.5
 
 
 class RecurrentEncoder(FairseqEncoder):
-    """Reads a sentence forwards and backwards.
-
-    Args:
-        cfg: its sizes
-        dictionary: of the source
-        tokens: the table of embeddings
-    """
+    """Reads a sentence forwards and backwards; ``tokens``: the table of embeddings."""
 
     def __init__(self, cfg: RecurrentConfig, dictionary: Any, tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
@@ -92,7 +98,7 @@ class RecurrentEncoder(FairseqEncoder):
         lengths = (~pads).sum(1)
         # cells may not read pads: they are moved behind the words, and back afterwards
         behind = pads.int().argsort(dim=1, stable=True)  # [B, S]
-        x = self.dropout(self.tokens(src_tokens.gather(1, behind)))
+        x = self.dropout(embedded(self.tokens, src_tokens.gather(1, behind)))
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         outputs, states = self.cells(packed)
         x, _ = pad_packed_sequence(outputs, batch_first=True, total_length=src_tokens.size(1))
@@ -148,13 +154,7 @@ class Attention(nn.Module):
 
 
 class RecurrentDecoder(FairseqIncrementalDecoder):
-    """Says one target word after the other.
-
-    Args:
-        cfg: its sizes
-        dictionary: of the target
-        tokens: the embedding table, also the matrix before the softmax, as in our models
-    """
+    """Says one target word after the other; ``tokens`` is also the matrix before the softmax."""
 
     def __init__(self, cfg: RecurrentConfig, dictionary: Any, tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
@@ -194,7 +194,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         if incremental_state is not None:
             prev_output_tokens = prev_output_tokens[:, -1:]
             states = incremental_state.get(STATE, states)
-        x = self.dropout(self.tokens(prev_output_tokens))
+        x = self.dropout(embedded(self.tokens, prev_output_tokens))
         start = tuple(state.contiguous() for state in states)
         x, states = self.cells(x, start if len(start) == 2 else start[0])
         if incremental_state is not None:

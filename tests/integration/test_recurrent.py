@@ -69,7 +69,8 @@ def test_it_is_the_formulas(cell: str, score: str) -> None:
         logits, extra = ours(source, None, previous)
         for row in range(3):
             words = source[row][source[row].ne(1)]
-            xs, states = [ours.encoder.tokens.weight[word] for word in words], []
+            tokens = ours.encoder.tokens.weight * SMALL["embed_dim"] ** 0.5
+            xs, states = [tokens[word] for word in words], []
             empty = [torch.zeros(6).double()] * (2 if cell == "lstm" else 1)
             for layer in "01":
                 ahead, ahead_state = read(ours.encoder.cells, layer, xs, empty)
@@ -79,7 +80,7 @@ def test_it_is_the_formulas(cell: str, score: str) -> None:
                     [torch.cat(both) for both in zip(ahead_state, back_state, strict=True)]
                 )
             memory = torch.stack(xs)
-            xs = [ours.decoder.tokens.weight[word] for word in previous[row][previous[row].ne(1)]]
+            xs = [tokens[word] for word in previous[row][previous[row].ne(1)]]
             for layer in "01":
                 xs, _ = read(ours.decoder.cells, layer, xs, states[int(layer)])
             for place, x in enumerate(xs):
@@ -115,6 +116,18 @@ def test_word_by_word_it_says_the_same(cell: str, score: str) -> None:
                 source, previous, whole = source[order], previous[order], whole[order]
             logits, _ = ours.decoder(previous[:, : place + 1], encoded, incremental_state=state)
             torch.testing.assert_close(logits[:, 0], whole[:, place])
+
+
+@pytest.mark.parametrize(("cell", "score"), KINDS)
+def test_gates_begin_by_keeping_the_state(cell: str, score: str) -> None:
+    """The gate of the earlier state: f of i, f, g, o; z of r, z, n. An RNN has none."""
+    ours = model(cell, score)
+    for cells, size in ((ours.encoder.cells, 6), (ours.decoder.cells, 12)):
+        biases = [bias for name, bias in cells.named_parameters() if name.startswith("bias_ih")]
+        assert biases
+        for bias in biases:
+            ones = bias.eq(1).nonzero().flatten().tolist()
+            assert ones == ([] if cell == "rnn" else list(range(size, 2 * size)))
 
 
 def test_padding_on_either_side_changes_nothing() -> None:

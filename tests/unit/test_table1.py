@@ -13,6 +13,7 @@ from vaswani.paper.table1 import cost, counted, crossing, longest_path, sequenti
 
 BY_NAME: Dict[str, Layer] = {layer.name: layer for layer in LAYERS}
 RECURRENT = ("RNN", "GRU", "LSTM")
+pytestmark = pytest.mark.paper("table 1")
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)

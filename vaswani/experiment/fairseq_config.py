@@ -172,14 +172,16 @@ def fill_in_legacy_model(config: Any) -> None:
 def fairseq_form(config: Any) -> Any:
     """The configuration in the form that fairseq's training takes: a Namespace for an old model.
 
-    fairseq's command line does the same. With a DictConfig, official fairseq's omegaconf returns
-    None for what is missing, never the default, and the model gets other sizes.
+    fairseq's command line does the same; some old models (``fconv``) also read options of the task
+    there. With a DictConfig, official fairseq's omegaconf returns None for what is missing, never
+    the default, and the model gets other sizes.
     """
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from omegaconf import OmegaConf
 
     if is_legacy(config.model):
-        options = argparse.Namespace(**OmegaConf.to_container(config.model))
+        task, model = map(OmegaConf.to_container, (config.task, config.model))
+        options = argparse.Namespace(**{**task, **model})
         with omegaconf_no_object_check():
             config.model = options
     OmegaConf.set_struct(config, True)

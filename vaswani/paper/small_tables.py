@@ -21,7 +21,7 @@ from vaswani.experiment.find import file_stem, find_config, read_yaml
 from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics
 
 FILE = "small_tables"
-TABLES = ("table2", "table3")
+TABLES = ("table2", "table2-demo", "table3")
 #: in a run's statistics: bits per token, without label smoothing
 VALIDATION = "valid_nll_loss"
 #: the change that sets a training's length
@@ -32,8 +32,8 @@ LAST_UPDATE = "optimization.max_update="
 class SmallTableOptions:
     """Options of ``vaswani reproduce table2 --small`` and ``table3 --small``."""
 
-    name: str = argument("NAME", "table2 or table3")
-    small: bool = option(False, "on Multi30k with small models: hours on two CPU cores")
+    name: str = argument("NAME", "table2, table2-demo or table3")
+    small: bool = option(False, "with small models: hours on two CPU cores")
     row: Optional[str] = option(metavar="ROW", help="train this row alone (default: all)")
     dry_run: bool = option(False, "print what is expected and the commands, run nothing")
 
@@ -77,13 +77,13 @@ class Training(NamedTuple):
         return bool(updates >= int(last[len(LAST_UPDATE) :]))
 
 
-def read_table(name: str, only: Optional[str] = None) -> Table:
-    """A table of ``configs/small_tables.yaml``; ``only``: with this row alone.
+def read_table(name: str, only: Optional[str] = None, path: Optional[Path] = None) -> Table:
+    """A table of ``configs/small_tables.yaml``, or of another ``path``; ``only``: this row alone.
 
     Raises:
         UserError: there is no such table or row, or the file is not of this form.
     """
-    path = find_config(FILE)
+    path = path or find_config(FILE)
     whole = read_yaml(path)
     try:
         section = whole[name]
@@ -97,7 +97,8 @@ def read_table(name: str, only: Optional[str] = None) -> Table:
             )
             for key, row in section["rows"].items()
         ]
-        table = Table(name, rows, section["expected"], whole["average"], whole["rate_updates"])
+        updates = section.get("rate_updates", whole["rate_updates"])
+        table = Table(name, rows, section["expected"], whole["average"], updates)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: '{name}' is not a table of rows ({error!r})") from None
     if only is None:
@@ -187,7 +188,7 @@ class Result(NamedTuple):
     """What a run's records say."""
 
     run: str
-    #: sacreBLEU's score of the average, and what it prints; chrF likewise
+    #: the average's score by sacreBLEU (by tokens, if the text is), and what it prints; chrF's
     bleu: float
     bleu_text: str
     chrf: float
@@ -203,7 +204,8 @@ def result(run: Path) -> Optional[Result]:
     finished = read_json(run / FINISHED)
     if not scores or not finished:
         return None
-    bleu, chrf = scores["bleu"], scores["chrf"]
+    # text that was prepared as tokens has no other BLEU
+    bleu, chrf = scores.get("bleu") or scores["bleu_tokenised"], scores["chrf"]
     return Result(
         str(run),
         bleu["score"],

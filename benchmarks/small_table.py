@@ -1,0 +1,299 @@
+"""A table of ``vaswani reproduce … --small`` as a record: scores, operations, logs, a picture.
+
+    vaswani reproduce table2-demo --small && python -m benchmarks.small_table table2-demo
+
+Beside what the command itself reports stand
+
+- operations counted: forward and backward passes over some of the training's batches, times its
+  updates. Products of matrices are counted by torch, those of cells and of fairseq's convolutions,
+  which it does not see, by their weights: two operations for each weight and position, and twice as
+  many backward;
+- operations by the rule of the paper's Table 2, time × processors × what a processor sustains: here
+  the processor's own seconds for these passes, times the updates, times what one core does in the
+  best of several products of square matrices;
+- on the demo's text, as ``vaswani demo-report`` counts them, sentences exactly right and numbers
+  right: none of these numbers is in the training text.
+
+The record is OUT/HARDWARE_DATE_TABLE.md, .png and the folder of the same name, with record.json and
+each run's score and statistics.
+"""
+
+import argparse
+import gzip
+import json
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+
+import yaml
+
+from benchmarks.machine import machine
+from benchmarks.run import RESULTS, record_name
+from vaswani.commands.demo_report import number_rows, numbers_right, share
+from vaswani.common.errors import UserError
+from vaswani.common.files import atomic_write, read_json
+from vaswani.data.text import read_lines
+from vaswani.experiment.run_record import STATISTICS, last_checkpoint
+from vaswani.paper.small_tables import Table, read_table, results
+
+BATCHES = 8
+"""Batches of the training that are counted, evenly spread over an epoch."""
+PAPER = yaml.safe_load(
+    (Path(__file__).parents[1] / "docs" / "results.yaml").read_text(encoding="utf-8")
+)["table 2"]
+"""The paper's rows."""
+
+
+class Cost(NamedTuple):
+    """Of one update, on average: operations by count, and seconds of the processor."""
+
+    operations: float
+    seconds: float
+
+
+def operations(model: Any, batch: Dict[str, Any]) -> int:
+    """Of one forward and one backward pass: multiplications and additions in products."""
+    import torch
+    from fairseq.modules import ConvTBC
+    from torch.utils.flop_counter import FlopCounterMode
+
+    by_weights = 0
+
+    def count(module: Any, inputs: Any, _: Any) -> None:
+        nonlocal by_weights
+        positions = inputs[0].data.shape[:-1].numel()  # of a PackedSequence, too
+        weights = sum(p.numel() for p in module.parameters() if p.dim() > 1)
+        by_weights += 3 * 2 * positions * weights
+
+    unseen = {n: m for n, m in model.named_modules() if isinstance(m, (torch.nn.RNNBase, ConvTBC))}
+    hooks = [module.register_forward_hook(count) for module in unseen.values()]
+    with FlopCounterMode(display=False) as counter:
+        model(**batch)[0].sum().backward()
+    for hook in hooks:
+        hook.remove()
+    seen = counter.get_flop_counts()
+    root = type(model).__name__
+    twice = sum(sum(seen.get(f"{root}.{name}", {}).values()) for name in unseen)
+    return int(counter.get_total_flops()) - twice + by_weights
+
+
+def cost_of(run: Path) -> Tuple[Cost, int]:
+    """What an update of a training costs, and the model's parameters outside embeddings."""
+    import torch
+
+    from transformer_plugin.model import make_readable
+    from vaswani.experiment.fairseq_config import load_plugin
+
+    load_plugin()
+    from fairseq import checkpoint_utils, utils
+
+    utils.import_user_module(argparse.Namespace(user_dir="examples/recurrent"))
+    path = str(last_checkpoint(run))
+    fast, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path])
+    task.load_dataset("train")
+    batches = task.get_batch_iterator(
+        task.dataset("train"), max_tokens=cfg.dataset.max_tokens, seed=1
+    ).next_epoch_itr(shuffle=False)
+    chosen = list(batches)[:: max(1, len(batches) // BATCHES)]
+    if hasattr(cfg.model, "attention_impl"):  # torch does not see into ours for speed
+        cfg.model.attention_impl = "readable"
+    readable = task.build_model(cfg.model)
+    make_readable(readable)
+    counts, seconds = [], []
+    for batch in (batch["net_input"] for batch in chosen):
+        counts.append(operations(readable.train(), batch))
+        begun = time.process_time()
+        fast[0].train()(**batch)[0].sum().backward()
+        seconds.append(time.process_time() - begun)
+    tables = {
+        parameter
+        for module in readable.modules()
+        if isinstance(module, torch.nn.Embedding)
+        for parameter in module.parameters()
+    }
+    inside = sum(p.numel() for p in readable.parameters() if p not in tables)
+    return Cost(statistics.mean(counts), statistics.mean(seconds)), inside
+
+
+def sustained() -> float:
+    """Operations per second of the processor's time: the best of products of square matrices."""
+    import torch
+
+    torch.set_num_threads(1)
+    left, right = torch.randn(2, 1024, 1024)
+    best = float("inf")
+    for _ in range(20):
+        begun = time.process_time()
+        left @ right
+        best = min(best, time.process_time() - begun)
+    return 2 * 1024**3 / best
+
+
+def right_in(run: Path) -> Dict[str, float]:
+    """On the demo's text: per cent of the sentences exactly right, and of the numbers."""
+    scores = read_json(run / "eval" / "test.score.json")
+    text = Path(scores["translation"]["data"]).parent / "text"
+    if not (text / "test.values.tsv").is_file():
+        return {}
+    said = list(read_lines(run / "eval" / "test.hyp"))
+    meant = list(read_lines(text / f"test.{scores['pair'].split('-')[1]}"))
+    return {
+        "exactly_right": share(one == other for one, other in zip(said, meant, strict=True)),
+        "numbers_right": numbers_right(number_rows(text / "test.values.tsv"), said),
+    }
+
+
+def measure(table: Table) -> Dict[str, Any]:
+    """Each row's runs with their costs.
+
+    Raises:
+        UserError: no row is scored.
+    """
+    speed = sustained()
+    rows: Dict[str, Any] = {}
+    for row in table.rows:
+        scored = results(table, row)
+        if not scored:
+            continue
+        cost, inside = cost_of(Path(scored[0].run))
+        rows[row.name] = {"parameters outside embeddings": inside, "runs": []}
+        for one in scored:
+            rows[row.name]["runs"].append(
+                {
+                    **one._asdict(),
+                    **right_in(Path(one.run)),
+                    "operations": cost.operations * one.updates,
+                    "processor_seconds": cost.seconds * one.updates,
+                    "operations_by_rule": cost.seconds * one.updates * speed,
+                }
+            )
+    if not rows:
+        raise UserError(f"no row of {table.name} is scored: vaswani reproduce {table.name} --small")
+    return {"expected": table.expected, "operations_per_second": speed, "rows": rows}
+
+
+def mean(runs: Iterable[Dict[str, Any]], key: str, form: str = ".2f") -> str:
+    """A figure over the seeds, with the lowest and the highest if there are several."""
+    values = [run[key] for run in runs if key in run]
+    if not values:
+        return "–"
+    text = format(statistics.mean(values), form)
+    if len(values) > 1:
+        text += f" ({format(min(values), form)} to {format(max(values), form)})"
+    return text
+
+
+def lines_of(record: Dict[str, Any]) -> List[str]:
+    """The record's table in Markdown."""
+    demo = any("numbers_right" in run for row in record["rows"].values() for run in row["runs"])
+    more = ["exactly right, %", "numbers right, %"] if demo else []
+    columns = ["system", "parameters outside embeddings", "seeds", "BLEU", "chrF", *more]
+    columns += ["operations counted", "by the paper's rule", "processor's minutes"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, row in record["rows"].items():
+        runs = row["runs"]
+        minutes = statistics.mean(run["processor_seconds"] for run in runs) / 60
+        cells = [name, f"{row['parameters outside embeddings']:,}", str(len(runs))]
+        cells += [mean(runs, "bleu"), mean(runs, "chrf")]
+        cells += [mean(runs, "exactly_right", ".1f"), mean(runs, "numbers_right", ".1f")] * demo
+        cells += [mean(runs[:1], "operations", ".2g"), mean(runs[:1], "operations_by_rule", ".2g")]
+        lines.append(f"| {' | '.join([*cells, f'{minutes:.1f}'])} |")
+    return lines
+
+
+def draw(path: Path, record: Dict[str, Any]) -> None:
+    """BLEU against operations: ours small, and the paper's Table 2, English-German."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (here, there) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for name, row in record["rows"].items():
+        for run in row["runs"]:
+            here.semilogx(
+                run["operations"], run["bleu"], "o", color="C3" if name == "ours" else "C7"
+            )
+        here.annotate(name, (row["runs"][0]["operations"], row["runs"][0]["bleu"]), fontsize=8)
+    for row in PAPER:
+        if row.get("en-de") and row.get("cost en-de"):
+            colour = "C3" if row["system"].startswith("Transformer") else "C7"
+            there.semilogx(row["cost en-de"], row["en-de"], "o", color=colour)
+            there.annotate(row["system"], (row["cost en-de"], row["en-de"]), fontsize=7)
+    here.set_title("here, small: operations counted")
+    there.set_title("the paper's Table 2, WMT 2014 English-German: operations by its rule")
+    for axis in (here, there):
+        axis.set_xlabel("operations of the training")
+        axis.set_ylabel("BLEU")
+        axis.margins(x=0.25, y=0.1)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def save(
+    out: Path,
+    record: Dict[str, Any],
+    title: str,
+    lines: List[str],
+    picture: Callable[[Path, Dict[str, Any]], None],
+) -> None:
+    """Write a record: ``OUT/NAME/record.json``, with its runs' statistics, ``NAME.md``, ``.png``.
+
+    Args:
+        record: with ``machine``, ``table``, ``expected`` and ``rows``
+        lines: its tables in Markdown
+    """
+    facts, name = record["machine"], record_name(record["machine"], [record["table"]])
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in record["rows"].values():
+        for run in (Path(one["run"]) for one in row["runs"]):
+            packed = gzip.compress((run / STATISTICS).read_bytes(), mtime=0)
+            (folder / f"{run.name}.jsonl.gz").write_bytes(packed)
+            if (run / "eval" / "test.score.json").is_file():
+                shutil.copy(run / "eval" / "test.score.json", folder / f"{run.name}.score.json")
+    with atomic_write(folder / "record.json") as stream:
+        json.dump(record, stream, indent=1)
+    picture(out / f"{name}.png", record)
+    versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items())
+    page = [
+        f"# {title}",
+        "## Expected, written before the first run",
+        f"{record['expected']}.",
+        "## Found",
+        "\n".join(lines),
+        f"![{title}]({name}.png)",
+        f"`{facts['command']}`, commit `{facts['commit']}`, {facts['cpu']}, {facts['cores']} "
+        f"processors, one thread, beside other work; {versions}. [Figures, scores and "
+        f"statistics]({name}/).",
+    ]
+    with atomic_write(out / f"{name}.md") as stream:
+        stream.write("\n\n".join(page) + "\n")
+    print("\n".join([*lines, f"written to {out / name}"]), flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Count, copy, write."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.small_table",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument("table", metavar="TABLE", help="table2, table2-demo or table3")
+    options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
+    args = options.parse_args(arguments)
+    facts = {**machine("cpu"), "command": f"vaswani reproduce {args.table} --small"}
+    try:
+        record = {"machine": facts, "table": args.table, **measure(read_table(args.table))}
+    except UserError as error:
+        print(f"small_table: {error}", file=sys.stderr)
+        return 1
+    save(args.out, record, f"The systems of {args.table}", lines_of(record), draw)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,159 @@
+"""Puts the figures into docs/results.md and README.md: the paper's beside ours, from the records.
+
+    python scripts/results.py            fill in the tables
+    python scripts/results.py --check    exit 1 if a page says anything else
+
+docs/results.yaml names the records in benchmarks/results, and has the paper's figures. A table
+stands between the marks ``<!-- results:NAME -->`` and ``<!-- /results:NAME -->``; all else on the
+pages is written by hand.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import distance, small_table  # noqa: E402
+from benchmarks.bugs import put  # noqa: E402
+from vaswani.paper import table1  # noqa: E402
+
+RECORDS = ROOT / "benchmarks" / "results"
+TABLE = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))
+NOT_RUN = "not run"
+PAIRS = ("en-de", "en-fr")
+PAGES = {
+    "docs/results.md": ("table 1", "table 2", "small", "table 2, demo", "table 2, Multi30k",
+                        "table 3", "table 4", "distance"),
+    "README.md": (),
+}  # fmt: skip
+
+
+def record(name: str) -> Optional[Dict[str, Any]]:
+    """A record by its name in docs/results.yaml; None if there is none."""
+    path = TABLE["records"][name]
+    return json.loads((RECORDS / path).read_text(encoding="utf-8")) if path else None
+
+
+def from_record(name: str, lines_of: Callable[[Dict[str, Any]], List[str]]) -> str:
+    """A record's table, or that it was not run."""
+    found = record(name)
+    return "\n".join(lines_of(found)) if found else f"Here: {NOT_RUN}."
+
+
+def rows(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
+    """A table in Markdown; None is a dash."""
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for row in table:
+        cells = ["–" if cell is None else str(cell) for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def table_2() -> str:
+    """Every row of the paper's, with ours at full size for the Transformers."""
+    return rows(
+        ["system", "En-De", "En-Fr", "operations, En-De", "En-Fr", "ours at full size", "command"],
+        [
+            [
+                row["system"],
+                *(row.get(key) for key in ("en-de", "en-fr")),
+                *(
+                    f"{row[key]:.1e}" if key in row else None
+                    for key in ("cost en-de", "cost en-fr")
+                ),
+                NOT_RUN if "command" in row else "not built",
+                f"`vaswani reproduce` {row['command']}" if "command" in row else None,
+            ]
+            for row in TABLE["table 2"]
+        ],
+    )
+
+
+def small() -> str:
+    """What was trained to its end on small text."""
+    multi30k, demos = record("Multi30k"), [record(f"demo {pair}") for pair in PAIRS]
+    assert multi30k and all(demos)
+    link = "[log](../benchmarks/results/{})".format
+    table = [
+        ["Multi30k En-De, tiny, test_2016_flickr", f"{multi30k['bleu_tokenised']['score']:.2f}",
+         "`make multi30k`", link(TABLE["records"]["Multi30k"])]
+    ]  # fmt: skip
+    for pair, demo in zip(PAIRS, demos, strict=True):
+        assert demo
+        said = f"{demo['bleu']['score']:.2f}; {demo['exact_match']:.1f} % exactly right"
+        log = link(TABLE["records"][f"demo {pair}"])
+        table.append([f"the demo's text, {pair}", said, f"`make demo PAIR={pair}`", log])
+    return rows(["ours, small", "BLEU", "command", "log"], table)
+
+
+def table_3() -> str:
+    """Every row of the paper's; ours at full size and small."""
+    paper = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
+    found = (record("table 3") or {"rows": {}})["rows"]
+    return rows(
+        ["row", "perplexity", "BLEU", "ours at full size", "ours, small: BLEU", "perplexity"],
+        [
+            [name, row["ppl"], row["bleu"], NOT_RUN]
+            + (
+                [small_table.mean(found[name]["runs"], key) for key in ("bleu", "perplexity")]
+                if name in found
+                else [NOT_RUN, NOT_RUN]
+            )
+            for name, row in paper.items()
+        ],
+    )
+
+
+def table_4() -> str:
+    """Every row of the paper's."""
+    return rows(
+        ["parser", "training", "WSJ 23, F1", "ours at full size"],
+        [
+            [row["parser"], row["training"], row["f1"], NOT_RUN if "ours" in row else None]
+            for row in TABLE["table 4"]
+        ],
+    )
+
+
+TEXTS: Dict[str, Callable[[], str]] = {
+    "table 1": lambda: from_record("table 1", table1.lines_of),
+    "table 2": table_2,
+    "small": small,
+    "table 2, demo": lambda: from_record("table 2, demo", small_table.lines_of),
+    "table 2, Multi30k": lambda: from_record("table 2, Multi30k", small_table.lines_of),
+    "table 3": table_3,
+    "table 4": table_4,
+    "distance": lambda: from_record("distance", distance.lines_of),
+}
+
+
+def filled_in(page: str) -> str:
+    """A page with the tables that its marks name."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name in PAGES[page]:
+        text = put(text, name, TEXTS[name]())
+    return text
+
+
+def main(argv: List[str]) -> int:
+    """Fill in, or check."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--check", action="store_true")
+    check = options.parse_args(argv).check
+    stale = [p for p in PAGES if (ROOT / p).read_text(encoding="utf-8") != filled_in(p)]
+    for page in stale:
+        if check:
+            print(f"results.py: {page} is stale: run python scripts/results.py", file=sys.stderr)
+        else:
+            (ROOT / page).write_text(filled_in(page), encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

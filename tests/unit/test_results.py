@@ -1,0 +1,91 @@
+"""docs/results.md: each figure is that of a committed record, and the records are their logs'."""
+
+import gzip
+import json
+import random
+import runpy
+from collections import Counter
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import torch
+
+from benchmarks import distance, small_table
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = runpy.run_path(str(ROOT / "scripts" / "results.py"))
+
+
+def test_the_pages_are_made_from_the_records() -> None:
+    """And a figure that is not the record's is found."""
+    assert RESULTS["main"](["--check"]) == 0
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    for figure in ("3.3e+18", "41.29", "97.88", "92.7"):
+        assert figure in page
+
+
+def test_a_small_table_is_what_its_logs_say() -> None:
+    """Scores are those that `vaswani score` wrote, updates and perplexity those of the training."""
+    for name in ("table 2, demo", "table 2, Multi30k", "table 3"):
+        path = RESULTS["TABLE"]["records"][name]
+        if not path:
+            continue
+        folder = (RESULTS["RECORDS"] / path).parent
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+        for row in record["rows"].values():
+            for run in row["runs"]:
+                stem = Path(run["run"]).name
+                scores = json.loads((folder / f"{stem}.score.json").read_text(encoding="utf-8"))
+                bleu = scores.get("bleu") or scores["bleu_tokenised"]
+                assert (run["bleu"], run["chrf"]) == (bleu["score"], scores["chrf"]["score"])
+                lines = gzip.decompress((folder / f"{stem}.jsonl.gz").read_bytes()).splitlines()
+                log: List[Dict[str, Any]] = [json.loads(line) for line in lines]
+                losses = [line["valid_nll_loss"] for line in log if "valid_nll_loss" in line]
+                assert run["perplexity"] == pytest.approx(2 ** min(losses))
+                assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
+
+
+def test_sentences_of_the_distance() -> None:
+    """A name stands twice, n words apart; no position of the test is new."""
+    dice = random.Random(3)
+    lengths = Counter()
+    for distance_of_words in (2, *distance.DISTANCES):
+        for _ in range(50):
+            words = distance.sentence(distance_of_words, dice)
+            first = words.index(words[-1])
+            assert words[-1] in distance.NAMES and words[-2] == distance.QUESTION
+            assert len(words) - 1 - first == distance_of_words
+            others = words[:first] + words[first + 1 : -2]
+            start = distance.FILLERS.index(others[0]) if others else 0
+            assert others == [distance.FILLERS[(start + i) % 8] for i in range(len(others))]
+            lengths[len(words)] += 1
+    assert max(lengths) <= distance.DISTANCES[-1] + 1
+    trained = {distance.trained_distance(dice) for _ in range(2000)}
+    assert (min(trained), max(trained)) == (2, distance.LONGEST_TRAINED)
+
+
+def test_operations_are_counted_where_torch_does_not_see_them() -> None:
+    """Cells and fairseq's convolutions by their weights; matrices of a layer once, not twice."""
+    from fairseq.modules import ConvTBC
+
+    class Model(torch.nn.Module):
+        def __init__(self, layer: Any) -> None:
+            super().__init__()
+            self.layer, self.out = layer, torch.nn.Linear(6, 3, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            found = self.layer(x)
+            return [self.out(found[0] if isinstance(found, tuple) else found)]
+
+    x = torch.randn(2, 5, 4, requires_grad=True)
+    out = 6 * 3
+    cases = {
+        torch.nn.LSTM(4, 6, batch_first=True): 4 * 6 * (4 + 6),
+        torch.nn.GRU(4, 3, bidirectional=True, batch_first=True): 2 * 3 * 3 * (4 + 3),
+        torch.nn.Linear(4, 6): 4 * 6,
+        ConvTBC(4, 6, 3, padding=1): 3 * 4 * 6,
+    }
+    for layer, weights in cases.items():
+        counted = small_table.operations(Model(layer), {"x": x})
+        assert counted == 3 * 2 * 10 * (weights + out), layer
