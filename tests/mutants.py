@@ -1514,6 +1514,14 @@ MUTANTS = [
         ("unit/test_pieces.py::test_a_model_of_another_dictionary",),
     ),
     Mutant(
+        "pieces-like-codes",
+        "vaswani/model_folder/reused_codes.py",
+        'if own.get("subword") not in (None, kind):',
+        'if own.get("subword") not in (None, *KINDS):',
+        "text is split as that of --like was, or refused",
+        ("integration/test_sentencepiece.py::test_another_subword_than_that_of_like",),
+    ),
+    Mutant(
         "a-sentence-scored-as-a-word",
         BLEU,
         'BY_LANGUAGE.get(base(lang), "13a" if spaced else CHARACTERS)',

@@ -89,7 +89,7 @@ def test_every_command_follows_the_recipe(run, place, monkeypatch, capsys):
     join = pieces.joiner(place / "data/own" / MODEL)
     made, text = (lines(run / "eval" / name) for name in ("test.hyp.tok", "test.hyp"))
     assert len(text) == 10 and text == [join(line) for line in made] and text[-1] == ""
-    assert any("▁" in line for line in made) and not any("▁" in line for line in text)
+    assert any(text) and not any("▁" in line for line in text)
     assert stock.vaswani("score", "own") == 0
     scores = json.loads((run / "eval/test.score.json").read_text())
     assert "tok:zh" in scores["bleu"]["signature"] and "bleu_tokenised" not in scores

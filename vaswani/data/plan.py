@@ -1,7 +1,7 @@
 """What a large preparation will take, shown before it starts: download, disk, memory, time.
 
-The figures per pair are from benchmarks/results/, for English-French statutes of 27 words per
-sentence, WMT's length; another processor may be twice as fast or slow.
+The figures per pair are from benchmarks/results/ (…_prepare.md, …_unspaced.md), for English-French
+statutes of 27 words per sentence, WMT's length; another processor may be twice as fast or slow.
 """
 
 import shutil
