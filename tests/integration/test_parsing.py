@@ -49,7 +49,7 @@ def lines(path) -> list:
 
 
 @pytest.mark.paper("6.3")
-def test_a_treebank_is_prepared(treebank, monkeypatch):
+def test_a_treebank_is_prepared(treebank, monkeypatch, capsys):
     """Words in subwords, brackets whole, and a dictionary for each."""
     monkeypatch.setattr(sys, "executable", python())
     assert prepare() == 0
@@ -68,6 +68,13 @@ def test_a_treebank_is_prepared(treebank, monkeypatch):
         one for one in types["trees"] if not one.startswith("madeupword")
     }
     assert not any(one.startswith(("(", ")")) for one in types["words"])
+
+    # an experiment for it searches as in 6.3, and no command translates text
+    assert cli.main(["new", "parser", "--data", "data/trees"]) == 0
+    experiment = yaml.safe_load((treebank / "parser.yaml").read_text(encoding="utf-8"))
+    assert experiment["generation"] == {"beam": 21, "lenpen": 0.3, "max_len_a": 1, "max_len_b": 300}
+    assert experiment["model"]["untie_embeddings"] is True
+    assert capsys.readouterr().err.rstrip().endswith("vaswani score parser")
 
 
 def test_tags_are_kept_if_asked(treebank, light):

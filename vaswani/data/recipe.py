@@ -291,3 +291,9 @@ def looks_written(recipe: bytes) -> bool:
     known = {item.name for item in fields(Recipe)}
     every_key = isinstance(table, dict) and None in table.values() and set(table) <= known
     return every_key and yaml.safe_dump(table, sort_keys=False).encode() == recipe
+
+
+def has_trees(data_bin: Path) -> bool:
+    """Whether binarised data is that of ``vaswani prepare trees``."""
+    path = data_bin.parent / RECIPE_FILE
+    return path.is_file() and bool(read_yaml(path).get("trees"))

@@ -33,6 +33,8 @@ class Conditions:
     left_out: int
     validation: int
     longest: int
+    #: whether the target sentences are trees (6.3)
+    trees: bool = False
 
 
 def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
@@ -48,6 +50,7 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
 
     from vaswani.common.files import sha256_of
     from vaswani.data import data_bin
+    from vaswani.data.recipe import has_trees
     from vaswani.experiment.fairseq_config import load_plugin
 
     load_plugin()
@@ -73,6 +76,7 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
         left_out=int((valid > longest).sum()),
         validation=len(valid),
         longest=int(valid[valid <= longest].max(initial=0)),
+        trees=has_trees(folder),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, List, Optional, Tuple
 
 from vaswani.common.templates import render
 from vaswani.data.data_bin import subset_option
+from vaswani.data.recipe import has_trees
 from vaswani.planning import arithmetic
 from vaswani.planning.batching import (
     Batch,
@@ -138,16 +139,16 @@ def epochs_between_saves(settings: Settings, preset: str, updates_an_epoch: int)
 
 
 def next_commands(name: str, data: Path) -> List[str]:
-    """The commands from an experiment to its score, and to a model that translates text."""
+    """The commands from an experiment to its score, and of text to a model that translates it."""
     subset = subset_option(data)
-    return [
+    scored = [
         f"vaswani train {name}",
         f"vaswani average {name}",
         f"vaswani generate {name}{subset}",
         f"vaswani score {name}{subset}",
-        f"vaswani pack {name}",
-        f"vaswani translate runs/{name}/model",
     ]
+    packed = [f"vaswani pack {name}", f"vaswani translate runs/{name}/model"]
+    return scored + ([] if has_trees(data) else packed)
 
 
 def machine(conditions: Conditions) -> str:
