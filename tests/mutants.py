@@ -1079,6 +1079,14 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "export-compared-by-words-without-spaces",
+        PROOF,
+        "tokens_for(lang, has_spaces(lang, references))",
+        'tokens_for("en", True)',
+        "docs/export.md: BLEU of the tokens that vaswani score counts",
+        ("unit/test_export.py::test_bleu_counts_characters_where_there_are_no_spaces",),
+    ),
+    Mutant(
         "marian-dimensions-in-our-order",
         MARIAN,
         "return [*range(0, width, 2), *range(1, width, 2)]",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 card = Path(sys.argv[1], "README.md").read_text(encoding="utf-8")
 code, call = card.split("```python\n")[1].split("```")[0].rsplit("print(", 1)
-names: dict = {}
-exec(code, names)
-translate = names["translate"]
+defined: dict = {}
+exec(code, defined)
+translate = defined["translate"]
 lines = sys.stdin.read().splitlines()
 if call.startswith("translate(["):  # of pieces: many lines at a time
     for first in range(0, len(lines), 50):

@@ -12,14 +12,14 @@ for python in hf hf4; do
 done
 
 # of pieces: the demo's text, with and without the target's spaces
-mkdir unspaced
+mkdir text-unspaced
 for subset in train valid test; do
-    cp $text/$subset.en unspaced/
-    tr -d ' ' < $text/$subset.de > unspaced/$subset.de
+    cp $text/$subset.en text-unspaced/
+    tr -d ' ' < $text/$subset.de > text-unspaced/$subset.de
 done
 prepare() { vaswani prepare --source-lang en --target-lang de --subword sentencepiece --bpe 1000 "$@"; }
 prepare --train $text/train --valid $text/valid --test $text/test --out data/pieces
-prepare --train unspaced/train --valid unspaced/valid --test unspaced/test --out data/unspaced
+prepare --train text-unspaced/train --valid text-unspaced/valid --test text-unspaced/test --out data/unspaced
 for name in pieces unspaced; do
     sed "s#data/demo_en_de/data-bin#data/$name/data-bin#; s#runs/demo_en_de/#runs/$name/#" \
         "$REPOSITORY/configs/demo_en_de.yaml" > $name.yaml
@@ -32,7 +32,7 @@ done
 # the card's code, in environments without fairseq and this project, beside vaswani translate
 hf_bpe/bin/python -I card.py demo-hf < $text/test.en > demo.there
 hf/bin/python -I card.py runs/pieces/model-huggingface < data/pieces/text/test.en > pieces.there
-hf/bin/python -I card.py runs/unspaced/model-huggingface < unspaced/test.en > unspaced.there
+hf/bin/python -I card.py runs/unspaced/model-huggingface < text-unspaced/test.en > unspaced.there
 vaswani translate "$demo" $text/test.en | diff demo.there - && echo the same
 vaswani translate runs/pieces/model data/pieces/text/test.en | diff pieces.there - && echo the same
-vaswani translate runs/unspaced/model unspaced/test.en | diff unspaced.there - && echo the same
+vaswani translate runs/unspaced/model text-unspaced/test.en | diff unspaced.there - && echo the same
