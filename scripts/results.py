@@ -30,7 +30,7 @@ PAIRS = ("en-de", "en-fr")
 PAGES = {
     "docs/results.md": ("table 1", "table 2", "small", "table 2, demo", "table 2, Multi30k",
                         "table 3", "table 4", "distance"),
-    "README.md": (),
+    "README.md": ("systems",),
 }  # fmt: skip
 
 
@@ -92,6 +92,20 @@ def small() -> str:
     return rows(["ours, small", "BLEU", "command", "log"], table)
 
 
+def systems() -> str:
+    """README: Table 2's systems on the demo's text, in short."""
+    found = record("table 2, demo")
+    assert found
+    keys = {"bleu": ".2f", "exactly_right": ".1f", "numbers_right": ".1f", "operations": ".1e"}
+    return rows(
+        ["system", "BLEU", "exactly right, %", "numbers right, %", "operations of the training"],
+        [
+            [name, *(small_table.mean(row["runs"], key, form) for key, form in keys.items())]
+            for name, row in found["rows"].items()
+        ],
+    )
+
+
 def table_3() -> str:
     """Every row of the paper's; ours at full size and small."""
     paper = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
@@ -125,6 +139,7 @@ TEXTS: Dict[str, Callable[[], str]] = {
     "table 1": lambda: from_record("table 1", table1.lines_of),
     "table 2": table_2,
     "small": small,
+    "systems": systems,
     "table 2, demo": lambda: from_record("table 2, demo", small_table.lines_of),
     "table 2, Multi30k": lambda: from_record("table 2, Multi30k", small_table.lines_of),
     "table 3": table_3,
