@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 import vaswani
-from tests.preloaded import python
 from vaswani import cli
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.fairseq_engine import FairseqEngine
@@ -48,7 +47,7 @@ def test_help_names_every_verb_without_importing_torch():
 def test_python_m_vaswani_is_the_command():
     """Of that very Python; its version has one source, the distribution."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [python(), "-m", "vaswani", "--version"]
+    command = [sys.executable, "-m", "vaswani", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/", env=environ)
     version = importlib.metadata.version("vaswani-transformer")
     assert done.stdout == f"vaswani {version}\n" and vaswani.__version__ == version
