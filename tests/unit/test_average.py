@@ -250,7 +250,9 @@ def test_an_average_is_never_an_input(run_folder: Path) -> None:
 
 
 def test_run_by_its_name(run_folder: Path, monkeypatch) -> None:
+    """Which a folder of something else does not hide."""
     monkeypatch.chdir(run_folder.parent.parent)
+    Path("demo").mkdir()
     assert invoke("demo", "--last", 5, "--output", "mean.pt") == 0
     assert load(Path("mean.pt"))["model"]["weight"].tolist() == [4.0] * 4
 

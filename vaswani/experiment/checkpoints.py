@@ -63,12 +63,14 @@ def is_name_of_training(path: Path) -> bool:
 
 
 def run_folder(name: str) -> Optional[Path]:
-    """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None."""
-    for folder in run_folders(name):
-        if folder.is_dir():
-            inside = folder / "checkpoints"
-            return inside if inside.is_dir() else folder
-    return None
+    """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None.
+
+    A folder of something else, such as text, does not hide the run of its name.
+    """
+    places = [place for run in run_folders(name) for place in (run / "checkpoints", run)]
+    folders = [place for place in places if place.is_dir()]
+    filled = [place for place in folders if any(map(is_name_of_training, place.glob("*.pt")))]
+    return next(iter(filled + folders), None)
 
 
 def run_of(checkpoint: Path) -> Path:
