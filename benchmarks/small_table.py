@@ -60,24 +60,27 @@ def operations(model: Any, batch: Dict[str, Any]) -> int:
     from fairseq.modules import ConvTBC
     from torch.utils.flop_counter import FlopCounterMode
 
-    by_weights = 0
+    unseen = [m for m in model.modules() if isinstance(m, (torch.nn.RNNBase, ConvTBC))]
+    added, before = 0, 0
 
-    def count(module: Any, inputs: Any, _: Any) -> None:
-        nonlocal by_weights
+    def begin(module: Any, inputs: Any) -> None:
+        nonlocal before
+        before = counter.get_total_flops()
+
+    def end(module: Any, inputs: Any, _: Any) -> None:
+        nonlocal added
         positions = inputs[0].data.shape[:-1].numel()  # of a PackedSequence, too
         weights = sum(p.numel() for p in module.parameters() if p.dim() > 1)
-        by_weights += 3 * 2 * positions * weights
+        seen = counter.get_total_flops() - before  # some of torch's cells are products to it
+        added += 3 * (2 * positions * weights - seen)
 
-    unseen = {n: m for n, m in model.named_modules() if isinstance(m, (torch.nn.RNNBase, ConvTBC))}
-    hooks = [module.register_forward_hook(count) for module in unseen.values()]
+    hooks = [module.register_forward_pre_hook(begin) for module in unseen]
+    hooks += [module.register_forward_hook(end) for module in unseen]
     with FlopCounterMode(display=False) as counter:
         model(**batch)[0].sum().backward()
     for hook in hooks:
         hook.remove()
-    seen = counter.get_flop_counts()
-    root = type(model).__name__
-    twice = sum(sum(seen.get(f"{root}.{name}", {}).values()) for name in unseen)
-    return int(counter.get_total_flops()) - twice + by_weights
+    return int(counter.get_total_flops()) + added
 
 
 def cost_of(run: Path) -> Tuple[Cost, int]:
