@@ -37,6 +37,7 @@ PROCESSOR = "transformer_plugin/fast/processor.py"
 AVERAGE = "vaswani/experiment/averaging.py"
 CHOICE = "vaswani/experiment/best_checkpoint.py"
 BLEU = "vaswani/scoring/bleu.py"
+PIECES = "vaswani/data/pieces.py"
 SCORE = "vaswani/commands/score.py"
 EVALB = "vaswani/scoring/evalb.py"
 TREES = "vaswani/data/trees.py"
@@ -1078,6 +1079,14 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "export-compared-by-words-without-spaces",
+        PROOF,
+        "tokens_for(lang, has_spaces(lang, references))",
+        'tokens_for("en", True)',
+        "docs/export.md: BLEU of the tokens that vaswani score counts",
+        ("unit/test_export.py::test_bleu_counts_characters_where_there_are_no_spaces",),
+    ),
+    Mutant(
         "marian-dimensions-in-our-order",
         MARIAN,
         "return [*range(0, width, 2), *range(1, width, 2)]",
@@ -1497,6 +1506,62 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        "pieces-of-several-threads",
+        PIECES,
+        "num_threads=1,",
+        "num_threads=4,",
+        "the same text gives the same SentencePiece model",
+        ("unit/test_pieces.py::test_it_learns_in_one_thread",),
+    ),
+    Mutant(
+        "letters-without-bytes",
+        PIECES,
+        "byte_fallback=True,",
+        "byte_fallback=False,",
+        "with SentencePiece no letter is unknown",
+        ("unit/test_pieces.py::test_text_comes_back_and_nothing_is_unknown",),
+    ),
+    Mutant(
+        "pieces-renumbered",
+        PIECES,
+        'SYMBOLS = {"bos_id": 0, "pad_id": 1,',
+        'SYMBOLS = {"bos_id": 1, "pad_id": 0,',
+        "SentencePiece's numbers are those of fairseq's dictionary",
+        ("unit/test_pieces.py::test_the_models_numbers_are_those_of_fairseqs_dictionary",),
+    ),
+    Mutant(
+        "a-translation-of-two-lines",
+        PIECES,
+        """.replace("\\n", " ")).strip(" ")""",
+        """).strip(" ")""",
+        "a translation is one line, whatever bytes it has",
+        ("unit/test_pieces.py::test_a_translation_is_one_line",),
+    ),
+    Mutant(
+        "another-models-dictionary",
+        PIECES,
+        "if other is not None:",
+        "if not known:",
+        "a SentencePiece model of another dictionary is refused",
+        ("unit/test_pieces.py::test_a_model_of_another_dictionary",),
+    ),
+    Mutant(
+        "pieces-like-codes",
+        "vaswani/model_folder/reused_codes.py",
+        'if own.get("subword") not in (None, kind):',
+        'if own.get("subword") not in (None, *KINDS):',
+        "text is split as that of --like was, or refused",
+        ("integration/test_sentencepiece.py::test_another_subword_than_that_of_like",),
+    ),
+    Mutant(
+        "a-sentence-scored-as-a-word",
+        BLEU,
+        'BY_LANGUAGE.get(base(lang), "13a" if spaced else CHARACTERS)',
+        'BY_LANGUAGE.get(base(lang), "13a")',
+        "nothing without spaces between words is scored as 13a",
+        ("unit/test_score.py::test_nothing_without_spaces_is_scored_as_words",),
+    ),
+    Mutant(
         "archive-recorded-unopened",
         "vaswani/data/download.py",
         'problem = f"it {error.what}"',
@@ -1663,6 +1728,22 @@ MUTANTS = [
         "",
         "'vaswani new' works from the wheel: the templates of its documents come with it",
         ("integration/test_wheel.py::test_everything_is_in_it_and_nothing_else",),
+    ),
+    Mutant(
+        "another-version",
+        "vaswani/common/environment.py",
+        'return importlib.metadata.version("vaswani-transformer")',
+        'return "0.0.0"',
+        "python -m vaswani is the command of that Python, and knows its version",
+        ("unit/test_cli.py::test_python_m_vaswani_is_the_command",),
+    ),
+    Mutant(
+        "users-compiler-flags-overruled",
+        "scripts/setup.sh",
+        'CPPFLAGS="-g0 ${CPPFLAGS:-}"',
+        'CPPFLAGS="${CPPFLAGS:-} -g0"',
+        "make setup: your own flags for the compiler apply",
+        ("unit/test_setup.py::test_fairseq_is_compiled_without_debugging_information",),
     ),
     Mutant(
         "template-without-a-value",

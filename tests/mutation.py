@@ -28,7 +28,8 @@ from vaswani.common.signals import signals_as_interrupts
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
-    *("transformer_plugin", "vaswani", "tests", "configs", "examples", "scripts", "docs"),
+    *("transformer_plugin", "vaswani", "tests", "configs", "constraints"),
+    *("examples", "scripts", "docs"),
     *("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"),
 )
 """What the tests need."""

@@ -4,6 +4,7 @@ The default tests compare with Marian as ``tests/marian.py`` writes it; the slow
 transformers, in an environment that has neither fairseq nor this project.
 """
 
+import ast
 import json
 import random
 import shutil
@@ -17,6 +18,7 @@ import torch
 from fairseq.data import Dictionary
 
 from tests import exported, packed
+from tests import pieces as small_pieces
 from tests.marian import Marian
 from tests.models import small_model, task
 from tests.stock import fresh_process
@@ -299,14 +301,6 @@ def test_the_cards_head(alone, model, text, tmp_path):
 
 # ---- SentencePiece ------------------------------------------------------------------------------
 
-#: what pieces are learned from
-LEARNED = [
-    "The house is old.",
-    "Das Haus ist alt.",
-    "今日は家にいます。",
-    "我今天在家。",
-    "12 % of it",
-]
 #: other scripts, symbols, spelt-out symbols, spaces, fullwidth and composed forms
 ODD = [
     *("The  house ", "  is", "x", "🙂👍🏽 old", "Ελλάδα", "ﬁ Ａ１ é é ½", "a\tb", "\u3000家"),
@@ -323,20 +317,22 @@ ODD = [
 ]
 
 
+def made_of_pieces(folder: Path, **recipe: bool) -> Path:
+    """A packed model of SentencePiece's pieces, with random weights, beside what it needs."""
+    learned = small_pieces.learn(folder.parent)
+    pieces.write_dictionary(learned, folder.with_name("dict"))
+    known = Dictionary.load(str(folder.with_name("dict")))
+    model = small_model(0, task(known, known), max_source_positions=512, max_target_positions=512)
+    of_text = TextRecipe("en", "zh", tokeniser="none", bpe="sentencepiece", **recipe)
+    packed.write(folder, model, of_text, known)
+    shutil.copyfile(learned, folder / learned.name)
+    exported.renew(folder, learned.name)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def of_pieces(tmp_path_factory) -> Path:
-    """A packed model of SentencePiece's pieces, with random weights."""
-    base = tmp_path_factory.mktemp("pieces")
-    (base / "text").write_text("\n".join(LEARNED * 20) + "\n", encoding="utf-8")
-    pieces.learn([base / "text"], base / "learned", 340)
-    pieces.write_dictionary(base / "learned", base / "dict")
-    known = Dictionary.load(str(base / "dict"))
-    model = small_model(0, task(known, known), max_source_positions=512, max_target_positions=512)
-    recipe = TextRecipe("en", "ja", tokeniser="none", bpe="sentencepiece")
-    packed.write(base / "model", model, recipe, known)
-    shutil.copyfile(base / "learned", base / "model" / "sentencepiece.bpe.model")
-    exported.renew(base / "model", "sentencepiece.bpe.model")
-    return base / "model"
+    return made_of_pieces(tmp_path_factory.mktemp("pieces") / "model")
 
 
 def test_the_tokenizers_files(alone, of_pieces, tmp_path):
@@ -365,13 +361,14 @@ def test_marian_tokenizer_reads_and_writes_as_the_packed_model(
     """Every line, odd ones too; and of random pieces, the text that they are."""
     translator = Translator.from_pretrained(of_pieces)
     rng = random.Random(1)
-    mixed = [" ".join(rng.choices([*LEARNED, *ODD], k=3)) for _ in range(300)]
-    lines = [*LEARNED, *ODD, *(line for line in mixed if not line.startswith(">>"))]
+    plain = [line for pair in small_pieces.pairs(20, 1) for line in pair]
+    mixed = [" ".join(rng.choices([*plain, *ODD], k=3)) for _ in range(300)]
+    lines = [*plain, *ODD, *(line for line in mixed if not line.startswith(">>"))]
     (tmp_path / "text").write_text("the house\n")
     out = tmp_path / "out"
     arguments = ["--to", "huggingface", "--text", tmp_path / "text", "--out", out]
     assert run("export", of_pieces, *arguments, "--python", transformers_python) == 0
-    assert "the tokenizer reads 1 and writes 1 alike" in capsys.readouterr().out
+    assert "the tokenizer reads 1 and writes" in capsys.readouterr().out
     known = translator.engine.target
     first = known.index("<0xFF>") + 1  # random bytes are no text
     targets = [rng.choices(range(first, len(known)), k=rng.randint(0, 20)) for _ in range(300)]
@@ -439,18 +436,48 @@ def test_a_broken_export_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+#: of text that is split by Moses, or that needs all that a recipe can ask for
+SAID = ["The house – is well-known?", "the dog’s “cat” \u200b 1", "A <unk>, &amp; 31%"]
+ALL = TextRecipe("en", "de", "all", True, "moses", split_hyphens=True, lowercase=True, bpe=None)
+
+
+def cards_model(name, folder) -> Path:
+    """A packed model of the demo's BPE; of text that needs every step; of pieces, lower-cased."""
+    if name == "BPE":
+        return DEMO
+    if name == "every step":
+        words = [*packed.WORDS, "-", "@-@", "well", "known", "&apos;s", "&quot;", "?"]
+        packed.pack(folder, ALL, words)
+        exported.change(folder, "generation", max_len_b=9)
+        return folder
+    return made_of_pieces(folder, lowercase=True)
+
+
+#: prints the numbers that the model is given
+SHOW = """
+generate = model.generate
+model.generate = lambda **given: print(given["input_ids"].tolist()) or generate(**given)
+"""
+
+
 @pytest.mark.slow
-def test_the_cards_code_translates(transformers_python, tmp_path):
-    """The demo's model, whose text is split by Moses and subword-nmt."""
-    lines = ["The house is old.", "In spring Simon slept until 7:43 pm.", "A <unk>, &amp; 31%"]
-    (tmp_path / "text").write_text("\n".join(lines) + "\n")
-    out = tmp_path / "out"
-    arguments = ["--to", "huggingface", "--text", tmp_path / "text", "--out", out]
-    assert run("export", DEMO, *arguments, "--python", transformers_python) == 0
-    code = (out / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    asked = code.replace('print(translate("…"))', f"for line in {lines}: print(translate(line))")
+@pytest.mark.parametrize("name", ["BPE", "every step", "pieces"])
+def test_the_cards_code_translates(name, alone, transformers_python, tmp_path):
+    """It gives the model our numbers; and of weights that are not random, it makes our text."""
+    model = cards_model(name, tmp_path / "model")
+    (tmp_path / "text").write_text("the house\n")
+    arguments = ["--to", "huggingface", "--text", tmp_path / "text", "--out", tmp_path / "out"]
+    assert run("export", model, *arguments) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    code, call = card.split("```python\n")[1].split("```")[0].rsplit("print(", 1)
+    assert call == ('translate(["…"]))\n' if name == "pieces" else 'translate("…"))\n')
+    each = "translate([line])[0]" if name == "pieces" else "translate(line)"
+    code += SHOW + f"for line in {SAID}: print(repr({each}))"
     done = subprocess.run(
-        [transformers_python, "-I", "-c", asked], capture_output=True, text=True, check=True
+        [transformers_python, "-I", "-c", code], capture_output=True, text=True, check=True
     )
-    expected = [one.text for one in Translator.from_pretrained(DEMO).translate(lines)]
-    assert done.stdout.splitlines() == expected
+    given, said = ([*map(ast.literal_eval, done.stdout.splitlines()[n::2])] for n in (0, 1))
+    translator = Translator.from_pretrained(model)
+    assert given == [[translator.read(line).ids] for line in SAID]
+    if name == "BPE":
+        assert said == [translator.translate([line])[0].text for line in SAID]

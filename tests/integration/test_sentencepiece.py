@@ -1,6 +1,7 @@
 """Raw text to pieces and back through every command, and the same text from fairseq's own."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def test_every_command_follows_the_recipe(run, place, monkeypatch, capsys):
     join = pieces.joiner(place / "data/own" / MODEL)
     made, text = (lines(run / "eval" / name) for name in ("test.hyp.tok", "test.hyp"))
     assert len(text) == 10 and text == [join(line) for line in made] and text[-1] == ""
-    assert any("▁" in line for line in made) and not any("▁" in line for line in text)
+    assert any(text) and not any("▁" in line for line in text)
     assert stock.vaswani("score", "own") == 0
     scores = json.loads((run / "eval/test.score.json").read_text())
     assert "tok:zh" in scores["bleu"]["signature"] and "bleu_tokenised" not in scores
@@ -171,3 +172,138 @@ def test_a_sentence_without_spaces_is_aligned_by_pieces(model):
     assert len(found.source_tokens) > 2 and "".join(best.tokens).replace("▁", "") == best.text
     assert {place for place, _ in best.alignment} <= set(range(len(found.source_tokens)))
     assert [number for _, number in best.alignment] == list(range(len(best.tokens)))
+
+
+# ---- bad input ----------------------------------------------------------------------------------
+
+SPM = ["--subword", "sentencepiece"]
+PREPARE = ["prepare", "--source-lang", "en", "--target-lang", "de", "--workers", "1"]
+
+
+def prepare(*arguments: str) -> int:
+    return stock.vaswani(*PREPARE, "--train", "train", "--valid", "valid", *arguments)
+
+
+def failed(capsys) -> str:
+    """The only sentence that a command said."""
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1 and "Traceback" not in error
+    return error
+
+
+@pytest.mark.parametrize(
+    "recipe, key",
+    [
+        ({"tokenised": True}, "tokenised"),
+        ({"split_hyphens": True}, "split_hyphens"),
+        ({"straight_test_apostrophes": True}, "straight_test_apostrophes"),
+        ({"normalise": "train"}, "normalise"),
+        ({"dictionary": 50}, "dictionary"),
+        ({"trees": True}, "trees"),
+    ],
+)
+def test_moses_and_pieces_exclude_each_other(recipe, key, own, capsys):
+    sets = {"source_lang": "en", "target_lang": "de", "train": "train", "valid": "valid"}
+    Path("mine.yaml").write_text(yaml.safe_dump({**sets, **recipe}))
+    assert stock.vaswani("prepare", "mine.yaml", "--text", ".", *SPM, "--out", "data/own") == 1
+    assert f"{key} and subword: sentencepiece exclude each other" in failed(capsys)
+    assert not Path("data").exists()
+
+
+def test_another_subword_than_that_of_like(own, light, capsys, monkeypatch):
+    """Either way round; nothing is begun."""
+    assert prepare("--bpe", "30", "--out", "data/codes") == 0
+    assert prepare("--bpe", "330", *SPM, "--out", "data/pieces") == 0
+    assert "Moses" not in capsys.readouterr().err.partition("data/pieces/text")[2]
+    for name, own_kind, other in (
+        ("codes", "subword_nmt", "sentencepiece"),
+        ("pieces", "sentencepiece", "subword_nmt"),
+    ):
+        words = ["dict.en.txt", "dict.de.txt"]
+        for word in words:
+            (own / "data" / name / "data-bin" / word).write_text("e 1\n")
+        like = ["--like", f"data/{name}", "--test", "valid", "--out", "data/more"]
+        assert stock.vaswani("prepare", *like, "--subword", other) == 1
+        assert f"--like data/{name}, whose text was split by {own_kind}" in failed(capsys)
+        assert stock.vaswani("prepare", *like, "--bpe", "40") == 1
+        assert "--bpe and --like exclude each other" in failed(capsys)
+    for lang in ("en", "de"):
+        (own / "data/pieces/data-bin" / f"dict.{lang}.txt").write_text("qxq 1\n")
+    assert stock.vaswani("prepare", *like) == 1
+    assert "is another model than that of" in failed(capsys)
+    (own / "data/pieces" / MODEL).write_text("codes")
+    assert stock.vaswani("prepare", *like) == 1
+    assert f"{MODEL} is damaged" in failed(capsys)
+    assert not Path("data/more").exists()
+
+
+def test_without_the_library_nothing_is_begun(own, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    assert prepare(*SPM, "--out", "data/own") == 1
+    assert "'pip install sentencepiece' installs it" in failed(capsys)
+    assert not Path("data").exists()
+
+
+def test_moses_on_text_without_spaces_warns_once(own, light, capsys):
+    """By its own letters and by Chinese ones; not where there are spaces, or none are needed."""
+
+    def said(*more: str) -> int:
+        assert prepare("--bpe", "300", "--out", "data/own", *more) == 0
+        return capsys.readouterr().err.count("hardly any spaces")
+
+    assert said() == 0
+    spaced = Path("train.de").read_text(encoding="utf-8")
+    Path("train.de").write_text(spaced.replace(" ", ""), encoding="utf-8")
+    assert prepare("--bpe", "300", "--out", "data/own") == 0
+    error = capsys.readouterr().err
+    assert "train.de has hardly any spaces" in error and "--subword sentencepiece" in error
+    assert said() == 0  # the stage is done
+    chinese = "".join(target + "\n" for _, target in pairs(40, 1))
+    Path("train.de").write_text(chinese, encoding="utf-8")
+    assert said() == 1
+    assert said(*SPM) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--bpe-codes", "c", "--sentencepiece-model", "m"], "exclude each other: give one"),
+        (["--sentencepiece-model", "gone"], "there is no file gone of --sentencepiece-model"),
+        (["--sentencepiece-model", "own.yaml"], "own.yaml is damaged: it is not a model"),
+        (["--sentencepiece-model", "other/" + MODEL], "is another model than that of"),
+        (["--bpe-codes", "own.yaml"], "--bpe-codes contradicts data/own/recipe.yaml"),
+        (["--tokeniser", "moses"], "--tokeniser moses is for BPE: SentencePiece takes raw text"),
+    ],
+)
+def test_what_cannot_be_packed(arguments, message, run, place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    if not Path("other").exists():
+        Path("other").mkdir()
+        learn(place / "other", 300)
+    capsys.readouterr()
+    assert stock.vaswani("pack", run / "checkpoints/checkpoint_last.pt", "--out", "m", *arguments)
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error and not Path("m").exists()
+
+
+def test_data_of_fairseqs_own_commands(run, place, monkeypatch, capsys):
+    """Without a recipe, the dictionary says that its words are pieces; the model is beside it."""
+    monkeypatch.chdir(place)
+    shutil.copytree("data/own/data-bin", "theirs", dirs_exist_ok=True)
+    pack = ["pack", run / "checkpoints/checkpoint_last.pt", "--data", "theirs", "--out", "packed"]
+    assert stock.vaswani(*pack) == 1
+    assert f"theirs has no SentencePiece model ({MODEL}, " in capsys.readouterr().err
+    shutil.copy(f"data/own/{MODEL}", "theirs/spm.model")
+    assert stock.vaswani(*pack) == 0
+    assert "assuming the text is raw, split by SentencePiece" in capsys.readouterr().err
+    assert (place / "packed" / MODEL).is_file()
+
+
+def test_a_data_set_without_its_model_is_not_decoded(run, place, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    shutil.copytree("data/own", tmp_path / "data")
+    (tmp_path / "data" / MODEL).unlink()
+    more = ["--data", tmp_path / "data/data-bin", "--out", tmp_path / "out"]
+    assert stock.vaswani("generate", "own", *more) == 1
+    assert f"{MODEL} is missing: run 'vaswani prepare' again" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("test*"))

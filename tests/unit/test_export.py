@@ -15,6 +15,7 @@ from tests import exported, packed
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
 from vaswani.decoding.ctranslate2_engine import threads
+from vaswani.export import proof
 from vaswani.export.card import export_card
 from vaswani.export.comparison import (
     OTHER_RULE,
@@ -43,6 +44,18 @@ def test_the_nearest_exponent_has_the_same_slope(alpha, length):
         math.log(length + step) - math.log(length - step)
     )
     assert nearest_exponent(alpha, length) == pytest.approx(slope, abs=1e-6)
+
+
+def test_bleu_counts_characters_where_there_are_no_spaces():
+    """As ``vaswani score`` does; 13a, which finds one word in a sentence, would say 0."""
+    from sacrebleu.metrics import BLEU
+
+    said, meant = ["วันนี้อยู่บ้าน", "แมวตัวใหญ่"], ["วันนี้อยู่บ้าน", "แมวตัวเล็ก"]
+    expected = BLEU(tokenize="char", force=True).corpus_score(said, [meant]).score
+    assert 50 < expected < 99 and proof.bleu(said, meant, "th") == pytest.approx(expected)
+    spaced = ["the big cat is at home", "it is late now"], ["the cat is at home now", "it is late"]
+    expected = BLEU(force=True).corpus_score(spaced[0], [spaced[1]]).score
+    assert proof.bleu(*spaced, "en") == pytest.approx(expected)
 
 
 def row(bleu, worse=0, sentences=500, tolerance=0.2):

@@ -2,6 +2,7 @@
 
 import sys
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from fairseq.data import Dictionary
@@ -56,6 +57,16 @@ def test_text_comes_back_and_nothing_is_unknown(line, model, dictionary):
     assert dictionary.unk() not in dictionary.encode_line(subwords, add_if_not_exist=False).tolist()
     normal = " ".join(unicodedata.normalize("NFKC", line).split())
     assert target.text(target.tokens(subwords)) == normal
+
+
+def test_no_language_lacks_a_detokeniser(model, monkeypatch):
+    """SentencePiece needs no rules of Moses for any; controls are spaces, as everywhere."""
+    for name in ("tokeniser", "detokeniser"):
+        monkeypatch.delattr(f"vaswani.data.tokenise.{name}")
+    recipe = replace(RECIPE, source_lang="tlh", target_lang="x_y")
+    source, target = SourceText(recipe, model), TargetText(recipe, model)
+    subwords = source.subwords(source.tokens("one\x07two\x1f\u2028three"))
+    assert target.text(target.tokens(subwords)) == "one two three"
 
 
 def test_what_pieces_cannot_say_is_counted(model):

@@ -39,6 +39,15 @@ def test_more_processes_take_less_time_and_more_memory():
     assert one - alone == pytest.approx(16 * (sixteen - alone))
     assert plan.memory(10_000, 16) > plan.memory(10_000, 1)
     assert plan.memory(40_836_715, 1) < 5, "GB, whatever the size"
+    assert plan.memory(10_000, 1, True) < plan.memory(10**6, 1, True) < 5
+    assert plan.memory(10**6, 1, True) == plan.memory(10**7, 1, True)
+
+
+def test_sentencepiece_learns_longer_but_not_without_end():
+    pieces = ["text", "sentencepiece.bpe.model"]
+    few, many, more = (plan.seconds(count, pieces, 1) for count in (4_000, 10**6, 2 * 10**6))
+    assert few == pytest.approx(1 + 4_000 / 53_000)
+    assert more - many == pytest.approx(10**6 / 53_000)
 
 
 def test_too_little_room_is_said(tmp_path):

@@ -292,3 +292,47 @@ def test_numbers_are_counted_each(tmp_path):
     assert rows == [(0, "sieben"), (0, "acht"), (1, "47")]
     assert numbers_right(rows, ["sieben oder neun", "147"]) == 33.3
     assert share([True, True, True, False]) == 75.0
+
+
+# ---- text without spaces ------------------------------------------------------------------------
+
+CHINESE = ["今天天气很好。", "我们去公园，好吗？"]
+
+
+@pytest.mark.parametrize(
+    "pair, lines, tokens",
+    [
+        ("en-zh", CHINESE, "zh"),
+        ("en-cmn", CHINESE, "zh"),
+        ("en-ja", ["今日は天気です。"], "char"),
+        ("en-ko", ["오늘은 날씨가 좋아요."], "char"),
+        ("en-th", ["วันนี้อากาศดี"], "char"),
+        ("en-xx", CHINESE, "char"),  # by its letters
+        ("en-de", ["DasHausistgroß.", "DerHundschläft,dieKatzeauch."], "char"),  # by its spaces
+        (None, CHINESE, "char"),
+        ("en-de", LINES, "13a"),
+    ],
+)
+def test_nothing_without_spaces_is_scored_as_words(pair, lines, tokens, score, monkeypatch):
+    """Where the packages for Japanese and Korean are missing, characters; the signature says so."""
+    for module in ("ja", "ko"):
+        monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{module}_mecab.MeCab", None)
+    almost = [lines[0][:-1], *lines[1:]]
+    code, report, _, error = score(almost, lines, *(["--pair", pair] if pair else []))
+    assert code == 0 and f"|tok:{tokens}|" in report["bleu"]["signature"]
+    assert 0 < report["chrf"]["score"] < 100
+    spaced = tokens == "13a" or pair == "en-ko"
+    assert ("bleu_tokenised" in report) == spaced
+    if pair not in ("en-ja", "en-ko"):
+        assert "-mecab" not in error
+    else:
+        assert f"'pip install sacrebleu[{pair[3:]}]' installs it; its row counts char" in error
+
+
+def test_characters_are_counted_as_sacrebleu_counts_them(score):
+    import sacrebleu
+
+    hypotheses = ["今天天气好。", CHINESE[1]]
+    _, report, _, _ = score(hypotheses, CHINESE, "--pair", "en-zh")
+    expected = sacrebleu.corpus_bleu(hypotheses, [CHINESE], tokenize="zh")
+    assert report["bleu"]["score"] == round(expected.score, 2) > 0

@@ -27,7 +27,7 @@ from vaswani.common.files import locked, sha256_of
 from vaswani.common.options import argument, option, stage_named
 from vaswani.common.processes import limit_workers
 from vaswani.common.usage import cpu_seconds
-from vaswani.data import plan, stage, steps, text
+from vaswani.data import pieces, plan, stage, steps, text
 from vaswani.data.inputs import check_places, refuse_changed, source_files, stamps
 from vaswani.data.manifest import choose, find_manifest, read_manifest
 from vaswani.data.recipe import Recipe, find_recipe, recipe_from, write_recipe
@@ -154,6 +154,8 @@ def job_of(options: Options) -> Job:
         raise UserError(
             "give --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"
         )
+    if recipe.subword == SENTENCEPIECE:
+        pieces.library()  # raises now, not after the first stages
     if recipe.keep_tags and not recipe.trees:
         raise UserError("--keep-tags is for trees: vaswani prepare trees --train FILE …")
     if not recipe.archives and (options.manifest or options.test_sets != "archives"):

@@ -31,6 +31,7 @@ from vaswani.export.comparison import (
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import ProofText
 from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
+from vaswani.scoring.bleu import has_spaces, tokens_for
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,8 @@ class Proof:
             self.translator.engine.target,
         )
         expected = [self.translator.read(line).ids for line in lines]
-        read = engine.ask("read", lines=lines)
+        lowercase = self.translator.folder.recipe.lowercase  # which the export's tokenizer is not
+        read = engine.ask("read", lines=[x.lower() if lowercase else x for x in lines])
         tokens = [[*map(target.index, subwords), target.eos()] for subwords in output.subwords]
         written = engine.ask("write", targets=tokens)
         return TokenizerComparison(
@@ -211,6 +213,7 @@ class Proof:
         )
         gaps = [b - a for a, b in zip(packed_scores, exported_scores, strict=True)]
         limit, reference = self.tolerance.log_prob, self.text.reference
+        lang = self.translator.folder.recipe.target_lang
         return SearchComparison(
             name,
             sentences=len(texts),
@@ -220,7 +223,7 @@ class Proof:
             cut=len(other) - len(whole),
             bleu=None
             if reference is None
-            else (bleu(packed.texts, reference), bleu(exported.texts, reference)),
+            else (bleu(packed.texts, reference, lang), bleu(exported.texts, reference, lang)),
             speed=packed.seconds / exported.seconds,
             tolerance=tolerance,
         )
@@ -307,8 +310,9 @@ def described(options: SearchOptions) -> str:
     return f"beam {options.beam}, lenpen {rule}{options.lenpen:g}"
 
 
-def bleu(hypotheses: List[str], references: List[str]) -> float:
-    """sacreBLEU's score with its default settings."""
+def bleu(hypotheses: List[str], references: List[str], lang: str) -> float:
+    """sacreBLEU's score, of the tokens that ``vaswani score`` counts in this language."""
     from sacrebleu.metrics import BLEU
 
-    return float(BLEU(force=True).corpus_score(hypotheses, [references]).score)
+    tokens, _ = tokens_for(lang, has_spaces(lang, references))
+    return float(BLEU(tokenize=tokens, force=True).corpus_score(hypotheses, [references]).score)
