@@ -202,7 +202,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
         cells = [name, f"{row['parameters outside embeddings']:,}", str(len(runs))]
         cells += [mean(runs, "bleu"), mean(runs, "chrf")]
         cells += [mean(runs, "exactly_right", ".1f"), mean(runs, "numbers_right", ".1f")] * demo
-        cells += [mean(runs[:1], "operations", ".2g"), mean(runs[:1], "operations_by_rule", ".2g")]
+        cells += [mean(runs[:1], "operations", ".1e"), mean(runs[:1], "operations_by_rule", ".1e")]
         lines.append(f"| {' | '.join([*cells, f'{minutes:.1f}'])} |")
     return lines
 
@@ -216,18 +216,19 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
 
     figure, (here, there) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for name, row in record["rows"].items():
-        for run in row["runs"]:
-            here.semilogx(
-                run["operations"], run["bleu"], "o", color="C3" if name == "ours" else "C7"
-            )
-        here.annotate(name, (row["runs"][0]["operations"], row["runs"][0]["bleu"]), fontsize=8)
+        points = zip(*((run["operations"], run["bleu"]) for run in row["runs"]), strict=True)
+        here.semilogx(*points, "o", label=name)
+    here.legend(fontsize=8)
     for row in PAPER:
         if row.get("en-de") and row.get("cost en-de"):
             colour = "C3" if row["system"].startswith("Transformer") else "C7"
             there.semilogx(row["cost en-de"], row["en-de"], "o", color=colour)
             there.annotate(row["system"], (row["cost en-de"], row["en-de"]), fontsize=7)
-    here.set_title("here, small: operations counted")
-    there.set_title("the paper's Table 2, WMT 2014 English-German: operations by its rule")
+    here.set_title("here, small: operations counted", fontsize=10)
+    there.set_title("the paper's Table 2, En-De: operations by its rule", fontsize=10)
+    low, high = here.get_xlim()
+    here.set_xlim(low / 2, high * 3)
+    here.xaxis.set_minor_formatter("")
     for axis in (here, there):
         axis.set_xlabel("operations of the training")
         axis.set_ylabel("BLEU")
