@@ -210,7 +210,7 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("--row", metavar="SYSTEM", help="train this one alone")
+    options.add_argument("--row", metavar="SYSTEM", help="train this one alone; no record")
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     args = options.parse_args(arguments)
     try:
