@@ -26,7 +26,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS
@@ -35,6 +35,7 @@ from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.common.signals import signals_as_interrupts
+from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.run_record import FINISHED, last_checkpoint
 from vaswani.paper.small_tables import Row, Table, read_table, trainings
 
@@ -90,7 +91,7 @@ def check_no_data(folder: Path) -> None:
         raise UserError(f"{folder} exists, but has no data-bin: remove it")
 
 
-def accuracy(run: Path) -> Dict[str, Any]:
+def accuracy(checkpoint: Path) -> Dict[str, Any]:
     """By distance, the share of repeated words that are the most probable; and the parameters."""
     import torch
 
@@ -100,7 +101,7 @@ def accuracy(run: Path) -> Dict[str, Any]:
     from fairseq import checkpoint_utils, utils
 
     utils.import_user_module(argparse.Namespace(user_dir="examples/recurrent"))
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(last_checkpoint(run))])
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
     model = models[0].eval()
     task.load_dataset("test")
     data, question = task.dataset("test"), task.target_dictionary.index(QUESTION)
@@ -120,6 +121,13 @@ def accuracy(run: Path) -> Dict[str, Any]:
     }
 
 
+def halfway(run: Path) -> Tuple[int, Path]:
+    """The checkpoint of an epoch nearest to half of the updates, and its updates."""
+    epochs = run.glob("checkpoints/checkpoint[0-9]*.pt")
+    known = sorted((describe(path).updates, path) for path in epochs)
+    return min(known, key=lambda found: abs(found[0] - known[-1][0] / 2))
+
+
 def trained(table: Table, row: Row) -> List[Dict[str, Any]]:
     """A row's figures, by seed; what is not trained yet is trained.
 
@@ -133,22 +141,27 @@ def trained(table: Table, row: Row) -> List[Dict[str, Any]]:
             raise UserError(f"{one.run} failed: it says why above")
         facts = read_json(one.run / FINISHED)
         took = {"updates": facts["num_updates"], "seconds": facts["seconds"]}
-        found.append({"run": str(one.run), **took, **accuracy(one.run)})
+        updates, path = halfway(one.run)
+        half = {"updates": updates, "accuracy": accuracy(path)["accuracy"]}
+        said = accuracy(last_checkpoint(one.run))
+        found.append({"run": str(one.run), **took, **said, "halfway": half})
     return found
 
 
 def lines_of(record: Dict[str, Any]) -> List[str]:
-    """The table in Markdown: mean over the seeds, and from the lowest to the highest."""
+    """The table in Markdown, halfway and at the end: mean over the seeds, lowest and highest."""
     lines = [
-        f"| system | seeds | {' | '.join(f'n = {n}' for n in DISTANCES)} |",
+        f"| system | updates | {' | '.join(f'n = {n}' for n in DISTANCES)} |",
         "|---" * (len(DISTANCES) + 2) + "|",
     ]
     for system, row in record["rows"].items():
-        by_distance = [
-            mean([{"right": 100 * run["accuracy"][str(n)]} for run in row["runs"]], "right", ".1f")
-            for n in DISTANCES
-        ]
-        lines.append(f"| {system} | {len(row['runs'])} | {' | '.join(by_distance)} |")
+        for runs in ([run["halfway"] for run in row["runs"]], row["runs"]):
+            by_distance = [
+                mean([{"right": 100 * run["accuracy"][str(n)]} for run in runs], "right", ".1f")
+                for n in DISTANCES
+            ]
+            updates = mean(runs, "updates", ",.0f")
+            lines.append(f"| {system} | {updates} | {' | '.join(by_distance)} |")
     return lines
 
 
@@ -169,19 +182,23 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.4), sharey=True, layout="constrained")
     for number, (system, row) in enumerate(record["rows"].items()):
-        values = [[100 * run["accuracy"][str(n)] for run in row["runs"]] for n in DISTANCES]
-        means = [statistics.mean(each) for each in values]
-        axis.plot(DISTANCES, means, "o-", color=f"C{number}", markersize=3, label=system)
-        low, high = [min(each) for each in values], [max(each) for each in values]
-        axis.fill_between(DISTANCES, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
-    axis.axvline(LONGEST_TRAINED, color="0.6", linestyle=":")
-    axis.text(LONGEST_TRAINED + 0.5, 50, "longer than\nin training", color="0.4", fontsize=8)
-    axis.set_xlabel("n, words from a name to its repetition")
-    axis.set_ylabel("repeated rightly, %")
-    axis.set_xticks(DISTANCES)
-    axis.legend(fontsize=8)
+        for axis, runs in zip(
+            axes, ([r["halfway"] for r in row["runs"]], row["runs"]), strict=True
+        ):
+            values = [[100 * run["accuracy"][str(n)] for run in runs] for n in DISTANCES]
+            means = [statistics.mean(each) for each in values]
+            axis.plot(DISTANCES, means, "o-", color=f"C{number}", markersize=3, label=system)
+            low, high = [min(each) for each in values], [max(each) for each in values]
+            axis.fill_between(DISTANCES, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
+            axis.set_title(f"after {runs[0]['updates']:,} updates", fontsize=10)
+    for axis in axes:
+        axis.axvline(LONGEST_TRAINED, color="0.6", linestyle=":")
+        axis.set_xlabel("n, words back to the name (dotted: the longest in training)")
+        axis.set_xticks(DISTANCES)
+    axes[0].set_ylabel("repeated rightly, %")
+    axes[1].legend(fontsize=8, loc="center right")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
@@ -193,7 +210,7 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("--row", metavar="SYSTEM", help="train this one alone")
+    options.add_argument("--row", metavar="SYSTEM", help="train this one alone; no record")
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     args = options.parse_args(arguments)
     try:

@@ -60,24 +60,27 @@ def operations(model: Any, batch: Dict[str, Any]) -> int:
     from fairseq.modules import ConvTBC
     from torch.utils.flop_counter import FlopCounterMode
 
-    by_weights = 0
+    unseen = [m for m in model.modules() if isinstance(m, (torch.nn.RNNBase, ConvTBC))]
+    added, before = 0, 0
 
-    def count(module: Any, inputs: Any, _: Any) -> None:
-        nonlocal by_weights
+    def begin(module: Any, inputs: Any) -> None:
+        nonlocal before
+        before = counter.get_total_flops()
+
+    def end(module: Any, inputs: Any, _: Any) -> None:
+        nonlocal added
         positions = inputs[0].data.shape[:-1].numel()  # of a PackedSequence, too
         weights = sum(p.numel() for p in module.parameters() if p.dim() > 1)
-        by_weights += 3 * 2 * positions * weights
+        seen = counter.get_total_flops() - before  # some of torch's cells are products to it
+        added += 3 * (2 * positions * weights - seen)
 
-    unseen = {n: m for n, m in model.named_modules() if isinstance(m, (torch.nn.RNNBase, ConvTBC))}
-    hooks = [module.register_forward_hook(count) for module in unseen.values()]
+    hooks = [module.register_forward_pre_hook(begin) for module in unseen]
+    hooks += [module.register_forward_hook(end) for module in unseen]
     with FlopCounterMode(display=False) as counter:
         model(**batch)[0].sum().backward()
     for hook in hooks:
         hook.remove()
-    seen = counter.get_flop_counts()
-    root = type(model).__name__
-    twice = sum(sum(seen.get(f"{root}.{name}", {}).values()) for name in unseen)
-    return int(counter.get_total_flops()) - twice + by_weights
+    return int(counter.get_total_flops()) + added
 
 
 def cost_of(run: Path) -> Tuple[Cost, int]:
@@ -199,7 +202,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
         cells = [name, f"{row['parameters outside embeddings']:,}", str(len(runs))]
         cells += [mean(runs, "bleu"), mean(runs, "chrf")]
         cells += [mean(runs, "exactly_right", ".1f"), mean(runs, "numbers_right", ".1f")] * demo
-        cells += [mean(runs[:1], "operations", ".2g"), mean(runs[:1], "operations_by_rule", ".2g")]
+        cells += [mean(runs[:1], "operations", ".1e"), mean(runs[:1], "operations_by_rule", ".1e")]
         lines.append(f"| {' | '.join([*cells, f'{minutes:.1f}'])} |")
     return lines
 
@@ -213,18 +216,19 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
 
     figure, (here, there) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for name, row in record["rows"].items():
-        for run in row["runs"]:
-            here.semilogx(
-                run["operations"], run["bleu"], "o", color="C3" if name == "ours" else "C7"
-            )
-        here.annotate(name, (row["runs"][0]["operations"], row["runs"][0]["bleu"]), fontsize=8)
+        points = zip(*((run["operations"], run["bleu"]) for run in row["runs"]), strict=True)
+        here.semilogx(*points, "o", label=name)
+    here.legend(fontsize=8)
     for row in PAPER:
         if row.get("en-de") and row.get("cost en-de"):
             colour = "C3" if row["system"].startswith("Transformer") else "C7"
             there.semilogx(row["cost en-de"], row["en-de"], "o", color=colour)
             there.annotate(row["system"], (row["cost en-de"], row["en-de"]), fontsize=7)
-    here.set_title("here, small: operations counted")
-    there.set_title("the paper's Table 2, WMT 2014 English-German: operations by its rule")
+    here.set_title("here, small: operations counted", fontsize=10)
+    there.set_title("the paper's Table 2, En-De: operations by its rule", fontsize=10)
+    low, high = here.get_xlim()
+    here.set_xlim(low / 2, high * 3)
+    here.xaxis.set_minor_formatter("")
     for axis in (here, there):
         axis.set_xlabel("operations of the training")
         axis.set_ylabel("BLEU")
