@@ -20,7 +20,7 @@ def test_a_recipe_states_every_value_and_names_parts_there_are(name):
     assert str(folder) == f"data/{name}"
     table = read_yaml(CONFIGS / "data" / f"{name}.yaml")
     left_to_the_user = {"generate", "limit", "like", "valid", "valid_every"}
-    left_to_the_user |= {"trees", "keep_tags"}  # text has none
+    left_to_the_user |= {"trees", "keep_tags", "subword"}  # none of them in WMT 2014
     assert {item.name for item in fields(Recipe)} - left_to_the_user <= set(table)
     manifest = read_manifest(str(recipe.archives))
     for split in ("train", "valid", "test"):
@@ -144,7 +144,7 @@ def test_the_page_shows_what_the_recipes_say(pair):
     """Every value that decides what the data is, of all three, side by side."""
     table = documented(pair)
     elsewhere = {"source_lang", "target_lang", "archives", "generate", "limit"}
-    elsewhere |= {"about_pairs", "expected", "like", "trees", "keep_tags"}
+    elsewhere |= {"about_pairs", "expected", "like", "trees", "keep_tags", "subword"}
     assert set(table) == {item.name for item in fields(Recipe)} - elsewhere
     for column, kind in enumerate(("", "_t2t", "_fairseq")):
         recipe = find_recipe(pair + kind)[0]
