@@ -143,10 +143,12 @@ def validate(data: Path, path: str, *extra: str) -> List[str]:
 def configuration(args: argparse.Namespace) -> DictConfig:
     """``convert_namespace_to_omegaconf`` for decoding, without spending seconds in hydra each time.
 
-    It makes the first one for each task and kind of score; the others are copies of that with the
-    values of ``args``.
+    It makes the first one for each choice from fairseq's registries; the others are copies of that
+    with the values of ``args``.
     """
-    kind = f"{args.task} {args.scoring}"
+    kind = " ".join(
+        str(getattr(args, name, None)) for name in ("task", "scoring", "bpe", "tokenizer")
+    )
     if kind not in _first:
         _first[kind] = convert_namespace_to_omegaconf(args)
     cfg = copy.deepcopy(_first[kind])
