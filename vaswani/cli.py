@@ -165,3 +165,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     print(f"{name}: {' '.join(problem.split())}", file=sys.stderr)
     signals.output_is_gone()
     return 1
+
+
+if __name__ == "__main__":  # else an older script's 'python -m vaswani.cli' would do nothing
+    sys.exit(main())

@@ -111,9 +111,8 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
             raise UserError(f"{data / 'recipe.yaml'} has no '{key}': run 'vaswani prepare' again")
     target = f"{subset}.{recipe['target_lang']}"
     wmt = recipe.get("archives") == "wmt14"
-    pieces = (
-        kind_of(recipe) == SENTENCEPIECE
-    )  # which are no words; there is always text beside them
+    # which are no words; there is always text beside them
+    pieces = kind_of(recipe) == SENTENCEPIECE
     return ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
         text=None if recipe["tokenised"] else read_text(made, data / "text" / target),
