@@ -12,7 +12,9 @@ Beside what the command itself reports stand
   the processor's own seconds for these passes, times the updates, times what one core does in the
   best of several products of square matrices;
 - on the demo's text, as ``vaswani demo-report`` counts them, sentences exactly right and numbers
-  right: none of these numbers is in the training text.
+  right: none of these numbers is in the training text;
+- for Table 3, each row against the base, and the paper's against its base: the same sign or not,
+  and more than the seeds differ or not.
 
 The record is OUT/HARDWARE_DATE_TABLE.md, .png and the folder of the same name, with record.json and
 each run's score and statistics.
@@ -41,10 +43,11 @@ from vaswani.paper.small_tables import Table, read_table, results
 
 BATCHES = 8
 """Batches of the training that are counted, evenly spread over an epoch."""
-PAPER = yaml.safe_load(
-    (Path(__file__).parents[1] / "docs" / "results.yaml").read_text(encoding="utf-8")
-)["table 2"]
+ROOT = Path(__file__).parents[1]
+TABLE_2 = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))["table 2"]
 """The paper's rows."""
+TABLE_3 = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
+"""The paper's rows, by name."""
 
 
 class Cost(NamedTuple):
@@ -162,7 +165,7 @@ def measure(table: Table) -> Dict[str, Any]:
         if not scored:
             continue
         cost, inside = cost_of(Path(scored[0].run))
-        rows[row.name] = {"parameters outside embeddings": inside, "runs": []}
+        rows[row.name] = {"paper": row.paper, "parameters outside embeddings": inside, "runs": []}
         for one in scored:
             rows[row.name]["runs"].append(
                 {
@@ -190,7 +193,7 @@ def mean(runs: Iterable[Dict[str, Any]], key: str, form: str = ".2f") -> str:
 
 
 def lines_of(record: Dict[str, Any]) -> List[str]:
-    """The record's table in Markdown."""
+    """The record's table in Markdown; for Table 3, what each row changes as a second one."""
     demo = any("numbers_right" in run for row in record["rows"].values() for run in row["runs"])
     more = ["exactly right, %", "numbers right, %"] if demo else []
     columns = ["system", "parameters outside embeddings", "seeds", "BLEU", "chrF", *more]
@@ -204,7 +207,46 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
         cells += [mean(runs, "exactly_right", ".1f"), mean(runs, "numbers_right", ".1f")] * demo
         cells += [mean(runs[:1], "operations", ".1e"), mean(runs[:1], "operations_by_rule", ".1e")]
         lines.append(f"| {' | '.join([*cells, f'{minutes:.1f}'])} |")
-    return lines
+    differences = contrasts(record) if record["table"] == "table3" else []
+    return [*lines, "", *differences] if differences else lines
+
+
+def contrasts(record: Dict[str, Any]) -> List[str]:
+    """Table 3's variations in Markdown: each minus the base, in the paper and here.
+
+    Empty before two seeds of the base are scored: only seeds tell how large a difference has to be.
+    """
+    rows = dict(record["rows"])
+    base = rows.pop("base", {"runs": []})["runs"]
+    if len(base) < 2:
+        return []
+    columns, cells = ["row", "in the paper"], {name: [name, rows[name]["paper"]] for name in rows}
+    for figure, key in (("bleu", "bleu"), ("perplexity", "ppl")):
+        seeds = {name: [run[figure] for run in rows[name]["runs"]] for name in rows}
+        usual = statistics.mean(run[figure] for run in base)
+        spread = max(map(extent, [*seeds.values(), [run[figure] for run in base]]))
+        columns += [f"{figure}, there", "here", f"(two seeds differ by up to {spread:.2f})"]
+        for name, values in seeds.items():
+            there = TABLE_3[rows[name]["paper"]][key] - TABLE_3["base"][key]
+            here = statistics.mean(values) - usual
+            cells[name] += [f"{there:+.2f}", f"{here:+.2f}", compared(there, here, spread)]
+    return [
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
+        *(f"| {' | '.join(row)} |" for row in cells.values()),
+    ]
+
+
+def extent(values: Sequence[float]) -> float:
+    """From the lowest to the highest."""
+    return max(values) - min(values)
+
+
+def compared(paper: float, here: float, spread: float) -> str:
+    """What a difference says of the paper's, where two seeds differ by up to ``spread``."""
+    if abs(here) <= spread:
+        return "within that"
+    return "as in the paper" if paper * here > 0 else "not as in the paper"
 
 
 def draw(path: Path, record: Dict[str, Any]) -> None:
@@ -219,7 +261,7 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
         points = zip(*((run["operations"], run["bleu"]) for run in row["runs"]), strict=True)
         here.semilogx(*points, "o", label=name)
     here.legend(fontsize=8)
-    for row in PAPER:
+    for row in TABLE_2:
         if row.get("en-de") and row.get("cost en-de"):
             colour = "C3" if row["system"].startswith("Transformer") else "C7"
             there.semilogx(row["cost en-de"], row["en-de"], "o", color=colour)

@@ -27,7 +27,7 @@ def test_the_pages_are_made_from_the_records() -> None:
 
 def test_a_small_table_is_what_its_logs_say() -> None:
     """Scores are those that `vaswani score` wrote, updates and perplexity those of the training."""
-    for name in ("table 2, demo", "table 2, Multi30k", "table 3"):
+    for name in ("table 2, demo", "table 2, Multi30k", "table 3, Multi30k"):
         path = RESULTS["TABLE"]["records"][name]
         if not path:
             continue
@@ -44,6 +44,25 @@ def test_a_small_table_is_what_its_logs_say() -> None:
                 losses = [line["valid_nll_loss"] for line in log if "valid_nll_loss" in line]
                 assert run["perplexity"] == pytest.approx(2 ** min(losses))
                 assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
+
+
+def test_a_variation_is_compared_with_the_base() -> None:
+    """Table 3: the sign of the paper's difference, where it exceeds how much seeds differ."""
+
+    def runs(*figures: Any) -> List[Dict[str, float]]:
+        return [{"bleu": bleu, "perplexity": perplexity} for bleu, perplexity in figures]
+
+    rows = {
+        "A-h1": {"paper": "A-h1", "runs": runs((29.0, 6.4))},  # the paper's: -0.9 and +0.37
+        "base": {"paper": "base", "runs": runs((30.0, 6.0), (30.6, 6.1))},
+        "B-dk8": {"paper": "B-dk32", "runs": runs((29.9, 5.8), (29.8, 5.7))},  # -0.4 and +0.09
+    }
+    assert small_table.contrasts({"rows": rows})[2:] == [
+        "| A-h1 | A-h1 | -0.90 | -1.30 | as in the paper | +0.37 | +0.35 | as in the paper |",
+        "| B-dk8 | B-dk32 | -0.40 | -0.45 | within that | +0.09 | -0.30 | not as in the paper |",
+    ]
+    rows["base"]["runs"].pop()
+    assert small_table.contrasts({"rows": rows}) == []
 
 
 def test_sentences_of_the_distance() -> None:

@@ -44,6 +44,7 @@ class Row:
 
     Attributes:
         rates: learning rates to choose from by short trainings; empty: the experiment's own
+        paper: the row of the paper's Table 3 that it stands for, at another size
     """
 
     name: str
@@ -51,6 +52,7 @@ class Row:
     change: List[str]
     seeds: int
     rates: List[float]
+    paper: str
 
 
 class Table(NamedTuple):
@@ -94,6 +96,7 @@ def read_table(name: str, only: Optional[str] = None, path: Optional[Path] = Non
                 [*whole["change"], *section.get("change", []), *row.get("change", [])],
                 int(row.get("seeds", 1)),
                 [float(rate) for rate in row.get("rates", [])],
+                row.get("paper", key),
             )
             for key, row in section["rows"].items()
         ]
