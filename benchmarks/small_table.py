@@ -197,7 +197,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     demo = any("numbers_right" in run for row in record["rows"].values() for run in row["runs"])
     more = ["exactly right, %", "numbers right, %"] if demo else []
     columns = ["system", "parameters outside embeddings", "seeds", "BLEU", "chrF", *more]
-    columns += ["operations counted", "by the paper's rule", "processor's minutes"]
+    columns += ["operations counted", "by the paper's rule", "CPU minutes"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in record["rows"].items():
         runs = row["runs"]
