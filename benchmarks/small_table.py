@@ -197,7 +197,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     demo = any("numbers_right" in run for row in record["rows"].values() for run in row["runs"])
     more = ["exactly right, %", "numbers right, %"] if demo else []
     columns = ["system", "parameters outside embeddings", "seeds", "BLEU", "chrF", *more]
-    columns += ["operations counted", "by the paper's rule", "processor's minutes"]
+    columns += ["operations counted", "by the paper's rule", "CPU minutes"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in record["rows"].items():
         runs = row["runs"]
@@ -220,12 +220,14 @@ def contrasts(record: Dict[str, Any]) -> List[str]:
     base = rows.pop("base", {"runs": []})["runs"]
     if len(base) < 2:
         return []
-    columns, cells = ["row", "in the paper"], {name: [name, rows[name]["paper"]] for name in rows}
-    for figure, key in (("bleu", "bleu"), ("perplexity", "ppl")):
+    columns = ["row", "the paper's row"]
+    cells = {name: [name, row["paper"]] for name, row in rows.items()}
+    for title, figure, key in (("BLEU", "bleu", "bleu"), ("perplexity", "perplexity", "ppl")):
         seeds = {name: [run[figure] for run in rows[name]["runs"]] for name in rows}
         usual = statistics.mean(run[figure] for run in base)
         spread = max(map(extent, [*seeds.values(), [run[figure] for run in base]]))
-        columns += [f"{figure}, there", "here", f"(two seeds differ by up to {spread:.2f})"]
+        columns += [f"{title}, the paper's difference", "ours"]
+        columns += [f"compared (two seeds differ by up to {spread:.2f})"]
         for name, values in seeds.items():
             there = TABLE_3[rows[name]["paper"]][key] - TABLE_3["base"][key]
             here = statistics.mean(values) - usual

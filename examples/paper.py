@@ -1,15 +1,17 @@
 # %% [markdown]
 # # A walk through "Attention Is All You Need"
 #
-# This page goes through the paper ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)) section
-# by section. Each section has an equation, **the function of this project that computes it**, a
-# few numbers, and a picture. No part of the model is written a second time for the page: what you
-# see printed is the code that trains the real models. Every claim is followed by an `assert`, so
-# that the page stops where a claim does not hold. Try it: remove `/ query.size(-1) ** 0.5` from
-# `readable_attention` (transformer_plugin/attention.py), and run the page again.
+# This page goes through the sections of the paper
+# ([arXiv:1706.03762](https://arxiv.org/abs/1706.03762)), beginning with attention, of which the
+# layers are made. Each has an equation, **the function of this project that computes it**, a few
+# numbers, and a picture. No part of the model is written a second time for the page: what you see
+# printed is the code that trains the real models. What a few lines can check is followed by an
+# `assert`, so that the page stops where a claim does not hold. Try it: remove
+# `/ query.size(-1) ** 0.5` from `readable_attention` (transformer_plugin/attention.py), and run the
+# page again.
 #
 # It runs in half a minute on one core: `python examples/paper.py`, or in a notebook, `paper.ipynb`.
-# It needs the plugin (`make setup`) and what prepares text and draws (`pip install -e
+# It needs the plugin (`make setup`) and the packages that prepare text and draw (`pip install -e
 # '.[text,plots]'`).
 
 # %%
@@ -236,7 +238,7 @@ assert additive_times[-1] > dot_times[-1]
 
 # %% [markdown]
 # **Notice** on the left that additive attention needs no scale: the $\tanh$ keeps its scores small
-# at any width, as the division does for dot products. The unscaled dot product is nearest to the
+# at any width, as the division does for dot products. The unscaled dot product is nearest to these
 # two at the smallest $d_k$, and looks at a single key at the largest: "for small values of $d_k$
 # the two mechanisms perform similarly", but additive attention is the better one "for larger
 # values of $d_k$", and the division is the paper's remedy. On the right, "dot-product attention is
@@ -310,7 +312,7 @@ print("parameters for each number of heads:", parameters)
 assert set(parameters.values()) == {4 * 64 * 64 + 4 * 64}  # W^Q, W^K, W^V, W^O and their biases
 
 # %% [markdown]
-# **Notice** that each head looks elsewhere, already with random weights, and that eight heads have
+# **Notice** that each head attends differently, even with random weights, and that eight heads have
 # as many parameters as one: "due to the reduced dimension of each head, the total computational
 # cost is similar to that of single-head attention with full dimensionality."
 #
@@ -342,7 +344,7 @@ assert not torch.allclose(two_heads[0], two_heads[1], atol=0.9)
 #
 # The norm comes after the sum. Many published implementations normalise the input of the sub-layer
 # instead. That is another model: it also needs a norm at the end of each stack
-# ([more](../docs/bugs.md)).
+# ([more](../docs/bugs.md#seen-in-published-code)).
 
 # %%
 code(AddAndNorm.forward)
@@ -471,7 +473,7 @@ assert 14 < positions[-1] / small[-1] < 18
 
 # %% [markdown]
 # **Notice** that at the paper's width of 512 the positions would be sixteen times as large as the
-# words. What that costs in training is in [docs/bugs.md](../docs/bugs.md), bug A.
+# words. What that costs in training is in [docs/bugs.md](../docs/bugs.md#a), bug A.
 #
 # ## 3.5 Positional encoding
 #
@@ -775,7 +777,7 @@ assert accuracy[16] < 0.5
 # "We used beam search with a beam size of 4 and length penalty $\alpha = 0.6$." A hypothesis $Y$
 # scores $\log P(Y) \,/\, ((5 + |Y|) / 6)^\alpha$ (Wu et al., 2016). To follow it by hand we
 # replace the model by a table: after these words, this word with this probability. The search is
-# the one that translates.
+# the same one that decodes the real models.
 
 # %%
 code(beam_search)
@@ -900,9 +902,10 @@ plt.show()
 #
 # ## A trained model
 #
-# `make demo` trains two layers of four heads, a million parameters, to translate short English
-# sentences with numbers, dates, times or amounts into German. One such model is in
-# [examples/demo_en_de](demo_en_de/README.md). It knows no other sentences.
+# `make demo` trains a model with two layers per side, four heads in each attention, and a million
+# parameters, to translate short English sentences with numbers, dates, times or amounts into
+# German. One such model is in [examples/demo_en_de](demo_en_de/README.md). It knows no other
+# sentences.
 
 # %%
 translator = Translator.from_pretrained(plugin_dir().parent / "examples" / "demo_en_de")

@@ -91,8 +91,8 @@ MAY_IMPORT = {
 }
 TORCH_ONLY = ["attention", "cache", "embedding", "layers", "loss", "precision"]
 TORCH_ONLY += [f"fast.{path.stem}" for path in (PLUGIN / "fast").glob("[a-z]*.py")]
-# the rooms of vaswani/, highest first: each may import those below it
-ROOMS = [
+# the packages of vaswani/, highest first: each may import those below it
+ORDER = [
     *("__main__", "cli", "commands", "paper", "attention_page", "export", "scoring", "planning"),
     *("decoding", "model_folder", "data", "experiment", "demo", "common"),
 ]
@@ -101,7 +101,7 @@ LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60
 
 plugin_files = sorted(PLUGIN.rglob("*.py"))
 command_files = sorted(COMMANDS.rglob("*.py"))
-room_files = [path for path in command_files if path.name != "__init__.py"]
+ordered_files = [path for path in command_files if path.name != "__init__.py"]
 other_files = [
     path
     for folder in ("benchmarks", "scripts", "examples")
@@ -214,19 +214,19 @@ def test_the_commands_need_no_tests_and_no_benchmarks() -> None:
     assert not offending(command_files, lambda path: packages(imports(path)) & outside)
 
 
-def room_of(path: Path) -> str:
-    """The room that a file of vaswani/ is in: its folder, or ``cli``."""
+def place_of(path: Path) -> str:
+    """Where in ORDER a file of vaswani/ is: its folder, or ``cli``."""
     return path.relative_to(COMMANDS).parts[0].removesuffix(".py")
 
 
-def test_imports_between_rooms_go_down() -> None:
-    assert {room_of(path) for path in room_files} <= set(ROOMS), "say in ROOMS where a new one is"
+def test_imports_between_packages_go_down() -> None:
+    assert {place_of(path) for path in ordered_files} <= set(ORDER), "put a new one into ORDER"
 
     def upwards(path: Path) -> Set[str]:
         imported = {n.split(".")[1] for n in imports(path) if n.startswith("vaswani.")}
-        return imported & set(ROOMS[: ROOMS.index(room_of(path))])
+        return imported & set(ORDER[: ORDER.index(place_of(path))])
 
-    assert not offending(room_files, upwards)
+    assert not offending(ordered_files, upwards)
 
 
 def test_commands_call_functions_below_not_each_other() -> None:
@@ -246,7 +246,7 @@ def test_no_files_import_each_other() -> None:
 
     Files that import none of the others, or that none of the others imports, are in no circle.
     """
-    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in room_files}
+    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ordered_files}
     names = {
         name: imports(path) for name, path in paths.items()
     }  # of modules, or of what is in one

@@ -1,4 +1,4 @@
-"""docs/paper.md: every part of the paper has code and tests, or a reason, and the page says so."""
+"""docs/paper.md: every part of the paper has code and tests, and the page names them."""
 
 import subprocess
 import sys
