@@ -63,7 +63,7 @@ RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optim
 class Decision(NamedTuple):
     """What rank 0 decides for all processes: whether to train, and from which checkpoint, if any.
 
-    ``remark`` is for its own process, if fairseq starts one for it.
+    ``remark`` is printed when training begins.
     """
 
     trains: bool
