@@ -53,7 +53,8 @@ if [[ -z $folder ]]; then
             fail "$file could not be downloaded from $url; fetch the corpus by hand and name its folder: scripts/multi30k.sh FOLDER"
         is_the_text "$part" "$sum" ||
             fail "what $url has as $file is not the corpus's text (its SHA-256 is not the one in $sums); nothing was kept. Give another URL, or fetch the corpus by hand and name its folder: scripts/multi30k.sh FOLDER"
-        gzip -cdf "$part" >"$part.text" && mv "$part.text" "$folder/$file"
+        gzip -cdf "$part" >"$part.text"
+        mv "$part.text" "$folder/$file"
     done <"$sums"
 fi
 

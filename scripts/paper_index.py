@@ -89,10 +89,8 @@ def find_tests() -> Dict[str, List[str]]:
 
 def page(items: Dict[str, Dict[str, Any]], tests: Dict[str, List[str]]) -> Tuple[str, List[str]]:
     """The page as Markdown, and what is wrong with it."""
-    lines, problems = (
-        [HEAD],
-        [f"no item '{key}' in docs/paper.yaml" for key in tests.keys() - items],
-    )
+    lines = [HEAD]
+    problems = [f"no item '{key}' in docs/paper.yaml" for key in tests.keys() - items]
     for key, item in items.items():
         name = key if not key[0].isdigit() else f"section {key}"
         lines.append(f"## {name[0].upper() + name[1:]}: {item['title']}\n\n{item['says']}\n")

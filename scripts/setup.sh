@@ -157,16 +157,16 @@ pip_install() {
     fi
     if grep -qE "$NETWORK_ERRORS" "$LOG"; then
         die "pip reaches no package index that has $what; check the network, or name a mirror" \
-            "(PIP_INDEX_URL=...), and run it again: it goes on where it stopped (log: $LOG)."
+            "(PIP_INDEX_URL=...), and run it again: it continues where it stopped (log: $LOG)."
     fi
     reason=$(sed -n '/ERROR: Exception/d; s/^ *ERROR: //p' "$LOG" | sed -n 1p)
     reason=${reason:-$(sed -n '$p' "$LOG")} # the last line of a traceback names the error
-    die "pip could not install $what ($reason); mend that and run it again (log: $LOG)."
+    die "pip could not install $what ($reason); correct that and run it again (log: $LOG)."
 }
 
 # Installs fairseq, which is compiled, except where there is a wheel: one of its authors', or one
 # that pip made and cached in an earlier set-up. Nobody reads the debugging information that Python's
-# own flags ask for: without it the largest file takes a quarter less time, and all a thirtieth of the space.
+# own flags ask for: without it the largest file takes a quarter less time, and all files a thirtieth of the space.
 install_fairseq() {
     local takes=$1
     shift
@@ -216,7 +216,7 @@ build() {
         say "making $VENV with $BASE (Python $VERSION, $STACK stack)"
         { mkdir -p "$VENV" && : >"$LOG"; } || die "cannot write to $VENV; name another place: make setup VENV=..."
         "$BASE" -m venv "$VENV" || die "$BASE could not make an environment in $VENV, as it says above;" \
-            "mend that or name another Python: make setup PYTHON=..."
+            "correct that or name another Python: make setup PYTHON=..."
     elif [ ! -x "$VENV/bin/fairseq-train" ]; then
         check_compiler
     fi

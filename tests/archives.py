@@ -150,7 +150,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         data = path.read_bytes()
         start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
         if wanted and self.server.ranges and start >= len(data):
-            self.send_error(416)
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(data)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
             return
         if wanted and self.server.ranges:
             self.send_response(206)

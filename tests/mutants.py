@@ -1902,8 +1902,8 @@ MUTANTS = [
     Mutant(
         "next-command-without-its-folder",
         "vaswani/commands/average.py",
-        'print(f"next: vaswani generate {what}{subset}"',
-        'print(f"next: vaswani generate {path.name}{subset}"',
+        "shlex.quote(str(what))",
+        "shlex.quote(path.name)",
         "the commands that new, train and average print next work as printed",
         ("integration/test_next_commands.py::test_a_run_with_a_single_checkpoint",),
     ),

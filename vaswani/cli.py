@@ -33,7 +33,7 @@ VERBS: Dict[str, str] = {
     "new": "write an experiment for your own prepared text",
     "plan": "what a training will take: batch, memory, hours, operations, disk",
     "train": "train an experiment, or continue where it stopped",
-    "average": "average a run's last checkpoints: as many as have the lowest loss",
+    "average": "average a run's last checkpoints: as many as give the lowest loss",
     "generate": "translate a test set with beam search",
     "score": "score translations: BLEU and chrF, with their signatures",
     "pack": "pack a trained model into a folder that translates text anywhere",

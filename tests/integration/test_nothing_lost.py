@@ -322,17 +322,39 @@ def test_a_run_without_its_last_checkpoint_is_still_that_run(four, capsys):
     assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 6
 
 
-def test_a_restore_file_begins_a_run_once(four, done, workplace, capsys):  # noqa: F811
-    """The same command again goes on with what the run has trained since."""
+@pytest.mark.parametrize(
+    ("resets", "first"),
+    [((), 4), (("checkpoint.reset_optimizer=true", "checkpoint.reset_dataloader=true"), 0)],
+    ids=["whole", "parameters"],
+)
+def test_a_restore_file_begins_a_run_once(four, done, resets, first, capsys):
+    """The same command again goes on with all that the run has trained since."""
     folder, train = four
     shutil.rmtree(folder)
-    begin = f"checkpoint.restore_file={done}/checkpoints/checkpoint_last.pt"
-    assert train(begin, "optimization.max_update=5") == 0
-    assert train(begin, "optimization.max_update=6") == 0
+    begin = (f"checkpoint.restore_file={done}/checkpoints/checkpoint_last.pt", *resets)
+    assert train(*begin, "optimization.max_update=5") == 0
+    assert train(*begin, "optimization.max_update=6") == 0
     assert "continues from its last checkpoint" in capsys.readouterr().err
     lines = (folder / "train.jsonl").read_text().splitlines()
     resumed = [json.loads(line)["num_updates"] for line in lines if '"resumed"' in line]
-    assert resumed == [4, 5]
+    assert resumed == [first, 5]
+
+
+def test_a_restore_file_does_not_replace_what_a_run_has_trained(four, done, capsys):
+    """For example where the path is written otherwise than in the first command."""
+    folder, train = four
+    begin = f"checkpoint.restore_file={done}/checkpoints/checkpoint_last.pt"
+    assert train(begin, "optimization.max_update=5") == 1
+    assert "has checkpoints of its own" in capsys.readouterr().err
+    assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 4
+
+
+def test_another_criterion_is_refused_in_a_sentence(four, capsys):
+    folder, train = four
+    before = (folder / "config.yaml").read_text()
+    assert train("optimization.max_update=5", "criterion._name=label_smoothed_cross_entropy") == 1
+    assert "Criterion does not match" in capsys.readouterr().err
+    assert (folder / "config.yaml").read_text() == before
 
 
 def test_a_restore_file_that_is_missing_leaves_no_folder(four, capsys):

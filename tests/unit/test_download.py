@@ -98,12 +98,15 @@ def test_a_server_without_ranges_sends_all_of_it_again(server, tmp_path):
     assert fetch(part(server, sha256=SHA256), tmp_path / "a").read_bytes() == DATA
 
 
-def test_a_whole_part_needs_no_byte_more(server, tmp_path):
-    """The server answers 416: there is nothing after the last byte."""
+@pytest.mark.parametrize(
+    "known", [{"bytes": len(DATA), "sha256": SHA256}, {}], ids=["published", "unpublished"]
+)
+def test_a_whole_part_needs_no_byte_more(server, tmp_path, known):
+    """As after a kill while it was checked; the server answers 416: nothing after the last byte."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".primary.tgz.part").write_bytes(DATA)
-    known = part(server, bytes=len(DATA), sha256=SHA256)
-    assert fetch(known, tmp_path / "a").read_bytes() == DATA
+    assert fetch(part(server, **known), tmp_path / "a").read_bytes() == DATA
+    assert server.requested == [("primary.tgz", f"bytes={len(DATA)}-")]
 
 
 @pytest.mark.parametrize("fault", ["404", "500"])

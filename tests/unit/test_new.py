@@ -45,6 +45,7 @@ def read(path: Path) -> dict:
     [
         (1, published.SMALL_TEXT),
         (5_000, published.SMALL_TEXT),
+        (13_000, published.MULTI30K),
         (29_000, published.MULTI30K),
         (40_000, published.MULTI30K),
         (160_000, published.IWSLT),

@@ -56,6 +56,10 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
             extra_state, iterator = original(cfg, trainer, **options)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{_way_round_damage(cfg, suffix)}") from None
+        except AssertionError as error:  # the optimizer, also by common.fp16, or the criterion
+            if "--reset-optimizer" not in str(error):
+                raise
+            raise CheckpointError(f"{error} (in YAML: checkpoint.reset_optimizer: true)") from None
         except RuntimeError as error:
             if "dataloader mismatch" not in str(error):
                 raise

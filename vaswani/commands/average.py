@@ -1,7 +1,7 @@
 """Average the parameters of several checkpoints of one run into one checkpoint (section 6.1).
 
     vaswani average RUN               tries the last checkpoint alone, the last 2, 3 … averaged, and
-                                      the best one alone; makes what has the lowest validation loss
+                                      the best one alone; the lowest validation loss decides
     vaswani average RUN --last 5      the last 5, as the paper does for its base model (big: 20)
     vaswani average CHECKPOINT …      these
 
@@ -12,6 +12,7 @@ update count inside the files. fairseq-generate can decode the result; it holds 
 so training cannot continue from it.
 """
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class Options:
     )
     last: Optional[int] = option(
         metavar="N",
-        help="average the run's last N checkpoints (default: what has the lowest validation loss)",
+        help="average the run's last N checkpoints (default: the validation loss decides)",
     )
     output: Optional[str] = option(
         metavar="FILE",
@@ -111,7 +112,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
                 for _, one in sorted(singles.items())
             ]
     except UserError as error:
-        print(f"its validation loss is unknown ({error}); it is made all the same", file=sys.stderr)
+        print(f"the average's validation loss is unknown ({error})", file=sys.stderr)
     else:
         print_trials([*alone, own])
         keep_losses(state, own, alone)
@@ -119,7 +120,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
         if lowest.loss < own.loss:
             print(
                 f"warning: {lowest.parts[0].path} alone has a lower validation loss than the "
-                "average; without --last, 'vaswani average RUN' makes what has the lowest",
+                "average; 'vaswani average RUN' without --last chooses by the validation loss",
                 file=sys.stderr,
             )
     finish(state, parts, output)
@@ -142,7 +143,7 @@ def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> N
     chosen = min(trials, key=lambda trial: (trial.loss, len(trial.parts)))
     path = chosen.parts[-1].path
     if len(chosen.parts) == 1:
-        print(f"{path}: has the lowest validation loss by itself, so no average is made")
+        print(f"{path} has the lowest validation loss by itself, so no average is made")
     else:
         path = output or path.with_name(f"checkpoint_average_last{len(chosen.parts)}.pt")
         state = averaged_checkpoint(chosen.parts)
@@ -207,7 +208,7 @@ def print_next_command(path: Path) -> None:
     task = trained_as(path, folder).get("task", {})
     subset = subset_option(first_data_bin(task.get("data")))
     what = folder if chosen and is_run(folder) else path
-    print(f"next: vaswani generate {what}{subset}", file=sys.stderr)
+    print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
 
 
 def keep_losses(state: Dict[str, Any], own: Trial, alone: Sequence[Trial]) -> None:

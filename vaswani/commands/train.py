@@ -56,11 +56,14 @@ from vaswani.experiment.training_progress import (
     start_message,
 )
 
+#: fairseq's options that leave out a part of the checkpoint that a training starts from
+RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer")
+
 
 class Decision(NamedTuple):
     """What rank 0 decides for all processes: whether to train, and from which checkpoint, if any.
 
-    ``remark`` is for its own process, if fairseq starts one for it.
+    ``remark`` is printed when training begins.
     """
 
     trains: bool
@@ -166,18 +169,27 @@ def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
     """The run's own last checkpoint, or the ``checkpoint.restore_file`` that it starts from.
 
     Repeating the command continues from what the run has trained since.
+
+    Raises:
+        UserError: the run would start over from another checkpoint, and replace its own.
     """
     requested = str(config.checkpoint.restore_file)
     default = last_checkpoint(folder).name
-    if requested != default and resumes and (folder / "config.yaml").is_file():
-        before = read_yaml(folder / "config.yaml").get("checkpoint", {}).get("restore_file")
-        if before == requested:
-            print(
-                f"{folder} was started from {requested}; it continues from its last checkpoint",
-                file=sys.stderr,
-            )
-            return default
-    return requested
+    if requested == default or not resumes:
+        return requested
+    record = folder / "config.yaml"
+    before = read_yaml(record).get("checkpoint", {}) if record.is_file() else {}
+    if before.get("restore_file") != requested:
+        raise UserError(
+            f"{folder} has checkpoints of its own, which a start from {requested} would replace: "
+            "leave out checkpoint.restore_file to continue from them, or give another folder with "
+            "run=NAME"
+        )
+    print(
+        f"{folder} was started from {requested}; it continues from its last checkpoint",
+        file=sys.stderr,
+    )
+    return default
 
 
 def start_process(
@@ -222,6 +234,8 @@ def train_process(
         return
     sees_run = decision.resumes == has_checkpoints(Path(folder))
     check_agreement(rank, sees_run, data["sha256"], Path(folder))
+    if config.checkpoint.restore_file != decision.restore_file:
+        config.checkpoint.update(dict.fromkeys(RESETS, False))  # the run's own is taken whole
     config.checkpoint.restore_file = decision.restore_file
     if rank:
         Path(folder).mkdir(parents=True, exist_ok=True)

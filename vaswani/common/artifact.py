@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, 
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import (
-    NO_RIGHT,
+    NO_PERMISSION,
     NO_SPACE,
     locked,
     move,
@@ -120,7 +120,7 @@ def writing(path: Path, option: Optional[str] = None) -> Iterator[None]:
             ) from None
         folder, named = path.parent.absolute(), Path(error.filename or path).absolute()
         about_it = folder in (named, *named.parents) or named in folder.parents
-        if error.errno in NO_RIGHT and about_it:
+        if error.errno in NO_PERMISSION and about_it:
             raise not_writable(path.parent, option, str(error.strerror)) from None
         raise
 
@@ -149,8 +149,8 @@ class Artifact:
         NAME                moved to its place; a folder that was there goes to work/old/NAME first,
                             because a folder, unlike a file, cannot replace another in one step
 
-    After a stop at any operation, the next command (:meth:`making` or :meth:`recover`) has the disk
-    as before or as after: what is complete is moved, what is not is removed. A record of what was
+    Wherever it was stopped, the next command (:meth:`making` or :meth:`recover`) leaves the disk as
+    before or as after: what is complete is moved, what is not is removed. A record of what was
     made is an output too, the last one: until all others are in place, the earlier record tells
     which of those that exist this command made.
 

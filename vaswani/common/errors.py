@@ -10,8 +10,8 @@ NO_MEMORY = ("can't allocate memory", "out of memory")
 class UserError(ValueError):
     """The user's problem, in one sentence: what is wrong, where, and what to do.
 
-    In Python it is the ValueError of a value that cannot work, as the plugin's PluginError is,
-    which it cannot have as its base: importing the plugin imports torch.
+    In Python it is a ValueError, as the plugin's PluginError is. It is not derived from that, since
+    importing the plugin imports torch.
 
     ``vaswani.cli.main`` prints it without a traceback and exits with status 1.
     """

@@ -20,7 +20,7 @@ from vaswani.common.errors import UserError
 PathLike = Union[str, Path]
 #: errors of a full disk, quota or file size limit; and of a file or folder that may not be written
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextlib.contextmanager
@@ -140,7 +140,7 @@ def _take(path: Path, what: str) -> Optional[IO[str]]:
     try:
         stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
     except OSError as error:
-        if error.errno in NO_RIGHT:
+        if error.errno in NO_PERMISSION:
             return None
         raise
     try:

@@ -1,7 +1,7 @@
 """Work spread over processes: the results in order, in bounded memory, and nothing left running.
 
 ``prepare`` and the search over several cores both use :class:`Pool`; ``run_with_parent.py`` beside
-this file does the same for a command of somebody else's.
+this file does the same for a command of another project.
 """
 
 import contextlib

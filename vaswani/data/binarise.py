@@ -156,10 +156,10 @@ def count_unknown(
         for lang in (source, target):
             file = folder / f"{split}.{source}-{target}.{lang}"
             kind, _ = read_header(Path(f"{file}.idx"))
-            unknowns = others = 0
+            unknown = total = 0
             with open(f"{file}.bin", "rb") as stream:
                 while len(block := numpy.fromfile(stream, NUMBERS[kind], 1 << 22)):
-                    unknowns += int((block == UNKNOWN).sum())
-                    others += int((block != END).sum())
-            counts[f"{split}.{lang}"] = (unknowns, others)
+                    unknown += int((block == UNKNOWN).sum())
+                    total += int((block != END).sum())
+            counts[f"{split}.{lang}"] = (unknown, total)
     return counts

@@ -219,7 +219,8 @@ def receive(source: Source, aside: Path) -> None:
             headers["If-Range"] = version_file(aside).read_text(encoding="utf-8")
     with requests.get(source.url, headers=headers, stream=True, timeout=TIMEOUT) as reply:
         if reply.status_code == 416:  # nothing after our last byte: complete, or another file's
-            if source.bytes == at:
+            total = reply.headers.get("Content-Range", "").rpartition("/")[2]  # "bytes */1234"
+            if str(source.bytes or total) == str(at):
                 return
             remove_partial(aside)
             raise requests.ConnectionError("the partial file was longer than the file")

@@ -91,7 +91,7 @@ def learn(
 
 
 def sample(sources: Sequence[Path], step: int) -> Iterator[str]:
-    """Every ``step``-th line of the sources, counted through."""
+    """Every ``step``-th line of all sources together."""
     return islice(chain.from_iterable(map(read_lines, sources)), 0, None, step)
 
 
@@ -122,7 +122,7 @@ def dictionary_of(model: Path) -> List[str]:
 
 
 def write_dictionary(model: Path, path: Path) -> None:
-    """Write fairseq's dictionary of a model; what it counts, nothing here depends on."""
+    """Write a model's pieces as fairseq's dictionary; the counts are not used here."""
     write_lines(path, (f"{piece} 1" for piece in dictionary_of(model)))
 
 
@@ -169,7 +169,7 @@ class Pieces(bpe.Subwords):
         self.count_spaces = 0
 
     def subwords(self, side: int, line: str) -> str:
-        """The pieces of one side of a pair; counts what text cannot say in pieces."""
+        """The pieces of one side of a pair; counts what pieces cannot represent."""
         self.count_spelt_out += bpe.spell_out_symbols(line)[1]
         self.count_spaces += line.count(SPACE)
         return self.split(line)

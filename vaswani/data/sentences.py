@@ -2,6 +2,7 @@
 
 from typing import Callable, List, Optional, Tuple
 
+from vaswani.common.errors import UserError
 from vaswani.data import clean
 from vaswani.data.parallel import Chunk, Outcome
 from vaswani.data.text import check_line, decode, is_blank, safe_line
@@ -61,8 +62,6 @@ class Sentences:
 
     def __call__(self, chunk: Chunk) -> Outcome:
         """The sentences of a chunk that are kept, and those held out."""
-        from vaswani.common.errors import UserError
-
         kept: Tuple[List[str], List[str]] = ([], [])
         held: Tuple[List[str], List[str]] = ([], [])
         report = clean.Report(seen=chunk.lines)

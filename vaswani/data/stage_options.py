@@ -30,7 +30,7 @@ class StageOptions:
 
     @classmethod
     def from_recipe(cls: "type[Own]", recipe: Recipe, **others: Any) -> Own:
-        """What a recipe says, and what does not stand in it."""
+        """The options that a recipe has, and ``others`` that it does not have."""
         known = {item.name for item in fields(Recipe)}
         own = [item.name for item in fields(cls) if item.name in known]
         return cls(**{name: getattr(recipe, name) for name in own}, **others)

@@ -139,9 +139,9 @@ def penn_brackets(tree: Tree) -> str:
 
 
 def repair(tokens: Sequence[str], words: Sequence[str]) -> Tuple[Tree, bool]:
-    """The tree over ``words`` (at least one) that a hypothesis of the model comes nearest to.
+    """The tree over ``words`` (at least one) that is nearest to a hypothesis of the model.
 
-    The inverse of ``linearise`` for what it made. Of anything else, also a tree:
+    The inverse of ``linearise``; but any other sequence is made into a tree, too:
 
     - Closing brackets: one whose label is open closes what is open inside it too; others are left
       out; what stays open is closed at the end.

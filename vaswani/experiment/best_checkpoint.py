@@ -1,5 +1,6 @@
-"""The checkpoint to decode with: the one that is named, or of a run the lowest validation loss."""
+"""The checkpoint to decode with: the one named, or a run's with the lowest validation loss."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import List, Sequence, Tuple
@@ -35,7 +36,7 @@ def find_checkpoint(name: str) -> Tuple[Path, Path]:
 
 
 def best_of_run(folder: Path) -> Path:
-    """What of a run has the lowest validation loss: an average or a checkpoint; says which and why.
+    """A run's average or checkpoint with the lowest validation loss; prints which it is, and why.
 
     The losses are those that ``vaswani average`` wrote into the averages; where one is missing
     there, it is computed. If that is impossible, the newest average is taken.
@@ -110,6 +111,7 @@ def tell_if_stale(average: Checkpoint, folder: Path) -> None:
     if goes_on:
         print(
             f"warning: training continued after {average.path} was made (update "
-            f"{average.updates:,}); for a new one: vaswani average {folder}",
+            f"{average.updates:,}); for a new one: "
+            f"vaswani average {shlex.quote(str(folder))}",
             file=sys.stderr,
         )

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, NamedTuple
 
 
 class Rule(NamedTuple):
-    """What a value must be, in words and as a test; None passes if there is no value."""
+    """What a value must be, in words and as a test; None, which is no value, is not tested."""
 
     words: str
     holds: Callable[[Any], bool]

@@ -14,8 +14,8 @@ from vaswani.experiment.launch import Launch
 FINISHED = "finished.json"
 STATISTICS = "train.jsonl"
 RECORDS = ("config.yaml", "env.json")
+#: model options that change neither the parameters nor the function: a run may change them
 HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
-"""Model options that change neither the parameters nor the function: a run may change them."""
 
 
 def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:

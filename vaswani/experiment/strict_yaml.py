@@ -29,7 +29,7 @@ class StrictLoader(yaml.SafeLoader):
     """PyYAML's safe loader, without its surprises."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """A table, unless a key stands in it twice."""
+        """A table, unless a key occurs in it twice."""
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:

@@ -2,8 +2,8 @@
 
 It is the negative log-likelihood in bits per token, ``valid_nll_loss`` in fairseq's log, and so the
 base-2 logarithm of the validation perplexity; ``valid_loss`` if the criterion has no other. Label
-smoothing is left out of it: it holds against an average that this is more certain than its parts,
-and so preferred a single checkpoint where the average translates better.
+smoothing is left out of it: it penalises an average for being more certain than its parts, and so
+preferred a single checkpoint where the average translates better.
 
 The run's criterion goes over its (first) validation set, in the run's own batches, by fairseq's
 Trainer. Task, model and batches are made once, and then any number of parameters validated, in

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Tuple
 
+from vaswani.common.files import sha256_of
+from vaswani.data import data_bin
+from vaswani.data.recipe import has_trees
 from vaswani.planning.batching import TrainingText
 from vaswani.planning.published_settings import Settings, settings_for
 
@@ -48,9 +51,6 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
     import torch
     from omegaconf import OmegaConf
 
-    from vaswani.common.files import sha256_of
-    from vaswani.data import data_bin
-    from vaswani.data.recipe import has_trees
     from vaswani.experiment.fairseq_config import load_plugin
 
     load_plugin()

@@ -8,6 +8,7 @@ Fine-tuning starts at the learning rate at which the run ended (a higher one wou
 learned), and ends after a few epochs, or when validation stops improving: both are our choice.
 """
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -169,5 +170,5 @@ def refuse_other_dictionaries(task: Any, path: Path, folder: Path) -> None:
     if other:
         raise UserError(
             f"the data's dictionaries are not those of {folder}, on which its weights depend: "
-            f"prepare the text with 'vaswani prepare --like {folder} …'"
+            f"prepare the text with 'vaswani prepare --like {shlex.quote(str(folder))} …'"
         )

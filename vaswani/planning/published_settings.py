@@ -73,7 +73,7 @@ ENGLISH_FRENCH = "the paper, 36 million pairs"
 
 TABLE = (
     Settings(
-        15_000, "tiny", (0.3, 0.3, 0.3), 2_000, (1000, 4000, 4000), 130, 10, (10, 10, 10), 1e-4,
+        12_000, "tiny", (0.3, 0.3, 0.3), 2_000, (1000, 4000, 4000), 130, 10, (10, 10, 10), 1e-4,
         SMALL_TEXT,
     ),
     Settings(

@@ -127,10 +127,8 @@ def gpus_and_memory(hardware: Hardware, cpu: bool) -> Tuple[int, float]:
 def paper_size(config: Any) -> Optional[str]:
     """``base`` or ``big`` if the model has those sizes; None: the paper gives no time for it."""
     model = config.model
-    layers, inner = (
-        (model.encoder_layers, model.decoder_layers),
-        (model.encoder_ffn_embed_dim, model.decoder_ffn_embed_dim),
-    )
+    layers = (model.encoder_layers, model.decoder_layers)
+    inner = (model.encoder_ffn_embed_dim, model.decoder_ffn_embed_dim)
     if layers == (6, 6):
         for name, width in (("base", 512), ("big", 1024)):
             if model.encoder_embed_dim == width and inner == (4 * width, 4 * width):
