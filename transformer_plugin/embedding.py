@@ -102,9 +102,11 @@ class LearnedPositions(nn.Embedding):
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:  # type: ignore[override]
         """As :meth:`SinusoidalPositions.forward`."""
-        if length > self.num_embeddings:
+        # `length` may count padding; only where it is too much does the host ask the device
+        longest = length if length <= self.num_embeddings else int(positions.max()) + 1
+        if longest > self.num_embeddings:
             raise ValueError(
-                f"a sentence of {length} tokens is longer than the {self.num_embeddings} learned "
+                f"a sentence of {longest} tokens is longer than the {self.num_embeddings} learned "
                 "positions of this model; shorten it, or train with sinusoidal positions or a "
                 "larger --max-source-positions and --max-target-positions"
             )

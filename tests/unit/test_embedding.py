@@ -85,6 +85,13 @@ def test_learned_positions_have_an_end() -> None:
         positions(torch.tensor([[4]]), 5, like)
 
 
+def test_padding_needs_no_learned_position() -> None:
+    """fairseq pads to a width beyond the table with ``--required-seq-len-multiple 8``."""
+    embed = InputEmbedding(nn.Embedding(9, 16, padding_idx=1), LearnedPositions(5, 16), 0.0)
+    tokens = torch.tensor([[4, 5, 6, 7, 2, 1, 1, 1]])
+    torch.testing.assert_close(embed(tokens)[:, :5], embed(tokens[:, :5]))
+
+
 @pytest.mark.paper("3.4")
 def test_embeddings_are_scaled_and_positions_added() -> None:
     """Section 3.4: the embedding layers multiply the weights by √d_model."""
