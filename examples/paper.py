@@ -649,7 +649,7 @@ plt.show()
 # %% [markdown]
 # **Notice** where each curve is lowest: at $1 - \epsilon$. A model that is surer than that is
 # punished. "This hurts perplexity, as the model learns to be more unsure, but improves accuracy and
-# BLEU score." And the least loss is not zero: do not compare losses across values of $\epsilon$.
+# BLEU score." And the lowest loss is not zero: do not compare losses across values of $\epsilon$.
 #
 # ## 5 Training, in two seconds
 #
@@ -696,7 +696,7 @@ generator = torch.Generator().manual_seed(1)
 model = new_model()
 losses, checkpoints = train(model, 600, generator)
 least = loss_at(0.9, 0.1, classes=len(LETTERS))  # the entropy of the smoothed target
-print(f"loss: {losses[0]:.2f} at first, {losses[-1]:.2f} at last; the least possible: {least:.2f}")
+print(f"loss: {losses[0]:.2f} at first, {losses[-1]:.2f} at the end; least possible: {least:.2f}")
 assert losses[0] > 2 and least < losses[-1] < 1.2
 
 # %% [markdown]
@@ -822,7 +822,7 @@ class Table:
         self.prefixes = [self.prefixes[row] for row in rows]
 
     def keep_sentences(self, sentences):
-        """One sentence: it is done, or it is not."""
+        """Nothing to drop: there is only one sentence."""
 
 
 def search(beam, alpha, show=False):

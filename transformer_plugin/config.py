@@ -47,8 +47,8 @@ MOST_LAYERS = 1000
 class PluginError(ValueError):
     """Something that a user can put right, in one sentence: what is wrong, where, what to do."""
 
-    #: its message is enough, without a traceback: 'vaswani' asks for this, since looking up the
-    #: class would import torch
+    #: the message is enough, without a traceback; 'vaswani' checks this attribute, because checking
+    #: the class would import torch
     for_users = True
 
 

@@ -3,8 +3,8 @@
     fairseq-train DATA --user-dir examples/recurrent --arch recurrent_translation \
         --cell lstm --hidden-size 200 --attention-score additive …
 
-The encoder reads the sentence in both directions; the decoder starts from its last states and says
-one word after the other. ``--attention-score`` weighs the encoder's states for each target word:
+The encoder reads the sentence in both directions; the decoder starts from its last states and
+writes one word after another. ``--attention-score`` weighs the encoder's states for each word:
 
     additive   vᵀ tanh(W q + U k)   Bahdanau, Cho and Bengio (2015)
     dot        q · k                Luong, Pham and Manning (2015), "dot"
@@ -12,8 +12,8 @@ one word after the other. ``--attention-score`` weighs the encoder's states for 
                Sutskever, Vinyals and Le (2014)
 
 As in Luong et al., the query is the decoder's newest state, so that a whole sentence is trained in
-one call of the cell; Bahdanau et al. use the state before. The cells are torch's. Nothing here
-subclasses the plugin's model; its loss and schedule serve it too (the schedule with ``--d-model``).
+one call of the cell; Bahdanau et al. use the state before it. The cells are torch's. Nothing here
+subclasses the plugin's model, but the plugin's loss and schedule (with ``--d-model``) work with it.
 
 Shape letters: B batch, S source, T target, H hidden size, N layers, V vocabulary.
 """
@@ -154,7 +154,7 @@ class Attention(nn.Module):
 
 
 class RecurrentDecoder(FairseqIncrementalDecoder):
-    """Says one target word after the other; ``tokens`` is also the matrix before the softmax."""
+    """Writes one target word after another; ``tokens`` is also the matrix before the softmax."""
 
     def __init__(self, cfg: RecurrentConfig, dictionary: Any, tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
@@ -163,8 +163,8 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         self.cells = cells_of(cfg, cfg.hidden_size)
         score = str(cfg.attention_score)
         self.attention = None if score == "none" else Attention(cfg.hidden_size, score)
-        known = cfg.hidden_size * (1 if self.attention is None else 2)
-        self.combine = nn.Linear(known, cfg.embed_dim)
+        width = cfg.hidden_size * (1 if self.attention is None else 2)  # state and context
+        self.combine = nn.Linear(width, cfg.embed_dim)
 
     def forward(
         self,

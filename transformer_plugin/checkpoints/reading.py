@@ -9,8 +9,8 @@ is called:
 * older torch gets a restricted unpickler in place of ``pickle``.
 
 ``torch.load`` silently accepts flipped bits, so the checksums inside the file are compared first.
-Files written under numpy 2
-name ``numpy._core``, those under numpy 1 ``numpy.core``: both are understood.
+Files written under numpy 2 name ``numpy._core``, those under numpy 1 ``numpy.core``: both are
+understood.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Every workaround for a version of fairseq, torch or numpy: what breaks, from when until when.
+"""Every workaround for a version of fairseq, torch or numpy: what breaks, and in which versions.
 
 "Official" is fairseq 0.12.2 (torch 2.2, numpy 1.23), "modern" is fairseq-fixed 0.12.3.1 (torch 2.6
 and later, numpy 2). Importing this package replaces attributes of fairseq, each by ``@replaces``

@@ -199,8 +199,8 @@ def _what_is_wrong(path: Path) -> str:
     try:
         with open(path, encoding="utf-8") as stream:
             for number, line in enumerate(stream, 1):
-                word, _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
-                if not count.lstrip("-").isdecimal() or not _:
+                word, gap, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
+                if not count.lstrip("-").isdecimal() or not gap:
                     return f"line {number} is not 'WORD COUNT': prepare the data again"
                 if word in seen and "#fairseq:overwrite" not in line:
                     where = f"already in line {seen[word]}" if seen[word] else "fairseq's own"

@@ -73,11 +73,11 @@ def _no_repeat_ngram(
 ) -> Tensor:
     """Give words that would repeat an n-gram of the hypothesis the log-probability -inf.
 
-    TorchScript compiles this with the generator, by this name. fairseq's
-    compares with the end of the whole buffer, which is padding, so nothing counts as repeated; and
-    a size of 1 compares nothing. Arguments as fairseq's: ``tokens`` [bsz·beam_size, longest], the
-    first of which begins the sentence and is not one of its words; ``lprobs`` [bsz·beam_size, V],
-    of the word after number ``step``, changed in place.
+    TorchScript compiles this with the generator, by this name. fairseq's compares with the end of
+    the whole buffer, which is padding, so nothing counts as repeated; and a size of 1 compares
+    nothing. Arguments as fairseq's: ``tokens`` [bsz·beam_size, longest], the first of which begins
+    the sentence and is not one of its words; ``lprobs`` [bsz·beam_size, V], of the word after
+    number ``step``, changed in place.
     """
     size: int = self.no_repeat_ngram_size
     if step >= size:

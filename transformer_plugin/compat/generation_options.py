@@ -1,4 +1,4 @@
-"""Options of beam search that cannot work, or that fairseq takes back without saying so."""
+"""Options of beam search that cannot work, or that fairseq silently reduces or ignores."""
 
 import dataclasses
 import logging

@@ -41,7 +41,7 @@ ANNOUNCED = {
     "does not exist, and goes no further than asked",
 )
 def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
-    """As fairseq's ``load_checkpoint``; training goes on where it stopped, and ends in time.
+    """As fairseq's ``load_checkpoint``; training goes on where it stopped, and ends when it should.
 
     Without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, all versions start
     over in the same folder, over what is there. A training that has all its updates, or more than

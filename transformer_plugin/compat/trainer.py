@@ -81,9 +81,9 @@ class CheckedTrainer(Trainer):
 
 
 def _explained(error: Exception, subset: str, bounds: str = "") -> Exception:
-    """The error to raise for one of fairseq's: another, if it says the same of two mistakes.
+    """The error to raise for one of fairseq's: the same, or a clearer one.
 
-    An empty text and one in which every sentence is too long are both an empty data set to it.
+    fairseq says "dataset is empty" of an empty text, and of one whose sentences are all too long.
     """
     if "dataset is empty" not in str(error):
         return error

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .processor import choices_for
 
 MIN_MULTIPLICATIONS = 2**21
-"""The fewest for which oneDNN is used: in a smaller product, starting it outlasts the work."""
+"""The fewest for which oneDNN is used: starting it takes longer than a smaller product itself."""
 
 
 def can_pack(weight: Tensor) -> bool:
