@@ -14,7 +14,7 @@ any other CPU (not measured)    torch's  torch's  512           64
 GPU (not measured)              torch's  torch's  8,192         1,024
 ==============================  =======  =======  ============  ============
 
-fp32 is the library for float32 products except dW = gᵀ x, a weight's gradient, which has its own.
+fp32 is the library for float32 products; dW = gᵀ x, a weight's gradient, has a column of its own.
 
 - AMD: MKL, torch's choice, uses half the width of the units: 100 GFLOP/s per core, oneDNN 220.
 - Family 25: the units themselves are half as wide. x Wᵀ and g W: oneDNN 96 to 110 GFLOP/s, MKL 82
