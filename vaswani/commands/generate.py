@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from vaswani.common.artifact import check_folder, is_inside, key_of, writing
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import atomic_write, locked, sha256_of
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
+from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
-from vaswani.decoding.decoding_text import data_files, data_folder
 from vaswani.decoding.fairseq_engine import one_thread, search_processes
 from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
@@ -153,11 +153,9 @@ def print_report(report: Dict[str, Any], path: Path) -> None:
     """Say what was done, and name every sentence that was not translated."""
     left_out = report["not_translated"]
     if left_out:
-        named = ", ".join(str(number) for number in left_out[:20])
-        more = f" and {len(left_out) - 20} more" if len(left_out) > 20 else ""
         print(
-            f"warning: {len(left_out)} sentences are longer than the model's limit and were not "
-            f"translated (their lines in {path} are empty): lines {named}{more}",
+            f"warning: {plural(len(left_out), 'sentence')} longer than the model's limit, not "
+            f"translated and left empty in {path}: {listed(left_out)}",
             file=sys.stderr,
         )
     print(
