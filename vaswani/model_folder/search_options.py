@@ -170,11 +170,13 @@ def check_for_ctranslate2(options: SearchOptions, types: int) -> None:
         options: of the search
         types: size of the target dictionary
     """
+    sampling = options.sampling or not (options.sampling_topk < 0 and options.sampling_topp < 0)
     lacking = {
         "--length-penalty gnmt": options.length_penalty != "fairseq"
         and "it divides by a power of the length alone; --lenpen is the power",
-        "--sampling": options.sampling
+        "--sampling": sampling
         and "its random numbers depend on the thread, so a seed would not give the same text",
+        "--temperature": options.temperature != 1 and "its beam search has none",
         "--unkpen": options.unkpen and "it has no penalty for unknown words",
     }
     for name, reason in lacking.items():
