@@ -12,6 +12,7 @@ from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
 from vaswani.commands import generate
+from vaswani.decoding.trained import trained_with
 
 QUICK = ["--beam", "2", "--max-len-a", "0", "--max-len-b", "4"]
 LEFT = ["test.hyp", "test.hyp.tok", "test.json", "test.log"]
@@ -333,6 +334,17 @@ def test_a_checkpoint_that_disappears(place, monkeypatch, capsys):
     assert place.generate() == 1
     err = capsys.readouterr().err
     assert "checkpoint_last.pt" in err and err.count("\n") == 1 and place.left() == {}
+
+
+def test_a_subset_of_which_no_sentence_fits(place, monkeypatch, capsys):
+    def short(*given) -> dict:
+        trained = trained_with(*given)
+        return {**trained, "task": {**trained["task"], "max_source_positions": 1}}
+
+    monkeypatch.setattr(generate, "trained_with", short)
+    assert place.generate() == 0
+    assert "20 sentences longer than the model's limit" in capsys.readouterr().err
+    assert place.left()["test.hyp"] == b"\n" * 20 and place.left()["test.log"] == b""
 
 
 def test_an_empty_subset(place, tiny_text, tmp_path, capsys):
