@@ -95,7 +95,8 @@ def translator_of(name: str) -> Iterator[Any]:
         yield Translator(read_folder(Path(name)))
         return
     from vaswani.experiment.best_checkpoint import find_checkpoint
-    from vaswani.model_folder.packing import DataOptions, gather, write_model
+    from vaswani.model_folder.data_text import DataOptions
+    from vaswani.model_folder.packing import gather, write_model
 
     checkpoint, run = find_checkpoint(name)
     with tempfile.TemporaryDirectory() as folder:

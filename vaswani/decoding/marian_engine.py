@@ -61,7 +61,7 @@ class MarianEngine:
         self.longest_source, self.longest_target = longest
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         # no network: the folder has everything
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
         try:
             self.process = subprocess.Popen(
                 # -I: neither PYTHONPATH nor the script's folder, which has names of other modules

@@ -27,6 +27,16 @@ from vaswani.model_folder.text_recipe import TextRecipe
 
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
+#: what is kept or reported from a checkpoint's configuration
+TRAINED_SECTIONS = (
+    "model",
+    "task",
+    "generation",
+    "criterion",
+    "optimizer",
+    "lr_scheduler",
+    "common",
+)
 
 
 @dataclass(frozen=True)
@@ -120,18 +130,6 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
         return {"model": options, "task": options, "generation": {}, "old": True}
     sections = {name: plain(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
     return {**{name: {} for name in TRAINED_SECTIONS}, **sections}
-
-
-#: what is kept or reported from a checkpoint's configuration
-TRAINED_SECTIONS = (
-    "model",
-    "task",
-    "generation",
-    "criterion",
-    "optimizer",
-    "lr_scheduler",
-    "common",
-)
 
 
 def our_model(
