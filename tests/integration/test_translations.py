@@ -264,6 +264,14 @@ def test_an_impossible_option_is_one_sentence(options, message, place, capsys):
     assert not place.out.exists() or place.left() == {}
 
 
+def test_options_of_the_run_that_are_not_used_are_named(place, capsys):
+    task = "task: {_name: translation, source_lang: en, target_lang: de}"
+    given = "generation: {temperature: 0.5, sampling: false, beam: 3}"
+    (place.out.parent / "config.yaml").write_text(f"{task}\n{given}\n")
+    assert place.generate() == 0
+    assert "warning: temperature in the section 'generation'" in capsys.readouterr().err
+
+
 def test_a_reference_too_few(place, capsys):
     for end in ("idx", "bin"):
         shutil.copy(place.data / f"train.en-de.de.{end}", place.data / f"test.en-de.de.{end}")

@@ -151,7 +151,7 @@ WEIGHTS = {
         },
         "decoder.layers.1.feed_forward.fc2.bias is missing",
     ),
-    "one too many": (lambda state: {**state, "other": torch.zeros(1)}, "other is too much"),
+    "one too many": (lambda state: {**state, "other": torch.zeros(1)}, "other has no place in it"),
     "another shape": (
         lambda state: {**state, "decoder.layers.1.feed_forward.fc2.bias": torch.zeros(3)},
         "decoder.layers.1.feed_forward.fc2.bias is 3, not 16",

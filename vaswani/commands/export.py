@@ -108,7 +108,7 @@ def check_options(options: Options) -> None:
     if options.quantization and options.to != "ctranslate2":
         raise UserError(f"--quantization is for --to ctranslate2: {options.to} has none")
     if options.python and options.to != "huggingface":
-        raise UserError(f"--python is for --to huggingface: {options.to} is here")
+        raise UserError(f"--python is for --to huggingface: {options.to} needs none")
     if options.quantization and options.quantization not in QUANTIZATIONS:
         raise UserError(
             f"--quantization {options.quantization} is unknown: it may be "

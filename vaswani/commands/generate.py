@@ -181,6 +181,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
 
     check_at_least_one("max_tokens", options.max_tokens)
     trained = trained_with(checkpoint, folder)
+    warn_unused(trained["generation"])
     search = {key: value for key, value in trained["generation"].items() if key in BEAM_OPTIONS}
     search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
     try:
@@ -219,6 +220,21 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     if options.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if config.common.cpu else GPU_BATCH
     return config
+
+
+def warn_unused(section: Dict[str, Any]) -> None:
+    """Name what a run's section ``generation`` sets that only fairseq-generate uses."""
+    from fairseq.dataclass.configs import GenerationConfig
+
+    known = (*BEAM_OPTIONS, "no_seed_provided")  # the latter is fairseq's own remark
+    usual = vars(GenerationConfig())
+    unused = [n for n, value in section.items() if n not in known and value != usual.get(n, value)]
+    if unused:
+        print(
+            f"warning: {', '.join(unused)} in the section 'generation' that it was trained with: "
+            "only fairseq-generate uses this",
+            file=sys.stderr,
+        )
 
 
 def decode(

@@ -133,7 +133,7 @@ def describe(recipe: TextRecipe) -> str:
     if recipe.bpe == SENTENCEPIECE:
         return "raw, split by SentencePiece" + (" in lower case" if recipe.lowercase else "")
     moses = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")
-    prepared = [moses if recipe.tokeniser == "moses" else "tokens as they come"]
+    prepared = [moses if recipe.tokeniser == "moses" else "already tokenised"]
     if recipe.lowercase:
         prepared.append("in lower case")
     prepared.append("split by BPE" if recipe.bpe else "not split by BPE")

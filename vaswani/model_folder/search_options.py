@@ -25,7 +25,7 @@ CPU_BATCH, GPU_BATCH = 2000, 8000
 #: the same on a CPU for a model exported to CTranslate2
 EXPORT_CPU_BATCH = 1000
 
-#: what an experiment's section ``generation`` may say, and a model folder records
+#: what is used of an experiment's section ``generation``, and recorded in a model folder
 BEAM_OPTIONS = (
     *("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len"),
     "no_repeat_ngram_size",
