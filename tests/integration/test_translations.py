@@ -269,7 +269,7 @@ def test_options_of_the_run_that_are_not_used_are_named(place, capsys):
     given = "generation: {temperature: 0.5, sampling: false, beam: 3}"
     (place.out.parent / "config.yaml").write_text(f"{task}\n{given}\n")
     assert place.generate() == 0
-    assert "warning: temperature in the section 'generation'" in capsys.readouterr().err
+    assert "sets temperature, which only fairseq-generate uses" in capsys.readouterr().err
 
 
 def test_a_reference_too_few(place, capsys):

@@ -231,8 +231,8 @@ def warn_unused(section: Dict[str, Any]) -> None:
     unused = [n for n, value in section.items() if n not in known and value != usual.get(n, value)]
     if unused:
         print(
-            f"warning: {', '.join(unused)} in the section 'generation' that it was trained with: "
-            "only fairseq-generate uses this",
+            f"warning: the training's section 'generation' sets {', '.join(unused)}, which only "
+            "fairseq-generate uses",
             file=sys.stderr,
         )
 
