@@ -130,7 +130,7 @@ def model_folder(name: str) -> Path:
 
 
 def refuse_unless_best(run: Path) -> None:
-    """Raises UserError if a run's packed model is not what has the lowest validation loss.
+    """Raises UserError if a run's packed model is not its model with the lowest validation loss.
 
     A run whose checkpoints are gone has no other than the packed one.
     """

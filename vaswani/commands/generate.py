@@ -1,6 +1,6 @@
 """Translates a test set by beam search; writes runs/NAME/eval/.
 
-    vaswani generate RUN                     with what of the run has the lowest validation loss
+    vaswani generate RUN                     its model with the lowest validation loss
     vaswani generate CHECKPOINT --subset valid --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50
     vaswani generate CHECKPOINT --length-penalty gnmt --beam 4 --lenpen 0.6 …   the paper's search
     vaswani generate RUN --workers 1         in one process; the default on a CPU is one per core

@@ -204,7 +204,7 @@ def score(system: ScoreInput) -> Tuple[Dict[str, bleu.ScoreRow], List[str]]:
 
 
 def metrics_of(system: ScoreInput) -> Tuple[Dict[str, Any], str]:
-    """sacreBLEU's metrics for what there is; and why they count no better tokens, or nothing."""
+    """sacreBLEU's metrics for what there is; why better tokens are not used, if so."""
     if not system.text:
         return bleu.token_metrics(), ""
     tokens, missing = bleu.tokens_for(system.pair[1] if system.pair else None, system.spaced)

@@ -187,7 +187,7 @@ class Translating:
         self.translator: Optional[Translator] = None
 
     def load(self) -> Translator:
-        """Load the model, and check that it can search so."""
+        """Load the model, and check that it can search with these options."""
         precision, workers = self.options.precision, self.options.workers
         engine = engine_for(self.folder, precision, workers=workers, in_processes=True)
         self.search = engine.searcher(self.search_options)

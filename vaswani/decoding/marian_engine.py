@@ -1,7 +1,7 @@
 """Searches with transformers' Marian, in a process of another Python.
 
-What an export to Hugging Face does is so seen where it will be used: transformers need not be
-installed beside fairseq, and the process imports nothing of this project.
+An export to Hugging Face is thus checked where it will be used: transformers need not be installed
+beside fairseq, and the process imports nothing of this project.
 """
 
 import contextlib

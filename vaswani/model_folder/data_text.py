@@ -23,7 +23,7 @@ FLAGS = {BPE: "--bpe-codes", SENTENCEPIECE: "--sentencepiece-model"}
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """What the user says about the data if it does not say so itself; None: see the data."""
+    """What the user says about the data where the data does not; None: as the data says."""
 
     data: Optional[str] = option(metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
     source_lang: Optional[str] = option(
