@@ -26,9 +26,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from benchmarks.curves import Group, curve_of, curve_rows, read_log, row_of
 from benchmarks.table import markdown
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
-from vaswani.experiment.find import nearest, read_yaml
+from vaswani.experiment.find import read_yaml
 
 TABLE = Path(__file__).parent / "learning.yaml"
 

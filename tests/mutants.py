@@ -1874,7 +1874,7 @@ MUTANTS = [
     ),
     Mutant(
         "text-known-by-its-lengths",
-        "vaswani/decoding/decoding_text.py",
+        "vaswani/decoding/binarised_text.py",
         'for end in (".idx", ".bin")]',
         'for end in (".idx",)]',
         "all translations come from one decoding run, identified by its text too",
@@ -2022,7 +2022,7 @@ MUTANTS = [
     ),
     Mutant(
         "half-a-line-in-a-translation",
-        "vaswani/decoding/translated.py",
+        "vaswani/decoding/translated_file.py",
         "            self.stream.truncate(done)\n            self.stream.seek(done)\n",
         "            self.stream.seek(0, 2)\n",
         "a killed translate --output continues with the same command",

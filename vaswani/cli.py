@@ -145,6 +145,8 @@ def open_standard_streams() -> None:
 def main(argv: Optional[List[str]] = None) -> int:
     """Run one command line and return its exit code."""
     open_standard_streams()
+    with contextlib.suppress(AttributeError):  # in a notebook it is no file
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # as all files
     words = sys.argv[1:] if argv is None else argv
     name = " ".join(["vaswani", *words[:1]])
     with signals.signals_as_interrupts() as received:

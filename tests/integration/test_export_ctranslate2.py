@@ -18,7 +18,7 @@ from tests.stock import fresh_process
 from vaswani import Translator, cli
 from vaswani.export import proof as export_proof
 from vaswani.export.comparison import Tolerance
-from vaswani.model_folder.ctranslate2_spec import write_model
+from vaswani.export.to_ctranslate2 import write_model
 from vaswani.model_folder.folder import read_folder
 
 ctranslate2 = pytest.importorskip(
@@ -208,6 +208,8 @@ def test_neither_torch_nor_fairseq_is_needed(moved):
     [
         (["--length-penalty", "gnmt"], "--length-penalty gnmt is unavailable"),
         (["--sampling"], "--sampling is unavailable"),
+        (["--sampling-topk", 5], "--sampling is unavailable"),
+        (["--temperature", 2], "--temperature is unavailable"),
         (["--unkpen", 2], "--unkpen is unavailable"),
         (["--precision", "bf16"], "chosen by 'vaswani export --quantization'"),
         (["--workers", 0], "--workers is 0"),
@@ -237,11 +239,11 @@ def test_a_model_that_cannot_be_loaded(moved, tmp_path, capsys):
 
 
 def test_a_proof_that_fails_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):
-    from vaswani.model_folder import ctranslate2_spec
+    from vaswani.export import to_ctranslate2
 
-    original = ctranslate2_spec.position_table
+    original = to_ctranslate2.position_table
     monkeypatch.setattr(
-        ctranslate2_spec, "position_table", lambda *given: original(*given).roll(1, 0)
+        to_ctranslate2, "position_table", lambda *given: original(*given).roll(1, 0)
     )
     arguments = ["--to", "ctranslate2", "--text", text, "--out", tmp_path / "out"]
     assert run("export", model, *arguments) == 1
@@ -294,7 +296,7 @@ def changed_parameters(change) -> Any:
         change(state)
         return write_model(folder, state, *more)
 
-    return "vaswani.model_folder.ctranslate2_spec.write_model", write
+    return "vaswani.export.to_ctranslate2.write_model", write
 
 
 def wrong_weight(state):

@@ -74,6 +74,16 @@ def test_a_run_is_packed_once(run, capsys):
     assert "README.md was changed" in capsys.readouterr().err
 
 
+def test_other_codes_or_a_missing_file_are_packed_again(run):
+    codes, packed = Path("codes"), run / "model" / "bpecodes"
+    for merge in ("1 2", "3 4"):
+        codes.write_text(f"#version: 0.2\n{merge}\n")
+        assert cli.main(["pack", "digits", "--bpe-codes", "codes"]) == 0
+        assert packed.read_text() == codes.read_text()
+    packed.unlink()
+    assert cli.main(["pack", "digits", "--bpe-codes", "codes"]) == 0 and packed.is_file()
+
+
 def test_half_the_bytes(run, tmp_path):
     """The run's parameters, rounded to float16 and read as float32; the folder says so."""
     assert cli.main(["pack", "digits", "--out", "whole"]) == 0

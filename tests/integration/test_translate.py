@@ -410,16 +410,20 @@ def test_a_full_disk_costs_one_window(model, text, tmp_path, counted, capsys, mo
     assert (folder / "text.de").read_text() == whole
 
 
-def test_another_text_is_not_continued(model, text, tmp_path, counted, capsys):
+def test_another_text_or_search_is_not_continued(model, text, tmp_path, counted, capsys):
     command = ["translate", model, text, "--buffer-size", 5, "--output", tmp_path / "text.de"]
     counted.fail[11] = KeyboardInterrupt()
     assert stock.vaswani(*command) == 130
+    part = (tmp_path / ".text.de.part").read_bytes()
+    assert stock.vaswani(*command, "--max-tokens", 99) == 1
+    assert "10 lines translated by another model or with other options" in capsys.readouterr().err
+    assert (tmp_path / ".text.de.part").read_bytes() == part
     text.write_text(text.read_text().replace("house", "dog"))
     assert stock.vaswani(*command) == 1
     assert "10 lines of a translation of another text: remove it" in capsys.readouterr().err
 
 
-def test_files_of_others_are_left_alone(model, text, tmp_path, capsys):
+def test_files_of_others_are_left_alone(model, text, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "new.json").write_text('{"mine": 1}')
     os.link(text, tmp_path / "linked")
@@ -432,6 +436,9 @@ def test_files_of_others_are_left_alone(model, text, tmp_path, capsys):
         assert stock.vaswani("translate", model, text, "--output", tmp_path / name) == 1
         assert message in capsys.readouterr().err
     assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "new").exists()
+    monkeypatch.chdir(tmp_path)
+    assert stock.vaswani("translate", model, text, "--output", ".") == 1
+    assert ". is a folder" in capsys.readouterr().err
 
 
 # ---- what cannot be -----------------------------------------------------------------------------

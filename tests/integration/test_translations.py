@@ -12,6 +12,7 @@ from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
 from vaswani.commands import generate
+from vaswani.decoding.trained import trained_with
 
 QUICK = ["--beam", "2", "--max-len-a", "0", "--max-len-b", "4"]
 LEFT = ["test.hyp", "test.hyp.tok", "test.json", "test.log"]
@@ -263,6 +264,14 @@ def test_an_impossible_option_is_one_sentence(options, message, place, capsys):
     assert not place.out.exists() or place.left() == {}
 
 
+def test_options_of_the_run_that_are_not_used_are_named(place, capsys):
+    task = "task: {_name: translation, source_lang: en, target_lang: de}"
+    given = "generation: {temperature: 0.5, sampling: false, beam: 3}"
+    (place.out.parent / "config.yaml").write_text(f"{task}\n{given}\n")
+    assert place.generate() == 0
+    assert "sets temperature, which only fairseq-generate uses" in capsys.readouterr().err
+
+
 def test_a_reference_too_few(place, capsys):
     for end in ("idx", "bin"):
         shutil.copy(place.data / f"train.en-de.de.{end}", place.data / f"test.en-de.de.{end}")
@@ -333,6 +342,17 @@ def test_a_checkpoint_that_disappears(place, monkeypatch, capsys):
     assert place.generate() == 1
     err = capsys.readouterr().err
     assert "checkpoint_last.pt" in err and err.count("\n") == 1 and place.left() == {}
+
+
+def test_a_subset_of_which_no_sentence_fits(place, monkeypatch, capsys):
+    def short(*given) -> dict:
+        trained = trained_with(*given)
+        return {**trained, "task": {**trained["task"], "max_source_positions": 1}}
+
+    monkeypatch.setattr(generate, "trained_with", short)
+    assert place.generate() == 0
+    assert "20 sentences longer than the model's limit" in capsys.readouterr().err
+    assert place.left()["test.hyp"] == b"\n" * 20 and place.left()["test.log"] == b""
 
 
 def test_an_empty_subset(place, tiny_text, tmp_path, capsys):

@@ -160,7 +160,7 @@ def test_blank_and_overlong_sentences_keep_their_lines(
     lines = (tmp_path / "eval" / "test.hyp.tok").read_text(encoding="utf-8").split("\n")[:-1]
     assert lines[1] == lines[2] == "" and lines[0] and lines[3]
     message = capsys.readouterr().err
-    assert "1 sentences are longer" in message and "lines 3" in message
+    assert "1 sentence longer than the model's limit" in message and "test.hyp: 3\n" in message
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,12 @@ def test_what_came_into_the_way_meanwhile_is_refused(kind, tmp_path, monkeypatch
     assert contents(tmp_path) == {theirs.name: b"mine"}
 
 
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="cannot be the current folder"):
+        write_folder(Path("."), lambda part: None)
+
+
 def test_two_commands_do_not_make_one_folder(tmp_path):
     def meanwhile(part: Path) -> None:
         write_json(part / PACKED.table, {"format": PACKED.format})

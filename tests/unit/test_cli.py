@@ -6,6 +6,7 @@ One process for all cases: a start of fairseq costs seconds.
 import dataclasses
 import errno
 import importlib.metadata
+import io
 import os
 import subprocess
 import sys
@@ -123,6 +124,14 @@ def test_without_an_experiment_the_known_ones_are_named(verb, capsys):
     assert stop.value.code == 2 and f"vaswani {verb}: error: CONFIG is missing" in message
     known = message.partition("known: ")[2].split(", ")
     assert set(SHIPPED) <= set(known) and "table3" not in known
+
+
+def test_output_is_utf_8_whatever_the_locale(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr("vaswani.commands.plugin_dir.plugin_dir", lambda: "Köln")
+    assert cli.main(["plugin-dir"]) == 0
+    assert written.getvalue() == "Köln\n".encode()
 
 
 def test_an_interruption_is_one_line_and_130(monkeypatch, capsys):

@@ -28,7 +28,7 @@ from vaswani.export.comparison import (
 from vaswani.export.proof import nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import proof_text
-from vaswani.model_folder.ctranslate2_spec import fill_layer, position_table
+from vaswani.export.to_ctranslate2 import fill_layer, position_table
 from vaswani.model_folder.folder import EXPORTED, read_export, read_folder, read_model, write_folder
 from vaswani.model_folder.search_options import SearchOptions, check_for_ctranslate2
 

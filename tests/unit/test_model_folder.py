@@ -3,6 +3,7 @@
 import errno
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.model_folder import folder as model_folder
-from vaswani.model_folder.folder import read_folder, write_folder
+from vaswani.model_folder.folder import beside, read_folder, write_folder
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,14 @@ def test_what_is_no_folder(tmp_path, monkeypatch):
     }.items():
         with pytest.raises(UserError, match=message):
             read_folder(packed.Path(name))
+
+
+def test_what_is_beside_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "model" / "more").mkdir(parents=True)
+    assert beside(Path("runs/a/model"), ".pt") == Path("runs/a/model.pt")
+    for here, name in (("model", "."), ("model/more", "..")):
+        monkeypatch.chdir(tmp_path / here)
+        assert beside(Path(name), "-fairseq") == tmp_path / "model-fairseq"
 
 
 def test_the_card_may_be_edited(folder):

@@ -151,7 +151,7 @@ WEIGHTS = {
         },
         "decoder.layers.1.feed_forward.fc2.bias is missing",
     ),
-    "one too many": (lambda state: {**state, "other": torch.zeros(1)}, "other is too much"),
+    "one too many": (lambda state: {**state, "other": torch.zeros(1)}, "other has no place in it"),
     "another shape": (
         lambda state: {**state, "decoder.layers.1.feed_forward.fc2.bias": torch.zeros(3)},
         "decoder.layers.1.feed_forward.fc2.bias is 3, not 16",
@@ -192,7 +192,7 @@ def test_damaged_codes_are_our_sentence(codes: bytes, model: Path, capsys: Any) 
 def exported_model(made: Path, tmp_path_factory: Any) -> Path:
     """The model as CTranslate2 has it, without a proof."""
     pytest.importorskip("ctranslate2")
-    from vaswani.model_folder.ctranslate2_spec import write_model
+    from vaswani.export.to_ctranslate2 import write_model
 
     folder, out = read_folder(made), tmp_path_factory.mktemp("export") / "model"
     table = {name: folder.config[name] for name in ("text", "generation", "origin")}

@@ -91,7 +91,7 @@ def draw(
     width = max(LEAST, WORD * len(subwords[1]) + 1)
     across = max(1, min(len(maps), int(WIDEST / width)))
     down = math.ceil(len(maps) / across)
-    size = width * across, (0.16 * len(subwords[0]) + 1.5) * down + 0.5
+    size = width * across, (WORD * len(subwords[0]) + 1.5) * down + 0.5
     figure, grid = pyplot.subplots(
         down, across, figsize=size, sharey=True, squeeze=False, layout="constrained"
     )

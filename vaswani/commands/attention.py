@@ -61,7 +61,7 @@ def run(options: Options) -> int:
         attention = attend(model, options.source, options.target, MOST_WEIGHTS)
     if attention.unknown:
         words = ", ".join(f"'{word}'" for word in attention.unknown)
-        print(f"warning: the model does not know all of {words}: it reads <unk>", file=sys.stderr)
+        print(f"warning: the model reads all or part of {words} as <unk>", file=sys.stderr)
     made = write(out, options, attention)
     pictures = sum(name.endswith(".png") for name in made)
     print(f"{attention.source} → {attention.target}", file=sys.stderr)
@@ -95,7 +95,8 @@ def translator_of(name: str) -> Iterator[Any]:
         yield Translator(read_folder(Path(name)))
         return
     from vaswani.experiment.best_checkpoint import find_checkpoint
-    from vaswani.model_folder.packing import DataOptions, gather, write_model
+    from vaswani.model_folder.data_text import DataOptions
+    from vaswani.model_folder.packing import gather, write_model
 
     checkpoint, run = find_checkpoint(name)
     with tempfile.TemporaryDirectory() as folder:

@@ -23,12 +23,9 @@ from typing import Any, Dict, Iterator, Optional
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.options import argument, option
+from vaswani.decoding.ctranslate2_engine import CTranslate2Engine, import_ctranslate2
 from vaswani.experiment.find import is_run, run_folders
-from vaswani.model_folder.ctranslate2_spec import (
-    QUANTIZATIONS,
-    import_ctranslate2,
-    refuse_inexpressible,
-)
+from vaswani.export.to_ctranslate2 import QUANTIZATIONS, refuse_inexpressible
 from vaswani.model_folder.folder import (
     CARD,
     CONFIG,
@@ -36,6 +33,7 @@ from vaswani.model_folder.folder import (
     EXPORTED,
     TARGETS,
     ModelFolder,
+    beside,
     read_folder,
     write_folder,
 )
@@ -91,8 +89,8 @@ def export(options: Options) -> Path:
     if options.to == "huggingface":
         refuse_positions(folder)
     text = proof_text(path, folder, options.text, options.reference, options.lines)
-    name = "-".join([path.name, options.to, *filter(None, [options.quantization])])
-    out = Path(options.out) if options.out else path.with_name(name)
+    end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)
+    out = Path(options.out) if options.out else beside(path, end)
     check_judgeable(folder, options.quantization, text)
 
     def fill(part: Path) -> None:
@@ -110,7 +108,7 @@ def check_options(options: Options) -> None:
     if options.quantization and options.to != "ctranslate2":
         raise UserError(f"--quantization is for --to ctranslate2: {options.to} has none")
     if options.python and options.to != "huggingface":
-        raise UserError(f"--python is for --to huggingface: {options.to} is here")
+        raise UserError(f"--python is for --to huggingface: {options.to} needs none")
     if options.quantization and options.quantization not in QUANTIZATIONS:
         raise UserError(
             f"--quantization {options.quantization} is unknown: it may be "
@@ -132,7 +130,7 @@ def model_folder(name: str) -> Path:
 
 
 def refuse_unless_best(run: Path) -> None:
-    """Raises UserError if a run's packed model is not what has the lowest validation loss.
+    """Raises UserError if a run's packed model is not its model with the lowest validation loss.
 
     A run whose checkpoints are gone has no other than the packed one.
     """
@@ -207,9 +205,8 @@ def to_ctranslate2(
     folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
 ) -> Iterator[Any]:
     """CTranslate2's files."""
-    from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
     from vaswani.decoding.translator import Translator
-    from vaswani.model_folder.ctranslate2_spec import write_model
+    from vaswani.export.to_ctranslate2 import write_model
 
     write_model(folder, folder.parameters(), part, options.quantization)
     sums = {path.name: "" for path in part.iterdir()}

@@ -1,6 +1,6 @@
 """Translates a test set by beam search; writes runs/NAME/eval/.
 
-    vaswani generate RUN                     with what of the run has the lowest validation loss
+    vaswani generate RUN                     its model with the lowest validation loss
     vaswani generate CHECKPOINT --subset valid --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50
     vaswani generate CHECKPOINT --length-penalty gnmt --beam 4 --lenpen 0.6 …   the paper's search
     vaswani generate RUN --workers 1         in one process; the default on a CPU is one per core
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from vaswani.common.artifact import check_folder, is_inside, key_of, writing
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import atomic_write, locked, sha256_of
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
+from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
-from vaswani.decoding.decoding_text import data_files, data_folder
 from vaswani.decoding.fairseq_engine import one_thread, search_processes
 from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
@@ -153,11 +153,9 @@ def print_report(report: Dict[str, Any], path: Path) -> None:
     """Say what was done, and name every sentence that was not translated."""
     left_out = report["not_translated"]
     if left_out:
-        named = ", ".join(str(number) for number in left_out[:20])
-        more = f" and {len(left_out) - 20} more" if len(left_out) > 20 else ""
         print(
-            f"warning: {len(left_out)} sentences are longer than the model's limit and were not "
-            f"translated (their lines in {path} are empty): lines {named}{more}",
+            f"warning: {plural(len(left_out), 'sentence')} longer than the model's limit, not "
+            f"translated and left empty in {path}: {listed(left_out)}",
             file=sys.stderr,
         )
     print(
@@ -183,6 +181,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
 
     check_at_least_one("max_tokens", options.max_tokens)
     trained = trained_with(checkpoint, folder)
+    warn_unused(trained["generation"])
     search = {key: value for key, value in trained["generation"].items() if key in BEAM_OPTIONS}
     search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
     try:
@@ -221,6 +220,21 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     if options.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if config.common.cpu else GPU_BATCH
     return config
+
+
+def warn_unused(section: Dict[str, Any]) -> None:
+    """Name what a run's section ``generation`` sets that only fairseq-generate uses."""
+    from fairseq.dataclass.configs import GenerationConfig
+
+    known = (*BEAM_OPTIONS, "no_seed_provided")  # the latter is fairseq's own remark
+    usual = vars(GenerationConfig())
+    unused = [n for n, value in section.items() if n not in known and value != usual.get(n, value)]
+    if unused:
+        print(
+            f"warning: the training's section 'generation' sets {', '.join(unused)}, which only "
+            "fairseq-generate uses",
+            file=sys.stderr,
+        )
 
 
 def decode(

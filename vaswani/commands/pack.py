@@ -1,6 +1,6 @@
 """Packs a trained model into a folder that translates text, here or elsewhere.
 
-    vaswani pack RUN                         what of the run has the lowest validation loss, into
+    vaswani pack RUN                         its model with the lowest validation loss, into
                                              runs/NAME/model
     vaswani pack CHECKPOINT --data DIR --out MODEL
                                              a checkpoint, also of fairseq's own transformer

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.common.artifact import is_report, output_file, writing
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, listed
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
@@ -33,7 +33,6 @@ from vaswani.scoring.score_input import (
     looks_tokenised,
 )
 
-SHOWN = 20
 #: the brevity penalty below which to say something about it
 SHORT = 0.95
 #: BLEU, without that penalty, below which translations have little in common with references
@@ -205,7 +204,7 @@ def score(system: ScoreInput) -> Tuple[Dict[str, bleu.ScoreRow], List[str]]:
 
 
 def metrics_of(system: ScoreInput) -> Tuple[Dict[str, Any], str]:
-    """sacreBLEU's metrics for what there is; and why they count no better tokens, or nothing."""
+    """sacreBLEU's metrics for what there is; why better tokens are not used, if so."""
     if not system.text:
         return bleu.token_metrics(), ""
     tokens, missing = bleu.tokens_for(system.pair[1] if system.pair else None, system.spaced)
@@ -249,11 +248,9 @@ def warn(lines: AlignedLines) -> None:
     """Name the sentences without a translation, and translations that look like tokens."""
     empty, path = lines.without_output(), lines.files[0]
     if empty:
-        named = ", ".join(f"{number:,}" for number in empty[:SHOWN])
-        more = f" and {len(empty) - SHOWN:,} more" if len(empty) > SHOWN else ""
         print(
             f"warning: {len(empty):,} of {len(lines.references):,} sentences have no translation "
-            f"in {path}: lines {named}{more}",
+            f"in {path}: lines {listed(empty)}",
             file=sys.stderr,
         )
     if looks_tokenised(lines.hypotheses) and not looks_tokenised(lines.references):

@@ -24,7 +24,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
-from vaswani.decoding.translated import Tally, TranslatedFile, key_of_output
+from vaswani.decoding.translated_file import Tally, TranslatedFile, key_of_output
 from vaswani.decoding.translator import Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
 from vaswani.model_folder.search_options import (
@@ -59,8 +59,8 @@ def run(options: Options) -> int:
     folder = read_model(Path(options.model))
     search = search_options(folder.config["generation"], options.model).changed(**given(options))
     check(options)
-    paths = [Path(name) for name in options.files if name != "-"] if options.files != ["-"] else []
-    if len(paths) < len(options.files) and paths:
+    paths = [Path(name) for name in options.files if name != "-"]
+    if paths and "-" in options.files:
         raise UserError("standard input ('-') and files cannot be combined: give one or the other")
     translating = Translating(folder, options, search)
     if not paths and not options.output and sys.stdin.isatty():
@@ -187,7 +187,7 @@ class Translating:
         self.translator: Optional[Translator] = None
 
     def load(self) -> Translator:
-        """Load the model, and check that it can search so."""
+        """Load the model, and check that it can search with these options."""
         precision, workers = self.options.precision, self.options.workers
         engine = engine_for(self.folder, precision, workers=workers, in_processes=True)
         self.search = engine.searcher(self.search_options)

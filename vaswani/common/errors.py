@@ -19,6 +19,17 @@ class UserError(ValueError):
     for_users = True
 
 
+def plural(count: int, noun: str) -> str:
+    """``1 line``, ``2 lines``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(numbers: Sequence[int], most: int = 20) -> str:
+    """The first of them, and how many more there are: ``3, 1,205 and 18 more``."""
+    more = len(numbers) - most
+    return ", ".join(f"{n:,}" for n in numbers[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def nearest(word: str, known: Sequence[str]) -> str:
     """`` (did you mean 'x'?)`` for the known word nearest to ``word``, or nothing."""
     similar = difflib.get_close_matches(word, known, n=1, cutoff=0.5)

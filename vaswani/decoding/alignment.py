@@ -23,7 +23,7 @@ class Word(NamedTuple):
 def words_of(subwords: Sequence[str], in_parts: bool = True) -> List[Word]:
     """The words that subwords form; one left unfinished at the end of the sentence ends there.
 
-    Without ``in_parts`` every subword is one: a mark at its end belongs to it.
+    Without ``in_parts`` every subword is a word, and a mark at its end belongs to it.
     """
     if not in_parts:
         return [Word(subword, number, number) for number, subword in enumerate(subwords)]

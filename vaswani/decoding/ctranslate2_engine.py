@@ -13,7 +13,6 @@ from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.processes import limit_workers
 from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
-from vaswani.model_folder.ctranslate2_spec import import_ctranslate2
 from vaswani.model_folder.folder import MODEL, ModelFolder
 from vaswani.model_folder.search_options import (
     EXPORT_CPU_BATCH,
@@ -187,6 +186,18 @@ def threads(requested: Optional[int]) -> int:
     if requested is not None:
         return limit_workers(requested)
     return int(setting) if setting.isdigit() and int(setting) else cores()
+
+
+def import_ctranslate2() -> Any:
+    """The package; UserError, saying how to install it, if it is missing."""
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(
+            f"the package 'ctranslate2' cannot be imported ({error}): 'pip install ctranslate2' "
+            "installs it (it is the extra 'export' of vaswani-transformer)"
+        ) from None
+    return ctranslate2
 
 
 def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:

@@ -180,7 +180,7 @@ class LogWriter:
         )
 
     def finish(self) -> None:
-        """Write the last line."""
-        if self.has_references:
+        """Write the last line; fairseq's BLEU fails if no word was translated."""
+        if self.has_references and self.scorer.stat.predlen:
             subset, bleu = self.config.dataset.gen_subset, self.scorer.result_string()
             print(f"Generate {subset} with beam={self.options.beam}: {bleu}", file=self.stream)

@@ -1,7 +1,8 @@
 """What searches for translations: batches of token ids and search options in, hypotheses out.
 
-There are two engines: the generator that a fairseq task builds (``fairseq_engine.py``; for our
-models that is ``transformer_plugin/search``), and CTranslate2 (``ctranslate2_engine.py``).
+There are three engines: the generator that a fairseq task builds (``fairseq_engine.py``; for our
+models that is ``transformer_plugin/search``), CTranslate2 (``ctranslate2_engine.py``), and
+transformers' Marian (``marian_engine.py``), which only checks an export to Hugging Face.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from vaswani.model_folder.search_options import SearchOptions
 class Batch(NamedTuple):
     """Sentences that are translated together."""
 
-    #: their places in the text; the seed of sampling depends on them
+    #: their places in the list that is translated; the seed of sampling depends on them
     places: List[int]
     #: the token ids of each, with the end of sentence
     ids: List[List[int]]

@@ -1,7 +1,7 @@
 """Searches with transformers' Marian, in a process of another Python.
 
-What an export to Hugging Face does is so seen where it will be used: transformers need not be
-installed beside fairseq, and the process imports nothing of this project.
+An export to Hugging Face is thus checked where it will be used: transformers need not be installed
+beside fairseq, and the process imports nothing of this project.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class MarianEngine:
         self.longest_source, self.longest_target = longest
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         # no network: the folder has everything
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
         try:
             self.process = subprocess.Popen(
                 # -I: neither PYTHONPATH nor the script's folder, which has names of other modules

@@ -6,7 +6,7 @@ from typing import List, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.text_input import Windows
-from vaswani.experiment.find import read_yaml
+from vaswani.experiment.find import first_data_bin, read_yaml
 from vaswani.model_folder.folder import ModelFolder
 
 
@@ -54,7 +54,7 @@ def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
     trained = read_yaml(config) if config.is_file() else {}
     data = (trained.get("task") or {}).get("data")
     if data:
-        prepared = Path(str(data).split(":")[0]).parent
+        prepared = first_data_bin(data).parent
         for place in (prepared, config.parent.parent.parent / prepared):
             for subset in ("test", "valid"):
                 source, target = (place / "text" / f"{subset}.{lang}" for lang in folder.langs)

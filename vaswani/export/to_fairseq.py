@@ -12,8 +12,8 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from vaswani.data.bpe import MARK
 from vaswani.data.subwords import BPE, SENTENCEPIECE
 from vaswani.decoding.fairseq_engine import FairseqEngine
+from vaswani.export.to_ctranslate2 import position_table
 from vaswani.model_folder.convert import to_fairseq
-from vaswani.model_folder.ctranslate2_spec import position_table
 from vaswani.model_folder.folder import ModelFolder
 
 CHECKPOINT = "model.pt"

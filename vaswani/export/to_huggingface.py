@@ -14,8 +14,8 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import write_json
 from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
+from vaswani.export.to_ctranslate2 import vocabulary
 from vaswani.model_folder.convert import to_fairseq
-from vaswani.model_folder.ctranslate2_spec import vocabulary
 from vaswani.model_folder.folder import WEIGHTS, ModelFolder
 from vaswani.model_folder.search_options import search_options
 

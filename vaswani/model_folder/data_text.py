@@ -23,7 +23,7 @@ FLAGS = {BPE: "--bpe-codes", SENTENCEPIECE: "--sentencepiece-model"}
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """What the user says about the data if it does not say so itself; None: see the data."""
+    """What the user says about the data where the data does not; None: as the data says."""
 
     data: Optional[str] = option(metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
     source_lang: Optional[str] = option(
@@ -133,7 +133,7 @@ def describe(recipe: TextRecipe) -> str:
     if recipe.bpe == SENTENCEPIECE:
         return "raw, split by SentencePiece" + (" in lower case" if recipe.lowercase else "")
     moses = "Moses tokens" + (" split at hyphens" if recipe.split_hyphens else "")
-    prepared = [moses if recipe.tokeniser == "moses" else "tokens as they come"]
+    prepared = [moses if recipe.tokeniser == "moses" else "already tokenised"]
     if recipe.lowercase:
         prepared.append("in lower case")
     prepared.append("split by BPE" if recipe.bpe else "not split by BPE")

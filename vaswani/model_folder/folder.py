@@ -193,6 +193,12 @@ def check_format(table: Dict[str, Any], path: Path, kind: Kind) -> None:
         )
 
 
+def beside(folder: Path, end: str) -> Path:
+    """The path beside a folder that has its name and this ending, also for ``.`` and ``..``."""
+    named = folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
+    return named.with_name(named.name + end)
+
+
 def check_is_folder(path: Path) -> None:
     """Raises UserError, saying how to get a model folder, for a checkpoint, a run, or nothing."""
     if path.is_file():

@@ -16,6 +16,7 @@ from vaswani.model_folder.folder import (
     CONFIG,
     WEIGHTS,
     ModelFolder,
+    beside,
     read_config,
     read_folder,
 )
@@ -88,7 +89,7 @@ def checkpoint_of(folder: ModelFolder) -> Path:
     Raises:
         UserError: another file has its name, or the model does not say how long it was trained.
     """
-    path = folder.path.with_name(f"{folder.path.name}.pt")
+    path = beside(folder.path, ".pt")
     if not folder.config["origin"].get("updates"):
         raise UserError(
             f"{folder.path} does not say after how many updates it was packed, on which the "

@@ -16,8 +16,10 @@ from vaswani.model_folder.folder import (
     CONFIG,
     PACKED,
     SECTIONS,
+    SUMS,
     WEIGHTS,
     changed_since_packed,
+    read_sums,
     write_folder,
     write_weights,
 )
@@ -27,6 +29,16 @@ from vaswani.model_folder.text_recipe import TextRecipe
 
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
+#: what is kept or reported from a checkpoint's configuration
+TRAINED_SECTIONS = (
+    "model",
+    "task",
+    "generation",
+    "criterion",
+    "optimizer",
+    "lr_scheduler",
+    "common",
+)
 
 
 @dataclass(frozen=True)
@@ -120,18 +132,6 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
         return {"model": options, "task": options, "generation": {}, "old": True}
     sections = {name: plain(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
     return {**{name: {} for name in TRAINED_SECTIONS}, **sections}
-
-
-#: what is kept or reported from a checkpoint's configuration
-TRAINED_SECTIONS = (
-    "model",
-    "task",
-    "generation",
-    "criterion",
-    "optimizer",
-    "lr_scheduler",
-    "common",
-)
 
 
 def our_model(
@@ -271,28 +271,42 @@ def write_model(out: Path, packable: Packable) -> bool:
     from vaswani.model_folder.model_card import card
 
     config = config_of(packable)
-    if not changed_since(out, config):
+    langs, codes, bpe = packable.text.langs, packable.codes, packable.text.bpe
+    files = {
+        f"dict.{lang}.txt": path for lang, path in zip(langs, packable.dictionaries, strict=True)
+    }
+    if codes and bpe:
+        files[KINDS[bpe].in_model] = codes
+    if not changed_since(out, config, files):
         return False
 
     def fill(part: Path) -> None:
         write_json(part / CONFIG, config)
         tied = not packable.architecture["untie_embeddings"]
         write_weights(part / WEIGHTS, packable.parameters, tied)
-        for lang, path in zip(packable.text.langs, packable.dictionaries, strict=True):
-            shutil.copyfile(path, part / f"dict.{lang}.txt")
-        if packable.codes and packable.text.bpe:
-            shutil.copyfile(packable.codes, part / KINDS[packable.text.bpe].in_model)
+        for name, path in files.items():
+            shutil.copyfile(path, part / name)
         (part / CARD).write_text(card(config, packable, out), encoding="utf-8", newline="\n")
 
     write_folder(out, fill)
     return True
 
 
-def changed_since(out: Path, config: Dict[str, Any]) -> bool:
-    """Whether a folder must be made again: it has another model, or none. Card edits are fine."""
+def changed_since(out: Path, config: Dict[str, Any], files: Mapping[str, Path]) -> bool:
+    """Whether a folder must be made again: it has another model, or none. Card edits are fine.
+
+    Args:
+        out: the folder
+        config: config.json as it should be
+        files: what is copied into it, by name
+    """
     if not out.is_dir() or read_json(out / CONFIG) != config:
         return True
-    return any(name != CARD for name in changed_since_packed(out))
+    if any(name != CARD for name in changed_since_packed(out)):
+        return True
+    sums = read_sums(out / SUMS)
+    whole = all((out / name).is_file() for name in sums if name != CARD)
+    return not whole or any(sums.get(name) != sha256_of(path) for name, path in files.items())
 
 
 def config_of(packable: Packable) -> Dict[str, Any]:

@@ -61,10 +61,8 @@ SIZES: Dict[str, Rule] = {
     "max_target_positions": LENGTH,
 }
 #: what fine-tuning reads of the section ``origin``; the rest of it is only shown
-ORIGIN_TYPES, ORIGIN = (
-    {"updates": int, "label_smoothing": float},
-    {"updates": COUNT, "label_smoothing": SHARE},
-)
+ORIGIN_TYPES = {"updates": int, "label_smoothing": float}
+ORIGIN_RULES = {"updates": COUNT, "label_smoothing": SHARE}
 
 
 def read_section(
@@ -113,4 +111,4 @@ def check_sections(
         if name not in known:
             raise UserError(f"{path} was altered: it has '{name}'{nearest(name, known)}")
     check_types(table["origin"], ORIGIN_TYPES, f"{path}: origin.", strict=True)
-    check_values(table["origin"], ORIGIN, f"{path}: origin.")
+    check_values(table["origin"], ORIGIN_RULES, f"{path}: origin.")

@@ -25,7 +25,7 @@ CPU_BATCH, GPU_BATCH = 2000, 8000
 #: the same on a CPU for a model exported to CTranslate2
 EXPORT_CPU_BATCH = 1000
 
-#: what an experiment's section ``generation`` may say, and a model folder records
+#: what is used of an experiment's section ``generation``, and recorded in a model folder
 BEAM_OPTIONS = (
     *("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len"),
     "no_repeat_ngram_size",
@@ -170,11 +170,13 @@ def check_for_ctranslate2(options: SearchOptions, types: int) -> None:
         options: of the search
         types: size of the target dictionary
     """
+    sampling = options.sampling or not (options.sampling_topk < 0 and options.sampling_topp < 0)
     lacking = {
         "--length-penalty gnmt": options.length_penalty != "fairseq"
         and "it divides by a power of the length alone; --lenpen is the power",
-        "--sampling": options.sampling
+        "--sampling": sampling
         and "its random numbers depend on the thread, so a seed would not give the same text",
+        "--temperature": options.temperature != 1 and "its beam search has none",
         "--unkpen": options.unkpen and "it has no penalty for unknown words",
     }
     for name, reason in lacking.items():

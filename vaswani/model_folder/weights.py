@@ -49,8 +49,8 @@ def refuse_others(
     """
     wrong = f"{path} is not the model that {by} describes"
     for name in sorted(set(stored) ^ set(expected)):
-        which = "too much" if name in stored else "missing"
-        raise UserError(f"{wrong}: {name} is {which}; pack the model again")
+        which = "has no place in it" if name in stored else "is missing"
+        raise UserError(f"{wrong}: {name} {which}; pack the model again")
     for name, (shape, kind) in stored.items():
         if shape != expected[name]:
             sizes = " × ".join(map(str, shape)), " × ".join(map(str, expected[name]))

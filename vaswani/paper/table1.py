@@ -119,12 +119,12 @@ def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> Cost:
 
 
 def crossing(layer: Layer, other: Layer, d: int) -> float:
-    """From how many words on ``layer`` takes more multiplications than ``other``, all counted.
+    """The length from which ``layer`` takes more multiplications than ``other``, all counted.
 
     Both are linear or quadratic in n without a constant: two counts of each give the coefficients.
 
     Returns:
-        n; 0 if it always takes more, infinity if never.
+        n words; 0 if it always takes more, infinity if never.
     """
 
     def coefficients(which: Layer) -> Tuple[float, float]:

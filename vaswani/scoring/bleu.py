@@ -196,7 +196,7 @@ def base(lang: Optional[str]) -> str:
 
 
 def tokens_for(lang: Optional[str], spaced: bool) -> Tuple[str, str]:
-    """The name of sacreBLEU's tokens for untokenised text, and why they are not better ones.
+    """The name of sacreBLEU's tokens for untokenised text; why better ones are not used, if so.
 
     For Chinese, Japanese and Korean those it has for them, for other text without spaces
     characters, else 13a; characters too where a tokeniser's own packages are missing.

@@ -10,20 +10,8 @@ from typing import Any, List, Mapping, Optional, Tuple
 from vaswani.common.errors import UserError
 from vaswani.model_folder.folder import ModelFolder
 
-#: CTranslate2's names for how parameters are stored
+#: CTranslate2's names of the types that parameters may be stored in
 QUANTIZATIONS = ("int8", "float16", "bfloat16")
-
-
-def import_ctranslate2() -> Any:
-    """The package; UserError, saying how to install it, if it is missing."""
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise UserError(
-            f"the package 'ctranslate2' cannot be imported ({error}): 'pip install ctranslate2' "
-            "installs it (it is the extra 'export' of vaswani-transformer)"
-        ) from None
-    return ctranslate2
 
 
 def head_widths(architecture: Mapping[str, Any], side: str) -> Tuple[int, int, int]:
@@ -98,7 +86,6 @@ def write_model(
 
 def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
     """The filled specification, except for the vocabularies and the configuration."""
-    import_ctranslate2()
     from ctranslate2.specs import transformer_spec as specs
 
     encoder = specs.TransformerEncoderSpec(

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import IO, Any, Dict, Iterator, List, Optional, Sequence
 
 from vaswani.common.artifact import key_of, output_file, writing
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import atomic_write, locked, move, read_json, sha256_of, sync
 from vaswani.decoding.text_input import Windows
 from vaswani.model_folder.folder import CARD, ModelFolder
 
-#: how many lines and words to list
+#: how many unknown words to list
 SHOWN = 20
 
 
@@ -56,12 +56,9 @@ class Tally:
     def print_warnings(self, where: str) -> None:
         """List, on stderr, what was not translated and what was unknown."""
         if self.too_long:
-            named = ", ".join(f"{number:,}" for number in self.too_long[:SHOWN])
-            more = len(self.too_long) - SHOWN
             print(
                 f"warning: {plural(len(self.too_long), 'line')} longer than the model's limit, not "
-                f"translated and left empty in {where}: {named}"
-                f"{f' and {more:,} more' if more > 0 else ''}",
+                f"translated and left empty in {where}: {listed(self.too_long)}",
                 file=sys.stderr,
             )
         if self.unknown_words:
@@ -72,11 +69,6 @@ class Tally:
                 "(--replace-unk copies source words instead of <unk>)",
                 file=sys.stderr,
             )
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 line``, ``2 lines``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def key_of_output(folder: ModelFolder, options: Any) -> str:
@@ -97,7 +89,7 @@ class TranslatedFile:
     """
 
     def __init__(self, path: Path, key: str, inputs: Sequence[Path]) -> None:
-        self.report_file = path.with_name(path.name + ".json")
+        self.report_file = Path(f"{path}.json")
         earlier = read_json(self.report_file)
         known = (earlier.get("sha256"), earlier.get("replaces"))
         self.path = output_file(
@@ -125,7 +117,7 @@ class TranslatedFile:
         """Continue or start; what is done is skipped in ``windows``. None: everything is done.
 
         Raises:
-            UserError: what was started is of another text, or the disk is full.
+            UserError: what was started is of another text, model or options, or the disk is full.
         """
         lock = self.path.with_name(f".{self.path.name}.lock")
         with writing(self.path), locked(lock, f"{self.path} is being written", leave=False):
@@ -133,8 +125,7 @@ class TranslatedFile:
                 yield None
                 return
             self.windows = windows
-            state = read_json(self.state_file)
-            self.resume(state if state.get("key") == self.key else {})
+            self.resume(read_json(self.state_file))
             try:
                 yield self
             finally:
@@ -160,7 +151,8 @@ class TranslatedFile:
         done = state.get("bytes", 0)
         if done and self.part.is_file() and self.part.stat().st_size >= done:
             with open(self.part, "rb") as stream:
-                self.digest.update(stream.read(done))
+                while block := stream.read(min(1 << 20, done - stream.tell())):
+                    self.digest.update(block)
         if done and self.digest.hexdigest() == state["sha256"]:
             self.skip(state)
             self.stream = open(self.part, "r+b")  # noqa: SIM115  (closed by the caller)
@@ -173,14 +165,20 @@ class TranslatedFile:
             self.stream = open(self.part, "wb")  # noqa: SIM115
 
     def skip(self, state: Dict[str, Any]) -> None:
-        """Skip the lines that are already translated; UserError if they have changed."""
+        """Skip the lines that are already translated; UserError if this is not how they were."""
+        remedy = f"remove it and {self.state_file} to start over"
+        if state.get("key") != self.key:
+            raise UserError(
+                f"{self.part} holds {state['lines']:,} lines translated by another model or with "
+                f"other options: repeat that command to continue it, or {remedy}"
+            )
         windows = self.windows
         while windows.lines < state["lines"] and next(windows.rest, None):
             pass
         if windows.lines != state["lines"] or windows.digest.hexdigest() != state["input"]:
             raise UserError(
                 f"{self.part} holds {state['lines']:,} lines of a translation of another text: "
-                f"remove it and {self.state_file} to start over"
+                f"{remedy}"
             )
 
     def add(self, rows: List[str]) -> None:
