@@ -11,6 +11,7 @@ Exit codes: 0 done (perhaps with warnings), 1 a user error (one sentence on stde
 import argparse
 import contextlib
 import importlib
+import io
 import logging
 import os
 import re
@@ -145,8 +146,8 @@ def open_standard_streams() -> None:
 def main(argv: Optional[List[str]] = None) -> int:
     """Run one command line and return its exit code."""
     open_standard_streams()
-    with contextlib.suppress(AttributeError):  # in a notebook it is no file
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # as all files
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(encoding="utf-8")  # as all files
     words = sys.argv[1:] if argv is None else argv
     name = " ".join(["vaswani", *words[:1]])
     with signals.signals_as_interrupts() as received:
