@@ -39,7 +39,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint
-from vaswani.paper.small_tables import Table, read_table, results
+from vaswani.paper.small_tables import TABLES, Table, read_table, results
 
 BATCHES = 8
 """Batches of the training that are counted, evenly spread over an epoch."""
@@ -330,7 +330,7 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("table", metavar="TABLE", help="table2, table2-demo or table3")
+    options.add_argument("table", metavar="TABLE", choices=TABLES, help=", ".join(TABLES))
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     args = options.parse_args(arguments)
     facts = {**machine("cpu"), "command": f"vaswani reproduce {args.table} --small"}

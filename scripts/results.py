@@ -28,7 +28,8 @@ TABLE = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-
 NOT_RUN = "not run"
 PAIRS = ("en-de", "en-fr")
 PAGES = {
-    "docs/results.md": ("table 1", "table 2", "small", "table 2, demo", "table 2, Multi30k",
+    "docs/results.md": ("table 1", "table 2", "small", "table 2, demo",
+                        "table 2, Multi30k", "equal updates",
                         "table 3", "table 3, Multi30k", "table 4", "table 4, open trees",
                         "distance"),
     "README.md": ("systems",),
@@ -146,6 +147,7 @@ TEXTS: Dict[str, Callable[[], str]] = {
     "systems": systems,
     "table 2, demo": lambda: from_record("table 2, demo", small_table.lines_of),
     "table 2, Multi30k": lambda: from_record("table 2, Multi30k", small_table.lines_of),
+    "equal updates": lambda: from_record("equal updates", small_table.lines_of),
     "table 3": table_3,
     "table 3, Multi30k": lambda: from_record("table 3, Multi30k", small_table.lines_of),
     "table 4": table_4,

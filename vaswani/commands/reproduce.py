@@ -5,7 +5,8 @@
     vaswani reproduce wmt14-en-de-base --row A-h1      a row of Table 3: newstest2013, not averaged
     vaswani reproduce wmt14-en-de-base --from generate
     vaswani reproduce table1                           layers compared: counted, measured
-    vaswani reproduce table2 --small                   systems compared (also table2-demo, table3)
+    vaswani reproduce table2 --small                   systems compared (also table2-demo, table3,
+                                                       equal-updates)
     vaswani reproduce figures MODEL                    Figures 3 to 5: where a model's heads look
 
 Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own

@@ -21,7 +21,7 @@ from vaswani.experiment.find import file_stem, find_config, read_yaml
 from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics
 
 FILE = "small_tables"
-TABLES = ("table2", "table2-demo", "table3")
+TABLES = ("table2", "table2-demo", "equal-updates", "table3")
 #: in a run's statistics: bits per token, without label smoothing
 VALIDATION = "valid_nll_loss"
 #: the change that sets a training's length
@@ -30,9 +30,9 @@ LAST_UPDATE = "optimization.max_update="
 
 @dataclass(frozen=True, kw_only=True)
 class SmallTableOptions:
-    """Options of ``vaswani reproduce table2 --small`` and ``table3 --small``."""
+    """Options of ``vaswani reproduce table2 --small`` and the other tables of this kind."""
 
-    name: str = argument("NAME", "table2, table2-demo or table3")
+    name: str = argument("NAME", "table2, table2-demo, equal-updates or table3")
     small: bool = option(False, "with small models: hours on two CPU cores")
     row: Optional[str] = option(metavar="ROW", help="train this row alone (default: all)")
     dry_run: bool = option(False, "print what is expected and the commands, run nothing")
@@ -100,8 +100,8 @@ def read_table(name: str, only: Optional[str] = None, path: Optional[Path] = Non
             )
             for key, row in section["rows"].items()
         ]
-        updates = section.get("rate_updates", whole["rate_updates"])
-        table = Table(name, rows, section["expected"], whole["average"], updates)
+        both = {key: section.get(key, whole[key]) for key in ("average", "rate_updates")}
+        table = Table(name, rows, section["expected"], **both)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: '{name}' is not a table of rows ({error!r})") from None
     if only is None:
