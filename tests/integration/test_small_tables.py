@@ -15,6 +15,7 @@ from tests.preloaded import python
 from tests.processes import ROOT
 from vaswani import cli
 from vaswani.commands import reproduce
+from vaswani.common.errors import UserError
 from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
 from vaswani.experiment.find import find_config
 from vaswani.paper import small_tables
@@ -163,3 +164,14 @@ def test_what_cannot_work_is_one_sentence(place: Path, capsys: Any) -> None:
     assert cli.main(["reproduce", "table2", "--small", "--dry-run"]) == 0
     assert capsys.readouterr().out.count("vaswani train small") == 3
     assert not (place / "runs").exists()
+
+
+def test_a_rate_without_its_log_is_not_passed_over(own: Path) -> None:
+    """It looked like the worst, and another rate was chosen in silence."""
+    rows = [small_tables.Row("ours", "small", [], 1, [0.1, 0.2], "ours")]
+    table = small_tables.Table("table2", rows, "", 1, 4)
+    for training in small_tables.rate_trainings(table, rows[0]).values():
+        training.run.mkdir(parents=True)
+        (training.run / "finished.json").write_text('{"num_updates": 4}', encoding="utf-8")
+    with pytest.raises(UserError, match="has no validation in its log"):
+        small_tables.best_rate(table, rows[0])

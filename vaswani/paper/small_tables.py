@@ -159,13 +159,17 @@ def best_rate(table: Table, row: Row) -> float:
     """The learning rate whose short training ended with the lowest validation loss.
 
     Raises:
-        UserError: one of them is not done.
+        UserError: one of them is not done, or its log is gone.
     """
     by_rate = rate_trainings(table, row)
     missing = [training.run for training in by_rate.values() if not training.done]
     if missing:
         raise UserError(f"{missing[0]} is not trained yet: it helps to choose the learning rate")
-    return min(by_rate, key=lambda rate: lowest_loss(by_rate[rate].run))
+    losses = {rate: lowest_loss(training.run) for rate, training in by_rate.items()}
+    for rate, training in by_rate.items():
+        if losses[rate] == float("inf"):
+            raise UserError(f"{training.run} has no validation in its log: remove it to redo it")
+    return min(losses, key=losses.__getitem__)
 
 
 def lowest_loss(run: Path) -> float:
