@@ -182,13 +182,14 @@ def measure(table: Table) -> Dict[str, Any]:
 
 
 def mean(runs: Iterable[Dict[str, Any]], key: str, form: str = ".2f") -> str:
-    """A figure over the seeds, with the lowest and the highest if there are several."""
+    """A figure over the seeds, with the lowest and the highest if they differ."""
     values = [run[key] for run in runs if key in run]
     if not values:
         return "–"
     text = format(statistics.mean(values), form)
-    if len(values) > 1:
-        text += f" ({format(min(values), form)} to {format(max(values), form)})"
+    low, high = format(min(values), form), format(max(values), form)
+    if low != high:
+        text += f" ({low} to {high})"
     return text
 
 
