@@ -1267,6 +1267,35 @@ MUTANTS = [
         ("integration/test_nothing_lost.py::test_a_restore_file_that_does_not_exist_is_refused",),
     ),
     Mutant(
+        "another-start-replaces-a-run",
+        "vaswani/commands/train.py",
+        'if before.get("restore_file") != requested:',
+        "if False:",
+        "a start from another checkpoint does not replace checkpoints of the run's own",
+        (
+            "integration/test_nothing_lost.py"
+            "::test_a_restore_file_does_not_replace_what_a_run_has_trained",
+        ),
+    ),
+    Mutant(
+        "resets-at-every-restart",
+        "vaswani/commands/train.py",
+        "config.checkpoint.update(dict.fromkeys(RESETS, False))",
+        "pass",
+        "reset_optimizer and the other resets act only when a run begins",
+        ("integration/test_nothing_lost.py::test_a_restore_file_begins_a_run_once",),
+    ),
+    Mutant(
+        "another-model-continues-a-translation",
+        "vaswani/decoding/translated_file.py",
+        """        if state.get("key") != self.key:
+            raise""",
+        """        if False:
+            raise""",
+        "an interrupted translate --output is not continued with other options",
+        ("integration/test_translate.py::test_another_text_or_search_is_not_continued",),
+    ),
+    Mutant(
         "one-update-too-many",
         RESUMING,
         "if updates >= (limits.max_update or math.inf):",

@@ -147,7 +147,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     """Run one command line and return its exit code."""
     open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
-        sys.stdout.reconfigure(encoding="utf-8")  # as all files
+        sys.stdout.reconfigure(encoding="utf-8")  # as files are
     words = sys.argv[1:] if argv is None else argv
     name = " ".join(["vaswani", *words[:1]])
     with signals.signals_as_interrupts() as received:

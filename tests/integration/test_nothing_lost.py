@@ -334,10 +334,11 @@ def test_a_restore_file_begins_a_run_once(four, done, resets, first, capsys):
     begin = (f"checkpoint.restore_file={done}/checkpoints/checkpoint_last.pt", *resets)
     assert train(*begin, "optimization.max_update=5") == 0
     assert train(*begin, "optimization.max_update=6") == 0
+    assert train(*begin, "optimization.max_update=7") == 0
     assert "continues from its last checkpoint" in capsys.readouterr().err
     lines = (folder / "train.jsonl").read_text().splitlines()
     resumed = [json.loads(line)["num_updates"] for line in lines if '"resumed"' in line]
-    assert resumed == [first, 5]
+    assert resumed == [first, 5, 6]
 
 
 def test_a_restore_file_does_not_replace_what_a_run_has_trained(four, done, capsys):

@@ -1,4 +1,4 @@
-"""The paper's comparisons at a size for two CPU cores: Tables 2 and 3 on Multi30k.
+"""Comparisons at a size for two CPU cores: Tables 2 and 3 of the paper, and ours with fairseq's.
 
 ``configs/small_tables.yaml`` says what is trained. Each training, average, translation and score is
 a command of its own, which goes on where it was stopped and skips what is done; the table is read
@@ -9,6 +9,7 @@ import json
 import shlex
 import sys
 from dataclasses import dataclass
+from math import inf, isinf
 from pathlib import Path
 from statistics import mean
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
@@ -161,21 +162,25 @@ def best_rate(table: Table, row: Row) -> float:
     Raises:
         UserError: one of them is not done, or its log is gone.
     """
-    by_rate = rate_trainings(table, row)
-    missing = [training.run for training in by_rate.values() if not training.done]
-    if missing:
-        raise UserError(f"{missing[0]} is not trained yet: it helps to choose the learning rate")
-    losses = {rate: lowest_loss(training.run) for rate, training in by_rate.items()}
-    for rate, training in by_rate.items():
-        if losses[rate] == float("inf"):
-            raise UserError(f"{training.run} has no validation in its log: remove it to redo it")
+    losses = {}
+    for rate, training in rate_trainings(table, row).items():
+        if not training.done:
+            raise UserError(
+                f"{training.run} is not trained yet: it helps to choose the learning rate"
+            )
+        losses[rate] = lowest_loss(training.run)
+        if isinf(losses[rate]):
+            raise UserError(
+                f"{training.run} has no validation in its log: remove this folder, and it is "
+                "trained again"
+            )
     return min(losses, key=losses.__getitem__)
 
 
 def lowest_loss(run: Path) -> float:
-    """The lowest validation loss of a run, in bits per token without label smoothing."""
+    """A run's lowest validation loss, in bits per token, unsmoothed; infinity if none is logged."""
     lines = statistics(run / STATISTICS)
-    return min((line[VALIDATION] for line in lines if VALIDATION in line), default=float("inf"))
+    return min((line[VALIDATION] for line in lines if VALIDATION in line), default=inf)
 
 
 def commands(table: Table, training: Training) -> Iterator[List[str]]:
