@@ -154,7 +154,11 @@ def test_what_is_done_is_not_done_again(place: Path, monkeypatch: Any, capsys: A
 
 def test_what_cannot_work_is_one_sentence(place: Path, capsys: Any) -> None:
     for words, message in (
-        (["table2"], "for the comparison on Multi30k add --small"),
+        (
+            ["table2"],
+            "table2 compares small models: add --small; at full size it is made row by row",
+        ),
+        (["equal-updates"], "equal-updates compares small models: add --small\n"),
         (["table3", "--small"], "small_tables.yaml: 'table3' is not a table of rows"),
         (["table2", "--small", "--row", "our"], "table2 has no row 'our' (did you mean"),
     ):

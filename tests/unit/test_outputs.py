@@ -101,9 +101,12 @@ def test_a_run_keeps_its_files(tmp_path, monkeypatch, capsys):
         assert path.read_bytes() == before and capsys.readouterr().err.count("\n") == 1
 
 
-def test_translations_that_were_edited_are_scored_with_a_warning(tmp_path, monkeypatch, capsys):
+def test_edited_translations_and_references_are_scored_with_a_warning(
+    tmp_path, monkeypatch, capsys
+):
     from tests.integration.test_scoring import TEXT, make_run
     from vaswani.common.files import sha256_of
+    from vaswani.data.stage import write_record
 
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path, "mine", TEXT)
@@ -111,11 +114,18 @@ def test_translations_that_were_edited_are_scored_with_a_warning(tmp_path, monke
     names = ("test.hyp", "test.hyp.tok")
     hashes = {name: sha256_of(report.with_name(name)) for name in names}
     write(report, json.dumps({**json.loads(report.read_text()), "files": hashes}))
+    references = Path("data/mine/text/test.de")
+    recorded = {"test.de": sha256_of(references)}
+    Path("data/mine/.stages").mkdir()
+    write_record(references.parent, {"sha256": recorded})
     assert cli.main(["score", "mine"]) == 0
     assert "has changed" not in capsys.readouterr().err
     write(report.with_name("test.hyp"), *TEXT[:-1], "x")
     assert cli.main(["score", "mine"]) == 0
     assert "test.hyp has changed since it was translated" in capsys.readouterr().err
+    write(references, *TEXT[:-1], "x")
+    assert cli.main(["score", "mine"]) == 0
+    assert "text/test.de has changed since 'vaswani prepare'" in capsys.readouterr().err
 
 
 def test_a_plan_does_not_replace_the_experiment(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict
 
 from vaswani.common.artifact import Artifact, hashes_of, keep, not_writable, sizes_in, writing
-from vaswani.common.files import atomic_write, read_json
+from vaswani.common.files import atomic_write, read_json, sha256_of
 
 #: the folder of records, beside the outputs; and in it, that of what is being made
 STAGES, PART = ".stages", "part"
@@ -59,6 +59,12 @@ def is_as_recorded(output: Path) -> bool:
     if not sizes or sizes_in(output) != sizes:
         return False
     return "sha256" not in record or hashes_of(output, sizes) == record["sha256"]
+
+
+def is_file_as_recorded(path: Path) -> bool:
+    """Whether a file in an output's folder has its recorded hash; true if none is recorded."""
+    hashes = record_of(path.parent).get("sha256")
+    return not hashes or path.name not in hashes or hashes[path.name] == sha256_of(path)
 
 
 def artifact_of(output: Path) -> Artifact:

@@ -271,9 +271,13 @@ def run(options: SmallTableOptions, run_command: Callable[[List[str]], int]) -> 
         run_command: runs a verb with its arguments and returns its exit code
     """
     if not options.small:
+        at_full_size = {
+            "table2": "vaswani reproduce wmt14-en-de-base, -big, wmt14-en-fr-base, -big",
+            "table3": "vaswani reproduce wmt14-en-de-base --row ROW",
+        }.get(options.name)
         raise UserError(
-            f"{options.name} at full size is one result at a time (vaswani reproduce "
-            f"wmt14-en-de-base …); for the comparison on Multi30k add --small"
+            f"{options.name} compares small models: add --small"
+            + (f"; at full size it is made row by row: {at_full_size}" if at_full_size else "")
         )
     table = read_table(options.name, options.row)
     print(f"expected, as written before the first run: {table.expected}", file=sys.stderr)

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
+from vaswani.data.stage import is_file_as_recorded
 from vaswani.data.subwords import SENTENCEPIECE, kind_of
 from vaswani.data.test_sets import BY_NAME, check_test_set, files_of
 from vaswani.data.text import read_lines
@@ -71,6 +72,11 @@ class ScoreInput:
         """The files that are read."""
         return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
 
+    def references(self) -> List[Path]:
+        """The files of references that are read."""
+        sides = [both.files[1] for both in (self.text, self.tokens) if both]
+        return [*sides, self.trees] if self.trees else sides
+
     @property
     def spaced(self) -> bool:
         """Whether the target's words have spaces between them."""
@@ -113,7 +119,7 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     wmt = recipe.get("archives") == "wmt14"
     # which are no words; there is always text beside them
     pieces = kind_of(recipe) == SENTENCEPIECE
-    return ScoreInput(
+    system = ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
         text=None if recipe["tokenised"] else read_text(made, data / "text" / target),
         tokens=None if pieces else read_aligned(tokens, data / "tok" / target),
@@ -123,6 +129,10 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
         trees=data / "text" / f"{subset}.ptb" if recipe.get("trees") else None,
         translation=report,
     )
+    for path in system.references():
+        if not is_file_as_recorded(path):
+            print(f"warning: {path} has changed since 'vaswani prepare' wrote it", file=sys.stderr)
+    return system
 
 
 def input_of_files(
