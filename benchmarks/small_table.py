@@ -17,7 +17,8 @@ Beside what the command itself reports stand
   and more than the seeds differ or not.
 
 The record is OUT/HARDWARE_DATE_TABLE.md, .png and the folder of the same name, with record.json and
-each run's score and statistics.
+each run's score and statistics. A table that is trained on several machines grows by ``--with
+FOLDER``, the record so far: its runs are taken over unless they are here.
 """
 
 import argparse
@@ -28,7 +29,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import yaml
 
@@ -152,8 +153,8 @@ def right_in(run: Path) -> Dict[str, float]:
     }
 
 
-def measure(table: Table) -> Dict[str, Any]:
-    """Each row's runs with their costs.
+def measure(table: Table, earlier: Dict[str, Any]) -> Dict[str, Any]:
+    """Each row's runs with their costs, after those of the rows of an ``earlier`` record.
 
     Raises:
         UserError: no row is scored.
@@ -161,21 +162,24 @@ def measure(table: Table) -> Dict[str, Any]:
     speed = sustained()
     rows: Dict[str, Any] = {}
     for row in table.rows:
+        found = earlier.get(row.name, {"paper": row.paper, "runs": []})
+        runs = {run["run"]: run for run in found["runs"]}
         scored = results(table, row)
-        if not scored:
-            continue
-        cost, inside = cost_of(Path(scored[0].run))
-        rows[row.name] = {"paper": row.paper, "parameters outside embeddings": inside, "runs": []}
+        if scored:
+            cost, found["parameters outside embeddings"] = cost_of(Path(scored[0].run))
         for one in scored:
-            rows[row.name]["runs"].append(
-                {
-                    **one._asdict(),
-                    **right_in(Path(one.run)),
-                    "operations": cost.operations * one.updates,
-                    "processor_seconds": cost.seconds * one.updates,
-                    "operations_by_rule": cost.seconds * one.updates * speed,
-                }
-            )
+            trained = read_json(Path(one.run) / "env.json")
+            runs[one.run] = {
+                **one._asdict(),
+                **right_in(Path(one.run)),
+                "operations": cost.operations * one.updates,
+                "processor_seconds": cost.seconds * one.updates,
+                "operations_by_rule": cost.seconds * one.updates * speed,
+                "cpu": trained.get("cpu"),
+                "commit": trained.get("commit"),
+            }
+        if runs:
+            rows[row.name] = {**found, "runs": [runs[run] for run in sorted(runs)]}
     if not rows:
         raise UserError(f"no row of {table.name} is scored: vaswani reproduce {table.name} --small")
     return {"expected": table.expected, "operations_per_second": speed, "rows": rows}
@@ -288,18 +292,24 @@ def save(
     title: str,
     lines: List[str],
     picture: Callable[[Path, Dict[str, Any]], None],
+    earlier: Optional[Path] = None,
 ) -> None:
     """Write a record: ``OUT/NAME/record.json``, with its runs' statistics, ``NAME.md``, ``.png``.
 
     Args:
         record: with ``machine``, ``table``, ``expected`` and ``rows``
         lines: its tables in Markdown
+        earlier: the folder of the record that has the other runs
     """
     facts, name = record["machine"], record_name(record["machine"], [record["table"]])
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     for row in record["rows"].values():
         for run in (Path(one["run"]) for one in row["runs"]):
+            if earlier and not run.is_dir():
+                for file in earlier.glob(f"{run.name}.*"):
+                    shutil.copy(file, folder / file.name)
+                continue
             packed = gzip.compress((run / STATISTICS).read_bytes(), mtime=0)
             (folder / f"{run.name}.jsonl.gz").write_bytes(packed)
             if (run / "eval" / "test.score.json").is_file():
@@ -318,10 +328,24 @@ def save(
         f"`{facts['command']}`, commit `{facts['commit']}`, {facts['cpu']}, {facts['cores']} "
         f"processors, one thread, beside other work; {versions}. [Figures, scores and "
         f"statistics]({name}/).",
+        *trained_elsewhere(record),
     ]
     with atomic_write(out / f"{name}.md") as stream:
         stream.write("\n\n".join(page) + "\n")
     print("\n".join([*lines, f"written to {out / name}"]), flush=True)
+
+
+def trained_elsewhere(record: Dict[str, Any]) -> List[str]:
+    """A sentence for each other machine that runs of a record were trained on."""
+    machines: Dict[Tuple[str, str], List[str]] = {}
+    for row in record["rows"].values():
+        for run in row["runs"]:
+            if run.get("cpu", record["machine"]["cpu"]) != record["machine"]["cpu"]:
+                machines.setdefault((run["cpu"], run["commit"]), []).append(Path(run["run"]).name)
+    return [
+        f"Trained on {cpu}, commit `{commit}`: {', '.join(names)}."
+        for (cpu, commit), names in machines.items()
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -333,14 +357,19 @@ def main(arguments: Sequence[str]) -> int:
     )
     options.add_argument("table", metavar="TABLE", choices=TABLES, help=", ".join(TABLES))
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
+    options.add_argument("--with", metavar="FOLDER", type=Path, dest="earlier", help="see above")
     args = options.parse_args(arguments)
     facts = {**machine("cpu"), "command": f"vaswani reproduce {args.table} --small"}
     try:
-        record = {"machine": facts, "table": args.table, **measure(read_table(args.table))}
+        earlier = read_json(args.earlier / "record.json") if args.earlier else {}
+        if args.earlier and earlier.get("table") != args.table:
+            raise UserError(f"{args.earlier} is not the folder of a record of {args.table}")
+        found = measure(read_table(args.table), earlier.get("rows", {}))
     except UserError as error:
         print(f"small_table: {error}", file=sys.stderr)
         return 1
-    save(args.out, record, f"The systems of {args.table}", lines_of(record), draw)
+    record = {"machine": facts, "table": args.table, **found}
+    save(args.out, record, f"The systems of {args.table}", lines_of(record), draw, args.earlier)
     return 0
 
 

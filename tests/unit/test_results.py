@@ -12,6 +12,9 @@ import pytest
 import torch
 
 from benchmarks import distance, small_table
+from benchmarks.machine import machine
+from tests.files import write
+from vaswani.paper import small_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = runpy.run_path(str(ROOT / "scripts" / "results.py"))
@@ -44,6 +47,48 @@ def test_a_small_table_is_what_its_logs_say() -> None:
                 losses = [line["valid_nll_loss"] for line in log if "valid_nll_loss" in line]
                 assert run["perplexity"] == pytest.approx(2 ** min(losses))
                 assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
+
+
+def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: Any) -> None:
+    """What an earlier record has is taken over, with its logs; what is here counts first."""
+
+    def run(seed: int, bleu: float) -> Dict[str, Any]:
+        return {"run": f"runs/t/ours_seed{seed}", "bleu": bleu, "cpu": "old", "commit": "c"}
+
+    earlier = tmp_path / "earlier"
+    for seed in (1, 2):
+        for name in ("jsonl.gz", "score.json"):
+            write(earlier / f"ours_seed{seed}.{name}", "old")
+    here = tmp_path / "runs" / "t" / "ours_seed2"
+    write(here / "train.jsonl", "{}")
+    write(here / "env.json", '{"cpu": "new", "commit": "d"}')
+    scored = small_tables.Result("runs/t/ours_seed2", 31.0, "", 50.0, "", 6.0, 10, 60.0)
+    rows = [small_tables.Row(name, "small", [], 2, [], name) for name in ("ours", "theirs")]
+    table = small_tables.Table("table2", rows, "nothing", 1, 4)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(small_table, "results", lambda _, row: [scored] * (row is rows[0]))
+    monkeypatch.setattr(small_table, "cost_of", lambda _: (small_table.Cost(2.0, 3.0), 7))
+    monkeypatch.setattr(small_table, "right_in", lambda _: {})
+    theirs = {"paper": "theirs", "runs": [run(1, 40.0)]}
+    known = {"ours": {"paper": "ours", "runs": [run(1, 30.0), run(2, 29.0)]}, "theirs": theirs}
+    record = small_table.measure(table, known)
+    assert record["rows"]["theirs"] == theirs
+    assert [(one["bleu"], one["cpu"]) for one in record["rows"]["ours"]["runs"]] == [
+        (30.0, "old"),
+        (31.0, "new"),
+    ]
+
+    del record["rows"]["theirs"]
+    record.update(machine={**machine("cpu"), "cpu": "new", "command": "x"}, table="table2")
+    small_table.save(tmp_path / "out", record, "A title", [], lambda *_: None, earlier)
+    (folder,) = (path for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert {path.name for path in folder.iterdir()} == {
+        "record.json",
+        *("ours_seed1.jsonl.gz", "ours_seed1.score.json", "ours_seed2.jsonl.gz"),
+    }
+    assert gzip.decompress((folder / "ours_seed2.jsonl.gz").read_bytes()).strip() == b"{}"
+    page = folder.with_name(folder.name + ".md").read_text(encoding="utf-8")
+    assert page.endswith("Trained on old, commit `c`: ours_seed1.\n")
 
 
 def test_a_variation_is_compared_with_the_base() -> None:
