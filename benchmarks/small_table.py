@@ -36,6 +36,7 @@ import yaml
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
 from vaswani.commands.demo_report import number_rows, numbers_right, share
+from vaswani.common.artifact import same_file
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines
@@ -308,7 +309,8 @@ def save(
         for run in (Path(one["run"]) for one in row["runs"]):
             if earlier and not run.is_dir():
                 for file in earlier.glob(f"{run.name}.*"):
-                    shutil.copy(file, folder / file.name)
+                    if not same_file(file, folder / file.name):
+                        shutil.copy(file, folder / file.name)
                 continue
             packed = gzip.compress((run / STATISTICS).read_bytes(), mtime=0)
             (folder / f"{run.name}.jsonl.gz").write_bytes(packed)
@@ -328,19 +330,19 @@ def save(
         f"`{facts['command']}`, commit `{facts['commit']}`, {facts['cpu']}, {facts['cores']} "
         f"processors, one thread, beside other work; {versions}. [Figures, scores and "
         f"statistics]({name}/).",
-        *trained_elsewhere(record),
+        *trained_on(record),
     ]
     with atomic_write(out / f"{name}.md") as stream:
         stream.write("\n\n".join(page) + "\n")
     print("\n".join([*lines, f"written to {out / name}"]), flush=True)
 
 
-def trained_elsewhere(record: Dict[str, Any]) -> List[str]:
-    """A sentence for each other machine that runs of a record were trained on."""
+def trained_on(record: Dict[str, Any]) -> List[str]:
+    """A sentence for each machine and commit that runs of a record were trained on, where known."""
     machines: Dict[Tuple[str, str], List[str]] = {}
     for row in record["rows"].values():
         for run in row["runs"]:
-            if run.get("cpu", record["machine"]["cpu"]) != record["machine"]["cpu"]:
+            if run.get("cpu"):
                 machines.setdefault((run["cpu"], run["commit"]), []).append(Path(run["run"]).name)
     return [
         f"Trained on {cpu}, commit `{commit}`: {', '.join(names)}."

@@ -88,7 +88,13 @@ def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: A
     }
     assert gzip.decompress((folder / "ours_seed2.jsonl.gz").read_bytes()).strip() == b"{}"
     page = folder.with_name(folder.name + ".md").read_text(encoding="utf-8")
-    assert page.endswith("Trained on old, commit `c`: ours_seed1.\n")
+    told = ["Trained on old, commit `c`: ours_seed1.", "Trained on new, commit `d`: ours_seed2."]
+    assert page.endswith("\n\n".join(told) + "\n")
+
+    small_table.save(
+        tmp_path / "out", record, "A title", [], lambda *_: None, folder
+    )  # onto itself
+    assert (folder / "ours_seed1.score.json").read_text(encoding="utf-8").strip() == "old"
 
 
 def test_a_variation_is_compared_with_the_base() -> None:

@@ -21,9 +21,9 @@ fp32 is the library for float32 products; dW = gᵀ x, a weight's gradient, has 
 - Family 25: the units themselves are half as wide. x Wᵀ and g W: oneDNN 96 to 110 GFLOP/s, MKL 82
   to 99; gᵀ x: 68 to 100 and 90 to 98. An update takes 0.96 (small model) and 0.92 (tiny) of the
   time that it takes with oneDNN for all (one thread, alternating, medians of 16 and 20 updates).
-- AVX2 alone (Zen 3): oneDNN is quicker at x Wᵀ for the loss's logits only (D = 128: 66 to 75
-  GFLOP/s, MKL 51), slower at gᵀ x. An update with oneDNN for every x Wᵀ takes 0.96 (tiny) and 1.01
-  (base) of the time, for g W as well 0.97 and 1.03, for all 1.10 (tiny): not worth a choice.
+- AVX2 alone (Zen 3, by hand, 12 and 4 updates each in turn): for the loss's logits (D = 128) oneDNN
+  reaches 65 to 75 GFLOP/s, MKL 51. But an update with oneDNN for every x Wᵀ takes 0.96 (tiny) and
+  1.01 (base) of the time, for g W as well 0.97 and 1.03, for all 1.10 (tiny): not worth a choice.
 - AMX: products in bf16 are so quick that adding up one [V, D] gradient for each 512 rows would
   cost as much; calculated, not measured.
 - GPU: each kernel launch takes time, and memory is large.
