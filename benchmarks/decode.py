@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from benchmarks.decoding import CTranslate2, Decoding, Sentences, Translated, convert_to_ctranslate2
-from benchmarks.systems import OURS, THEIRS, size_flags
+from benchmarks.systems import OURS, THEIRS, measurable, size_flags
 from benchmarks.table import Row, compare, markdown
 from benchmarks.train import Training
 from benchmarks.worker import Worker, log_progress
@@ -146,7 +146,8 @@ def start_systems(
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
     most = max(how.workers for how in tried)
     teams: Dict[str, Any] = {
-        name: Team(Decoding, {**common, **options}, most) for name, options in SYSTEMS.items()
+        name: Team(Decoding, {**common, **options}, most)
+        for name, options in measurable(SYSTEMS, device).items()
     }
     try:
         folder = str(convert_to_ctranslate2(Path(checkpoint), data))

@@ -9,13 +9,13 @@ import statistics
 from itertools import product
 from typing import Any, Callable, Dict, List, Optional
 
+from benchmarks.machine import precisions
 from benchmarks.table import Row, median_and_range
 from benchmarks.worker import Worker
 from vaswani.common.usage import peak_megabytes
 
 TOKENS, WIDTH, CLASSES = 4096, 512, 37000
 EPSILON, PAD = 0.1, 1
-SYSTEMS = [("fairseq", "fp32"), ("ours", "fp32"), ("fairseq", "bf16"), ("ours", "bf16")]
 
 
 class Loss:
@@ -92,18 +92,22 @@ def our_loss(features: Any, weight: Any, target: Any) -> Any:
 
 
 def run(device: str, full: bool) -> Dict[str, Any]:
-    """Both systems, in fp32 and under bf16 autocast, round by round in separate processes.
+    """Both systems, in fp32 and, if the device has units for it, under bf16 autocast.
+
+    They take turns, in separate processes.
 
     Args:
         device: ``cpu`` or ``cuda``
         full: 10 rounds instead of 3, and ours with slices other than those of ``processor.py``
     """
-    rounds: Dict[Any, List[Dict[str, float]]] = {key: [] for key in SYSTEMS}
+    usable = [precision for precision in precisions(device) if precision != "fp16"]
+    systems = [(system, precision) for precision in usable for system in ("fairseq", "ours")]
+    rounds: Dict[Any, List[Dict[str, float]]] = {key: [] for key in systems}
     workers = {
         (system, precision): Worker(
             Loss, {"system": system, "precision": precision, "device": device}
         )
-        for system, precision in SYSTEMS
+        for system, precision in systems
     }
     for number in range(11 if full else 4):
         for key, worker in workers.items():
@@ -112,9 +116,9 @@ def run(device: str, full: bool) -> Dict[str, Any]:
                 rounds[key].append(measured)
     for worker in workers.values():
         worker.end()
-    rows = [row(key, rounds) for key in SYSTEMS]
+    rows = [row(key, rounds) for key in systems]
     if full:
-        rows += sweep(device)
+        rows += sweep(device, usable)
     sizes = {"tokens": TOKENS, "width": WIDTH, "classes": CLASSES}
     return {"rows": rows, "rounds": [list(map(list, rounds)), list(rounds.values())], **sizes}
 
@@ -135,12 +139,10 @@ def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
     }
 
 
-def sweep(device: str) -> List[Row]:
+def sweep(device: str, usable: List[str]) -> List[Row]:
     """Ours with slices other than those that ``processor.py`` chooses."""
     rows: List[Row] = []
-    for precision, many, few in product(
-        ("fp32", "bf16"), (256, 512, 1024, 2048), (16, 32, 64, 128)
-    ):
+    for precision, many, few in product(usable, (256, 512, 1024, 2048), (16, 32, 64, 128)):
         slices = {"product_rows": many, "softmax_rows": few}
         options = {"system": "ours", "precision": precision, "device": device, "rows": slices}
         worker = Worker(Loss, options)

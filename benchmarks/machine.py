@@ -1,14 +1,26 @@
 """What a figure depends on besides the code: the machine, its software versions, its peak."""
 
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 from vaswani.common.environment import environment
 
 
 def machine(device: str) -> Dict[str, Any]:
-    """The environment, as recorded for runs, and the device."""
-    return {**environment(), "device": device}
+    """The environment, as recorded for runs, the device, and the precisions measured on it."""
+    return {**environment(), "device": device, "precisions": precisions(device)}
+
+
+def precisions(device: str) -> List[str]:
+    """``fp32``, on a GPU ``fp16``, and ``bf16`` if the device has units for it.
+
+    fairseq's model under autocast takes many times as long where bf16 is emulated, and ours
+    computes in fp32 there: neither would say anything about bf16.
+    """
+    from transformer_plugin.precision import has_bf16_units
+
+    halves = ["fp16"] if device == "cuda" else []
+    return ["fp32", *halves, *(["bf16"] if has_bf16_units(device) else [])]
 
 
 def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> float:
@@ -23,7 +35,7 @@ def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> fl
     from transformer_plugin.fast.processor import choices_for
 
     torch.set_num_threads(threads)
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[precision]
     by_onednn = precision == "fp32" and choices_for(device).fp32_by_onednn
     product = onednn if by_onednn else torch.matmul
     best = 0.0

@@ -21,6 +21,7 @@ from typing import Any, Dict, List, Sequence
 from benchmarks import curves, decode, learning, loss, scaling, train
 from benchmarks.machine import machine
 from benchmarks.table import markdown
+from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 
@@ -131,6 +132,8 @@ def report(facts: Dict[str, Any], results: Dict[str, Any], name: str) -> str:
         f"{facts['cores']} processors, {facts['threads_used']} threads each; {versions}.",
         f"Data: {facts['data']}. Medians (least–most); ratios are to fairseq, round by round.",
     ]
+    if "bf16" not in facts["precisions"]:
+        lines += ["Without systems in bf16, for which this device has no units."]
     for key, result in results.items():
         lines += ["", f"## {TITLES[key]}", "", markdown(result["rows"])]
         if key == "scaling":
@@ -178,6 +181,9 @@ def main(argv: Sequence[str]) -> int:
         if name not in NAMES:
             print(f"there is no benchmark '{name}'; known: {', '.join(NAMES)}", file=sys.stderr)
             return 2
+    if args.device == "cuda" and not environment()["gpus"]:
+        print("--device cuda: torch finds no GPU here", file=sys.stderr)
+        return 2
     started = time.monotonic()
     data = data_to_use(args.data)
     facts = machine(args.device)

@@ -1,6 +1,8 @@
 """The systems compared, as fairseq's flags: same sizes, same data, same seed."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, TypeVar
+
+from benchmarks.machine import precisions
 
 SIZES = {
     "tiny": {"layers": 4, "embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4},
@@ -38,3 +40,16 @@ TRAINED_ON_GPU: Dict[str, Dict[str, Any]] = {
     "fairseq --fp16": {"flags": [*THEIRS, "--fp16"]},
     "ours --fp16": {"flags": [*OURS, "--fp16"]},
 }
+
+System = TypeVar("System")
+
+
+def measurable(systems: Dict[str, System], device: str) -> Dict[str, System]:
+    """The systems without those in a precision that the device has no units for."""
+    usable = precisions(device)
+    return {name: system for name, system in systems.items() if precision_of(name) in usable}
+
+
+def precision_of(name: str) -> str:
+    """What a system computes its products in, by its name."""
+    return next((half for half in ("bf16", "fp16") if half in name), "fp32")

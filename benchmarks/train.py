@@ -4,8 +4,16 @@ import time
 from itertools import product
 from typing import Any, Dict, List
 
-from benchmarks.machine import peak_flops
-from benchmarks.systems import OURS, THEIRS, TRAINED, TRAINED_ON_GPU, size_flags
+from benchmarks.machine import peak_flops, precisions
+from benchmarks.systems import (
+    OURS,
+    THEIRS,
+    TRAINED,
+    TRAINED_ON_GPU,
+    measurable,
+    precision_of,
+    size_flags,
+)
 from benchmarks.table import Row, compare, median_and_range
 from benchmarks.worker import Worker, log_progress
 from vaswani.common.usage import peak_megabytes
@@ -151,14 +159,14 @@ def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
         works += [("tiny", 4096, 4, 5), ("big", 1024, 1, 3)]
     if device == "cuda":
         works = [(size, max(4 * tokens, 8192), 10, rounds) for size, tokens, _, rounds in works]
-    peaks = {"fp32": 0.0, "bf16": 0.0}
+    peaks = dict.fromkeys(precisions(device), 0.0)
     rows: List[Row] = []
     for size, max_tokens, updates, rounds in works:
         for precision, peak in peaks.items():  # each time, as the machine may have been busy
             peaks[precision] = max(peak, peak_flops(device, precision, threads))
         rows += measure_systems(size, max_tokens, updates, rounds, device, data, threads)
     for row in rows:
-        peak = peaks["bf16" if "16" in row["system"] else "fp32"]
+        peak = peaks[precision_of(row["system"])]
         row["MFU"] = f"{100 * row['MFU'] / peak:.0f} %"
     if full:
         rows += sweep(device, data, threads)
@@ -178,7 +186,7 @@ def measure_systems(
 
     The column MFU still holds operations per second; :func:`run` turns it into a share.
     """
-    systems = {**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}
+    systems = measurable({**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}, device)
     flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
     flags += ["--num-workers", "0" if device == "cpu" else "2"]
     workers = {
@@ -215,16 +223,18 @@ def measure_systems(
 
 
 def sweep(device: str, data: str, threads: int) -> List[Row]:
-    """fairseq's ``small`` with other settings, to find its fastest, beside ours in bf16.
+    """fairseq's ``small`` with other settings, to find its fastest, beside ours.
 
-    Ours keeps one setting; the ratio is that of tokens per second, round by round.
+    Ours is in bf16 if the device has units for it, and keeps one setting; the ratio is that of
+    tokens per second, round by round.
     """
     small = [*size_flags("small"), "--lr", "5e-4", "--max-tokens"]
+    precision = precisions(device)[-1]
     ours = Worker(
         Training,
         {
             "data": data,
-            "flags": [*OURS, *small, "2048", "--num-workers", "0", "--precision", "bf16"],
+            "flags": [*OURS, *small, "2048", "--num-workers", "0", "--precision", precision],
             "device": device,
         },
         {"OMP_NUM_THREADS": str(threads)},
@@ -248,7 +258,7 @@ def sweep(device: str, data: str, threads: int) -> List[Row]:
         row["system"] = f"fairseq, {used} threads, {loaders} loaders"
         row["tokens/s"] = median_and_range([their_speed for their_speed, _ in speeds])
         ratios = [our_speed / their_speed for their_speed, our_speed in speeds]
-        row["ours, bf16, 2,048 max-tokens, relative to it"] = median_and_range(ratios)
+        row[f"ours, {precision}, 2,048 max-tokens, relative to it"] = median_and_range(ratios)
         rows.append(row)
         log_progress(f"sweep: {row['system']}, {max_tokens}")
     ours.end()

@@ -11,7 +11,9 @@ from benchmarks import compare as comparing
 from benchmarks.curves import Group, Log, read_log, row_of, updates_to
 from benchmarks.decode import Configuration, Team, configurations, sweep
 from benchmarks.decoding import Translated
-from benchmarks.run import main, record_name
+from benchmarks.machine import machine
+from benchmarks.run import main, record_name, report
+from benchmarks.systems import TRAINED, TRAINED_ON_GPU, measurable, precision_of
 from benchmarks.table import compare, markdown, median_and_range
 from benchmarks.worker import Worker, WorkerError
 from vaswani.common.environment import cpu_name
@@ -145,6 +147,26 @@ def test_unknown_benchmark(capsys):
     """Named, with those that there are; nothing is measured."""
     assert main(["speed"]) == 2
     assert "train, decode, scaling, loss" in capsys.readouterr().err
+
+
+def test_without_bf16_units_nothing_is_measured_in_it(monkeypatch):
+    """Emulated, it takes many times as long; the record says so. fp16 is for GPUs."""
+    units = {"cpu": False, "cuda": True}
+    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", units.__getitem__)
+    assert list(measurable(TRAINED, "cpu")) == ["fairseq", "ours"]
+    assert list(measurable({**TRAINED, **TRAINED_ON_GPU}, "cuda")) == [*TRAINED, *TRAINED_ON_GPU]
+    assert precision_of("fairseq --fp16") == "fp16"
+    facts = {**machine("cpu"), "command": "", "threads_used": 1, "data": ""}
+    without = "Without systems in bf16"
+    assert without in report(facts, {}, "record")
+    assert without not in report({**facts, "precisions": ["fp32", "bf16"]}, {}, "record")
+
+
+def test_no_gpu_to_measure(monkeypatch, capsys):
+    """A sentence before anything is prepared."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert main(["train", "--device", "cuda"]) == 2
+    assert "torch finds no GPU here" in capsys.readouterr().err
 
 
 def test_two_records(tmp_path, capsys):
