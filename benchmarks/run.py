@@ -133,7 +133,7 @@ def report(facts: Dict[str, Any], results: Dict[str, Any], name: str) -> str:
         f"Data: {facts['data']}. Medians (least–most); ratios are to fairseq, round by round.",
     ]
     if "bf16" not in facts["precisions"]:
-        lines += ["Without systems in bf16, for which this device has no units."]
+        lines += ["Without systems in bf16: `--precision bf16` computes in fp32 here."]
     for key, result in results.items():
         lines += ["", f"## {TITLES[key]}", "", markdown(result["rows"])]
         if key == "scaling":

@@ -11,11 +11,12 @@ from transformer_plugin.fast.linear import (
     MIN_MULTIPLICATIONS,
     Linear,
     by_onednn,
+    can_pack,
     linear,
     onednn,
     weight_gradient,
 )
-from transformer_plugin.fast.processor import AMD_AVX512, AMD_FAMILY_25, OTHER_CPU
+from transformer_plugin.fast.processor import AMD_AVX2, AMD_AVX512, AMD_FAMILY_25, AMX, OTHER_CPU
 
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"
@@ -123,6 +124,17 @@ def test_packed(packed, shape):
         torch.testing.assert_close(packed(x), expected, rtol=1e-5, atol=1e-5)
     packed(x).sum().backward()
     torch.testing.assert_close(packed.bias.grad, torch.full((64,), float(len(x.view(-1, 48)))))
+
+
+@needs_packing
+@pytest.mark.parametrize(
+    "choices, packs", [(AMD_AVX512, (1, 1)), (AMD_AVX2, (0, 1)), (AMX, (0, 0))]
+)
+def test_which_weights_are_packed(choices, packs, monkeypatch):
+    """With AVX2 alone, only large matrices are quicker that way."""
+    monkeypatch.setattr(module, "choices_for", lambda device: choices)
+    small, large = torch.empty(1023, 1024), torch.empty(1024, 1024)
+    assert (can_pack(small), can_pack(large)) == packs
 
 
 @needs_packing

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from transformer_plugin.fast.processor import (
+    AMD_AVX2,
     AMD_AVX512,
     AMD_FAMILY_25,
     AMX,
@@ -32,7 +33,8 @@ def _asked_anew() -> Iterator[None]:
     [
         (AMD % 26, "AVX512", AMD_AVX512),
         (AMD % 25, "AVX512", AMD_FAMILY_25),
-        ("vendor_id : AuthenticAMD\nflags : avx2", "AVX2", OTHER_CPU),
+        (AMD % 25, "AVX2", AMD_AVX2),
+        (AMD % 25, "DEFAULT", OTHER_CPU),
         ("vendor_id : GenuineIntel\nflags : avx512f avx512_bf16 amx_bf16 amx_tile", "AVX512", AMX),
         ("vendor_id : GenuineIntel\nflags : avx512f avx512_bf16", "AVX512", OTHER_CPU),
         ("CPU implementer : 0x41", "DEFAULT", OTHER_CPU),
@@ -44,7 +46,7 @@ def test_this_machines_line(
     """By vendor and units, as /proc/cpuinfo and torch report them."""
     monkeypatch.setattr(Path, "read_text", lambda *args, **kwargs: facts)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    if expected.fp32_by_onednn and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if expected.packed_from is not None and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         expected = OTHER_CPU
     assert choices_for("cpu") is expected
 

@@ -18,14 +18,15 @@ MIN_MULTIPLICATIONS = 2**21
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether oneDNN can multiply by this weight, kept in a layout of its own."""
+    """Whether oneDNN can, and should, multiply by this weight, kept in a layout of its own."""
     if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         return False
     if weight.is_inference():  # torch does not count writes to it
         return False
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32 and choices_for("cpu").fp32_by_onednn
+    least = choices_for("cpu").packed_from
+    return weight.dtype == torch.float32 and least is not None and weight.numel() >= least
 
 
 def in_autocast() -> bool:
@@ -133,7 +134,7 @@ class Linear(nn.Linear):
         """For inference only: also keep the weights in the layout in which oneDNN reads them.
 
         Otherwise oneDNN converts them for each product, which takes longer than the product for the
-        few rows of a step of beam search. Nothing is done where another library multiplies. The
+        few rows of a step of beam search. Nothing is done where another library is quicker. The
         packed weights are not used once the weights have changed.
         """
         if not self.readable and can_pack(self.weight):
