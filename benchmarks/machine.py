@@ -7,8 +7,8 @@ from vaswani.common.environment import environment
 
 
 def machine(device: str) -> Dict[str, Any]:
-    """The environment, as recorded for runs, the device, and the precisions measured on it."""
-    return {**environment(), "device": device, "precisions": precisions(device)}
+    """The environment, as recorded for runs, and the device."""
+    return {**environment(), "device": device}
 
 
 def precisions(device: str) -> List[str]:

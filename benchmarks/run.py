@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from benchmarks import curves, decode, learning, loss, scaling, train
-from benchmarks.machine import machine
+from benchmarks.machine import machine, precisions
 from benchmarks.table import markdown
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
@@ -187,7 +187,7 @@ def main(argv: Sequence[str]) -> int:
     started = time.monotonic()
     data = data_to_use(args.data)
     facts = machine(args.device)
-    facts.update(data=data, threads_used=args.threads)
+    facts.update(data=data, threads_used=args.threads, precisions=precisions(args.device))
     facts["command"] = " ".join(["python -m benchmarks.run", *argv])
     name = record_name(facts, names)
     results: Dict[str, Any] = {}

@@ -11,7 +11,7 @@ from benchmarks import compare as comparing
 from benchmarks.curves import Group, Log, read_log, row_of, updates_to
 from benchmarks.decode import Configuration, Team, configurations, sweep
 from benchmarks.decoding import Translated
-from benchmarks.machine import machine
+from benchmarks.machine import machine, precisions
 from benchmarks.run import main, record_name, report
 from benchmarks.systems import TRAINED, TRAINED_ON_GPU, measurable, precision_of
 from benchmarks.table import compare, markdown, median_and_range
@@ -157,6 +157,7 @@ def test_without_bf16_units_nothing_is_measured_in_it(monkeypatch):
     assert list(measurable({**TRAINED, **TRAINED_ON_GPU}, "cuda")) == [*TRAINED, *TRAINED_ON_GPU]
     assert precision_of("fairseq --fp16") == "fp16"
     facts = {**machine("cpu"), "command": "", "threads_used": 1, "data": ""}
+    facts["precisions"] = precisions("cpu")
     without = "Without systems in bf16"
     assert without in report(facts, {}, "record")
     assert without not in report({**facts, "precisions": ["fp32", "bf16"]}, {}, "record")
