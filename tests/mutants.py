@@ -881,9 +881,9 @@ MUTANTS = [
     Mutant(
         "onednn-on-every-amd-processor",
         PROCESSOR,
-        'if not ("AuthenticAMD" in facts and avx512 and has_onednn):',
-        'if not ("AuthenticAMD" in facts and has_onednn):',
-        "processor.py: oneDNN for float32 where an AMD processor has AVX-512",
+        "return AMD_AVX2\n",
+        "return AMD_AVX512\n",
+        "processor.py: oneDNN for every float32 product only where an AMD processor has AVX-512",
         ("unit/test_processor.py",),
     ),
     Mutant(
