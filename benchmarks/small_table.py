@@ -13,6 +13,8 @@ Beside what the command itself reports stand
   best of several products of square matrices;
 - on the demo's text, as ``vaswani demo-report`` counts them, sentences exactly right and numbers
   right: none of these numbers is in the training text;
+- each seed with its 95 % interval and the paired bootstrap against the first row's, and the losses
+  that chose the learning rates;
 - for Table 3, each row against the base, and the paper's against its base: the same sign or not,
   and more than the seeds differ or not.
 
@@ -35,13 +37,22 @@ import yaml
 
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
+from vaswani.commands import score
 from vaswani.commands.demo_report import number_rows, numbers_right, share
 from vaswani.common.artifact import same_file
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint
-from vaswani.paper.small_tables import TABLES, Table, read_table, results
+from vaswani.paper.small_tables import (
+    TABLES,
+    Row,
+    Table,
+    lowest_loss,
+    rate_trainings,
+    read_table,
+    results,
+)
 
 BATCHES = 8
 """Batches of the training that are counted, evenly spread over an epoch."""
@@ -154,13 +165,48 @@ def right_in(run: Path) -> Dict[str, float]:
     }
 
 
+def short_trainings(table: Table, row: Row) -> List[Dict[str, Any]]:
+    """Those that chose a row's learning rate, with the lowest validation perplexity of each."""
+    return [
+        {"run": str(short.run), "rate": rate, "perplexity": 2 ** lowest_loss(short.run)}
+        for rate, short in rate_trainings(table, row).items()
+        if short.done
+    ]
+
+
+def bootstrapped(table: Table) -> Dict[str, Dict[str, float]]:
+    """Each run's 95 % intervals, and p of its difference from the first row's of the same seed."""
+    first, *others = ([Path(one.run) for one in results(table, row)] for row in table.rows)
+    found: Dict[str, Dict[str, float]] = {}
+    for run in (run for row in others for run in row):
+        seed = run.name.rpartition("_")[2]
+        for usual in (usual for usual in first if usual.name.endswith(f"_{seed}")):
+            compared = score.compare(
+                *(score.input_of_run(str(one), "test") for one in (run, usual))
+            )
+            # text that was prepared as tokens has no other BLEU
+            metrics = compared["metrics"]
+            bleu, chrf = metrics.get("bleu") or metrics["bleu_tokenised"], metrics["chrf"]
+            found[str(usual)] = {
+                "bleu_interval": bleu["other_interval"],
+                "chrf_interval": chrf["other_interval"],
+            }
+            found[str(run)] = {
+                "bleu_interval": bleu["interval"],
+                "chrf_interval": chrf["interval"],
+                "bleu_p": bleu["p"],
+                "chrf_p": chrf["p"],
+            }
+    return found
+
+
 def measure(table: Table, earlier: Dict[str, Any]) -> Dict[str, Any]:
     """Each row's runs with their costs, after those of the rows of an ``earlier`` record.
 
     Raises:
         UserError: no row is scored.
     """
-    speed = sustained()
+    speed, compared = sustained(), bootstrapped(table)
     rows: Dict[str, Any] = {}
     for row in table.rows:
         found = earlier.get(row.name, {"paper": row.paper, "runs": []})
@@ -173,12 +219,15 @@ def measure(table: Table, earlier: Dict[str, Any]) -> Dict[str, Any]:
             runs[one.run] = {
                 **one._asdict(),
                 **right_in(Path(one.run)),
+                **compared.get(one.run, {}),
                 "operations": cost.operations * one.updates,
                 "processor_seconds": cost.seconds * one.updates,
                 "operations_by_rule": cost.seconds * one.updates * speed,
                 "cpu": trained.get("cpu"),
                 "commit": trained.get("commit"),
             }
+        if rates := short_trainings(table, row):
+            found["rates"] = rates
         if runs:
             rows[row.name] = {**found, "runs": [runs[run] for run in sorted(runs)]}
     if not rows:
@@ -215,6 +264,26 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
         lines.append(f"| {' | '.join([*cells, f'{minutes:.1f}'])} |")
     differences = contrasts(record) if record["table"] == "table3" else []
     return [*lines, "", *differences] if differences else lines
+
+
+def seed_lines(record: Dict[str, Any]) -> List[str]:
+    """Each seed's figures in Markdown, and the losses that chose the learning rates."""
+    lines = [
+        "| seed | BLEU, 95 % interval | p | chrF, 95 % interval | p | validation perplexity |",
+        "|---" * 6 + "|",
+    ]
+    for run in (run for row in record["rows"].values() for run in row["runs"]):
+        cells = [Path(run["run"]).name]
+        for key in ("bleu", "chrf"):
+            width = f" ± {run[f'{key}_interval']:.2f}" if f"{key}_interval" in run else ""
+            cells += [f"{run[key]:.2f}{width}", str(run.get(f"{key}_p", "–"))]
+        lines.append(f"| {' | '.join(cells)} | {run['perplexity']:.2f} |")
+    lines += ["", "p: paired bootstrap against the first row's translations, same seed."]
+    for name, row in record["rows"].items():
+        tried = [f"{one['rate']:g}: {one['perplexity']:.2f}" for one in row.get("rates", [])]
+        if tried:
+            lines += ["", f"Short trainings of {name}, perplexity by rate: {', '.join(tried)}."]
+    return lines
 
 
 def contrasts(record: Dict[str, Any]) -> List[str]:
@@ -306,7 +375,7 @@ def save(
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     for row in record["rows"].values():
-        for run in (Path(one["run"]) for one in row["runs"]):
+        for run in (Path(one["run"]) for one in [*row["runs"], *row.get("rates", [])]):
             if earlier and not run.is_dir():
                 for file in earlier.glob(f"{run.name}.*"):
                     if not same_file(file, folder / file.name):
@@ -371,7 +440,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"small_table: {error}", file=sys.stderr)
         return 1
     record = {"machine": facts, "table": args.table, **found}
-    save(args.out, record, f"The systems of {args.table}", lines_of(record), draw, args.earlier)
+    lines = [*lines_of(record), "", *seed_lines(record)]
+    save(args.out, record, f"The systems of {args.table}", lines, draw, args.earlier)
     return 0
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 
+from benchmarks import small_table
 from benchmarks.small_table import TABLE_3
 from tests.models import task
 from tests.preloaded import python
@@ -144,6 +145,14 @@ def test_what_is_done_is_not_done_again(place: Path, monkeypatch: Any, capsys: A
     assert cli.main(["reproduce", "table2", "--small"]) == 0
     assert commands == []
     assert "| A cell, alone | 1 of 1 | " in capsys.readouterr().out
+
+    table = read_table("table2")
+    runs = {row.name: small_tables.results(table, row)[0].run for row in table.rows}
+    compared = small_table.bootstrapped(table)
+    assert set(compared[runs["ours"]]) == {"bleu_interval", "chrf_interval"}
+    assert 0 < compared[runs["A cell, alone"]]["bleu_p"] <= 1
+    tried = small_table.short_trainings(table, table.rows[0])
+    assert [one["rate"] for one in tried] == [0.001, 0.01]
 
     finished = place / "runs" / "table2" / "ours_seed1" / "finished.json"
     stopped = {**json.loads(finished.read_text(encoding="utf-8")), "num_updates": 11}
