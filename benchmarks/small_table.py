@@ -29,21 +29,21 @@ import json
 import shutil
 import statistics
 import sys
-import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import yaml
 
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
+from benchmarks.training_cost import cost_of, sustained
 from vaswani.commands import score
 from vaswani.commands.demo_report import number_rows, numbers_right, share
 from vaswani.common.artifact import same_file
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines
-from vaswani.experiment.run_record import STATISTICS, last_checkpoint
+from vaswani.experiment.run_record import STATISTICS
 from vaswani.paper.small_tables import (
     TABLES,
     Row,
@@ -54,101 +54,11 @@ from vaswani.paper.small_tables import (
     results,
 )
 
-BATCHES = 8
-"""Batches of the training that are counted, evenly spread over an epoch."""
 ROOT = Path(__file__).parents[1]
 TABLE_2 = yaml.safe_load((ROOT / "docs" / "results.yaml").read_text(encoding="utf-8"))["table 2"]
 """The paper's rows."""
 TABLE_3 = yaml.safe_load((ROOT / "configs" / "table3.yaml").read_text(encoding="utf-8"))["rows"]
 """The paper's rows, by name."""
-
-
-class Cost(NamedTuple):
-    """Of one update, on average: operations by count, and seconds of the processor."""
-
-    operations: float
-    seconds: float
-
-
-def operations(model: Any, batch: Dict[str, Any]) -> int:
-    """Of one forward and one backward pass: multiplications and additions in products."""
-    import torch
-    from fairseq.modules import ConvTBC
-    from torch.utils.flop_counter import FlopCounterMode
-
-    unseen = [m for m in model.modules() if isinstance(m, (torch.nn.RNNBase, ConvTBC))]
-    added, before = 0, 0
-
-    def begin(module: Any, inputs: Any) -> None:
-        nonlocal before
-        before = counter.get_total_flops()
-
-    def end(module: Any, inputs: Any, _: Any) -> None:
-        nonlocal added
-        positions = inputs[0].data.shape[:-1].numel()  # of a PackedSequence, too
-        weights = sum(p.numel() for p in module.parameters() if p.dim() > 1)
-        seen = counter.get_total_flops() - before  # some of torch's cells are products to it
-        added += 3 * (2 * positions * weights - seen)
-
-    hooks = [module.register_forward_pre_hook(begin) for module in unseen]
-    hooks += [module.register_forward_hook(end) for module in unseen]
-    with FlopCounterMode(display=False) as counter:
-        model(**batch)[0].sum().backward()
-    for hook in hooks:
-        hook.remove()
-    return int(counter.get_total_flops()) + added
-
-
-def cost_of(run: Path) -> Tuple[Cost, int]:
-    """What an update of a training costs, and the model's parameters outside embeddings."""
-    import torch
-
-    from transformer_plugin.model import make_readable
-    from vaswani.experiment.fairseq_config import load_plugin
-
-    load_plugin()
-    from fairseq import checkpoint_utils, utils
-
-    utils.import_user_module(argparse.Namespace(user_dir="examples/recurrent"))
-    path = str(last_checkpoint(run))
-    fast, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path])
-    task.load_dataset("train")
-    batches = task.get_batch_iterator(
-        task.dataset("train"), max_tokens=cfg.dataset.max_tokens, seed=1
-    ).next_epoch_itr(shuffle=False)
-    chosen = list(batches)[:: max(1, len(batches) // BATCHES)]
-    if hasattr(cfg.model, "attention_impl"):  # torch does not see into ours for speed
-        cfg.model.attention_impl = "readable"
-    readable = task.build_model(cfg.model)
-    make_readable(readable)
-    counts, seconds = [], []
-    for batch in (batch["net_input"] for batch in chosen):
-        counts.append(operations(readable.train(), batch))
-        begun = time.process_time()
-        fast[0].train()(**batch)[0].sum().backward()
-        seconds.append(time.process_time() - begun)
-    tables = {
-        parameter
-        for module in readable.modules()
-        if isinstance(module, torch.nn.Embedding)
-        for parameter in module.parameters()
-    }
-    inside = sum(p.numel() for p in readable.parameters() if p not in tables)
-    return Cost(statistics.mean(counts), statistics.mean(seconds)), inside
-
-
-def sustained() -> float:
-    """Operations per second of the processor's time: the best of products of square matrices."""
-    import torch
-
-    torch.set_num_threads(1)
-    left, right = torch.randn(2, 1024, 1024)
-    best = float("inf")
-    for _ in range(20):
-        begun = time.process_time()
-        left @ right
-        best = min(best, time.process_time() - begun)
-    return 2 * 1024**3 / best
 
 
 def right_in(run: Path) -> Dict[str, float]:

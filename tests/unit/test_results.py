@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 import pytest
 import torch
 
-from benchmarks import distance, small_table
+from benchmarks import distance, small_table, training_cost
 from benchmarks.machine import machine
 from tests.files import write
 from vaswani.paper import small_tables
@@ -69,7 +69,7 @@ def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: A
     table = small_tables.Table("table2", rows, "nothing", 1, 4)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(small_table, "results", lambda _, row: [scored] * (row is rows[0]))
-    monkeypatch.setattr(small_table, "cost_of", lambda _: (small_table.Cost(2.0, 3.0), 7))
+    monkeypatch.setattr(small_table, "cost_of", lambda _: (training_cost.Cost(2.0, 3.0), 7))
     monkeypatch.setattr(small_table, "right_in", lambda _: {})
     monkeypatch.setattr(small_table, "bootstrapped", lambda _: {})
     theirs = {"paper": "theirs", "runs": [run(1, 40.0)]}
@@ -160,6 +160,6 @@ def test_operations_are_counted_where_torch_does_not_see_them() -> None:
         ConvTBC(4, 6, 3, padding=1): 3 * 4 * 6,
     }
     for layer, weights in cases.items():
-        counted = small_table.operations(Model(layer), {"x": x})
+        counted = training_cost.operations(Model(layer), {"x": x})
         # where torch sees into a cell, it leaves out the first state's gradient
         assert counted == pytest.approx(3 * 2 * 10 * (weights + out), rel=0.03), layer

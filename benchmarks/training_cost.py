@@ -1,0 +1,100 @@
+"""What a training costs: operations, counted, and seconds of the processor, of one update."""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any, Dict, NamedTuple, Tuple
+
+from vaswani.experiment.run_record import last_checkpoint
+
+BATCHES = 8
+"""Batches of the training that are counted, evenly spread over an epoch."""
+
+
+class Cost(NamedTuple):
+    """Of one update, on average: operations by count, and seconds of the processor."""
+
+    operations: float
+    seconds: float
+
+
+def operations(model: Any, batch: Dict[str, Any]) -> int:
+    """Of one forward and one backward pass: multiplications and additions in products."""
+    import torch
+    from fairseq.modules import ConvTBC
+    from torch.utils.flop_counter import FlopCounterMode
+
+    unseen = [m for m in model.modules() if isinstance(m, (torch.nn.RNNBase, ConvTBC))]
+    added, before = 0, 0
+
+    def begin(module: Any, inputs: Any) -> None:
+        nonlocal before
+        before = counter.get_total_flops()
+
+    def end(module: Any, inputs: Any, _: Any) -> None:
+        nonlocal added
+        positions = inputs[0].data.shape[:-1].numel()  # of a PackedSequence, too
+        weights = sum(p.numel() for p in module.parameters() if p.dim() > 1)
+        seen = counter.get_total_flops() - before  # some of torch's cells are products to it
+        added += 3 * (2 * positions * weights - seen)
+
+    hooks = [module.register_forward_pre_hook(begin) for module in unseen]
+    hooks += [module.register_forward_hook(end) for module in unseen]
+    with FlopCounterMode(display=False) as counter:
+        model(**batch)[0].sum().backward()
+    for hook in hooks:
+        hook.remove()
+    return int(counter.get_total_flops()) + added
+
+
+def cost_of(run: Path) -> Tuple[Cost, int]:
+    """What an update of a training costs, and the model's parameters outside embeddings."""
+    import torch
+
+    from transformer_plugin.model import make_readable
+    from vaswani.experiment.fairseq_config import load_plugin
+
+    load_plugin()
+    from fairseq import checkpoint_utils, utils
+
+    utils.import_user_module(argparse.Namespace(user_dir="examples/recurrent"))
+    path = str(last_checkpoint(run))
+    fast, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path])
+    task.load_dataset("train")
+    batches = task.get_batch_iterator(
+        task.dataset("train"), max_tokens=cfg.dataset.max_tokens, seed=1
+    ).next_epoch_itr(shuffle=False)
+    chosen = list(batches)[:: max(1, len(batches) // BATCHES)]
+    if hasattr(cfg.model, "attention_impl"):  # torch does not see into ours for speed
+        cfg.model.attention_impl = "readable"
+    readable = task.build_model(cfg.model)
+    make_readable(readable)
+    counts, seconds = [], []
+    for batch in (batch["net_input"] for batch in chosen):
+        counts.append(operations(readable.train(), batch))
+        begun = time.process_time()
+        fast[0].train()(**batch)[0].sum().backward()
+        seconds.append(time.process_time() - begun)
+    tables = {
+        parameter
+        for module in readable.modules()
+        if isinstance(module, torch.nn.Embedding)
+        for parameter in module.parameters()
+    }
+    inside = sum(p.numel() for p in readable.parameters() if p not in tables)
+    return Cost(statistics.mean(counts), statistics.mean(seconds)), inside
+
+
+def sustained() -> float:
+    """Operations per second of the processor's time: the best of products of square matrices."""
+    import torch
+
+    torch.set_num_threads(1)
+    left, right = torch.randn(2, 1024, 1024)
+    best = float("inf")
+    for _ in range(20):
+        begun = time.process_time()
+        left @ right
+        best = min(best, time.process_time() - begun)
+    return 2 * 1024**3 / best
