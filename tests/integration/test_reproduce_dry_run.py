@@ -82,6 +82,29 @@ def test_a_dry_run_of_a_row(nowhere, capsys):
     assert "vaswani average" not in message and "run=runs/table3_A_h1" in message
 
 
+@pytest.mark.paper("6.3")
+def test_a_dry_run_of_table_4(nowhere, capsys):
+    trees = ["--train", "a.ptb", "--valid", "b.ptb", "--test", "c.ptb"]
+    assert cli.main(["reproduce", "table4", *trees, "--gpus", "8", "--dry-run"]) == 0
+    message = capsys.readouterr().out
+    commands = [line.split(" vaswani ")[1] for line in message.splitlines() if " vaswani " in line]
+    assert "expected by Table 4: F1 91.3 on section 23" in message
+    assert commands == [
+        "plan parsing_wsj --gpus 8",
+        f"prepare parsing_wsj {' '.join(trees)}",
+        "train parsing_wsj",
+        "average runs/parsing_wsj --last 5",
+        "generate runs/parsing_wsj/checkpoints/checkpoint_average_last5.pt --subset test",
+        "score runs/parsing_wsj --subset test",
+    ]
+    assert cli.main(["reproduce", "table4", "--small", *trees, "--dry-run"]) == 0
+    message = capsys.readouterr().out
+    assert f"prepare parsing_wsj --bpe 4000 --out data/table4_small {' '.join(trees)}" in message
+    assert "task.data=data/table4_small/data-bin common.cpu=true" in message
+    assert "run=runs/table4_small" in message and "91.3 of Table 4 says nothing of" in message
+    assert not list(nowhere.iterdir())
+
+
 def test_options_reach_the_commands(nowhere, capsys):
     options = ["--recipe", "t2t", "--archives", "/a", "--limit", "9", "--memory", "80"]
     changes = ["model.dropout=0.2", "run=second"]
@@ -112,6 +135,11 @@ def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
     ("arguments", "message"),
     [
         (["wmt14-en-de-bse"], "did you mean 'wmt14-en-de-base'?"),
+        (["table5"], "did you mean 'table4'?); there are wmt14-en-de-base"),
+        (["table5"], "wmt14-en-fr-big, table4, table1, table2, table2-demo, equal-updates, table3"),
+        (["table4"], "no GPU here, which a model of this size needs; for a small one on a CPU"),
+        (["table4", "--row", "C-n2"], "for wmt14_en_de_base, not for parsing_wsj"),
+        (["wmt14-en-de-base", "--small"], "--small is for table4 and the comparisons (table2"),
         (["wmt14_en_ro_base"], "there are wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base"),
         (["wmt14-en-de-base", "--row", "C-n3"], "no row 'C-n3' (did you mean 'C-n"),
         (["wmt14-en-fr-base", "--row", "C-n2"], "for wmt14_en_de_base, not for wmt14_en_fr_base"),

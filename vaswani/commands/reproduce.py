@@ -7,6 +7,8 @@
     vaswani reproduce table1                           layers compared: counted, measured
     vaswani reproduce table2 --small                   systems compared (also table2-demo, table3,
                                                        equal-updates)
+    vaswani reproduce table4 --train 02-21.ptb --valid 22.ptb --test 23.ptb
+                                                       parsing; --small: a small model, any trees
     vaswani reproduce figures MODEL                    Figures 3 to 5: where a model's heads look
 
 Names: wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base, wmt14-en-fr-big. Each stage is its own
@@ -36,7 +38,9 @@ from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistic
 from vaswani.paper import figures, small_tables, table1
 from vaswani.paper.figures import FiguresOptions
 from vaswani.paper.reproduction import (
+    PARSER,
     STAGES,
+    TABLE_4,
     Reproduction,
     ResultOptions,
     batch_options,
@@ -89,7 +93,7 @@ def run_result(options: ResultOptions) -> int:
     if options.gpus is not None and options.gpus < 1:
         raise UserError(f"--gpus must be at least 1, not {options.gpus}")
     target = find_reproduction(options)
-    stages = [stage for stage in STAGES if not (target.row and stage in ("average", "pack"))]
+    stages = target.stages
     first = stage_named(options.start, stages) if options.start else 0
     local_gpus = gpus_here(target)
     if options.dry_run:
@@ -141,6 +145,11 @@ def refuse_without_gpus(target: Reproduction, local_gpus: int) -> None:
         )
     if local_gpus or on_cpu(target):
         return
+    if target.experiment == PARSER:
+        raise UserError(
+            "there is no GPU here, which a model of this size needs; for a small one on a CPU: "
+            f"vaswani reproduce {TABLE_4} --small"
+        )
     plan = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
     hours = f"{plan['seconds'] / 3600:,.0f} hours on" if plan["seconds"] else "long even on"
     name = target.experiment.replace("_", "-")
@@ -166,7 +175,8 @@ def set_aside(target: Reproduction, stages: List[str]) -> None:
 def run_stage(target: Reproduction, stage: str, gpus: int, local_gpus: int) -> int:
     """Run one stage; returns its exit code. A stage that fails has said why."""
     if stage == "plan":
-        if not target.data.joinpath("data-bin").is_dir() and not is_trained(target):
+        unprepared = not target.data.joinpath("data-bin").is_dir()
+        if unprepared and target.experiment != PARSER and not is_trained(target):
             print(plan_table(plan_on(target, gpus)), file=sys.stderr)
         return 0
     if stage == "average" and not target.options.start and is_averaged(target):
@@ -234,22 +244,25 @@ def batch_of(target: Reproduction, gpus: int) -> List[str]:
 
 def show(target: Reproduction, stages: List[str], gpus: int, local_gpus: int) -> None:
     """Everything that would be done, what it takes, and what results to expect."""
-    plan = plan_on(target, gpus)
-    batch = batch_options(plan["max_tokens"], plan["update_freq"])
+    plan, batch = None, []
+    if target.experiment != PARSER or target.data.joinpath("data-bin").is_dir():
+        plan = plan_on(target, gpus)
+        batch = batch_options(plan["max_tokens"], plan["update_freq"])
     lines = command_lines(target, batch, gpus, local_gpus)
-    if "prepare" in stages:
+    if "prepare" in stages and target.experiment != PARSER:
         options = parse(argparse.ArgumentParser(), prepare.Options, lines["prepare"][2:])
         job = prepare.job_of(options)
         key, steps, sources = prepare.plan_stages(job, None)
         with contextlib.redirect_stderr(sys.stdout):
             prepare.show_plan(job, sources, key, steps)
-    print(plan_table(plan))
+    if plan:
+        print(plan_table(plan))
     print("\n".join(expected(target)))
     print("\nNothing is done now. Without --dry-run:")
     for stage in stages:
         print(f"  {stage:<9} {shlex.join(lines[stage])}")
-    if not plan["data"] and "train" in stages:
-        print("The batch of 'train' is then planned again, from the data that 'prepare' made.")
+    if not (plan and plan["data"]) and "train" in stages:
+        print("The batch of 'train' is planned from the data that 'prepare' made.")
 
 
 def expected(target: Reproduction) -> List[str]:
@@ -257,6 +270,10 @@ def expected(target: Reproduction) -> List[str]:
     if target.row:
         line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"
         return [f"expected by Table 3, row {target.row}: {line}, without averaging"]
+    if target.options.small:
+        return [f"{published.WSJ_F1} of Table 4 says nothing of other trees or a small model"]
+    if target.experiment == PARSER:
+        return [f"expected by Table 4: F1 {published.WSJ_F1} on section 23, trained on WSJ alone"]
     pair = target.config.task.source_lang + "-" + target.config.task.target_lang
     figures = published.FIGURES[NEWSTEST2014, pair]
     paper = figures[0]

@@ -1,23 +1,30 @@
 """The paper's results by name, and the commands that reproduce one (``vaswani reproduce``)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import read_json
 from vaswani.common.options import argument, option, to_argv
-from vaswani.experiment.find import file_stem, find_config, read_yaml
+from vaswani.experiment.find import DOCS, file_stem, find_config, read_yaml
 from vaswani.experiment.run_record import FINISHED, last_checkpoint, split_run
+from vaswani.paper.small_tables import FILE, TABLES
 from vaswani.planning.training_plan import Hardware, table, training_plan
 
 NAMES = [f"wmt14_en_{target}_{size}" for target in ("de", "fr") for size in ("base", "big")]
-#: section 6.1: how many checkpoints are averaged
-AVERAGED = {"base": 5, "big": 20}
+#: section 6.3: the parser of Table 4
+TABLE_4, PARSER = "table4", "parsing_wsj"
+#: tables and figures that are made in other ways
+OTHERS = ("table1", *TABLES, "figures")
+#: how many checkpoints are averaged: by section 6.1; for the parser, as for base
+AVERAGED = {"base": 5, "big": 20, "wsj": 5}
 STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
 RECIPES = ("paper", "t2t", "fairseq")
+#: types of the words' BPE with table4 --small; the paper's 16K are for 40,000 trees
+SMALL_BPE = "4000"
 #: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
-TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets")
+TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets", "train", "valid", "test")
 TO_PLAN = ("memory", "tokens_per_second")
 
 
@@ -52,12 +59,16 @@ class ResultOptions:
         help="archives or sacrebleu (default: archives)",
         choices=["archives", "sacrebleu"],
     )
+    train: Optional[str] = option(metavar="FILE", help="table4: the treebank's sections 02-21")
+    valid: Optional[str] = option(metavar="FILE", help="table4: its section 22")
+    test: Optional[str] = option(metavar="FILE", help="table4: its section 23")
+    small: bool = option(False, "table4: a small model, on any trees: hours on a CPU")
     memory: Optional[float] = option(metavar="GB", help="memory per GPU (default: 16)")
     tokens_per_second: Optional[float] = option(metavar="X", help="if known, to estimate hours")
 
 
 class Reproduction(NamedTuple):
-    """What to reproduce, and where. ``row``: a row of Table 3, or None for Table 2."""
+    """What to reproduce, and where. ``row``: a row of Table 3, or None for Tables 2 and 4."""
 
     experiment: str
     size: str
@@ -70,6 +81,12 @@ class Reproduction(NamedTuple):
     paper: Dict[str, Any]
     config: Any
     options: ResultOptions
+
+    @property
+    def stages(self) -> List[str]:
+        """Those that it has: Table 3 is without averaging; a parser is not packed."""
+        without = ("average", "pack") if self.row else ("pack",) * (self.experiment == PARSER)
+        return [stage for stage in STAGES if stage not in without]
 
     @property
     def subset(self) -> str:
@@ -95,13 +112,15 @@ def find_reproduction(options: ResultOptions) -> Reproduction:
     """
     from vaswani.experiment.fairseq_config import experiment_config
 
-    name, row = file_stem(options.name), None
-    if name not in NAMES:
-        known = [known.replace("_", "-") for known in NAMES]
+    name, row = PARSER if options.name == TABLE_4 else file_stem(options.name), None
+    if name not in (*NAMES, PARSER):
+        known = [*(known.replace("_", "-") for known in NAMES), TABLE_4, *OTHERS]
         raise UserError(
             f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), known)}; "
             f"there are {', '.join(known)}"
         )
+    if options.small:
+        options = smaller(name, options)
     folder, own = split_run(options.overrides)
     for key, instead in (("task.data", "--data DIR"), ("checkpoint.save_dir", "run=NAME")):
         if any(change.startswith(f"{key}=") for change in own):
@@ -115,13 +134,30 @@ def find_reproduction(options: ResultOptions) -> Reproduction:
         folder or (f"table3_{file_stem(row)}{recipe}" if row and change else name + recipe)
     )
     place = place if "/" in str(place) else Path("runs") / place
-    data = Path(options.data or f"data/{data_recipe(name, options.recipe)}")
+    data = Path(options.data or data_folder(name, options.recipe))
     changes = [f"task.data={data}/data-bin"] if options.data or recipe else []
     changes += [*change, *own]
     config = experiment_config(find_config(name), changes)
     return Reproduction(
         name, name.rpartition("_")[2], row, place, data, changes, paper, config, options
     )
+
+
+def smaller(name: str, options: ResultOptions) -> ResultOptions:
+    """The options of ``table4 --small``: the changes of ``configs/small_tables.yaml``, own folders.
+
+    Raises:
+        UserError: it is another result, which has no small form.
+    """
+    if name != PARSER:
+        raise UserError(
+            f"--small is for {TABLE_4} and the comparisons ({', '.join(TABLES)}); to try all "
+            f"stages of {options.name} on a CPU, see {DOCS / 'reproduce.md'}"
+        )
+    folder = f"{TABLE_4}_small"
+    changes = read_yaml(find_config(FILE))[TABLE_4]["change"]
+    overrides = [f"run={folder}", *changes, *options.overrides]
+    return replace(options, data=options.data or f"data/{folder}", overrides=overrides)
 
 
 def find_row(name: str, requested: str) -> Tuple[str, str, List[str], Dict[str, Any]]:
@@ -196,6 +232,7 @@ def command_lines(
         train.append(f"distributed_training.distributed_world_size={gpus}")
     plan = ["plan", target.experiment, *target.changes, "--gpus", str(gpus)]
     prepare = ["prepare", data_recipe(target.experiment, options.recipe)]
+    prepare += ["--bpe", SMALL_BPE] if options.small else []
     prepare += ["--out", options.data] if options.data else []
     prepare += ["--from", "raw"] if options.start in ("plan", "prepare") else []
     arguments = {
@@ -216,8 +253,14 @@ def batch_options(max_tokens: int, update_freq: int) -> List[str]:
 
 
 def data_recipe(experiment: str, variant: str) -> str:
-    """The name of the recipe in configs/data that the text is prepared by."""
-    return experiment.rpartition("_")[0] + ("" if variant == "paper" else f"_{variant}")
+    """The name by which 'vaswani prepare' knows the text's recipe."""
+    name = experiment if experiment == PARSER else experiment.rpartition("_")[0]
+    return name + ("" if variant == "paper" else f"_{variant}")
+
+
+def data_folder(experiment: str, variant: str) -> str:
+    """Where 'vaswani prepare' puts what that recipe makes."""
+    return "data/trees" if experiment == PARSER else f"data/{data_recipe(experiment, variant)}"
 
 
 def plan_on(target: Reproduction, gpus: int) -> Dict[str, Any]:
