@@ -1,5 +1,8 @@
+"""Compares every line that EVALB prints with ours: GOLD PARSED PRINTED."""
+
 import sys
 from pathlib import Path
+
 from tests.unit.test_evalb import line
 from vaswani.data.trees import read_trees
 from vaswani.scoring.evalb import compare_all
