@@ -146,6 +146,16 @@ def test_what_is_done_is_not_done_again(place: Path, monkeypatch: Any, capsys: A
     assert commands == []
     assert "| A cell, alone | 1 of 1 | " in capsys.readouterr().out
 
+    run = "runs/table2/a_cell_alone_seed1"
+    for command in (["pack", run], ["attention", run, "a"]):
+        assert cli.main(command) == 1
+        refusal = capsys.readouterr().err
+        assert "has the architecture recurrent_translation: only this plugin's models" in refusal
+        assert refusal.endswith("can be packed\n")
+    assert cli.main(["export", run, "--to", "ctranslate2"]) == 1
+    assert "vaswani pack" in capsys.readouterr().err, "the first step, which refuses it"
+    assert not any(place.glob("runs/table2/a_cell_alone_seed1/*model*"))
+
     table = read_table("table2")
     runs = {row.name: small_tables.results(table, row)[0].run for row in table.rows}
     compared = small_table.bootstrapped(table)

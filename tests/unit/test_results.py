@@ -14,7 +14,7 @@ import torch
 from benchmarks import distance, small_table, training_cost
 from benchmarks.machine import machine
 from tests.files import write
-from vaswani.paper import small_tables
+from vaswani.paper import small_tables, table1
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = runpy.run_path(str(ROOT / "scripts" / "results.py"))
@@ -49,6 +49,29 @@ def test_a_small_table_is_what_its_logs_say() -> None:
                 bleu = scores.get("bleu") or scores["bleu_tokenised"]
                 assert (run["bleu"], run["chrf"]) == (bleu["score"], scores["chrf"]["score"])
                 assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
+
+
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("table 1", table1.draw),
+        *((name, small_table.draw) for name in ("table 2, demo", "table 2, Multi30k")),
+        ("equal updates", small_table.draw),
+        ("distance", distance.draw),
+    ],
+)
+def test_a_picture_is_drawn_from_its_record(name: str, draw: Any, tmp_path: Path) -> None:
+    """Point by point, with the matplotlib that drew it; another one places text differently."""
+    matplotlib = pytest.importorskip("matplotlib")
+    from matplotlib.image import imread
+
+    path = RESULTS["RECORDS"] / RESULTS["TABLE"]["records"][name]
+    draw(tmp_path / "made.png", json.loads(path.read_text(encoding="utf-8")))
+    shown = path.with_suffix(".png") if name == "table 1" else path.parent.with_suffix(".png")
+    made, committed = imread(tmp_path / "made.png"), imread(shown)
+    assert made.shape == committed.shape
+    if matplotlib.__version__.startswith("3.11."):
+        assert (made != committed).mean() < 1e-4
 
 
 def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: Any) -> None:

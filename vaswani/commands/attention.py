@@ -104,9 +104,9 @@ def translator_of(name: str) -> Iterator[Any]:
         try:
             packable = gather(checkpoint, run, DataOptions())
         except UserError as error:
-            raise UserError(
-                f"{error} ('vaswani pack' has this option: pack the model, and give its folder)"
-            ) from None
+            option = " --" in str(error)
+            hint = " ('vaswani pack' has this option: pack the model, and give its folder)" * option
+            raise UserError(f"{error}{hint}") from None
         write_model(packed, packable)
         yield Translator(read_folder(packed))
 
