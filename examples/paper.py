@@ -251,6 +251,9 @@ assert additive_times[-1] > dot_times[-1]
 # A query must not look at padding, and in the decoder it must not look at later words. "We
 # implement this inside of scaled dot-product attention by masking out (setting to −∞) all values
 # in the input of the softmax which correspond to illegal connections."
+#
+# $$\mathrm{softmax}\left(\frac{QK^T}{\sqrt{d_k}} + M\right)V, \qquad
+# M_{ij} = -\infty \text{ where } i \text{ must not look at } j, \text{ else } 0$$
 
 # %%
 code(causal_mask)
@@ -359,7 +362,28 @@ print(f"after:  mean {normed.mean():.2f}, variance {normed.var():.2f}")
 assert normed.mean(-1).abs().max() < 1e-5  # of every word on its own
 assert (normed.var(-1, unbiased=False) - 1).abs().max() < 1e-3
 
+# %%
+summed = normed = torch.randn(1, 10, 64)
+spreads = []
+with torch.no_grad():
+    for sublayer in [FeedForward(embed_dim=64, ffn_embed_dim=256) for _ in range(24)]:
+        summed = summed + sublayer(summed)
+        normed = add_and_norm(normed, sublayer(normed))
+        spreads.append((float(summed.std()), float(normed.std())))
+
+plt.figure(figsize=(4, 2.5))
+for values, name in zip(zip(*spreads, strict=True), ("x + Sublayer(x)", "normed"), strict=True):
+    plt.plot(range(1, 25), values, label=name)
+plt.xlabel("sub-layers")
+plt.ylabel("standard deviation")
+plt.legend()
+plt.show()
+assert spreads[-1][0] > 1.5 and abs(spreads[-1][1] - 1) < 0.01
+
 # %% [markdown]
+# **Notice** that each sum adds to the size of the numbers, also in a model that has not learned
+# anything. With the norm, the 24th sub-layer receives numbers of the same size as the first.
+#
 # ## 3.3 Position-wise feed-forward networks
 #
 # $$\mathrm{FFN}(x) = \max(0, xW_1 + b_1)W_2 + b_2 \qquad(2)$$
@@ -412,6 +436,9 @@ assert dependence(layers["self-attention"]).gt(0).all()
 #
 # "We share the same weight matrix between the two embedding layers and the pre-softmax linear
 # transformation. In the embedding layers, we multiply those weights by $\sqrt{d_{model}}$."
+#
+# $$x_i = \sqrt{d_{model}}\;E_{y_i} + PE(i), \qquad
+# P(y_{i+1} \mid y_1, …, y_i) = \mathrm{softmax}(E\,h_i)$$
 
 # %%
 code(InputEmbedding.at)
@@ -703,7 +730,12 @@ assert losses[0] > 2 and least < losses[-1] < 1.2
 # ## 6.1 Averaging checkpoints
 #
 # "We used a single model obtained by averaging the last 5 checkpoints." The parameters keep jumping
-# around a good place, since each batch pulls them elsewhere; their mean lies nearer to it.
+# around a good place, since each batch pulls them elsewhere; their mean lies nearer to it:
+#
+# $$\bar\theta = \frac{1}{n} \sum_{k=1}^{n} \theta_{T-k+1}$$
+
+# %%
+code(average_models)
 
 # %%
 test = [strings(length, 100, torch.Generator().manual_seed(2)) for length in range(2, 11)]
