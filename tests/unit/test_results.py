@@ -8,13 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List
 
+import numpy
 import pytest
 import torch
 
 from benchmarks import distance, small_table, training_cost
 from benchmarks.machine import machine
 from tests.files import write
-from vaswani.paper import small_tables, table1
+from vaswani.paper import figures, small_tables, table1
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = runpy.run_path(str(ROOT / "scripts" / "results.py"))
@@ -72,6 +73,24 @@ def test_a_picture_is_drawn_from_its_record(name: str, draw: Any, tmp_path: Path
     assert made.shape == committed.shape
     if matplotlib.__version__.startswith("3.11."):
         assert (made != committed).mean() < 1e-4
+
+
+def test_the_heads_of_the_figures_are_those_of_their_record() -> None:
+    """The table of all heads is the mean over the sentences that count, head by head."""
+    path = RESULTS["RECORDS"] / RESULTS["TABLE"]["records"]["figures"]
+    page = path.with_suffix(".md").read_text(encoding="utf-8")
+    sentences = json.loads(path.read_text(encoding="utf-8"))["sentences"]
+    for kind in figures.KINDS:
+        own = [one["weights"] for one in sentences if one["kind"] == kind and one["counted"]]
+        assert len(own) == 11
+        means = {name: numpy.mean([one[name] for one in own], 0) for name in figures.COLUMNS}
+        for layer, head in numpy.ndindex(means["partner"].shape):
+            *weights, first = (float(means[name][layer, head]) for name in figures.COLUMNS)
+            cells = [layer + 1, head + 1, *(f"{one:.3f}" for one in weights)]
+            cells.append(f"{round(first * len(own))} of {len(own)}")
+            assert (
+                f"| {' | '.join(map(str, cells))} |" in page.split("## ")[1 + (kind != "distant")]
+            )
 
 
 def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: Any) -> None:
