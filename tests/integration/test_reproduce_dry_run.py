@@ -90,7 +90,6 @@ def test_a_dry_run_of_table_4(nowhere, capsys):
     commands = [line.split(" vaswani ")[1] for line in message.splitlines() if " vaswani " in line]
     assert "expected by Table 4: F1 91.3 on section 23" in message
     assert commands == [
-        "plan parsing_wsj --gpus 8",
         f"prepare parsing_wsj {' '.join(trees)}",
         "train parsing_wsj",
         "average runs/parsing_wsj --last 5",
@@ -101,7 +100,11 @@ def test_a_dry_run_of_table_4(nowhere, capsys):
     message = capsys.readouterr().out
     assert f"prepare parsing_wsj --bpe 4000 --out data/table4_small {' '.join(trees)}" in message
     assert "task.data=data/table4_small/data-bin common.cpu=true" in message
-    assert "run=runs/table4_small" in message and "91.3 of Table 4 says nothing of" in message
+    assert "run=runs/table4_small" in message
+    assert "Table 4's F1 of 91.3 is not for a small" in message
+    assert "--gpus" not in message and "dataset.max_tokens=4096" in message
+    assert cli.main(["reproduce", "table4", *trees, "--from", "prepare", "--dry-run"]) == 0
+    assert f"prepare parsing_wsj --from text {' '.join(trees)}" in capsys.readouterr().out
     assert not list(nowhere.iterdir())
 
 
@@ -137,7 +140,13 @@ def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
         (["wmt14-en-de-bse"], "did you mean 'wmt14-en-de-base'?"),
         (["table5"], "did you mean 'table4'?); there are wmt14-en-de-base"),
         (["table5"], "wmt14-en-fr-big, table4, table1, table2, table2-demo, equal-updates, table3"),
-        (["table4"], "no GPU here, which a model of this size needs; for a small one on a CPU"),
+        (["table4"], "table4 has no --train FILE: give --train, --valid and --test FILE"),
+        (["table4", "--small", "--train", "a.ptb"], "there is no file a.ptb: give --train"),
+        (["table4", "--from", "train"], "no GPU here, which a model of this size needs; for a"),
+        (["table4", "--from", "pack"], "no stage 'pack'"),
+        (["table2", "--small"], "needs the folder examples/recurrent: run this in a checkout"),
+        (["table4", "--recipe", "t2t"], "--recipe t2t is for WMT 2014: table4 has one recipe"),
+        (["wmt14-en-de-base", "--train", "a"], "--train is for table4: wmt14-en-de-base has its"),
         (["table4", "--row", "C-n2"], "for wmt14_en_de_base, not for parsing_wsj"),
         (["wmt14-en-de-base", "--small"], "--small is for table4 and the comparisons (table2"),
         (["wmt14_en_ro_base"], "there are wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base"),

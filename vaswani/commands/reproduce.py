@@ -22,6 +22,7 @@ import json
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import List, Sequence, Union
 
 from vaswani.commands import attention, prepare
@@ -41,6 +42,7 @@ from vaswani.paper.reproduction import (
     PARSER,
     STAGES,
     TABLE_4,
+    TREES,
     Reproduction,
     ResultOptions,
     batch_options,
@@ -97,10 +99,11 @@ def run_result(options: ResultOptions) -> int:
     first = stage_named(options.start, stages) if options.start else 0
     local_gpus = gpus_here(target)
     if options.dry_run:
-        show(
-            target, stages[first:], options.gpus or local_gpus or arithmetic.PAPER_GPUS, local_gpus
-        )
+        planned = 1 if on_cpu(target) else arithmetic.PAPER_GPUS
+        show(target, stages[first:], options.gpus or local_gpus or planned, local_gpus)
         return 0
+    if target.experiment == PARSER and "prepare" in stages[first:]:
+        refuse_without_trees(target)
     if "train" in stages[first:] and (options.start in STAGES[:3] or not is_trained(target)):
         refuse_without_gpus(target, local_gpus)
         if options.start == "train" and not (target.data / "data-bin").is_dir():
@@ -131,7 +134,20 @@ def gpus_here(target: Reproduction) -> int:
 
 def on_cpu(target: Reproduction) -> bool:
     """Whether ``common.cpu=true`` was given: without a GPU it becomes true by itself."""
-    return any(change.lower() == "common.cpu=true" for change in target.changes)
+    given = [change for change in target.changes if change.startswith("common.cpu=")]
+    return bool(given) and given[-1].lower() == "common.cpu=true"
+
+
+def refuse_without_trees(target: Reproduction) -> None:
+    """Raises UserError if a file of trees is not named, or not there: training takes long."""
+    for name in TREES:
+        path = getattr(target.options, name)
+        if not path or not Path(path).is_file():
+            found = f"there is no file {path}" if path else f"{TABLE_4} has no --{name} FILE"
+            raise UserError(
+                f"{found}: give --train, --valid and --test FILE, trees in Penn brackets, one "
+                "whole tree a line"
+            )
 
 
 def refuse_without_gpus(target: Reproduction, local_gpus: int) -> None:
@@ -148,7 +164,7 @@ def refuse_without_gpus(target: Reproduction, local_gpus: int) -> None:
     if target.experiment == PARSER:
         raise UserError(
             "there is no GPU here, which a model of this size needs; for a small one on a CPU: "
-            f"vaswani reproduce {TABLE_4} --small"
+            f"vaswani reproduce {TABLE_4} --small --train FILE --valid FILE --test FILE"
         )
     plan = plan_on(target, target.options.gpus or arithmetic.PAPER_GPUS)
     hours = f"{plan['seconds'] / 3600:,.0f} hours on" if plan["seconds"] else "long even on"
@@ -175,14 +191,14 @@ def set_aside(target: Reproduction, stages: List[str]) -> None:
 def run_stage(target: Reproduction, stage: str, gpus: int, local_gpus: int) -> int:
     """Run one stage; returns its exit code. A stage that fails has said why."""
     if stage == "plan":
-        unprepared = not target.data.joinpath("data-bin").is_dir()
-        if unprepared and target.experiment != PARSER and not is_trained(target):
+        if not target.data.joinpath("data-bin").is_dir() and not is_trained(target):
             print(plan_table(plan_on(target, gpus)), file=sys.stderr)
         return 0
     if stage == "average" and not target.options.start and is_averaged(target):
         print(f"{target.checkpoint}: already averaged", file=sys.stderr)
         return 0
-    chosen = batch_of(target, gpus) if stage == "train" else []
+    planned = stage == "train" and not target.options.small
+    chosen = batch_of(target, gpus) if planned else []
     code = run_verb(command_lines(target, chosen, gpus, local_gpus)[stage][1:])
     if code:
         print(
@@ -245,7 +261,8 @@ def batch_of(target: Reproduction, gpus: int) -> List[str]:
 def show(target: Reproduction, stages: List[str], gpus: int, local_gpus: int) -> None:
     """Everything that would be done, what it takes, and what results to expect."""
     plan, batch = None, []
-    if target.experiment != PARSER or target.data.joinpath("data-bin").is_dir():
+    prepared = target.data.joinpath("data-bin").is_dir()
+    if not target.options.small and (target.experiment != PARSER or prepared):
         plan = plan_on(target, gpus)
         batch = batch_options(plan["max_tokens"], plan["update_freq"])
     lines = command_lines(target, batch, gpus, local_gpus)
@@ -261,8 +278,8 @@ def show(target: Reproduction, stages: List[str], gpus: int, local_gpus: int) ->
     print("\nNothing is done now. Without --dry-run:")
     for stage in stages:
         print(f"  {stage:<9} {shlex.join(lines[stage])}")
-    if not (plan and plan["data"]) and "train" in stages:
-        print("The batch of 'train' is planned from the data that 'prepare' made.")
+    if "train" in stages and not target.options.small and not (plan and plan["data"]):
+        print("The batch of 'train' is planned from the data that 'prepare' makes.")
 
 
 def expected(target: Reproduction) -> List[str]:
@@ -271,7 +288,7 @@ def expected(target: Reproduction) -> List[str]:
         line = f"perplexity {target.paper['ppl']}, {target.paper['bleu']} BLEU on newstest2013"
         return [f"expected by Table 3, row {target.row}: {line}, without averaging"]
     if target.options.small:
-        return [f"{published.WSJ_F1} of Table 4 says nothing of other trees or a small model"]
+        return [f"Table 4's F1 of {published.WSJ_F1} is not for a small model or other trees"]
     if target.experiment == PARSER:
         return [f"expected by Table 4: F1 {published.WSJ_F1} on section 23, trained on WSJ alone"]
     pair = target.config.task.source_lang + "-" + target.config.task.target_lang

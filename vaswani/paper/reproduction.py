@@ -24,7 +24,8 @@ RECIPES = ("paper", "t2t", "fairseq")
 #: types of the words' BPE with table4 --small; the paper's 16K are for 40,000 trees
 SMALL_BPE = "4000"
 #: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
-TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets", "train", "valid", "test")
+TREES = ("train", "valid", "test")
+TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets", *TREES)
 TO_PLAN = ("memory", "tokens_per_second")
 
 
@@ -84,8 +85,12 @@ class Reproduction(NamedTuple):
 
     @property
     def stages(self) -> List[str]:
-        """Those that it has: Table 3 is without averaging; a parser is not packed."""
-        without = ("average", "pack") if self.row else ("pack",) * (self.experiment == PARSER)
+        """Those that it has: Table 3 is without averaging.
+
+        A parser is not packed, and before its trees are prepared nothing is known to plan with.
+        """
+        without = ("average", "pack") if self.row else ()
+        without = ("plan", "pack") if self.experiment == PARSER else without
         return [stage for stage in STAGES if stage not in without]
 
     @property
@@ -119,6 +124,11 @@ def find_reproduction(options: ResultOptions) -> Reproduction:
             f"there is no result '{options.name}'{nearest(options.name.replace('_', '-'), known)}; "
             f"there are {', '.join(known)}"
         )
+    trees = [flag for flag in TREES if getattr(options, flag)]
+    if name == PARSER and options.recipe != "paper":
+        raise UserError(f"--recipe {options.recipe} is for WMT 2014: {TABLE_4} has one recipe")
+    if name != PARSER and trees:
+        raise UserError(f"--{trees[0]} is for {TABLE_4}: {options.name} has its own text")
     if options.small:
         options = smaller(name, options)
     folder, own = split_run(options.overrides)
@@ -155,7 +165,10 @@ def smaller(name: str, options: ResultOptions) -> ResultOptions:
             f"stages of {options.name} on a CPU, see {DOCS / 'reproduce.md'}"
         )
     folder = f"{TABLE_4}_small"
-    changes = read_yaml(find_config(FILE))[TABLE_4]["change"]
+    path = find_config(FILE)
+    changes = (read_yaml(path).get(TABLE_4) or {}).get("change")
+    if not isinstance(changes, list):
+        raise UserError(f"{path}: expected '{TABLE_4}:' with 'change: [key=value, …]'")
     overrides = [f"run={folder}", *changes, *options.overrides]
     return replace(options, data=options.data or f"data/{folder}", overrides=overrides)
 
@@ -234,7 +247,11 @@ def command_lines(
     prepare = ["prepare", data_recipe(target.experiment, options.recipe)]
     prepare += ["--bpe", SMALL_BPE] if options.small else []
     prepare += ["--out", options.data] if options.data else []
-    prepare += ["--from", "raw"] if options.start in ("plan", "prepare") else []
+    first = "text" if target.experiment == PARSER else "raw"
+    prepare += ["--from", first] if options.start in ("plan", "prepare") else []
+    unnamed = [name for name in TREES if not getattr(options, name)]
+    if target.experiment == PARSER:
+        prepare += [word for name in unnamed for word in (f"--{name}", "FILE")]
     arguments = {
         "plan": [*plan, *to_argv(options, TO_PLAN)],
         "prepare": [*prepare, *to_argv(options, TO_PREPARE)],

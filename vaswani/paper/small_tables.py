@@ -280,6 +280,7 @@ def run(options: SmallTableOptions, run_command: Callable[[List[str]], int]) -> 
             + (f"; at full size it is made row by row: {at_full_size}" if at_full_size else "")
         )
     table = read_table(options.name, options.row)
+    refuse_without_example(table)
     print(f"expected, as written before the first run: {table.expected}", file=sys.stderr)
     for row in table.rows:
         chosen = list(rate_trainings(table, row).values())
@@ -300,6 +301,18 @@ def run(options: SmallTableOptions, run_command: Callable[[List[str]], int]) -> 
     if not options.dry_run:
         write(read_table(options.name))
     return 0
+
+
+def refuse_without_example(table: Table) -> None:
+    """Raises UserError if a row's user-dir is not here: other rows would be trained before it."""
+    for row in table.rows:
+        for change in row.change:
+            key, _, folder = change.partition("=")
+            if key == "common.user_dir" and not Path(folder).is_dir():
+                raise UserError(
+                    f"row '{row.name}' needs the folder {folder}: run this in a checkout of the "
+                    "repository"
+                )
 
 
 def show(commands: Sequence[Sequence[str]]) -> None:

@@ -195,7 +195,11 @@ def lines_of(measured: Dict[str, Any]) -> List[str]:
             f"{1000 * cost_there['seconds']:,.0f} ms, {cost_there['held_bytes'] / 1e6:,.0f} MB",
         ]
         lines.append(f"| {' | '.join(columns)} |")
-    lines += ["", "Self-attention takes more multiplications than this from n words on:", ""]
+    lines += [
+        "",
+        "Self-attention takes more multiplications than this above n words (0: always):",
+        "",
+    ]
     for other, by_width in measured["crossings"].items():
         values = ", ".join(f"{n:,.0f} (d {d})" for d, n in by_width.items())
         lines.append(f"- {other}: {values}")
