@@ -23,8 +23,9 @@ STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
 RECIPES = ("paper", "t2t", "fairseq")
 #: types of the words' BPE with table4 --small; the paper's 16K are for 40,000 trees
 SMALL_BPE = "4000"
-#: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
+#: options that name the parser's files
 TREES = ("train", "valid", "test")
+#: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
 TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets", *TREES)
 TO_PLAN = ("memory", "tokens_per_second")
 
