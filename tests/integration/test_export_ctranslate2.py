@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests import exported, packed
+from tests.rounding import rounding_of_small_model
 from tests.stock import fresh_process
 from vaswani import Translator, cli
 from vaswani.export import proof as export_proof
@@ -92,7 +93,12 @@ def test_every_word_has_our_probability(options, tmp_path):
         previous = torch.cat([hypothesis[-1:], hypothesis[:-1]]).long()
         logits, _ = model(read.long()[None], None, previous[None])
         expected = logits[0].log_softmax(-1).gather(1, hypothesis.long()[:, None])[:, 0]
-        torch.testing.assert_close(torch.tensor(found.log_probs), expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            torch.tensor(found.log_probs),
+            expected,
+            rtol=0,
+            atol=rounding_of_small_model(torch.float32),
+        )
 
 
 @pytest.mark.parametrize("kind, size", [("int8", 0.5), ("float16", 0.7), ("bfloat16", 0.7)])

@@ -21,6 +21,7 @@ from tests import exported, packed
 from tests import pieces as small_pieces
 from tests.marian import Marian
 from tests.models import small_model, task
+from tests.rounding import rounding_of_small_model
 from tests.stock import fresh_process
 from vaswani import Translator, cli
 from vaswani.commands import export as command
@@ -91,7 +92,7 @@ def test_marian_computes_our_logits(options, tmp_path):
     previous = torch.tensor([[2, 4, 5, 6], [2, 12, 11, 10]])
     found = marian.logits(source, previous)
     expected, _ = model(source, None, previous)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=0, atol=rounding_of_small_model(torch.float32))
     assert marian.read == set(marian.state)
 
 
@@ -116,7 +117,7 @@ def test_two_dictionaries(tmp_path):
     ]
     found = Marian(out).logits(torch.tensor([[17, 2]]), torch.tensor([[2, 5]]))
     expected, _ = model(torch.tensor([[17, 2]]), None, torch.tensor([[2, 5]]))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=0, atol=rounding_of_small_model(torch.float32))
 
 
 # ---- the search ---------------------------------------------------------------------------------

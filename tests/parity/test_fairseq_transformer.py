@@ -9,6 +9,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from torch import Tensor, nn
 
 from tests.models import batch, dictionary, small_model, task
+from tests.rounding import rounding_of_small_model
 from transformer_plugin.embedding import sinusoids, token_positions
 from transformer_plugin.model import VaswaniTransformerModel
 
@@ -78,8 +79,8 @@ def copy_linear(weight: Tensor, bias: Tensor, linear: nn.Linear) -> None:
 
 
 @pytest.mark.paper("3.1", "3.2.2", "3.3")
-@pytest.mark.parametrize("dtype,atol", [(torch.float32, 1e-5), (torch.float64, 1e-10)])
-def test_equal_to_fairseq(dtype: torch.dtype, atol: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_to_fairseq(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """With our positions as a table in fairseq's model, and its softmax in the model's precision.
 
     fairseq's cross-attention takes its softmax in fp32 whatever the model's precision is.
@@ -88,18 +89,17 @@ def test_equal_to_fairseq(dtype: torch.dtype, atol: float, monkeypatch: pytest.M
         "fairseq.modules.multihead_attention.utils.softmax",
         lambda x, dim, onnx_trace=False: torch.softmax(x, dim),
     )
-    compare(small_model().to(dtype), keep_positions=False, dtype=dtype, atol=atol)
+    compare(small_model().to(dtype), keep_positions=False, dtype=dtype)
 
 
 def test_fairseq_layout_equals_fairseqs_own_positions() -> None:
     """``--sinusoid-layout fairseq`` needs no table: fairseq's checkpoints can be read."""
     ours = small_model(sinusoid_layout="fairseq")
-    compare(ours, keep_positions=True, dtype=torch.float32, atol=1e-5)
+    compare(ours, keep_positions=True, dtype=torch.float32)
 
 
-def compare(
-    ours: VaswaniTransformerModel, keep_positions: bool, dtype: torch.dtype, atol: float
-) -> None:
+def compare(ours: VaswaniTransformerModel, keep_positions: bool, dtype: torch.dtype) -> None:
+    atol = rounding_of_small_model(dtype)
     theirs = reference(ours, keep_positions).to(dtype)
     source, previous, target = batch()
     losses = []

@@ -1,11 +1,13 @@
 """Section 3.2: scaled dot-product attention and multi-head attention."""
 
 import math
+from typing import List
 
 import pytest
 import torch
 
 from tests.models import small_model
+from tests.rounding import rounding
 from transformer_plugin.attention import (
     CrossAttention,
     MultiHeadAttention,
@@ -35,16 +37,28 @@ def test_equation_1_by_hand() -> None:
     assert weights.flatten().tolist() == pytest.approx([expected, 1 - expected], abs=1e-6)
 
 
-def tolerance(dtype: torch.dtype, length: int) -> float:
-    """What rounding may change of a result, relative to the largest, however sums are ordered.
+def tolerances(inputs: List[torch.Tensor], results: List[torch.Tensor]) -> List[float]:
+    """What rounding may change of the values, and of the gradients of the sum of their squares.
 
-    Some 16 results are rounded one after the other, to ``dtype``. Sums are in float32 or float64,
-    with an error of at most a rounding a term: four over the length (the softmax's, the values',
-    and two of the gradient), and the scores', forward and backward, whose 8 products add up to 8 or
-    so, and whose absolute error the exponential makes a relative one: 2 · 8 · 8.
+    Some 16 results are rounded to the type one after the other, and a score, whose absolute error
+    the exponential makes a weight's relative one. Sums are in float32 or float64: four over the
+    length (the softmax's, the values', and two of the gradient), and a score's. The gradient of a
+    score is the difference of two numbers of up to 2 · |v|², times a key or query.
     """
+    dtype, length = inputs[0].dtype, inputs[0].size(2)
     added = torch.float64 if dtype == torch.float64 else torch.float32
-    return (16 * torch.finfo(dtype).eps + (4 * length + 128) * torch.finfo(added).eps) / 2
+    query, key, value = (x.double() for x in inputs)
+    root = query.size(-1) ** 0.5
+    score = (query @ key.transpose(-2, -1)).max().item() / root
+    terms = (query.abs() @ key.abs().transpose(-2, -1)).max().item() / root
+    q, k, v = (x.norm(dim=-1).max().item() for x in (query, key, value))
+    gradient = 2 * v * v * max(q, k) / root
+    rounded = rounding(dtype, 16 + score**2)
+    summed = rounding(added, 4 * length + query.size(-1) * terms**2)
+    return [
+        rounded * max(1.0, result.abs().max().item()) + summed * size
+        for result, size in zip(results, (v, gradient, gradient, 2 * v), strict=True)
+    ]
 
 
 @pytest.mark.parametrize(("length", "value_dim"), [(1, 8), (5, 4), (130, 8), (1024, 4)])
@@ -70,9 +84,8 @@ def test_fast_equals_readable(length: int, masked: str, value_dim: int, dtype: t
         out = function(*leaves, **options)
         out.square().sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
-    for readable, fast in zip(*results, strict=True):
-        error = (fast - readable).abs().max() / readable.abs().max().clamp(min=1)
-        assert error <= tolerance(dtype, length)
+    for readable, fast, allowed in zip(*results, tolerances(inputs, results[0]), strict=True):
+        assert (fast - readable).abs().max() <= allowed
 
 
 def test_causal_has_one_meaning() -> None:
