@@ -360,7 +360,7 @@ MUTANTS = [
     Mutant(
         "source-padding-seen-by-decoder",
         DECODER,
-        'encoder_out["encoder_mask"][0] if encoder_out["encoder_mask"] else None',
+        'source_mask(encoder_out.get("encoder_padding_mask"), like=x)',
         "None",
         "a sentence's translation does not depend on the sentences beside it",
         ("unit/test_model.py::test_padding_and_neighbours_change_nothing",),
@@ -378,12 +378,13 @@ MUTANTS = [
         DECODER,
         "        x, _ = self.run_layers(x, encoder_out, cache)\n",
         "        own = None\n"
-        "        if encoder_out['encoder_mask']:\n"
-        "            source = encoder_out['encoder_mask'][0].flip(-1)  # padded right\n"
+        "        if encoder_out['encoder_padding_mask']:\n"
+        "            source = encoder_out['encoder_padding_mask'][0].flip(-1)  # padded right\n"
         "            more = max(0, cache.length + 1 - source.size(-1))\n"
-        "            own = nn.functional.pad(source, (0, more), value=float('-inf'))\n"
+        "            own = nn.functional.pad(source, (0, more), value=True)\n"
         "            own = own[..., : cache.length + 1].repeat_interleave(len(x) // len(own), 0)\n"
-        "            encoder_out = {**encoder_out, 'encoder_mask': []}\n"
+        "            own = source_mask([own], like=x)\n"
+        "            encoder_out = {**encoder_out, 'encoder_padding_mask': []}\n"
         "        x, _ = self.run_layers(x, encoder_out, cache, own)\n",
         "a sentence's translation does not depend on the sentences beside it",
         ("parity/test_generator.py::test_neighbours_change_nothing",),

@@ -14,7 +14,7 @@ from .attention import CrossAttention, Mask, SelfAttention, causal_mask
 from .cache import DecoderCache
 from .config import VaswaniTransformerConfig
 from .embedding import InputEmbedding, LearnedPositions
-from .encoder import UNLIMITED, EncoderOut
+from .encoder import UNLIMITED, EncoderOut, source_mask
 from .layers import AddAndNorm, DecoderLayer, FeedForward
 from .loss import accumulation_dtype
 from .precision import autocast
@@ -82,7 +82,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
     ) -> Tuple[Any, Dict[str, Any]]:
         """Args:
             prev_output_tokens: [B, T], the target shifted right, padded on the right
-            encoder_out: what the encoder returned
+            encoder_out: what an encoder returned, see :data:`EncoderOut`
             incremental_state: in incremental decoding, holds the caches; then only the
                 positions not seen before are computed
             features_only: leave out the output projection
@@ -161,7 +161,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         ``mask`` and ``is_causal``: see :class:`DecoderLayer`.
         """
         memory = encoder_out["encoder_out"][0]
-        memory_mask = encoder_out["encoder_mask"][0] if encoder_out["encoder_mask"] else None
+        memory_mask = source_mask(encoder_out.get("encoder_padding_mask"), like=x)
         self_weights, cross_weights = [], []
         for index, layer in enumerate(self.layers):
             is_last = index == len(self.layers) - 1

@@ -3,12 +3,12 @@
 Shape letters: B batch, S source, D model width, H heads. Everything is batch-first.
 """
 
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
 
-from .attention import SelfAttention, padding_mask
+from .attention import Mask, SelfAttention, padding_mask
 from .config import VaswaniTransformerConfig
 from .embedding import InputEmbedding, LearnedPositions
 from .layers import AddAndNorm, EncoderLayer, FeedForward
@@ -18,9 +18,9 @@ EncoderOut = Dict[str, List[Tensor]]
 """An encoder's output in fairseq's form: lists, empty if there is nothing to return. Here every
 tensor has the batch as its first dimension:
 
-``encoder_out`` [B, S, D]; ``encoder_padding_mask`` bool [B, S], True at padding;
-``encoder_mask`` the same for attention, additive [B, 1, 1, S], left out when nothing is padded;
-``encoder_attention`` per layer [B, H, S, S], on request.
+``encoder_out`` [B, S, D]; ``encoder_padding_mask`` bool [B, S], True at padding, left out when
+nothing is padded; ``encoder_attention`` per layer [B, H, S, S], on request. The decoder needs the
+first, and the second of an encoder that pads: any other encoder may return them.
 """
 
 UNLIMITED = 10**6
@@ -77,28 +77,27 @@ class VaswaniEncoder(FairseqEncoder):
         """
         with autocast(self.precision, src_tokens.device):
             x = self.embedding(src_tokens)
-            is_padding = src_tokens.eq(self.dictionary.pad())
-            mask = self.attention_mask(is_padding, x)
+            padding = self.find_padding(src_tokens)
+            mask = source_mask(padding, like=x)
             weights = []
             for layer in self.layers:
                 x, layer_weights = layer(x, mask, need_weights=need_head_weights)
                 weights.append(layer_weights)
         return {
             "encoder_out": [x],
-            "encoder_padding_mask": [is_padding],
-            "encoder_mask": [] if mask is None else [mask],
+            "encoder_padding_mask": padding,
             "encoder_attention": weights if need_head_weights else [],
         }
 
-    @staticmethod
-    def attention_mask(is_padding: Tensor, like: Tensor) -> Optional[Tensor]:
-        """[B, S] → additive [B, 1, 1, S], or None if a cheap check shows that none is needed.
+    def find_padding(self, src_tokens: Tensor) -> List[Tensor]:
+        """[B, S] → one mask of that shape, or none if a cheap check shows that none is needed.
 
         On a GPU the check is left out: the host would wait for the device in every forward pass.
         """
+        is_padding = src_tokens.eq(self.dictionary.pad())
         if is_padding.device.type == "cpu" and not is_padding.any():
-            return None
-        return padding_mask(is_padding, like)
+            return []
+        return [is_padding]
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """``encoder_out`` with its batch in ``new_order`` [B'], as beam search asks."""
@@ -111,3 +110,12 @@ class VaswaniEncoder(FairseqEncoder):
         """The longest source in tokens; sinusoids have no limit of their own."""
         positions = self.embedding.positions
         return positions.num_embeddings if isinstance(positions, LearnedPositions) else UNLIMITED
+
+
+def source_mask(padding: Optional[Sequence[Tensor]], like: Tensor) -> Mask:
+    """An encoder's ``encoder_padding_mask`` for attention: additive [B, 1, 1, S], or None.
+
+    It is made when it is needed and never returned: fairseq's search for the module that first
+    put out NaN or infinity would report its -inf.
+    """
+    return padding_mask(padding[0], like) if padding else None

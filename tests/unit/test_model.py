@@ -159,6 +159,18 @@ def test_no_position_sees_a_later_one() -> None:
 
 @pytest.mark.parametrize("layout", ["paper", "t2t", "fairseq"])
 def test_padding_and_neighbours_change_nothing(layout: str) -> None:
+@pytest.mark.parametrize("row", [slice(None), slice(0, 1)], ids=["padded", "unpadded"])
+def test_the_decoder_reads_the_output_of_any_encoder(row: slice) -> None:
+    """In fairseq's form: the boolean mask, which may be missing where nothing is padded."""
+    model = small_model().double().eval()
+    source, previous, _ = (tensor[row] for tensor in batch())
+    expected, _ = model(source, None, previous)
+    other = {"encoder_out": model.encoder(source)["encoder_out"]}
+    if source.eq(1).any():
+        other["encoder_padding_mask"] = [source.eq(1)]
+    assert torch.equal(model.decoder(previous, other)[0], expected)
+
+
     """Each sentence alone, padded left, padded right, and in a batch (float64, 1e-10)."""
     model = small_model(sinusoid_layout=layout).double().eval()
     source, previous, target = batch()
