@@ -1,14 +1,14 @@
 """The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
 
 import logging
-from typing import Any, Mapping
+from typing import Any, Dict, List
 
 import torch
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
 from .checkpoints import CheckpointError
-from .checkpoints.parameters import explain_mismatch
+from .checkpoints.parameters import explain_mismatch, explain_untied
 from .config import (
     ConfigError,
     VaswaniTransformerBigConfig,
@@ -90,17 +90,43 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         prepare_weights(self, in_bf16=str(self.cfg.precision) == "bf16", pack=not self.cfg.compile)
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, **kwargs: Any
+        self,
+        state_dict: Dict[str, Any],
+        strict: bool = True,
+        model_cfg: Any = None,
+        args: Any = None,
+        assign: bool = False,
     ) -> Any:
-        """As torch's, but a mismatch is explained by the option that differs.
+        """As fairseq's, but a mismatch is explained by the option that differs.
+
+        Args:
+            state_dict: of parameters by name; names of older versions are replaced in it
+            strict: whether the names have to be this model's
+            model_cfg, args: see fairseq's
+            assign: whether the tensors given become the parameters (torch's option, which fairseq
+                leaves out); matrices that are shared stay so
 
         Raises:
-            CheckpointError: ``strict``, and the parameters are not those of this model.
+            CheckpointError: ``strict``, and the parameters are not those of this model, or differ
+                where it shares them.
         """
-        reason = explain_mismatch(state_dict, self.state_dict()) if strict else ""
+        shared = shared_parameters(self)
+        try:
+            if assign:
+                self.upgrade_state_dict(state_dict)
+                result = nn.Module.load_state_dict(self, state_dict, strict, assign=True)
+                share_again(self, shared)
+            else:
+                result = super().load_state_dict(state_dict, strict, model_cfg, args)
+        except RuntimeError as error:
+            reason = explain_mismatch(state_dict, self.state_dict()) if strict else ""
+            if not reason:
+                raise
+            raise CheckpointError(reason) from error
+        reason = explain_untied(state_dict, shared) if strict else ""
         if reason:
             raise CheckpointError(reason)
-        return super().load_state_dict(state_dict, strict=strict, **kwargs)
+        return result
 
 
 @register_model("vaswani_transformer_big", dataclass=VaswaniTransformerBigConfig)
@@ -153,6 +179,22 @@ def input_embedding(
     else:
         positions = SinusoidalPositions(tokens.embedding_dim, str(cfg.sinusoid_layout))
     return InputEmbedding(tokens, positions, cfg.dropout)
+
+
+def shared_parameters(model: nn.Module) -> List[List[str]]:
+    """The names of each parameter that has several."""
+    names: Dict[int, List[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def share_again(model: nn.Module, shared: List[List[str]]) -> None:
+    """Let each group of names be one parameter, that of the group's first name."""
+    for first, *others in shared:
+        for name in others:
+            owner, _, last = name.rpartition(".")
+            setattr(model.get_submodule(owner), last, model.get_parameter(first))
 
 
 def make_readable(model: nn.Module) -> None:

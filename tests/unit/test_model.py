@@ -356,5 +356,39 @@ def test_the_padding_row_is_trained_where_the_output_shares_it_and_nobody_sees_i
     with torch.no_grad():
         row[1] = 7.0
         other = model(source, lengths, previous)[0]
+class Renamed(VaswaniTransformerModel):
+    """A model whose parameters had other names in an older version."""
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Any], name: str) -> None:
+        for old in list(state_dict):
+            state_dict[old.replace("coder.block.", "coder.layers.")] = state_dict.pop(old)
+
+
+def test_names_of_an_older_version_are_replaced_before_they_are_compared() -> None:
+    model = Renamed.build_model(config(), task())
+    saved = small_model(seed=1).state_dict()
+    old = {name.replace("coder.layers.", "coder.block."): value for name, value in saved.items()}
+    model.load_state_dict(old)
+    assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
+
+
+def test_untied_embeddings_do_not_slip_into_a_model_that_shares_them() -> None:
+    untied = small_model(untie_embeddings=True).state_dict()
+    with pytest.raises(CheckpointError, match="--untie-embeddings"):
+        small_model().load_state_dict(untied)
+
+
+def test_a_model_without_memory_takes_the_tensors_of_a_checkpoint() -> None:
+    """``meta`` and ``assign``; the shared matrix stays one."""
+    saved = small_model(seed=1).state_dict()
+    with torch.device("meta"):
+        model = small_model()
+    model.load_state_dict({name: value.clone() for name, value in saved.items()}, assign=True)
+    assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
+    weight = model.encoder.embedding.tokens.weight
+    assert model.decoder.embedding.tokens.weight is weight
+    assert model.decoder.output_projection.weight is weight
+
+
     real, classes = target.ne(1), [c for c in range(logits.size(-1)) if c != 1]
     torch.testing.assert_close(other[real][:, classes], logits[real][:, classes])

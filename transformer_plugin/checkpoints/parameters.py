@@ -48,21 +48,25 @@ def _both(saved: object, model: object) -> str:
     return f"{saved} in the checkpoint, {model} in this model"
 
 
-def _untied(saved: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    """Whether matrices that the model shares (one place in memory) differ in the checkpoint."""
-    first: Dict[int, str] = {}
-    for name in sorted(set(saved) & set(model)):
-        other = first.setdefault(model[name].data_ptr(), name)
-        if other != name and not torch.equal(saved[other], saved[name]):
-            return True
-    return False
+def explain_untied(saved: Mapping[str, Any], shared: List[List[str]]) -> str:
+    """One sentence on parameters that a model shares and a checkpoint does not; "" if none.
+
+    ``shared`` has the names of each parameter that has several.
+    """
+    for first, *others in shared:
+        for name in others:
+            if not torch.equal(saved[first], saved[name]):
+                return (
+                    f"{first} and {name} differ in the checkpoint and are one in this model: "
+                    "give the options that it was trained with, such as --untie-embeddings."
+                )
+    return ""
 
 
 def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, Any]) -> str:
     """One sentence on why parameters do not fit a model, naming the option that differs.
 
-    Both map parameter names to tensors. Returns "" if they fit: every name and shape agrees, and
-    what the model shares is shared in the checkpoint.
+    Both map parameter names to tensors. Returns "" if they fit: every name and shape agrees.
     """
     other = "The checkpoint was trained with other options; "
     kinds = [
@@ -83,8 +87,6 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
         shapes = tuple(saved_state[name].shape), tuple(model_state[name].shape)
         if shapes[0] != shapes[1]:
             return f"{other}{name} is {_both(*shapes)}."
-    if _untied(saved_state, model_state):
-        return f"{other}--untie-embeddings: {_both(True, False)}."
     return ""
 
 
