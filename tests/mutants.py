@@ -1679,14 +1679,6 @@ MUTANTS = [
         ("unit/test_option_values.py::test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer",),
     ),
     Mutant(
-        "model-larger-than-the-memory",
-        "transformer_plugin/config.py",
-        "if 4 * weights > memory and",
-        "if weights > 100 * memory and",
-        "a model that does not fit in the machine's memory is refused",
-        ("unit/test_option_values.py::test_a_large_model_can_be_planned_for_another_machine",),
-    ),
-    Mutant(
         "index-longer-than-its-text",
         DATA,
         "if held != (ends[-1] if count else 0):",
@@ -1813,17 +1805,6 @@ MUTANTS = [
         "if len(parts) > os.fstat(stream.fileno()).st_size:",
         "an archive that would expand to more than the file's size is refused",
         ("unit/test_checkpoints.py::test_an_archive_that_expands_is_refused",),
-    ),
-    Mutant(
-        "more-layers-than-were-saved",
-        PARAMETERS,
-        "and declared != actual:",
-        "and declared < actual:",
-        "a configuration that contradicts the sizes of the parameters is refused",
-        (
-            "integration/test_bad_checkpoints.py"
-            "::test_a_model_is_as_large_as_the_parameters_beside_it",
-        ),
     ),
     Mutant(
         "one-finite-number-is-enough",

@@ -23,13 +23,9 @@ Boolean options default to False: fairseq turns a True default into a flag that 
 """
 
 import math
-import os
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, List, Optional
 
-import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import II
@@ -40,8 +36,6 @@ from .initialisation import SCHEMES as INITIALISATIONS
 from .precision import PRECISIONS
 
 LENGTH_PENALTIES = ["fairseq", "gnmt"]
-MOST_LAYERS = 1000
-"""On each side; the deepest one published has 500."""
 
 
 class PluginError(ValueError):
@@ -249,51 +243,6 @@ def check_side(cfg: VaswaniTransformerConfig, side: str) -> None:
             f"--{side}-embed-dim {width} is odd, but sinusoidal positions come in pairs; "
             f"make it even, or give --{side}-learned-pos"
         )
-
-
-def check_size(cfg: Any) -> None:
-    """Raise ConfigError, before memory is taken, for a model that this machine cannot hold.
-
-    fairseq builds a model layer by layer, until the system kills the process.
-
-    ``cfg`` is our model's section in the configuration of a command or of a checkpoint.
-    """
-
-    def size(name: str) -> int:
-        value = getattr(cfg, name, None)
-        return value if isinstance(value, int) else 0
-
-    weights = 0
-    for side, blocks in (("encoder", 1), ("decoder", 2)):
-        layers, d, inner = (size(f"{side}_{n}") for n in ("layers", "embed_dim", "ffn_embed_dim"))
-        if layers > MOST_LAYERS:
-            raise ConfigError(
-                f"--{side}-layers is {layers:,}, and at most {MOST_LAYERS:,} are allowed: lower it"
-            )
-        heads = size(f"{side}_attention_heads")
-        widths = sum(heads * size(n) or d for n in ("head_key_dim", "head_value_dim"))
-        weights += layers * d * (2 * blocks * widths + 2 * inner)
-        if getattr(cfg, f"{side}_learned_pos", False):
-            weights += d * size(f"max_{'source' if side == 'encoder' else 'target'}_positions")
-    memory = machine_memory()
-    without_memory = torch.empty(0).device.type == "meta"  # as in 'vaswani plan'
-    wrap = sys.modules.get("fairscale.nn.wrap.auto_wrap")
-    sharded = wrap is not None and wrap.ConfigAutoWrap.in_autowrap_context
-    if 4 * weights > memory and not without_memory and not sharded:
-        raise ConfigError(
-            f"the model would have over {weights:,} weights, {4 * weights / 1e9:,.0f} GB, and this "
-            f"machine has {memory / 1e9:,.0f} GB of memory: lower --encoder-layers, "
-            "--encoder-embed-dim, --encoder-ffn-embed-dim or those of the decoder"
-        )
-
-
-def machine_memory() -> int:
-    """The most memory this process may have, in bytes: the machine's or its container's."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return machine
 
 
 def check_label_smoothing(label_smoothing: float) -> None:

@@ -16,7 +16,6 @@ from .config import (
     VaswaniTransformerConfig,
     VaswaniTransformerTinyConfig,
     check_model_config,
-    check_size,
 )
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
@@ -51,11 +50,9 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         """The model for a task with source and target dictionaries; called before data is read.
 
         Raises:
-            ConfigError: options that cannot work, a model too large for this machine, or
-                dictionaries that cannot share a matrix.
+            ConfigError: options that cannot work, or dictionaries that cannot share a matrix.
         """
         check_model_config(cfg)
-        check_size(cfg)
         check_task(cfg, task)
         keep_freed_memory()
         keep_off_cudnn()

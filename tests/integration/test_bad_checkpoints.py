@@ -301,17 +301,6 @@ def altered(run: Path, path: Path, change) -> Path:
     return path
 
 
-@pytest.mark.parametrize("run", ["vaswani_transformer_tiny"], indirect=True)
-@pytest.mark.parametrize("option", ["layers", "ffn_embed_dim", "embed_dim"])
-def test_a_model_is_as_large_as_the_parameters_beside_it(option, run, tmp_path):
-    """54 seconds and 9.6 GB for a million layers, before they were compared; others' are theirs."""
-    sizes = dict.fromkeys((f"encoder_{option}", f"decoder_{option}"), 10**6)
-    path = altered(run, tmp_path / "large.pt", lambda s: s["cfg"]["model"].update(sizes))
-    with pytest.raises(CheckpointError, match="was altered: .* 1,000,000, its") as refused:
-        checkpoint_utils.load_model_ensemble_and_task([str(path)])
-    assert_one_sentence(refused.value, path)
-
-
 @pytest.mark.parametrize("number", [float("nan"), float("-inf")])
 def test_what_is_no_number_is_not_decoded(number, run, tmp_path):
     name = "decoder.layers.0.fc1.weight"
@@ -338,23 +327,14 @@ def test_a_mask_may_be_infinite(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "kind"),
-    [
-        ("--finetune-from-model", "nan"),
-        pytest.param("--restore-file", "nan", marks=pytest.mark.slow),
-        pytest.param("--finetune-from-model", "layers", marks=pytest.mark.slow),
-        pytest.param("--restore-file", "layers", marks=pytest.mark.slow),
-    ],
+    "option",
+    ["--finetune-from-model", pytest.param("--restore-file", marks=pytest.mark.slow)],
 )
-def test_no_training_begins_from_such_a_checkpoint(option, kind, trained, tiny_data_bin, tmp_path):
+def test_no_training_begins_from_what_is_no_number(option, trained, tiny_data_bin, tmp_path):
     def change(state):
-        if kind == "layers":
-            state["cfg"]["model"]["decoder_layers"] = 10**6
-        else:
-            state["model"]["encoder.layers.0.feed_forward.fc1.bias"][3] = torch.nan
+        state["model"]["encoder.layers.0.feed_forward.fc1.bias"][3] = torch.nan
 
     path = altered(trained, tmp_path / "bad.pt", change)
-    message = "decoder_layers 1,000,000" if kind == "layers" else "NaN or infinity in encoder"
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match="NaN or infinity in encoder"):
         stock.train(tiny_data_bin, tmp_path / "run", "--max-update", "70", option, str(path))
     assert not list(tmp_path.glob("run/*.pt"))

@@ -73,3 +73,11 @@ def test_a_pipe_is_not_waited_for(kind: str, tmp_path: Path) -> None:
         os.mkfifo(path)
     with pytest.raises(CheckpointError, match="is not a regular file"):
         load_checkpoint(path)
+
+
+def test_what_the_options_of_another_model_mean_is_its_own_affair(tmp_path: Path) -> None:
+    """A model that applies one layer six times, and is named after ours."""
+    options = {"_name": "vaswani_transformer_shared", "encoder_layers": 6}
+    saved = checkpoint(cfg={"model": options}, model={"encoder.layers.0.weight": torch.ones(1)})
+    torch.save(saved, tmp_path / "checkpoint.pt")
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["cfg"]["model"] == options

@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "optimizer": {"config"},
     "lr_schedule": {"config"},
     "checkpoints.parameters": set(),
-    "checkpoints.reading": {"checkpoints.parameters", "config"},
+    "checkpoints.reading": {"config"},
     "checkpoints": {"checkpoints.reading"},
     "search.scoring_rules": set(),
     "search.history": set(),

@@ -1,4 +1,4 @@
-"""Whether parameters fit a model, or the configuration saved with them, and are finite."""
+"""Whether parameters fit a model, and are finite."""
 
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -90,14 +90,6 @@ def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, A
     return ""
 
 
-# an option → a parameter's name and the axis of it whose size it is
-_DECLARED: Dict[str, Tuple[str, int]] = {}
-for _side, _positions in ("encoder", "max_source_positions"), ("decoder", "max_target_positions"):
-    _DECLARED[f"{_side}_embed_dim"] = f"{_side}.embedding.tokens.weight", 1
-    _DECLARED[f"{_side}_ffn_embed_dim"] = f"{_side}.layers.0.feed_forward.fc1.weight", 0
-    _DECLARED[_positions] = f"{_side}.embedding.positions.weight", 0  # learned ones alone
-
-
 def model_options(state: Mapping[str, Any]) -> Dict[str, Any]:
     """The model's section of the configuration in a checkpoint; fairseq also saves a Namespace."""
     cfg = state["cfg"].get("model") if isinstance(state.get("cfg"), dict) else state.get("args")
@@ -108,29 +100,6 @@ def model_name(options: Mapping[str, Any]) -> Optional[str]:
     """The name under which a model is registered, in its section of a configuration."""
     name = options.get("_name") or options.get("arch")
     return name if isinstance(name, str) else None
-
-
-def misdeclared(state: Mapping[str, Any]) -> str:
-    """How a checkpoint's configuration contradicts its parameters; "" if it does not.
-
-    Our model is built as the configuration says, before the parameters are looked at; what the
-    options of others mean is their own affair.
-    """
-    options, model = model_options(state), state["model"]
-    if not str(model_name(options)).startswith("vaswani_transformer"):
-        return ""
-    sizes = [(f"{side}_layers", _layers(model, side), side) for side in ("encoder", "decoder")]
-    for name, (parameter, axis) in _DECLARED.items():
-        shape = getattr(model.get(parameter), "shape", ())
-        if len(shape) > axis:
-            sizes.append((name, shape[axis], parameter))
-    for name, actual, where in sizes:
-        declared = options.get(name)
-        if type(declared) is int and actual and declared != actual:
-            return (
-                f"its configuration says {name} {declared:,}, its parameters {actual:,} ({where})"
-            )
-    return ""
 
 
 def not_finite(model: Mapping[str, Any]) -> str:

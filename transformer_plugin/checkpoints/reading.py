@@ -31,7 +31,6 @@ import torch
 from fairseq.data import Dictionary
 
 from ..config import PluginError
-from .parameters import misdeclared
 
 logger = logging.getLogger(__name__)
 
@@ -223,9 +222,6 @@ def read_checkpoint(
             ) from None
         raise CheckpointError(f"{name} {NO_CHECKPOINT}; {ADVICE}.") from None
     _check_content(state, name)
-    contradiction = misdeclared(state)
-    if contradiction:
-        raise CheckpointError(f"{name} was altered: {contradiction}; {ADVICE}.")
     return dict(state)
 
 

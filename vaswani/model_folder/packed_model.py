@@ -55,17 +55,12 @@ def described(folder: ModelFolder) -> Tuple[Any, Any]:
     import torch
     from fairseq.data import Dictionary
 
-    from transformer_plugin.checkpoints.parameters import misdeclared
     from transformer_plugin.config import ConfigError
     from transformer_plugin.model import VaswaniTransformerModel
 
     where = folder.path / CONFIG
     architecture = folder.config["architecture"]
     stored = stored_in(folder.path / WEIGHTS)
-    options = {"_name": "vaswani_transformer", **architecture}
-    problem = misdeclared({"cfg": {"model": options}, "model": stored})  # first: how many layers
-    if problem:
-        raise UserError(f"{where} does not fit {WEIGHTS}: {problem}; pack the model again")
     config = model_config(architecture, str(where))
     words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
     task = task_for(words[0], words[1], folder.langs, config)
