@@ -4,6 +4,7 @@ import logging
 from typing import Any, Dict, List
 
 import torch
+from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
@@ -150,7 +151,9 @@ def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
             "embedding matrix between them: run fairseq-preprocess with --joined-dictionary, or "
             "give --untie-embeddings"
         )
-    if getattr(task.cfg, "left_pad_target", False):
+    # an older task has its options in ``args``, some as text
+    options = getattr(task, "args", None) if task.cfg is None else task.cfg
+    if utils.eval_bool(str(getattr(options, "left_pad_target", False))):
         raise ConfigError(
             "--left-pad-target is not supported: the causal mask hides padding on the right only"
         )

@@ -1,6 +1,7 @@
 """Options: presets by both routes, and combinations that cannot work, refused in one sentence."""
 
 from argparse import Namespace
+from types import SimpleNamespace
 from typing import Any, Dict, List
 
 import pytest
@@ -178,6 +179,12 @@ def test_differing_dictionaries_are_refused_unless_untied() -> None:
 def test_left_padded_target_is_refused() -> None:
     with pytest.raises(ConfigError, match="--left-pad-target"):
         small_model(for_task=task(left_pad_target=True))
+    older = task()
+    older.cfg, older.args = None, SimpleNamespace(left_pad_target="True")
+    with pytest.raises(ConfigError, match="--left-pad-target"):
+        small_model(for_task=older)
+    older.args.left_pad_target = "False"
+    small_model(for_task=older)
 
 
 def test_refused_before_data_is_read(tmp_path: Any) -> None:
