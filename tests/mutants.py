@@ -68,8 +68,8 @@ MUTANTS = [
     Mutant(
         "attention-not-scaled",
         ATTENTION,
-        "key.transpose(-2, -1) / query.size(-1) ** 0.5",
-        "key.transpose(-2, -1)",
+        "(query / query.size(-1) ** 0.5) @",
+        "query @",
         "3.2.1: 'We compute the dot products of the query with all keys, divide each by √d_k'",
         ("unit/test_attention.py::test_equation_1_by_hand",),
     ),

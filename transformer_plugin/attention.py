@@ -47,7 +47,8 @@ def readable_attention(
     Returns:
         The attended values [B, H, T, V] and the weights before dropout [B, H, T, S].
     """
-    scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5  # [B, H, T, S]
+    # scaled before the product, which would overflow in float16
+    scores = (query / query.size(-1) ** 0.5) @ key.transpose(-2, -1)  # [B, H, T, S]
     if is_causal:
         mask = causal_mask(query.size(2), like=scores)
     if mask is not None:

@@ -114,6 +114,16 @@ def test_large_scores_have_finite_weights() -> None:
     torch.testing.assert_close(fast_attention(query, key, key), attended)
 
 
+def test_half_precision_does_not_overflow() -> None:
+    """35 · 35 · 64 is more than float16 holds, and an eighth of it is not."""
+    heads = torch.full((1, 1, 2, 64), 35.0, dtype=torch.float16)
+    for attended in (
+        readable_attention(heads, heads, heads)[0],
+        fast_attention(heads, heads, heads),
+    ):
+        assert torch.equal(attended, heads)
+
+
 @pytest.mark.paper("3.2.2")
 def test_multi_head_is_concatenated_heads_times_w_o() -> None:
     """Section 3.2.2, head by head with plain products, and d_k ≠ d_v ≠ D / H (Table 3 row B)."""
