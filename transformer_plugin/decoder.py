@@ -93,13 +93,17 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         Returns:
             Logits [B, T', V] (or features [B, T', D]), where T' is T, or the number of new
             positions in incremental decoding; and a dictionary: ``attn``, a list with the last
-            layer's cross-attention averaged over its heads [B, T', S] (None in training), and
-            on request ``decoder_attention`` and ``cross_attention``, per layer
+            layer's cross-attention averaged over its heads [B, T', S] (None in training and
+            with ``loss``), and on request ``decoder_attention`` and ``cross_attention``, per layer
             [B, H, T', T] and [B, H, T', S].
         """
         with autocast(self.precision, prev_output_tokens.device):
             features, extra = self.extract_features(
-                prev_output_tokens, encoder_out, incremental_state, need_head_weights
+                prev_output_tokens,
+                encoder_out,
+                incremental_state,
+                need_head_weights,
+                need_alignment=loss is None,
             )
             if loss is not None:
                 return loss(features, self.output_projection.weight), extra
@@ -111,9 +115,13 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         encoder_out: EncoderOut,
         incremental_state: Optional[Dict[str, Any]] = None,
         need_head_weights: bool = False,
+        need_alignment: bool = True,
         **unused: object,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """Like :meth:`forward`, without the output projection."""
+        """Like :meth:`forward`, without the output projection.
+
+        ``need_alignment``: whether ``attn`` is wanted, outside of training.
+        """
         cache = self.cache_in(incremental_state)
         seen = cache.length if cache else 0
         x = self.embedding(prev_output_tokens, skip=seen)
@@ -127,7 +135,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
             mask,
             is_causal=not seen and x.size(1) > 1,
             need_head_weights=need_head_weights,
-            need_alignment=not self.training,
+            need_alignment=need_alignment and not self.training,
         )
 
     def step(self, tokens: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:

@@ -1,14 +1,15 @@
 """Sections 3.1 to 3.5, 5.4: the whole model, its caches, sharing and initialisation."""
 
 import math
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from tests.models import SMALL, batch, config, dictionary, small_model, task
+from tests.models import SMALL, batch, config, dictionary, sample, small_model, task
+from transformer_plugin.attention import MultiHeadAttention
 from transformer_plugin.cache import FIRST_ROOM, DecoderCache
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
@@ -16,6 +17,7 @@ from transformer_plugin.config import (
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
 )
+from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.fast.dropout import Dropout
 from transformer_plugin.layers import AddAndNorm
 from transformer_plugin.model import VaswaniTransformerModel
@@ -157,8 +159,6 @@ def test_no_position_sees_a_later_one() -> None:
         assert not torch.allclose(after[0, t], before[0, t])
 
 
-@pytest.mark.parametrize("layout", ["paper", "t2t", "fairseq"])
-def test_padding_and_neighbours_change_nothing(layout: str) -> None:
 @pytest.mark.parametrize("row", [slice(None), slice(0, 1)], ids=["padded", "unpadded"])
 def test_the_decoder_reads_the_output_of_any_encoder(row: slice) -> None:
     """In fairseq's form: the boolean mask, which may be missing where nothing is padded."""
@@ -171,6 +171,8 @@ def test_the_decoder_reads_the_output_of_any_encoder(row: slice) -> None:
     assert torch.equal(model.decoder(previous, other)[0], expected)
 
 
+@pytest.mark.parametrize("layout", ["paper", "t2t", "fairseq"])
+def test_padding_and_neighbours_change_nothing(layout: str) -> None:
     """Each sentence alone, padded left, padded right, and in a batch (float64, 1e-10)."""
     model = small_model(sinusoid_layout=layout).double().eval()
     source, previous, target = batch()
@@ -271,6 +273,22 @@ def test_no_attention_is_kept_in_training() -> None:
     assert small_model().train()(source, None, previous)[1]["attn"] == [None]
 
 
+def test_validation_computes_no_attention_that_nobody_reads(monkeypatch: Any) -> None:
+    """Its loss takes the kernel in every layer."""
+    weighed: List[bool] = []
+    attend = MultiHeadAttention.attend
+
+    def watched(self: Any, *args: Any) -> Any:
+        result = attend(self, *args)
+        weighed.append(result[1] is not None)
+        return result
+
+    monkeypatch.setattr(MultiHeadAttention, "attend", watched)
+    with torch.no_grad():
+        VaswaniLabelSmoothedCrossEntropy(task(), False, 0.1)(small_model().eval(), sample())
+    assert weighed == [False] * 6
+
+
 @pytest.mark.paper("5.4")
 def test_dropout_on_sublayers_and_embeddings_only() -> None:
     """Section 5.4 names the sub-layers' outputs and the sums of embeddings and positions."""
@@ -338,24 +356,6 @@ def test_misfitting_parameters_are_explained_by_the_option() -> None:
     )
 
 
-def test_configuration_is_kept_as_given() -> None:
-    cfg = config(dropout=0.25)
-    assert VaswaniTransformerModel.build_model(cfg, task()).cfg.dropout == 0.25
-
-
-@pytest.mark.parametrize("untied", [False, True])
-def test_the_padding_row_is_trained_where_the_output_shares_it_and_nobody_sees_it(untied):
-    """Looked up it gets no gradient; as a class of the output matrix it does (3.4)."""
-    model = small_model(untie_embeddings=untied).eval()
-    source, previous, target = batch()
-    lengths = source.ne(1).sum(1)
-    logits = model(source, lengths, previous)[0]
-    nn.functional.cross_entropy(logits[target.ne(1)], target[target.ne(1)]).backward()
-    row = model.encoder.embedding.tokens.weight
-    assert bool(row.grad[1].any()) is not untied
-    with torch.no_grad():
-        row[1] = 7.0
-        other = model(source, lengths, previous)[0]
 class Renamed(VaswaniTransformerModel):
     """A model whose parameters had other names in an older version."""
 
@@ -390,5 +390,23 @@ def test_a_model_without_memory_takes_the_tensors_of_a_checkpoint() -> None:
     assert model.decoder.output_projection.weight is weight
 
 
+def test_configuration_is_kept_as_given() -> None:
+    cfg = config(dropout=0.25)
+    assert VaswaniTransformerModel.build_model(cfg, task()).cfg.dropout == 0.25
+
+
+@pytest.mark.parametrize("untied", [False, True])
+def test_the_padding_row_is_trained_where_the_output_shares_it_and_nobody_sees_it(untied):
+    """Looked up it gets no gradient; as a class of the output matrix it does (3.4)."""
+    model = small_model(untie_embeddings=untied).eval()
+    source, previous, target = batch()
+    lengths = source.ne(1).sum(1)
+    logits = model(source, lengths, previous)[0]
+    nn.functional.cross_entropy(logits[target.ne(1)], target[target.ne(1)]).backward()
+    row = model.encoder.embedding.tokens.weight
+    assert bool(row.grad[1].any()) is not untied
+    with torch.no_grad():
+        row[1] = 7.0
+        other = model(source, lengths, previous)[0]
     real, classes = target.ne(1), [c for c in range(logits.size(-1)) if c != 1]
     torch.testing.assert_close(other[real][:, classes], logits[real][:, classes])
