@@ -142,6 +142,12 @@ def test_the_parses_of_a_run_are_repaired_and_scored(treebank, light, capsys):
         assert [parse_tree(line).constituents for line in report["parses"]] == [
             tree.constituents for tree in parsed
         ]
+    wrong = [["," if tag == "NN" else "NN" for tag in tree.tags] for tree in parsed]
+    tagged = [tree._replace(tags=tags) for tree, tags in zip(parsed, wrong, strict=True)]
+    make_run(treebank, [" ".join(linearise(tree, tags=True)) for tree in tagged])
+    assert cli.main(["score", "parser"]) == 0, "of a parser that learned tags, and mistakes them"
+    report = json.loads((treebank / "runs/parser/eval/test.score.json").read_text(encoding="utf-8"))
+    assert {key: report[key] for key in expected} == expected
 
 
 def test_runs_that_cannot_be_scored_so_are_one_sentence(treebank, light, capsys):

@@ -20,6 +20,9 @@ LABELS = {
 def of_run(system: ScoreInput) -> Dict[str, Any]:
     """The figures of a run, with its trees, and the sentences, from 1, that had to be repaired.
 
+    The trees have the treebank's tags, also where the run wrote others: they only tell what is
+    punctuation, and by other tags EVALB would take the sentence for another one.
+
     Raises:
         UserError: the run does not write trees, or the treebank's trees are gone.
     """
@@ -27,12 +30,15 @@ def of_run(system: ScoreInput) -> Dict[str, Any]:
         raise UserError("--trees: this run writes text, not the trees of 'vaswani prepare trees'")
     gold, hypotheses = read_trees(system.trees), system.main.hypotheses
     # other numbers of lines are refused when they are compared
-    pairs = zip(hypotheses, gold, strict=False)
+    pairs = list(zip(hypotheses, gold, strict=False))
     repairs = [repair(line.split(), tree.words) for line, tree in pairs]
+    parses = [
+        parse._replace(tags=tree.tags) for (parse, _), (_, tree) in zip(repairs, pairs, strict=True)
+    ]
     return {
-        **figures([tree for tree, _ in repairs], gold, (system.main.files[0], system.trees)),
+        **figures(parses, gold, (system.main.files[0], system.trees)),
         "repaired": [number for number, (_, changed) in enumerate(repairs, 1) if changed],
-        "parses": [penn_brackets(tree) for tree, _ in repairs],
+        "parses": [penn_brackets(tree) for tree in parses],
         "translation": system.translation,
     }
 
