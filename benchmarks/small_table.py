@@ -4,13 +4,14 @@
 
 Beside what the command itself reports stand
 
-- operations counted: forward and backward passes over some of the training's batches, times its
-  updates. Products of matrices are counted by torch, those of cells and of fairseq's convolutions,
-  which it does not see, by their weights: two operations for each weight and position, and twice as
-  many backward;
+- operations counted: forward and backward passes over some of the training's batches, times all
+  of its batches. Products of matrices are counted by torch, those of cells and of fairseq's
+  convolutions, which it does not see, by their weights: two operations for each weight and
+  position, and twice as many backward;
 - operations by the rule of the paper's Table 2, time × processors × what a processor sustains: here
-  the processor's own seconds for these passes, times the updates, times what one core does in the
-  best of several products of square matrices;
+  the processor's own seconds for these passes (the column "CPU minutes of the passes": without
+  optimizer, validation and loading), times what one core does in the best of several products of
+  square matrices;
 - on the demo's text, as ``vaswani demo-report`` counts them, sentences exactly right and numbers
   right: none of these numbers is in the training text;
 - each seed with its 95 % interval and the paired bootstrap against the first row's, and the losses
@@ -19,8 +20,9 @@ Beside what the command itself reports stand
   and more than the seeds differ or not.
 
 The record is OUT/HARDWARE_DATE_TABLE.md, .png and the folder of the same name, with record.json and
-each run's score and statistics. A table that is trained on several machines grows by ``--with
-FOLDER``, the record so far: its runs are taken over unless they are here.
+each run's score, statistics and the translations that were scored. A table that is trained on
+several machines grows by ``--with FOLDER``, the record so far: its runs are taken over unless they
+are here.
 """
 
 import argparse
@@ -133,6 +135,7 @@ def measure(table: Table, earlier: Dict[str, Any]) -> Dict[str, Any]:
                 "operations": cost.operations * one.updates,
                 "processor_seconds": cost.seconds * one.updates,
                 "operations_by_rule": cost.seconds * one.updates * speed,
+                "batches_per_update": cost.batches,
                 "cpu": trained.get("cpu"),
                 "commit": trained.get("commit"),
             }
@@ -162,7 +165,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     demo = any("numbers_right" in run for row in record["rows"].values() for run in row["runs"])
     more = ["exactly right, %", "numbers right, %"] if demo else []
     columns = ["system", "parameters outside embeddings", "seeds", "BLEU", "chrF", *more]
-    columns += ["operations counted", "by the paper's rule", "CPU minutes"]
+    columns += ["operations counted", "by the paper's rule", "CPU minutes of the passes"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in record["rows"].items():
         runs = row["runs"]
@@ -291,10 +294,13 @@ def save(
                     if not same_file(file, folder / file.name):
                         shutil.copy(file, folder / file.name)
                 continue
-            packed = gzip.compress((run / STATISTICS).read_bytes(), mtime=0)
-            (folder / f"{run.name}.jsonl.gz").write_bytes(packed)
-            if (run / "eval" / "test.score.json").is_file():
-                shutil.copy(run / "eval" / "test.score.json", folder / f"{run.name}.score.json")
+            pack(run / STATISTICS, folder / f"{run.name}.jsonl.gz")
+            score_file = run / "eval" / "test.score.json"
+            if score_file.is_file():
+                shutil.copy(score_file, folder / f"{run.name}.score.json")
+            for sides in read_json(score_file).get("files", {}).values():
+                name = Path(sides["hypotheses"]["file"]).name  # test.hyp, or its tokens
+                pack(run / "eval" / name, folder / f"{run.name}.{name}.gz")
     with atomic_write(folder / "record.json") as stream:
         json.dump(record, stream, indent=1)
     picture(out / f"{name}.png", record)
@@ -314,6 +320,11 @@ def save(
     with atomic_write(out / f"{name}.md") as stream:
         stream.write("\n\n".join(page) + "\n")
     print("\n".join([*lines, f"written to {out / name}"]), flush=True)
+
+
+def pack(source: Path, target: Path) -> None:
+    """Compress a file; equal files become equal bytes."""
+    target.write_bytes(gzip.compress(source.read_bytes(), mtime=0))
 
 
 def trained_on(record: Dict[str, Any]) -> List[str]:

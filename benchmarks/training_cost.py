@@ -8,15 +8,24 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 from vaswani.experiment.run_record import last_checkpoint
 
+RECURRENT = Path(__file__).parents[1] / "examples" / "recurrent"
+"""The user-dir of some of the systems."""
 BATCHES = 8
-"""Batches of the training that are counted, evenly spread over an epoch."""
+"""Batches of the training that are measured, evenly spread over an epoch."""
 
 
 class Cost(NamedTuple):
-    """Of one update, on average: operations by count, and seconds of the processor."""
+    """Of the forward and backward passes of one update, on average.
+
+    Attributes:
+        operations: by count
+        seconds: of the processor
+        batches: passes in each direction, fairseq's ``update_freq``
+    """
 
     operations: float
     seconds: float
+    batches: int
 
 
 def operations(model: Any, batch: Dict[str, Any]) -> int:
@@ -58,7 +67,7 @@ def cost_of(run: Path) -> Tuple[Cost, int]:
     load_plugin()
     from fairseq import checkpoint_utils, utils
 
-    utils.import_user_module(argparse.Namespace(user_dir="examples/recurrent"))
+    utils.import_user_module(argparse.Namespace(user_dir=str(RECURRENT)))
     path = str(last_checkpoint(run))
     fast, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path])
     task.load_dataset("train")
@@ -83,7 +92,9 @@ def cost_of(run: Path) -> Tuple[Cost, int]:
         for parameter in module.parameters()
     }
     inside = sum(p.numel() for p in readable.parameters() if p not in tables)
-    return Cost(statistics.mean(counts), statistics.mean(seconds)), inside
+    batches = cfg.optimization.update_freq[-1]
+    cost = Cost(batches * statistics.mean(counts), batches * statistics.mean(seconds), batches)
+    return cost, inside
 
 
 def sustained() -> float:

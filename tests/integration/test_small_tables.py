@@ -1,15 +1,17 @@
 """``vaswani reproduce table2 --small`` and ``table3 --small``: the paper's comparisons, smaller."""
 
+import gzip
 import json
 import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Dict, List
 
 import pytest
 import torch
 import yaml
 
-from benchmarks import small_table
+from benchmarks import small_table, training_cost
+from benchmarks.machine import machine
 from benchmarks.small_table import TABLE_3
 from tests.models import task
 from tests.preloaded import python
@@ -17,8 +19,10 @@ from tests.processes import ROOT
 from vaswani import cli
 from vaswani.commands import reproduce
 from vaswani.common.errors import UserError
+from vaswani.common.files import read_json
 from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
 from vaswani.experiment.find import find_config
+from vaswani.experiment.run_record import last_checkpoint
 from vaswani.paper import small_tables
 from vaswani.paper.small_tables import read_table
 
@@ -163,6 +167,31 @@ def test_what_is_done_is_not_done_again(place: Path, monkeypatch: Any, capsys: A
     assert 0 < compared[runs["A cell, alone"]]["bleu_p"] <= 1
     tried = small_table.short_trainings(table, table.rows[0])
     assert [one["rate"] for one in tried] == [0.001, 0.01]
+
+    cost, _ = training_cost.cost_of(Path(runs["ours"]))
+    checkpoint = last_checkpoint(Path(runs["ours"]))
+    state = torch.load(checkpoint, weights_only=False)
+    state["cfg"]["optimization"]["update_freq"] = [3]
+    torch.save(state, checkpoint)
+    of_three, _ = training_cost.cost_of(Path(runs["ours"]))
+    assert (cost.batches, of_three.batches) == (1, 3)
+    assert of_three.operations == 3 * cost.operations
+
+    record: Dict[str, Any] = {
+        "machine": {**machine("cpu"), "command": ""},
+        **{"table": "table2", "expected": "nothing"},
+        "rows": {"ours": {"runs": [{"run": runs["ours"]}]}},
+    }
+    small_table.save(place / "out", record, "A title", [], lambda *_: None)
+    (kept,) = (place / "out").glob("*/ours_seed1.test.hyp.gz")
+    (place / "kept").write_bytes(gzip.decompress(kept.read_bytes()))
+    files = ["--hypotheses", "kept", "--references", "data/own/text/test.de"]
+    assert cli.main(["score", *files]) == 0, "anyone can score them again"
+    scores = [
+        read_json(kept.with_name("ours_seed1.score.json")),
+        read_json(Path("kept.score.json")),
+    ]
+    assert scores[0]["chrf"]["score"] == scores[1]["chrf"]["score"] > 0
 
     finished = place / "runs" / "table2" / "ours_seed1" / "finished.json"
     stopped = {**json.loads(finished.read_text(encoding="utf-8")), "num_updates": 11}

@@ -52,6 +52,23 @@ def test_a_small_table_is_what_its_logs_say() -> None:
                 assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
 
 
+def test_a_token_costs_the_same_in_both_records_of_its_text() -> None:
+    """However many batches an update has; tokens are those of the trainings' logs."""
+    costs: Dict[str, List[float]] = {}
+    for name in ("equal updates", "table 2, Multi30k"):
+        folder = (RESULTS["RECORDS"] / RESULTS["TABLE"]["records"][name]).parent
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+        for system in ("ours", "fairseq's Transformer"):
+            run = record["rows"][system]["runs"][1]
+            packed = (folder / f"{Path(run['run']).name}.jsonl.gz").read_bytes()
+            log = map(json.loads, gzip.decompress(packed).splitlines())
+            tokens = [line["train_wpb"] for line in log if "train_wpb" in line][-1]  # of an update
+            cost = run["operations"] / run["updates"] / tokens
+            costs.setdefault(system, []).append(cost)
+    for one, other in costs.values():
+        assert one == pytest.approx(other, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("name", "draw"),
     [
@@ -109,7 +126,7 @@ def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: A
     table = small_tables.Table("table2", rows, "nothing", 1, 4)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(small_table, "results", lambda _, row: [scored] * (row is rows[0]))
-    monkeypatch.setattr(small_table, "cost_of", lambda _: (training_cost.Cost(2.0, 3.0), 7))
+    monkeypatch.setattr(small_table, "cost_of", lambda _: (training_cost.Cost(2.0, 3.0, 1), 7))
     monkeypatch.setattr(small_table, "right_in", lambda _: {})
     monkeypatch.setattr(small_table, "bootstrapped", lambda _: {})
     theirs = {"paper": "theirs", "runs": [run(1, 40.0)]}
