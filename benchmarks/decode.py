@@ -2,21 +2,22 @@
 
 import math
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 from benchmarks.decoding import CTranslate2, Decoding, Sentences, Translated, convert_to_ctranslate2
-from benchmarks.systems import OURS, THEIRS, measurable, size_flags
+from benchmarks.systems import KEEPS_MEMORY, OURS, REFERENCES, THEIRS, TUNED, measurable, size_flags
 from benchmarks.table import Row, compare, markdown
 from benchmarks.train import Training
 from benchmarks.worker import Worker, log_progress
 
 SYSTEMS: Dict[str, Dict[str, str]] = {
     "fairseq": {"task": "translation", "model": "fairseq"},
+    f"fairseq{TUNED}": {"task": "translation", "model": "fairseq"},
     "ours, fairseq's generator": {"task": "translation", "model": "ours"},
     "ours": {"task": "vaswani_translation", "model": "ours"},
     "ours, bf16": {"task": "vaswani_translation", "model": "ours", "precision": "bf16"},
 }
-"""The others are compared with the first."""
+"""The others are compared with fairseq's, both ways."""
 
 
 class Configuration(NamedTuple):
@@ -41,10 +42,17 @@ class Team:
     Args:
         make, options: see :class:`benchmarks.worker.Worker`
         cores: how many processes, and the most threads that one may use
+        variables: of each process
     """
 
-    def __init__(self, make: Callable[..., Any], options: Dict[str, Any], cores: int) -> None:
-        environment = {"OMP_NUM_THREADS": str(cores)}
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        options: Dict[str, Any],
+        cores: int,
+        variables: Mapping[str, str] = {},
+    ) -> None:
+        environment = {"OMP_NUM_THREADS": str(cores), **variables}
         self.workers = [Worker(make, options, environment) for _ in range(cores)]
 
     def translate(self, how: Configuration, size: int, count: int) -> Dict[str, Any]:
@@ -146,7 +154,9 @@ def start_systems(
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
     most = max(how.workers for how in tried)
     teams: Dict[str, Any] = {
-        name: Team(Decoding, {**common, **options}, most)
+        name: Team(
+            Decoding, {**common, **options}, most, KEEPS_MEMORY if name.endswith(TUNED) else {}
+        )
         for name, options in measurable(SYSTEMS, device).items()
     }
     try:
@@ -187,7 +197,7 @@ def compare_systems(
         for name, how in best.items():
             found[name].append(teams[name].translate(how, size, count))
             log_progress(f"decode, batch {size}: round {number + 1} of {rounds}, {name}")
-    rows = compare(found)
+    rows = compare(found, REFERENCES)
     reference = found["fairseq"][0]["hypotheses"]
     scorer = teams["fairseq"].workers[0]
     for row in rows:

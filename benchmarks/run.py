@@ -50,6 +50,13 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--full", action="store_true", help="more sizes, more sentences, sweeps")
     options.add_argument(
+        "--size",
+        metavar="SIZE",
+        action="append",
+        choices=tuple(train.WORKS),
+        help="to train; may be repeated (default: small and base, with --full all)",
+    )
+    options.add_argument(
         "--data", metavar="DATA-BIN", help="(default: Multi30k's if prepared, else the demo's)"
     )
     options.add_argument(
@@ -99,7 +106,7 @@ def data_to_use(given: str) -> str:
 def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
     """One benchmark's figures."""
     if name == "train":
-        return train.run(args.device, args.full, data, args.threads)
+        return train.run(args.device, args.full, data, args.threads, args.size or ())
     if name == "decode":
         folder = Path("runs") / "benchmark" / Path(data).parent.name
         checkpoint = args.checkpoint or decode.train_checkpoint(

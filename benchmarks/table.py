@@ -1,7 +1,7 @@
 """Turns rounds of measurements into table rows: medians, spread, ratio to the first system."""
 
 import statistics
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 Row = Dict[str, Any]
 
@@ -11,24 +11,29 @@ def median_and_range(values: Sequence[float]) -> Dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def compare(rounds: Dict[str, List[Dict[str, float]]]) -> List[Row]:
-    """One row for each system: tokens per second, and their ratio to the first system's.
+def compare(
+    rounds: Dict[str, List[Dict[str, float]]], references: Optional[Dict[str, str]] = None
+) -> List[Row]:
+    """One row for each system: tokens per second, and their ratios to those of the references.
 
-    The ratio is the median of one per round: within a round the systems run one after the other
+    A ratio is the median of one per round: within a round the systems run one after the other
     on the same batches, so that a machine that slows down slows both.
+
+    Args:
+        rounds: seconds and tokens, by system
+        references: a column's title → the system that it compares with, if that was measured
+            (default: ``ratio``, to the first system)
     """
-    first = next(iter(rounds))
+    references = references or {"ratio": next(iter(rounds))}
     rows = []
     for name, measured in rounds.items():
         speeds = [m["tokens"] / m["seconds"] for m in measured]
-        ratios = [a["seconds"] / b["seconds"] for a, b in zip(rounds[first], measured, strict=True)]
-        rows.append(
-            {
-                "system": name,
-                "tokens/s": median_and_range(speeds),
-                "ratio": median_and_range(ratios),
-            }
-        )
+        row: Row = {"system": name, "tokens/s": median_and_range(speeds)}
+        for title, reference in references.items():
+            if reference in rounds:
+                pairs = zip(rounds[reference], measured, strict=True)
+                row[title] = median_and_range([a["seconds"] / b["seconds"] for a, b in pairs])
+        rows.append(row)
     return rows
 
 

@@ -2,14 +2,17 @@
 
 import time
 from itertools import product
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 from benchmarks.machine import peak_flops, precisions
 from benchmarks.systems import (
+    KEEPS_MEMORY,
     OURS,
+    REFERENCES,
     THEIRS,
     TRAINED,
     TRAINED_ON_GPU,
+    TUNED,
     measurable,
     precision_of,
     size_flags,
@@ -151,20 +154,28 @@ def make_trainer(arguments: List[str]) -> Any:
     return Trainer(config, task, model, task.build_criterion(config.criterion))
 
 
-def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
-    """``small`` and ``base`` (``full``: ``tiny`` and ``big`` too) trained by every system."""
-    works = [("small", 2048, 4, 5), ("base", 4096, 1, 3)]
-    if full:
-        # four systems training big with more tokens do not fit into 24 GB
-        works += [("tiny", 4096, 4, 5), ("big", 1024, 1, 3)]
-    if device == "cuda":
-        works = [(size, max(4 * tokens, 8192), 10, rounds) for size, tokens, _, rounds in works]
+WORKS = {"small": (2048, 4, 5), "base": (4096, 1, 3), "tiny": (4096, 4, 5), "big": (1024, 1, 3)}
+"""Max-tokens on a CPU, updates in a round, and rounds, by size."""
+
+
+def run(
+    device: str, full: bool, data: str, threads: int, sizes: Sequence[str] = ()
+) -> Dict[str, Any]:
+    """Every system trained at each of ``sizes`` (default: small and base, ``full``: all)."""
     peaks = dict.fromkeys(precisions(device), 0.0)
     rows: List[Row] = []
-    for size, max_tokens, updates, rounds in works:
+    for size in sizes or (tuple(WORKS) if full else ("small", "base")):
+        max_tokens, updates, rounds = WORKS[size]
+        if device == "cuda":
+            max_tokens, updates = max(4 * max_tokens, 8192), 10
         for precision, peak in peaks.items():  # each time, as the machine may have been busy
             peaks[precision] = max(peak, peak_flops(device, precision, threads))
-        rows += measure_systems(size, max_tokens, updates, rounds, device, data, threads)
+        systems = {**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}
+        for group in groups(measurable(systems, device), size):
+            flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
+            flags += ["--num-workers", "0" if device == "cpu" else "2"]
+            found = measure_systems(group, flags, updates, rounds, device, data, threads)
+            rows += [{"work": f"{size}, {max_tokens:,} max-tokens", **row} for row in found]
     for row in rows:
         peak = peaks[precision_of(row["system"])]
         row["MFU"] = f"{100 * row['MFU'] / peak:.0f} %"
@@ -173,9 +184,18 @@ def run(device: str, full: bool, data: str, threads: int) -> Dict[str, Any]:
     return {"rows": rows, "peak_flops": peaks}
 
 
+def groups(systems: Dict[str, Any], size: str) -> List[Dict[str, Any]]:
+    """The systems that take turns: all, but of more than four that train the big model, which do
+    not fit into 24 GB, those with glibc tuned among themselves."""
+    if size != "big" or len(systems) <= 4:
+        return [systems]
+    tuned = {name: system for name, system in systems.items() if name.endswith(TUNED)}
+    return [{name: one for name, one in systems.items() if name not in tuned}, tuned]
+
+
 def measure_systems(
-    size: str,
-    max_tokens: int,
+    systems: Dict[str, Any],
+    flags: List[str],
     updates: int,
     rounds: int,
     device: str,
@@ -186,9 +206,6 @@ def measure_systems(
 
     The column MFU still holds operations per second; :func:`run` turns it into a share.
     """
-    systems = measurable({**TRAINED, **(TRAINED_ON_GPU if device == "cuda" else {})}, device)
-    flags = [*size_flags(size), "--max-tokens", str(max_tokens), "--lr", "5e-4"]
-    flags += ["--num-workers", "0" if device == "cpu" else "2"]
     workers = {
         name: Worker(
             Training,
@@ -198,7 +215,7 @@ def measure_systems(
                 "device": device,
                 "autocast": system.get("autocast", False),
             },
-            {"OMP_NUM_THREADS": str(threads)},
+            {"OMP_NUM_THREADS": str(threads), **system.get("environment", {})},
         )
         for name, system in systems.items()
     }
@@ -208,8 +225,8 @@ def measure_systems(
     for number in range(rounds):
         for name, worker in workers.items():
             found[name].append(worker.ask("updates", updates))
-            log_progress(f"train {size}: round {number + 1} of {rounds}, {name}")
-    rows = compare(found)
+            log_progress(f"train: round {number + 1} of {rounds}, {name}")
+    rows = compare(found, REFERENCES)
     for row in rows:
         worker, last = workers[row["system"]], found[row["system"]][-1]
         seconds = sum(m["seconds"] for m in found[row["system"]])
@@ -219,17 +236,19 @@ def measure_systems(
         row["real tokens"] = f"{100 * worker.ask('real_share'):.0f} %"
         row["loss"] = round(last["losses"][-1], 3)
         worker.end()
-    return [{"work": f"{size}, {max_tokens:,} max-tokens", **row} for row in rows]
+    return rows
 
 
 def sweep(device: str, data: str, threads: int) -> List[Row]:
     """fairseq's ``small`` with other settings, to find its fastest, beside ours.
 
+    On a CPU both have glibc tuned.
     Ours is in bf16 if the device has units for it, and keeps one setting; the ratio is that of
     tokens per second, round by round.
     """
     small = [*size_flags("small"), "--lr", "5e-4", "--max-tokens"]
     precision = precisions(device)[-1]
+    kept, tuned = (KEEPS_MEMORY, TUNED) if device == "cpu" else ({}, "")
     ours = Worker(
         Training,
         {
@@ -237,7 +256,7 @@ def sweep(device: str, data: str, threads: int) -> List[Row]:
             "flags": [*OURS, *small, "2048", "--num-workers", "0", "--precision", precision],
             "device": device,
         },
-        {"OMP_NUM_THREADS": str(threads)},
+        {"OMP_NUM_THREADS": str(threads), **kept},
     )
     ours.ask("warm_up", 3)
     rows: List[Row] = []
@@ -248,14 +267,14 @@ def sweep(device: str, data: str, threads: int) -> List[Row]:
         worker = Worker(
             Training,
             {"data": data, "flags": flags, "device": device},
-            {"OMP_NUM_THREADS": str(used)},
+            {"OMP_NUM_THREADS": str(used), **kept},
         )
         worker.ask("warm_up", 2)
         pairs = [(worker.ask("updates", 2), ours.ask("updates", 2)) for _ in range(3)]
         worker.end()
         speeds = [[m["tokens"] / m["seconds"] for m in pair] for pair in pairs]
         row: Row = {"work": f"small, {max_tokens:,} max-tokens"}
-        row["system"] = f"fairseq, {used} threads, {loaders} loaders"
+        row["system"] = f"fairseq, {used} threads, {loaders} loaders{tuned}"
         row["tokens/s"] = median_and_range([their_speed for their_speed, _ in speeds])
         ratios = [our_speed / their_speed for their_speed, our_speed in speeds]
         row[f"ours, {precision}, 2,048 max-tokens, relative to it"] = median_and_range(ratios)

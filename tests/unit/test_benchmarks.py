@@ -13,7 +13,7 @@ from benchmarks.decode import Configuration, Team, configurations, sweep
 from benchmarks.decoding import Translated
 from benchmarks.machine import machine, precisions
 from benchmarks.run import main, record_name, report
-from benchmarks.systems import TRAINED, TRAINED_ON_GPU, measurable, precision_of
+from benchmarks.systems import TRAINED, TRAINED_ON_GPU, TUNED, measurable, precision_of
 from benchmarks.table import compare, markdown, median_and_range
 from benchmarks.worker import Worker, WorkerError
 from vaswani.common.environment import cpu_name
@@ -29,6 +29,9 @@ def test_ratio_is_taken_round_by_round():
     assert theirs["ratio"] == {"median": 1.0, "min": 1.0, "max": 1.0}
     assert ours["ratio"] == {"median": 2.0, "min": 2.0, "max": 2.0}
     assert ours["tokens/s"] == {"median": 75.0, "min": 50.0, "max": 100.0}
+    references = {"ratio": "ours", "ratio to a third": "a third"}
+    assert compare(rounds, references)[0]["ratio"]["median"] == 0.5
+    assert "ratio to a third" not in compare(rounds, references)[0]
     assert median_and_range([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0}
 
 
@@ -153,8 +156,10 @@ def test_without_bf16_units_nothing_is_measured_in_it(monkeypatch):
     """Emulated, it takes many times as long; the record says so. fp16 is for GPUs."""
     units = {"cpu": False, "cuda": True}
     monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", units.__getitem__)
-    assert list(measurable(TRAINED, "cpu")) == ["fairseq", "ours"]
-    assert list(measurable({**TRAINED, **TRAINED_ON_GPU}, "cuda")) == [*TRAINED, *TRAINED_ON_GPU]
+    both_ways = [f"{name}{tuned}" for tuned in ("", TUNED) for name in ("fairseq", "ours")]
+    assert list(measurable(TRAINED, "cpu")) == both_ways
+    on_gpu = list(measurable({**TRAINED, **TRAINED_ON_GPU}, "cuda"))
+    assert on_gpu == [name for name in TRAINED if TUNED not in name] + list(TRAINED_ON_GPU)
     assert precision_of("fairseq --fp16") == "fp16"
     facts = {**machine("cpu"), "command": "", "threads_used": 1, "data": ""}
     facts["precisions"] = precisions("cpu")
