@@ -767,9 +767,10 @@ assert torch.allclose(mean[name], torch.stack([s[name] for s in checkpoints]).me
 assert averages[-1] < sum(single) / len(single)
 
 # %% [markdown]
-# **Notice** that some of the checkpoints are much worse than others, and the mean is as good as the
-# best of them: nobody has to know which one that is. (Averaging helps near the end of training. A
-# mean that reaches back to where the loss was still falling is worse than its parts.)
+# **Notice** that some of the checkpoints are much worse than others, and the mean of all ten is
+# almost as good as the best of them, here the last (0.594 to 0.590), and better than any other:
+# nobody has to know which one that is. (Averaging helps near the end of training. A mean that
+# reaches back to where the loss was still falling is worse than its parts.)
 #
 # ### What it learned, and how far
 #
