@@ -4,7 +4,7 @@
 #   PAIR=en-fr          the languages of the demo and of Multi30k (default en-de)
 #   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
 #   JOBS=auto            processes that run the tests, 4 at most (default: one per core)
-#   BENCH="train --full" what `make bench` measures (default: everything, in about 10 minutes)
+#   BENCH="train --full" what `make bench` measures (default: everything, in a quarter of an hour or more)
 #   MUTANTS="NAME ..."   which planted bugs `make mutants` tries (default: all, in about 20 minutes)
 PYTHON ?=
 VENV ?= .venv
