@@ -1,10 +1,12 @@
 """What a run, or a checkpoint outside any run, says about how to decode with it."""
 
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import AS_TRAINED, is_run, trained_as
+from vaswani.common.files import read_json
+from vaswani.experiment.find import AS_TRAINED, is_run, read_yaml, trained_as
+from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
 
 
 def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
@@ -37,3 +39,28 @@ def decoding_task(trained: Dict[str, Any], length_penalty: Optional[str]) -> Dic
     if length_penalty:
         task["length_penalty"] = length_penalty
     return task
+
+
+def decoding(config: Any) -> Dict[str, Any]:
+    """What an experiment says about decoding: the search's options, and the data."""
+    search = {name: config["generation"][name] for name in BEAM_OPTIONS}
+    penalty = config["task"].get("length_penalty") or "fairseq"
+    return {**search, "length_penalty": penalty, "data": str(config["task"]["data"])}
+
+
+def decoding_options(folder: Path, config: Any) -> List[str]:
+    """What 'vaswani generate' has to be told to decode as an experiment says, not as trained."""
+    usual, wanted = decoding(read_yaml(folder / AS_TRAINED)), decoding(config)
+    changed = {name: value for name, value in wanted.items() if value != usual[name]}
+    return [word for name, value in changed.items() for word in (flag(name), str(value))]
+
+
+def is_decoded(folder: Path, checkpoint: Path, config: Any, subset: str = "test") -> bool:
+    """Whether a run's translations are by this checkpoint as an experiment says, and scored."""
+    made = read_json(folder / "eval" / f"{subset}.json")
+    scored = read_json(folder / "eval" / f"{subset}.score.json").get("translation")
+    if not made or made != scored:
+        return False
+    used = {**made["options"], "data": made["data"]}
+    same = all(used.get(name) == value for name, value in decoding(config).items())
+    return same and Path(made["checkpoint"]).name == checkpoint.name

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.find import file_stem, read_yaml
+from vaswani.experiment.find import AS_TRAINED, file_stem, is_run, read_yaml
 from vaswani.experiment.launch import Launch
 
 FINISHED = "finished.json"
@@ -16,6 +16,11 @@ STATISTICS = "train.jsonl"
 RECORDS = ("config.yaml", "env.json")
 #: model options that change neither the parameters nor the function: a run may change them
 HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
+#: what a trained model depends on, besides its data: sections of its experiment, or keys of one
+DECIDING = (
+    *(("model", None), ("criterion", None), ("optimizer", None), ("lr_scheduler", None)),
+    *(("optimization", None), ("dataset", "max_tokens"), ("common", "seed")),
+)
 
 
 def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
@@ -135,6 +140,27 @@ def changed_data(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
                 "checkpoint.reset_dataloader=true to continue with epoch 1 of the new text"
             )
     return changes
+
+
+def trained_differently(config: Any, data: Dict[str, Any], folder: Path) -> str:
+    """How a run's training differs from an experiment: the first key, or file of the data.
+
+    Empty if it does not, or if nothing was trained there. Options that only one of them has are
+    left out: the versions of fairseq do not have the same.
+    """
+    from omegaconf import OmegaConf
+
+    if not is_run(folder):
+        return ""
+    before, now = read_yaml(folder / AS_TRAINED), OmegaConf.to_container(config)
+    assert isinstance(now, dict)
+    for section, one in DECIDING:
+        old, new = before[section], now[section]
+        for key in [one] if one else ["_name", *old]:
+            if key in old and key in new and old[key] != new[key]:
+                return f"{section}.{key}={old[key]}, not {new[key]}"
+    files = changed_files(read_json(folder / "env.json").get("data", {}), data)
+    return f"another {files[0]} than is now in {config.task.data}" if files else ""
 
 
 def changed_files(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:

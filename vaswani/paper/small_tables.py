@@ -2,7 +2,8 @@
 
 ``configs/small_tables.yaml`` says what is trained. Each training, average, translation and score is
 a command of its own, which goes on where it was stopped and skips what is done; the table is read
-from the runs' own records.
+from the runs' own records. A run that was trained otherwise than its row says is not the row's;
+one that was only translated otherwise is translated and scored again.
 """
 
 import json
@@ -12,14 +13,23 @@ from dataclasses import dataclass
 from math import inf, isinf
 from pathlib import Path
 from statistics import mean
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.options import argument, option
-from vaswani.experiment.find import file_stem, find_config, read_yaml
-from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics
+from vaswani.data.data_bin import fingerprint
+from vaswani.decoding.trained import decoding_options, is_decoded
+from vaswani.experiment.fairseq_config import experiment_config
+from vaswani.experiment.find import file_stem, find_config, is_run, read_yaml
+from vaswani.experiment.run_record import (
+    FINISHED,
+    STATISTICS,
+    split_run,
+    statistics,
+    trained_differently,
+)
 
 FILE = "small_tables"
 TABLES = ("table2", "table2-demo", "equal-updates", "table3")
@@ -78,6 +88,23 @@ class Training(NamedTuple):
         last = [text for text in self.command if text.startswith(LAST_UPDATE)][-1]
         updates = read_json(self.run / FINISHED).get("num_updates", 0)
         return bool(updates >= int(last[len(LAST_UPDATE) :]))
+
+    @property
+    def config(self) -> Any:
+        """The experiment that its command trains, complete."""
+        return experiment_config(find_config(self.command[1]), split_run(self.command[2:])[1])
+
+    @property
+    def difference(self) -> str:
+        """In what the run was trained otherwise than by this command; empty if in nothing."""
+        if not is_run(self.run):
+            return ""
+        config = self.config
+        return trained_differently(config, fingerprint(config), self.run)
+
+    def average(self, count: int) -> Path:
+        """The average of the run's last checkpoints."""
+        return self.run / "checkpoints" / f"checkpoint_average_last{count}.pt"
 
 
 def read_table(name: str, only: Optional[str] = None, path: Optional[Path] = None) -> Table:
@@ -183,14 +210,35 @@ def lowest_loss(run: Path) -> float:
     return min((line[VALIDATION] for line in lines if VALIDATION in line), default=inf)
 
 
+def refuse_other_training(table: Table) -> None:
+    """Raises UserError if a run of a row is there but was trained otherwise, naming the first key.
+
+    Seeds are looked at once their learning rate is chosen.
+    """
+    for row in table.rows:
+        rated = list(rate_trainings(table, row).values())
+        chosen = all(short.done for short in rated)
+        for training in [*rated, *(trainings(table, row).values() if chosen else [])]:
+            if training.difference:
+                raise UserError(
+                    f"{training.run} was trained with {training.difference}, as row '{row.name}' "
+                    "asks: rename or remove this folder to have it trained again, or undo the "
+                    "change"
+                )
+
+
 def commands(table: Table, training: Training) -> Iterator[List[str]]:
     """The commands from a training to its scores; none if it is done and scored."""
-    run = training.run
-    if not training.done or result(run) is None:
+    run, average = training.run, training.average(table.average)
+    if training.done and result(run) and is_decoded(run, average, training.config):
+        return
+    if not training.done:
         yield training.command
+    if not training.done or not average.is_file():
         yield ["average", str(run), "--last", str(table.average)]
-        yield ["generate", str(run / "checkpoints" / f"checkpoint_average_last{table.average}.pt")]
-        yield ["score", str(run)]
+    changed = decoding_options(run, training.config) if is_run(run) else []
+    yield ["generate", str(average), *changed]
+    yield ["score", str(run)]
 
 
 # ---- what came out -----------------------------------------------------------------------------
@@ -231,9 +279,20 @@ def result(run: Path) -> Optional[Result]:
 
 
 def results(table: Table, row: Row) -> List[Result]:
-    """Those of a row's seeds that are scored."""
-    runs = [run_of(table, row, f"seed{seed}") for seed in range(1, row.seeds + 1)]
-    return [scored for scored in map(result, runs) if scored]
+    """Those of a row's seeds that are scored. A warning names what another recipe trained."""
+    rated = rate_trainings(table, row).values()
+    if not all(short.done for short in rated):
+        return []
+    found = []
+    for training in trainings(table, row).values():
+        run = training.run
+        scored = result(run)
+        if scored and training.difference:
+            difference = f"was trained with {training.difference}, as row '{row.name}' asks"
+            print(f"warning: {run} {difference}: left out", file=sys.stderr)
+        elif scored and is_decoded(run, training.average(table.average), training.config):
+            found.append(scored)
+    return found
 
 
 def spread(values: Sequence[float]) -> str:
@@ -242,14 +301,14 @@ def spread(values: Sequence[float]) -> str:
     return middle if len(values) == 1 else f"{middle} ({min(values):.2f} to {max(values):.2f})"
 
 
-def lines_of(table: Table) -> List[str]:
-    """The table in Markdown, each row with the seeds that are scored so far."""
+def lines_of(table: Table, found: Dict[str, List[Result]]) -> List[str]:
+    """The table in Markdown, each row with its results so far, by its name in ``found``."""
     lines = [
         "| row | seeds | BLEU | chrF | validation perplexity | updates | minutes |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in table.rows:
-        scored = results(table, row)
+        scored = found[row.name]
         columns = ["–"] * 5
         if scored:
             columns = [
@@ -281,6 +340,7 @@ def run(options: SmallTableOptions, run_command: Callable[[List[str]], int]) -> 
         )
     table = read_table(options.name, options.row)
     refuse_without_example(table)
+    refuse_other_training(table)
     print(f"expected, as written before the first run: {table.expected}", file=sys.stderr)
     for row in table.rows:
         chosen = list(rate_trainings(table, row).values())
@@ -323,10 +383,11 @@ def show(commands: Sequence[Sequence[str]]) -> None:
 
 def write(table: Table) -> None:
     """Print the whole table and write it, with each run's figures, to runs/TABLE/TABLE.json."""
-    lines = lines_of(table)
+    found = {row.name: results(table, row) for row in table.rows}
+    lines = lines_of(table, found)
     path = Path("runs") / table.name / f"{table.name}.json"
     path = output_file(path, may_replace=lambda file: is_report(file, "table", "rows"))
-    rows = {row.name: [seed._asdict() for seed in results(table, row)] for row in table.rows}
+    rows = {name: [seed._asdict() for seed in scored] for name, scored in found.items()}
     record = {"table": table.name, "expected": table.expected, "rows": rows, "lines": lines}
     with writing(path), atomic_write(path) as stream:
         json.dump(record, stream, indent=1)

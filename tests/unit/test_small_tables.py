@@ -1,0 +1,161 @@
+"""Which commands a small table still has to run, and which runs are a row's."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from vaswani.common.errors import UserError
+from vaswani.data.data_bin import fingerprint
+from vaswani.decoding.trained import decoding
+from vaswani.experiment.find import find_config
+from vaswani.paper import small_tables
+from vaswani.paper.small_tables import SmallTableOptions, Table, Training, read_table
+
+Scores = Dict[str, Any]
+
+
+@pytest.fixture
+def row(tmp_path: Path, monkeypatch: Any) -> Training:
+    """The only training of a table, done and scored."""
+    monkeypatch.chdir(tmp_path)
+    Path("configs").mkdir()
+    Path("data").mkdir()
+    Path("data/dict.en.txt").write_text("a 1\n", encoding="utf-8")
+    experiment = yaml.safe_load(find_config("multi30k_en_de").read_text(encoding="utf-8"))
+    experiment["task"]["data"] = "data"
+    write_yaml("small", experiment)
+    section = {"expected": "nothing", "rows": {"ours": {}, "not trained": {}}}
+    changes = ["optimization.max_update=12"]
+    table = {"base": "small", "change": changes, "average": 2, "rate_updates": 4}
+    write_yaml("small_tables", {**table, "table2": section})
+
+    (training,) = small_tables.trainings(table2(), table2().rows[0]).values()
+    run, config = training.run, training.config
+    average = training.average(2)
+    average.parent.mkdir(parents=True)
+    average.touch()
+    (run / "eval").mkdir()
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(config), encoding="utf-8")
+    for name, content in (
+        ("env.json", {"data": fingerprint(config)}),
+        ("finished.json", {"num_updates": 12, "seconds": 1}),
+    ):
+        (run / name).write_text(json.dumps(content), encoding="utf-8")
+    options = decoding(config)
+    report = {"checkpoint": str(average), "data": options.pop("data"), "options": options}
+    scored(run, report)
+    return training
+
+
+def write_yaml(name: str, content: Any) -> None:
+    text = yaml.safe_dump(content, sort_keys=False)
+    Path("configs", f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+def change_yaml(name: str, section: str, changed: Any) -> None:
+    content = yaml.safe_load(Path("configs", f"{name}.yaml").read_text(encoding="utf-8"))
+    content[section] = {**content[section], **changed}
+    write_yaml(name, content)
+
+
+def scored(run: Path, translation: Scores) -> None:
+    """Leave what 'vaswani generate' and 'vaswani score' say of a translation."""
+    score = {"score": 30.0, "text": ""}
+    scores = {"bleu": score, "chrf": score, "translation": translation}
+    (run / "eval" / "test.json").write_text(json.dumps(translation), encoding="utf-8")
+    (run / "eval" / "test.score.json").write_text(json.dumps(scores), encoding="utf-8")
+
+
+def table2() -> Table:
+    return read_table("table2")
+
+
+def commands(row: Training) -> List[List[str]]:
+    return list(small_tables.commands(table2(), row))
+
+
+def again(row: Training, *changed: str) -> List[List[str]]:
+    return [["generate", str(row.average(2)), *changed], ["score", str(row.run)]]
+
+
+def test_what_is_scored_as_asked_is_the_rows(row: Training) -> None:
+    assert commands(row) == []
+    assert len(small_tables.results(table2(), table2().rows[0])) == 1
+    assert small_tables.results(table2(), table2().rows[1]) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"options": {"beam": 3}},
+        {"options": {"length_penalty": "gnmt"}},
+        {"checkpoint": "checkpoint_best.pt"},
+        {"data": "elsewhere"},
+    ],
+    ids=str,
+)
+def test_another_decoding_is_not_the_rows(row: Training, other: Dict[str, Any]) -> None:
+    """``vaswani generate RUN --beam 3; vaswani score RUN``: the table printed that score."""
+    report = json.loads((row.run / "eval" / "test.json").read_text(encoding="utf-8"))
+    options = {**report["options"], **other.get("options", {})}
+    scored(row.run, {**report, **other, "options": options})
+    assert commands(row) == again(row)
+    assert small_tables.results(table2(), table2().rows[0]) == []
+
+
+def test_what_was_translated_otherwise_and_not_scored_is_not_the_rows(row: Training) -> None:
+    """The hypotheses beside the score would be others."""
+    (row.run / "eval" / "test.json").write_text('{"checkpoint": "", "data": ""}', encoding="utf-8")
+    assert commands(row) == again(row)
+
+
+def test_a_recipe_that_decodes_otherwise_is_followed(row: Training) -> None:
+    change_yaml("small", "generation", {"beam": 7})
+    assert commands(row) == again(row, "--beam", "7")
+
+
+@pytest.mark.parametrize(
+    ("section", "changed", "key"),
+    [
+        ("model", {"dropout": 0.45}, "model.dropout=0.3, not 0.45"),
+        ("criterion", {"label_smoothing": 0.2}, "criterion.label_smoothing"),
+        ("optimizer", {"adam_eps": 1e-6}, "optimizer.adam_eps"),
+        ("lr_scheduler", {"warmup_updates": 7}, "lr_scheduler.warmup_updates"),
+        ("optimization", {"update_freq": [3]}, "optimization.update_freq"),
+        ("dataset", {"max_tokens": 77}, "dataset.max_tokens"),
+        ("model", {"_name": "vaswani_transformer"}, "model._name"),
+    ],
+    ids=str,
+)
+def test_a_run_of_another_recipe_is_refused(
+    row: Training, section: str, changed: Any, key: str, capsys: Any
+) -> None:
+    """Nothing ran, and the old row was printed."""
+    change_yaml("small", section, changed)
+    ran: List[List[str]] = []
+
+    def run_command(words: List[str]) -> int:
+        ran.append(words)
+        return 0
+
+    with pytest.raises(UserError, match=key.replace(".", r"\.")):
+        small_tables.run(SmallTableOptions(name="table2", small=True), run_command)
+    assert ran == []
+    # another row is trained and shown, this one left out
+    options = SmallTableOptions(name="table2", small=True, row="not trained")
+    assert small_tables.run(options, run_command) == 0
+    assert [words[0] for words in ran] == ["train", "average", "generate", "score"]
+    out, err = capsys.readouterr()
+    assert "| ours | 0 of 1 | –" in out
+    assert key in err
+
+
+def test_a_run_of_another_text_or_seed_is_refused(row: Training) -> None:
+    other = row._replace(command=[*row.command[:-1], "common.seed=5", row.command[-1]])
+    assert other.difference == "common.seed=1, not 5"
+    Path("data/dict.en.txt").write_text("b 1\n", encoding="utf-8")
+    assert "dict.en.txt" in row.difference
