@@ -74,6 +74,12 @@ def test_malformed_trees_are_refused(tmp_path, line, problem):
         read_trees(file)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_tree(tmp_path):
+    assert (
+        read_trees(write(tmp_path / "trees.ptb", f"\ufeff{JOHN}", JOHN)) == [parse_tree(JOHN)] * 2
+    )
+
+
 def test_files_without_trees_are_refused(tmp_path):
     with pytest.raises(UserError, match="there is no file .*nowhere"):
         read_trees(tmp_path / "nowhere")

@@ -29,7 +29,8 @@ _ODD_SPACE = re.compile(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f]")
 #: this many carriage returns within a line make it many lines from another system
 _MANY_RETURNS = 10
 _BY_FEEDS = "end the lines by line feeds, for example by tr '\\r' '\\n'"
-_BYTE_ORDER_MARK = "\ufeff"
+#: of UTF-8, as some editors write it at the beginning of a file
+BYTE_ORDER_MARK = "\ufeff"
 
 
 def find_text(prefix: PathLike, lang: str) -> Path:
@@ -156,7 +157,7 @@ def check_form(path: Path) -> None:
 
 def safe_line(line: str) -> str:
     """The sentence without line end or byte order mark; odd spaces and controls become spaces."""
-    return _ODD_SPACE.sub(" ", line.rstrip("\r").lstrip(_BYTE_ORDER_MARK))
+    return _ODD_SPACE.sub(" ", line.rstrip("\r").lstrip(BYTE_ORDER_MARK))
 
 
 def is_blank(line: str) -> bool:

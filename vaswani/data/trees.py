@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import List, NamedTuple, Sequence, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.text import read_lines
+from vaswani.data.text import BYTE_ORDER_MARK, read_lines
 
 ROOT = "TOP"
 #: how treebanks and parsers call the root; the Penn Treebank leaves its label out
@@ -61,7 +61,7 @@ def read_trees(path: Path) -> List[Tree]:
     trees = []
     for number, line in enumerate(read_lines(path), 1):
         try:
-            trees.append(parse_tree(line))
+            trees.append(parse_tree(line.lstrip(BYTE_ORDER_MARK)))
         except ValueError as error:
             raise UserError(
                 f"{path}, line {number:,}: {error}; each line must be one whole tree in Penn "
