@@ -219,7 +219,6 @@ def test_neither_torch_nor_fairseq_is_needed(moved):
         (["--unkpen", 2], "--unkpen is unavailable"),
         (["--precision", "bf16"], "chosen by 'vaswani export --quantization'"),
         (["--workers", 0], "--workers is 0"),
-        (["--beam", 99], "--beam 99 is more than the 18 types"),
     ],
 )
 def test_what_it_lacks(options, message, moved, text, tmp_path, capsys):
@@ -227,6 +226,14 @@ def test_what_it_lacks(options, message, moved, text, tmp_path, capsys):
     error = capsys.readouterr().err
     assert message in error and len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_beam_above_the_vocabulary_is_reduced(moved, caplog):
+    translator = Translator.from_pretrained(moved)
+    (wide,) = translator.translate(["the house"], beam=99, nbest=99)
+    assert "--beam 99 is reduced to 17" in caplog.text
+    (most,) = translator.translate(["the house"], beam=17, nbest=17)
+    assert [one.text for one in wide.hypotheses] == [one.text for one in most.hypotheses]
 
 
 # ---- what goes wrong ----------------------------------------------------------------------------

@@ -282,5 +282,5 @@ def test_what_stops_a_stage_stops_all(place, monkeypatch, capfd):
     message = capfd.readouterr().err
     assert "Traceback" not in message and "== train" not in message
     assert message.splitlines()[-2].startswith("vaswani prepare: ") and "404" in message
-    assert "the stage 'prepare' ended with exit code 1" in message.splitlines()[-1]
+    assert message.splitlines()[-1].endswith("the stage 'prepare' ended with exit code 1")
     assert not (place.folder / "runs").exists()

@@ -481,7 +481,6 @@ def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
         (["text.en", "--max-tokens", "0"], "--max-tokens is 0, but must be at least 1"),
         (["text.en", "--workers", "0"], "--workers is 0, but must be at least 1"),
         (["text.en", "--nbest", "9"], "--nbest 9 asks for more translations than --beam 2"),
-        (["text.en", "--beam", "100"], "--beam 100 is more than the 18 types"),
         (["text.en", "--beam", "0"], "--beam must be above 0"),
         (["text.en", "--lenpen", "nan"], "--lenpen must be a finite number"),
         (["text.en", "--lenpen", "-1", "--length-penalty", "gnmt"], "--lenpen -1.0 is negative"),
@@ -501,6 +500,13 @@ def test_options_that_cannot_be(arguments, message, model, text, monkeypatch, ca
 
 
 # ---- Python -------------------------------------------------------------------------------------
+
+
+def test_a_beam_above_the_vocabulary_is_reduced(model, caplog):
+    translator = Translator.from_pretrained(model)
+    (wide,) = translator.translate(["the house"], beam=100)
+    assert "--beam 100 is reduced to 17" in caplog.text
+    assert wide == translator.translate(["the house"], beam=17)[0]
 
 
 def test_threads_get_what_one_gets(model):

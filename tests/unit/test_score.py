@@ -104,6 +104,13 @@ def test_a_model_that_has_hardly_learned_is_not_called_too_short(score, line):
     assert "too short" not in err
 
 
+def test_blank_translations_are_worth_nothing(score):
+    """A model that has hardly learned; of blank references nothing can be said."""
+    code, report, _, err = score(["", " "], ["a b c d e f g", "h i"], "--pair", "en-de")
+    assert code == 0 and "hardly learned" in err and report["without_output"] == [1, 2]
+    assert {report[key]["score"] for key in ("bleu", "bleu_tokenised", "chrf")} == {0.0}
+
+
 def test_of_tokens_there_is_no_sacrebleu(score):
     lines = ["ein alter Mann , der lacht .", "zwei Hunde"]
     code, report, _, err = score(lines, lines, "--tokenised")
@@ -124,7 +131,7 @@ TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
         (["a"], ["a", "b"], [], "h has 1 lines and "),
         ([], ["a"], [], "h is empty: there is nothing"),
         (["a"], [], [], "r is empty"),
-        (["", " "], ["a", "b"], [], "h is empty: all of its 2 lines"),
+        (["a", "b"], ["", " "], [], "r is empty: all of its 2 lines"),
         (LINES, TOKENS, [], "r seems to be tokenised (most of its lines"),
         (["a", "b"], ["a", "well @-@ known"], [], "seems to be tokenised (line 2 holds @-@)"),
         (["a"], ["a ##AT##-##AT## b"], [], "seems to be tokenised (line 1"),

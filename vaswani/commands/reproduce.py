@@ -201,11 +201,10 @@ def run_stage(target: Reproduction, stage: str, gpus: int, local_gpus: int) -> i
     chosen = batch_of(target, gpus) if planned else []
     code = run_verb(command_lines(target, chosen, gpus, local_gpus)[stage][1:])
     if code:
-        print(
-            f"reproduce: the stage '{stage}' ended with exit code {code}; the same command "
-            f"{'without --from ' if target.options.start else ''}continues from there",
-            file=sys.stderr,
-        )
+        same = f"the same command {'without --from ' if target.options.start else ''}continues"
+        # what the stage refused (1 or 2) it would refuse again
+        then = "" if code in (1, 2) else f"; {same} from there"
+        print(f"reproduce: the stage '{stage}' ended with exit code {code}{then}", file=sys.stderr)
     return abs(code)
 
 

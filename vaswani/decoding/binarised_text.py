@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any, List, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.text import count_lines
 from vaswani.experiment.find import first_data_bin
-from vaswani.model_folder.search_options import check_beam
 
 
 def data_folder(config: Any) -> Path:
@@ -42,7 +40,6 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     dictionary = folder / f"dict.{pair[1]}.txt"
     if not dictionary.is_file():
         raise UserError(f"{dictionary} is missing: prepare the data again")
-    check_beam(config.generation.beam, count_lines(dictionary), str(dictionary))
     files = [folder / f"dict.{language}.txt" for language in pair]
     files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
     check_lengths(config, lengths)

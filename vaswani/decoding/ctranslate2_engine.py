@@ -19,6 +19,7 @@ from vaswani.model_folder.search_options import (
     GPU_BATCH,
     SearchOptions,
     check_for_ctranslate2,
+    within_vocabulary,
 )
 
 
@@ -88,7 +89,8 @@ class CTranslate2Engine:
 
     def searcher(self, options: SearchOptions) -> Search:
         """As :meth:`Engine.searcher`."""
-        check_for_ctranslate2(options, len(self.target))
+        check_for_ctranslate2(options)
+        options = within_vocabulary(options, len(self.target))
 
         def search(
             batches: Sequence[Batch], progress: Callable[[int], Any] = ignore

@@ -153,7 +153,7 @@ class FairseqEngine:
         """A function that searches one batch, in this process."""
         import torch
 
-        generation = options.generation(len(self.target))
+        generation = options.generation()
         if hasattr(self.task.cfg, "length_penalty"):
             self.task.cfg.length_penalty = options.length_penalty
         no_language_model = {"lm_model": None, "lm_weight": 0.0}  # as fairseq-generate says it

@@ -1,5 +1,6 @@
 """How to search for translations: the options of every verb, of a model folder and of Python."""
 
+import logging
 import math
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import (
@@ -19,6 +20,8 @@ from vaswani.common.options import option
 from vaswani.experiment.check_config import check_types, check_values
 from vaswani.experiment.option_rules import SEED
 from vaswani.model_folder.schema import read_section
+
+logger = logging.getLogger(__name__)
 
 #: tokens per batch; on a CPU, more gain nothing and leave cores without a batch
 CPU_BATCH, GPU_BATCH = 2000, 8000
@@ -90,11 +93,8 @@ class SearchOptions:
             raise TypeError(str(error)) from None
         return replace(self, **options)
 
-    def generation(self, types: int) -> Any:
+    def generation(self) -> Any:
         """fairseq's section ``generation``.
-
-        Args:
-            types: size of the target dictionary
 
         Raises:
             UserError, ConfigError: an invalid option.
@@ -110,7 +110,6 @@ class SearchOptions:
         given = {name: getattr(self, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
         generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
         check_search(generation, self.length_penalty)
-        check_beam(self.beam, types, "the target dictionary")
         return generation
 
 
@@ -148,7 +147,8 @@ def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
     """Raises UserError or ConfigError, naming the option, for values that no search can use.
 
     This refuses more than fairseq-generate, which replaces impossible values by similar ones,
-    whereas our report of a translation states the requested values.
+    whereas our report of a translation states the requested values. A beam of more words than there
+    are is reduced, with a warning, as there: a model for few types is trained with the same recipe.
     """
     from transformer_plugin.compat import generation_options
 
@@ -163,13 +163,8 @@ def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
     check_nbest(generation.nbest, generation.beam)
 
 
-def check_for_ctranslate2(options: SearchOptions, types: int) -> None:
-    """Raises UserError for options that CTranslate2 lacks, or that no search can use.
-
-    Args:
-        options: of the search
-        types: size of the target dictionary
-    """
+def check_for_ctranslate2(options: SearchOptions) -> None:
+    """Raises UserError for options that CTranslate2 lacks, or that no search can use."""
     sampling = options.sampling or not (options.sampling_topk < 0 and options.sampling_topp < 0)
     lacking = {
         "--length-penalty gnmt": options.length_penalty != "fairseq"
@@ -196,7 +191,6 @@ def check_for_ctranslate2(options: SearchOptions, types: int) -> None:
             f"{options.min_len} asks for"
         )
     check_nbest(options.nbest, options.beam)
-    check_beam(options.beam, types, "the target dictionary")
 
 
 def flag(name: str) -> str:
@@ -225,9 +219,19 @@ def check_nbest(nbest: int, beam: int) -> None:
         )
 
 
-def check_beam(beam: int, types: int, dictionary: str) -> None:
-    """Raises UserError if a beam is larger than the number of types it can start with."""
-    if beam > types:
-        raise UserError(
-            f"--beam {beam} is more than the {types:,} types of {dictionary}: give a lower one"
-        )
+def within_vocabulary(options: SearchOptions, types: int) -> SearchOptions:
+    """The options with a beam of at most the words that there are; a warning names the reduced one.
+
+    As in fairseq, whose generator does it by itself.
+
+    Args:
+        options: of the search
+        types: size of the target dictionary
+    """
+    most = types - 1
+    if options.beam <= most:
+        return options
+    logger.warning(
+        "--beam %d is reduced to %d: the dictionary has no more words", options.beam, most
+    )
+    return replace(options, beam=most, nbest=min(options.nbest, most))

@@ -225,7 +225,8 @@ def read_aligned(hypotheses: Path, references: Path) -> AlignedLines:
     Raises:
         UserError: a file is missing or empty, the counts differ, or BPE was not undone.
     """
-    lines, reference_lines = sentences(hypotheses), sentences(references)
+    # a model that has hardly learned may translate nothing
+    lines, reference_lines = sentences(hypotheses, may_be_blank=True), sentences(references)
     if len(lines) != len(reference_lines):
         raise UserError(
             f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: "
@@ -236,18 +237,18 @@ def read_aligned(hypotheses: Path, references: Path) -> AlignedLines:
     return AlignedLines(lines, reference_lines, (hypotheses, references))
 
 
-def sentences(path: Path) -> List[str]:
+def sentences(path: Path, may_be_blank: bool = False) -> List[str]:
     """The lines of a file.
 
     Raises:
-        UserError: it is missing, or holds nothing but blank lines.
+        UserError: it is missing or empty, or holds nothing but blank lines, unless it may.
     """
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     lines = list(read_lines(path))
     if not lines:
         raise UserError(f"{path} is empty: there is nothing to score")
-    if not any(line.strip() for line in lines):
+    if not may_be_blank and not any(line.strip() for line in lines):
         raise UserError(f"{path} is empty: all of its {len(lines):,} lines are blank")
     return lines
 
