@@ -74,6 +74,19 @@ def test_a_run_on_text(score, tmp_path):
     assert all(found[key] == report[key] for key in ROWS)
 
 
+def test_without_a_name_the_runs_are_listed_with_their_scores(score, tmp_path, capsys):
+    assert cli.main(["score"]) == 1 and "there is no run" in capsys.readouterr().err
+    for name in ("mine", "other", "table2/ours_seed1"):
+        make_run(tmp_path, name, worse(TEXT))
+    _, report, _, _ = score("mine")
+    assert cli.main(["score"]) == 0
+    mine, other, small = capsys.readouterr().out.splitlines()
+    bleu, chrf = (f"{report[key]['score']:.2f}" for key in ("bleu", "chrf"))
+    assert mine.split()[:6] == ["mine", "test", "sacreBLEU", bleu, "chrF", chrf]
+    assert mine.endswith("by last.pt")
+    assert other.split() == ["other", "not", "scored"] and small.startswith("table2/ours_seed1")
+
+
 def test_tokens_score_as_fairseq_score_has_them(score, tmp_path, capsys):
     """The formula of fairseq's own scorer, in C, over the same tokens."""
     from fairseq_cli import score as fairseq_score

@@ -2,6 +2,7 @@
 
 Parses have labelled recall, precision and F1 instead.
 
+    vaswani score                                      runs, with the scores that they have
     vaswani score RUN                                  the translations in RUN/eval
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
@@ -20,9 +21,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed
-from vaswani.common.files import atomic_write
+from vaswani.common.files import atomic_write, read_json
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
+from vaswani.experiment.find import known_runs
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
@@ -38,7 +40,7 @@ SHORT = 0.95
 #: BLEU, without that penalty, below which translations have little in common with references
 UNLEARNED = 5.0
 NO_SPACES = "Moses' tokeniser needs spaces between words"
-LABELS = {"bleu": "sacreBLEU", "bleu_tokenised": "tokenised BLEU", "chrf": "chrF"}
+LABELS = {"bleu": "sacreBLEU", "chrf": "chrF", "bleu_tokenised": "tokenised BLEU"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the scores and save them beside the translations."""
+    if options == Options():
+        return list_runs()
     if options.trees and not options.run:
         return score_trees(options, None)
     system = score_input(options, options.run, options.hypotheses)
@@ -93,6 +97,39 @@ def run(options: Options) -> int:
         print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
     return 0
+
+
+def list_runs() -> int:
+    """Print the runs under runs/ with the scores that this command has written for them.
+
+    Raises:
+        UserError: there is no run.
+    """
+    runs = known_runs()
+    if not runs:
+        raise UserError(
+            "there is no run under runs/: give one, or --hypotheses with --references or --test-set"
+        )
+    width = max(map(len, runs))
+    for name in runs:
+        scores = sorted((Path("runs") / name / "eval").glob("*.score.json"))
+        lines = [line for path in scores if (line := score_in_words(path))]
+        for line in lines or ["not scored"]:
+            print(f"{name:<{width}}  {line}")
+    return 0
+
+
+def score_in_words(path: Path) -> str:
+    """``test   sacreBLEU 24.05   chrF 48.11   by checkpoint_best.pt``; empty if it has no score."""
+    report = read_json(path)
+    found = [
+        f"{label} {report[key]['score']:.2f}" for key, label in LABELS.items() if key in report
+    ]
+    if "f1" in report:
+        found = [f"{parses.LABELS['f1']} {report['f1']:.2f}"]
+    made_by = Path(report.get("translation", {}).get("checkpoint", "")).name
+    subset = path.name[: -len(".score.json")]
+    return "   ".join([subset, *found, *([f"by {made_by}"] if made_by else [])]) if found else ""
 
 
 def score_trees(options: Options, system: Optional[ScoreInput]) -> int:
@@ -174,9 +211,14 @@ def other_input(options: Options, system: ScoreInput) -> ScoreInput:
 
 
 def score(system: ScoreInput) -> Tuple[Dict[str, bleu.ScoreRow], List[str]]:
-    """Every row that can be computed, in the order of the table; why others are left out."""
+    """Every row that can be computed, the one to quote first; why others are left out."""
     text, tokens, left_out = system.text, system.tokens, []
-    rows: Dict[str, bleu.ScoreRow] = {}
+    main = system.main
+    metrics, missing = metrics_of(system)
+    left_out += [missing] if missing else []
+    metrics.pop("bleu_tokenised", None)  # below, as of all tokens
+    quoted = bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature)
+    rows = quoted if text else {}
     if text and not system.spaced:
         left_out.append(f"tokenised BLEU: {NO_SPACES}")
     elif tokens:
@@ -189,17 +231,14 @@ def score(system: ScoreInput) -> Tuple[Dict[str, bleu.ScoreRow], List[str]]:
         rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", hypotheses, references)
     else:
         left_out.append("tokenised BLEU: its tokeniser needs the language; give --pair, e.g. en-de")
-    try:
-        rows.update(compound_split(system))
-    except UserError as reason:
-        left_out.append(f"compound-split BLEU: {reason}")
+    if not system.pair or system.pair[1] == "de":  # no paper splits other compounds
+        try:
+            rows.update(compound_split(system))
+        except UserError as reason:
+            left_out.append(f"compound-split BLEU: {reason}")
     if not text:
         left_out.append("sacreBLEU: it needs untokenised text, but these are tokens")
-    metrics, missing = metrics_of(system)
-    left_out += [missing] if missing else []
-    metrics.pop("bleu_tokenised", None)  # already there
-    main = system.main
-    rows.update(bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature))
+        rows["chrf"] = quoted["chrf"]
     return rows, left_out
 
 
@@ -215,12 +254,10 @@ def compound_split(system: ScoreInput) -> Dict[str, bleu.ScoreRow]:
     """The rows of compound-split BLEU: from text, if there is any.
 
     Raises:
-        UserError: hyphens are already split, the language is unknown or not German, or its words
-            have no spaces between them.
+        UserError: hyphens are already split, the language is unknown, or its words have no spaces
+            between them.
     """
     text, tokens = system.text, system.tokens
-    if system.pair and system.pair[1] != "de":
-        raise UserError("the authors' script is for German; no paper splits other compounds")
     if text and not system.spaced:
         raise UserError(NO_SPACES)
     if text and system.pair:
