@@ -409,7 +409,7 @@ MUTANTS = [
     Mutant(
         "output-matrix-not-shared",
         MODEL,
-        "output_projection.weight = source_tokens.weight",
+        "output_projection.weight = target_tokens.weight",
         "pass",
         "3.4: 'we share the same weight matrix between the two embedding layers and the "
         "pre-softmax linear transformation'",

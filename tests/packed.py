@@ -58,8 +58,7 @@ def write(
     def fill(part: Path) -> None:
         write_json(part / model_folder.CONFIG, config)
         state = model.state_dict()
-        tied = not model.cfg.untie_embeddings
-        model_folder.write_weights(part / model_folder.WEIGHTS, state, tied)
+        model_folder.write_weights(part / model_folder.WEIGHTS, state, config["architecture"])
         for lang in (recipe.source_lang, recipe.target_lang):
             known.save(str(part / f"dict.{lang}.txt"))
         if codes:

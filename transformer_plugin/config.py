@@ -89,6 +89,11 @@ class VaswaniTransformerConfig(FairseqDataclass):
     share_all_embeddings: bool = option(
         False, "accepted for compatibility with --arch transformer; the default here anyway (3.4)"
     )
+    share_decoder_input_output_embed: bool = option(
+        False,
+        "one matrix for target and output, and another for the source, whose dictionary may differ "
+        "(in the paper all are one, 3.4)",
+    )
     untie_embeddings: bool = option(
         False, "three separate matrices for source, target and output instead of one (3.4)"
     )
@@ -225,8 +230,18 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
         )
     for side in ("encoder", "decoder"):
         check_side(cfg, side)
-    if cfg.share_all_embeddings and cfg.untie_embeddings:
-        raise ConfigError("--share-all-embeddings and --untie-embeddings exclude each other")
+    for name in ("share_all_embeddings", "share_decoder_input_output_embed"):
+        if getattr(cfg, name) and cfg.untie_embeddings:
+            raise ConfigError(f"{flag(name)} and --untie-embeddings exclude each other")
+
+
+def source_has_own_matrix(cfg: Any) -> bool:
+    """Whether the source's embedding is not the decoder's matrix, as in the paper (3.4).
+
+    ``cfg`` is our model's section. As in fairseq, sharing all includes sharing the decoder's.
+    """
+    decoder_alone = cfg.share_decoder_input_output_embed and not cfg.share_all_embeddings
+    return bool(cfg.untie_embeddings or decoder_alone)
 
 
 def check_side(cfg: VaswaniTransformerConfig, side: str) -> None:

@@ -17,6 +17,7 @@ from .config import (
     VaswaniTransformerConfig,
     VaswaniTransformerTinyConfig,
     check_model_config,
+    source_has_own_matrix,
 )
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
@@ -60,11 +61,11 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         source, target = task.source_dictionary, task.target_dictionary
         source_tokens = embedding_table(len(source), cfg.encoder_embed_dim, source.pad())
         output_projection = Linear(cfg.decoder_embed_dim, len(target), bias=False)
-        if cfg.untie_embeddings:
+        target_tokens = source_tokens
+        if source_has_own_matrix(cfg):
             target_tokens = embedding_table(len(target), cfg.decoder_embed_dim, target.pad())
-        else:
-            target_tokens = source_tokens
-            output_projection.weight = source_tokens.weight
+        if not cfg.untie_embeddings:
+            output_projection.weight = target_tokens.weight
         encoder = cls.encoder_class(cfg, source, input_embedding(cfg, source_tokens, "encoder"))
         decoder = cls.decoder_class(
             cfg, target, input_embedding(cfg, target_tokens, "decoder"), output_projection
@@ -144,12 +145,12 @@ class VaswaniTransformerTinyModel(VaswaniTransformerModel):
 
 def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
     """Raise ConfigError if the task's data do not suit this model."""
-    if not cfg.untie_embeddings and task.source_dictionary != task.target_dictionary:
+    if not source_has_own_matrix(cfg) and task.source_dictionary != task.target_dictionary:
         raise ConfigError(
             f"the source dictionary ({len(task.source_dictionary)} types) and the target "
             f"dictionary ({len(task.target_dictionary)} types) differ, but the model shares one "
             "embedding matrix between them: run fairseq-preprocess with --joined-dictionary, or "
-            "give --untie-embeddings"
+            "give --share-decoder-input-output-embed or --untie-embeddings"
         )
     # an older task has its options in ``args``, some as text
     options = getattr(task, "args", None) if task.cfg is None else task.cfg

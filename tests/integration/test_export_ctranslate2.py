@@ -67,6 +67,7 @@ def moved(model, text) -> Path:
 VARIANTS = {
     "the paper's": {},
     "three matrices": {"untie_embeddings": True},
+    "two matrices": {"share_decoder_input_output_embed": True},
     "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
     "tensor2tensor's positions": {"sinusoid_layout": "t2t"},
     "fairseq's positions and norms": {"sinusoid_layout": "fairseq", "layer_norm_eps": 1e-5},

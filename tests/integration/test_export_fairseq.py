@@ -39,6 +39,7 @@ def text(tmp_path) -> Path:
 VARIANTS = {
     "the paper's": {},
     "three matrices": {"untie_embeddings": True},
+    "two matrices": {"share_decoder_input_output_embed": True},
     "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
     "tensor2tensor's positions": {"sinusoid_layout": "t2t", "decoder_layers": 1},
     "fairseq's positions and norms": {"sinusoid_layout": "fairseq", "layer_norm_eps": 1e-5},
@@ -57,7 +58,13 @@ def test_fairseqs_transformer_finds_the_same(options, text, tmp_path, capsys):
     assert [row["search"] for row in table["proof"]["rows"]] == ["greedy", "beam 3, lenpen 0.6"]
     assert all(row["identical"] == 10 for row in table["proof"]["rows"])
     state = torch.load(folder / "model.pt", weights_only=True)  # nothing in it is a program
-    assert state["cfg"]["model"]["share_all_embeddings"] is not options.get("untie_embeddings")
+    untied, two = (
+        bool(options.get(f"{name}_embed{end}"))
+        for name, end in (("untie", "dings"), ("share_decoder_input_output", ""))
+    )
+    said = state["cfg"]["model"]
+    assert said["share_all_embeddings"] is not (untied or two)
+    assert said["share_decoder_input_output_embed"] is not untied
 
 
 def test_fairseqs_from_pretrained_takes_it(model, text, tmp_path):

@@ -62,6 +62,7 @@ def written(folder: Path, out: Path) -> Path:
 VARIANTS = {
     "the paper's": {},
     "three matrices": {"untie_embeddings": True},
+    "two matrices": {"share_decoder_input_output_embed": True},
     "other depths and heads": {
         "encoder_layers": 1,
         "decoder_layers": 3,

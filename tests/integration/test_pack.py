@@ -292,8 +292,18 @@ def test_fairseqs_transformer(theirs, tiny_data_bin, tiny_text, tmp_path):
     pack(theirs, tiny_data_bin, tmp_path / "model")
     expect_the_same(theirs, tiny_data_bin, tmp_path / "model", tiny_text / "test.en")
     state = load_checkpoint(theirs)["model"]
-    same = torch.equal(state["encoder.embed_tokens.weight"], state["decoder.embed_tokens.weight"])
-    assert config(tmp_path / "model")["architecture"]["untie_embeddings"] is not same
+    source, target, output = (
+        state[name]
+        for name in (
+            *("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+            "decoder.output_projection.weight",
+        )
+    )
+    architecture = config(tmp_path / "model")["architecture"]
+    decoders = torch.equal(target, output)
+    assert architecture["untie_embeddings"] is not decoders
+    alone = decoders and not torch.equal(source, target)
+    assert architecture["share_decoder_input_output_embed"] is alone
 
 
 def as_published(path: Path, to: Path) -> None:

@@ -1,17 +1,26 @@
 """Logits, loss and gradients equal fairseq's own ``transformer`` with the same weights."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.models import build_model
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from tests.models import batch, dictionary, small_model, task
 from tests.rounding import rounding_of_small_model
 from transformer_plugin.embedding import sinusoids, token_positions
 from transformer_plugin.model import VaswaniTransformerModel
+from vaswani.experiment.fairseq_config import (
+    experiment_config,
+    fairseq_form,
+    fill_in_legacy_model,
+)
+from vaswani.experiment.find import find_config
 
 
 class PositionTable(nn.Module):
@@ -29,7 +38,8 @@ def reference(ours: VaswaniTransformerModel, keep_positions: bool) -> Transforme
     """fairseq's model with ε set to ours and our weights."""
     cfg = TransformerConfig()
     cfg.dropout = 0.0
-    cfg.share_all_embeddings = True
+    cfg.share_decoder_input_output_embed = ours.cfg.share_decoder_input_output_embed
+    cfg.share_all_embeddings = not cfg.share_decoder_input_output_embed
     cfg.max_source_positions = cfg.max_target_positions = 64
     for side in (cfg.encoder, cfg.decoder):
         side.layers, side.embed_dim, side.ffn_embed_dim, side.attention_heads = 2, 16, 32, 4
@@ -44,6 +54,7 @@ def reference(ours: VaswaniTransformerModel, keep_positions: bool) -> Transforme
         theirs.decoder.embed_positions = PositionTable()
     with torch.no_grad():
         theirs.encoder.embed_tokens.weight.copy_(ours.encoder.embedding.tokens.weight)
+        theirs.decoder.embed_tokens.weight.copy_(ours.decoder.embedding.tokens.weight)
         for layer, other in zip(ours.encoder.layers, theirs.encoder.layers, strict=True):
             copy_layer(layer, other)
             other.final_layer_norm.load_state_dict(layer.after_feed_forward.norm.state_dict())
@@ -98,6 +109,32 @@ def test_fairseq_layout_equals_fairseqs_own_positions() -> None:
     compare(ours, keep_positions=True, dtype=torch.float32)
 
 
+def test_the_decoders_matrix_is_fairseqs() -> None:
+    """``--share-decoder-input-output-embed``."""
+    ours = small_model(sinusoid_layout="fairseq", share_decoder_input_output_embed=True)
+    compare(ours, keep_positions=True, dtype=torch.float32)
+
+
+def test_iwslt14_has_fairseqs_sizes() -> None:
+    """As many parameters as transformer_iwslt_de_en with two dictionaries, and its settings."""
+    experiment = fairseq_form(experiment_config(find_config("iwslt14-de-en")))
+    theirs = OmegaConf.create(
+        {"_name": "transformer_iwslt_de_en", "share_decoder_input_output_embed": True}
+    )
+    fairseqs = OmegaConf.create({"model": theirs, "task": {}})
+    fill_in_legacy_model(fairseqs)
+    two = task(dictionary(24), dictionary(30))
+    two.cfg = two.args = SimpleNamespace(left_pad_target=False)
+    counts = []
+    for model in (experiment.model, fairseq_form(fairseqs).model):
+        with torch.device("meta"):
+            counts.append(sum(p.numel() for p in build_model(model, two).parameters()))
+    assert counts[0] == counts[1]
+    assert experiment.optimization.lr == [5e-4] and experiment.dataset.max_tokens == 4096
+    assert experiment.lr_scheduler.warmup_updates == 4000
+    assert (experiment.model.dropout, experiment.optimizer.weight_decay) == (0.3, 1e-4)
+
+
 def compare(ours: VaswaniTransformerModel, keep_positions: bool, dtype: torch.dtype) -> None:
     atol = rounding_of_small_model(dtype)
     theirs = reference(ours, keep_positions).to(dtype)
@@ -115,6 +152,7 @@ def compare(ours: VaswaniTransformerModel, keep_positions: bool, dtype: torch.dt
         torch.testing.assert_close(ours_grad, theirs_grad, rtol=0, atol=atol)
 
     same(ours.encoder.embedding.tokens.weight.grad, theirs.encoder.embed_tokens.weight.grad)
+    same(ours.decoder.embedding.tokens.weight.grad, theirs.decoder.embed_tokens.weight.grad)
     for layer, other in zip(ours.encoder.layers, theirs.encoder.layers, strict=True):
         parts = (other.self_attn.q_proj, other.self_attn.k_proj, other.self_attn.v_proj)
         same(layer.self_attention.qkv_proj.weight.grad, torch.cat([p.weight.grad for p in parts]))

@@ -314,6 +314,12 @@ def test_a_resumed_run_is_one_run(tmp_path: Path) -> None:
     assert invoke(*inputs) == 0
 
 
+def test_an_option_that_came_later_does_not_make_another_run(tmp_path: Path) -> None:
+    """Checkpoints from before and after an update of this package, in which it is off."""
+    inputs = [save(tmp_path / "a.pt", 10), save(tmp_path / "b.pt", 20, came_later=False)]
+    assert invoke(*inputs) == 0
+
+
 def test_several_checkpoints_are_not_decoded_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="fairseq-generate --path"):
         find_checkpoint(f"{tmp_path}/a.pt:{tmp_path}/b.pt")

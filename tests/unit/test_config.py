@@ -139,6 +139,10 @@ def test_every_option_has_help() -> None:
         ({"layer_norm_eps": 0.0}, "--layer-norm-eps"),
         ({"share_all_embeddings": True, "untie_embeddings": True}, "--untie-embeddings"),
         (
+            {"share_decoder_input_output_embed": True, "untie_embeddings": True},
+            "--share-decoder-input-output-embed",
+        ),
+        (
             {
                 "encoder_embed_dim": 15,
                 "decoder_embed_dim": 15,

@@ -13,6 +13,7 @@ from transformer_plugin.attention import MultiHeadAttention
 from transformer_plugin.cache import FIRST_ROOM, DecoderCache
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
+    ConfigError,
     VaswaniTransformerBigConfig,
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
@@ -200,6 +201,21 @@ def test_one_matrix_for_source_target_and_output() -> None:
         untied.decoder.output_projection.weight,
     ]
     assert len({w.data_ptr() for w in weights}) == 3
+
+
+def test_the_decoder_may_have_a_matrix_of_its_own() -> None:
+    """fairseq's ``--share-decoder-input-output-embed``; sharing all includes it, as there."""
+    two = task(dictionary(24), dictionary(30))
+    model = small_model(for_task=two, share_decoder_input_output_embed=True)
+    weight = model.decoder.output_projection.weight
+    assert model.decoder.embedding.tokens.weight is weight
+    assert weight.shape == (30, 16) and not weight[1].any()
+    assert model.encoder.embedding.tokens.weight.shape == (24, 16)
+    both = {"share_decoder_input_output_embed": True, "share_all_embeddings": True}
+    model = small_model(**both)
+    assert model.encoder.embedding.tokens.weight is model.decoder.output_projection.weight
+    with pytest.raises(ConfigError):
+        small_model(for_task=two, **both)
 
 
 def test_initialisation_as_in_tensor2tensor() -> None:

@@ -14,6 +14,7 @@ from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.model_folder import folder as model_folder
+from vaswani.model_folder import packed_model
 from vaswani.model_folder.folder import beside, read_folder, write_folder
 
 
@@ -141,14 +142,20 @@ def test_the_card_may_be_edited(folder):
     assert read_folder(folder).langs == ("en", "de")
 
 
-@pytest.mark.parametrize("untied", [False, True], ids=["tied", "untied"])
-def test_parameters_come_back(untied, tmp_path):
-    model = packed.pack(tmp_path / "model", untie_embeddings=untied)
+@pytest.mark.parametrize(
+    ("options", "stored_once"),
+    [({}, 2), ({"share_decoder_input_output_embed": True}, 1), ({"untie_embeddings": True}, 0)],
+    ids=["one matrix", "two", "three"],
+)
+def test_parameters_come_back(options, stored_once, tmp_path):
+    model = packed.pack(tmp_path / "model", **options)
     state = read_folder(tmp_path / "model").parameters()
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(state[n], value) for n, value in model.state_dict().items())
     stored = load_file(tmp_path / "model" / "model.safetensors")
-    assert len(stored) == len(state) - (0 if untied else 2)
+    assert len(stored) == len(state) - stored_once
+    _, again = packed_model.build(read_folder(tmp_path / "model"), "fp32", "cpu")
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
 
 
 def test_what_was_packed_is_replaced_and_nothing_else_is(folder, tmp_path):

@@ -184,18 +184,18 @@ def sentences(path: Path) -> int:
 def check_dictionaries(config: Any, folder: Path) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
     from transformer_plugin.compat.scope import is_plugin_model
+    from transformer_plugin.config import source_has_own_matrix
 
     model, task = config.model, config.task
     plugin_model = is_plugin_model(model._name)
-    shared = (
-        not model.get("untie_embeddings") if plugin_model else model.get("share_all_embeddings")
-    )
+    shared = not source_has_own_matrix(model) if plugin_model else model.get("share_all_embeddings")
     paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
     for path in paths:
         if not path.is_file():
             raise UserError(f"{path} is missing: prepare the data again")
     if shared and sha256_of(paths[0]) != sha256_of(paths[1]):
-        hint = " or give model.untie_embeddings=true" if plugin_model else ""
+        own = "model.share_decoder_input_output_embed=true or model.untie_embeddings=true"
+        hint = f", or give {own}" if plugin_model else ""
         raise UserError(
             f"{paths[0]} and {paths[1]} differ, but the model shares one embedding matrix: "
             f"binarise with fairseq-preprocess --joined-dictionary{hint}"

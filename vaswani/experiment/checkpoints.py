@@ -143,7 +143,8 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
             here, there = first.run.get(name), other.run.get(name)
             if name.endswith("dictionary") and None in (here, there):
                 continue  # from an earlier version, which did not record it
-            if here != there:
+            # an option that did not exist when the run began had its default's effect: off
+            if (here or None) != (there or None):
                 raise UserError(
                     f"{first.path} and {other.path} are from different runs "
                     f"({name} is {here} and {there}): average checkpoints of one run"

@@ -14,7 +14,7 @@ from vaswani.data.subwords import BPE, SENTENCEPIECE
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.export.to_ctranslate2 import position_table
 from vaswani.model_folder.convert import to_fairseq
-from vaswani.model_folder.folder import ModelFolder
+from vaswani.model_folder.folder import ModelFolder, not_stored
 
 CHECKPOINT = "model.pt"
 
@@ -115,13 +115,13 @@ def model_options(architecture: Mapping[str, Any]) -> Dict[str, Any]:
     names = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
     sides = ("encoder", "decoder")
     options = {f"{side}_{name}": architecture[f"{side}_{name}"] for side in sides for name in names}
-    tied = not architecture["untie_embeddings"]
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         options[name] = architecture[name]
     for side, limit in zip(sides, ("max_source_positions", "max_target_positions"), strict=True):
         options[f"{side}_learned_pos"] = not has_fairseqs_positions(architecture, side)
         options[f"{side}_normalize_before"] = False
         options[limit] = architecture[limit]
+    shared = not_stored(architecture)
     known = {f.name: f.default for f in fields(TransformerConfig)}
     plain_values = (type(None), bool, int, float, str)
     return {
@@ -132,8 +132,8 @@ def model_options(architecture: Mapping[str, Any]) -> Dict[str, Any]:
         "decoder_input_dim": architecture["decoder_embed_dim"],
         "decoder_output_dim": architecture["decoder_embed_dim"],
         "activation_fn": "relu",
-        "share_all_embeddings": tied,
-        "share_decoder_input_output_embed": tied,
+        "share_all_embeddings": len(shared) == 2,
+        "share_decoder_input_output_embed": len(shared) >= 1,
     }
 
 

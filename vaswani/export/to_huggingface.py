@@ -16,7 +16,7 @@ from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.export.to_ctranslate2 import vocabulary
 from vaswani.model_folder.convert import to_fairseq
-from vaswani.model_folder.folder import WEIGHTS, ModelFolder
+from vaswani.model_folder.folder import WEIGHTS, ModelFolder, not_stored
 from vaswani.model_folder.search_options import search_options
 
 #: modules whose results are added to or scale the d_model dimensions; all others read them
@@ -71,7 +71,7 @@ def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> Di
             value = value.index_select(1, order)
         renamed[f"model.{name}"] = value.float().contiguous()
     head = renamed.pop("model.decoder.output_projection.weight")
-    if architecture["untie_embeddings"]:
+    if not has_one_matrix(architecture):  # of the decoder's two, each is stored, even if one
         renamed["lm_head.weight"] = head
     else:
         del (
@@ -83,6 +83,11 @@ def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> Di
     return renamed
 
 
+def has_one_matrix(architecture: Mapping[str, Any]) -> bool:
+    """Whether source, target and output share their matrix; Marian knows all or none."""
+    return len(not_stored(architecture)) == 2
+
+
 def configuration(architecture: Mapping[str, Any], types: Tuple[int, int]) -> Dict[str, Any]:
     """Marian's config.json.
 
@@ -92,7 +97,7 @@ def configuration(architecture: Mapping[str, Any], types: Tuple[int, int]) -> Di
     """
     sides = ("encoder", "decoder")
     names = {"layers": "layers", "attention_heads": "attention_heads", "ffn_dim": "ffn_embed_dim"}
-    tied = not architecture["untie_embeddings"]
+    tied = has_one_matrix(architecture)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",

@@ -60,11 +60,13 @@ def model_from_fairseq(
         UserError: it is another kind of model, or has something that this plugin's lacks.
     """
     from transformer_plugin.config import VaswaniTransformerConfig
+    from vaswani.model_folder.folder import MATRICES
     from vaswani.model_folder.packed_model import kept_options
 
     known = complete(options, where)
     check_expressible(known, where)
     parameters = renamed(state, where)
+    source, target, output = MATRICES
     defaults = VaswaniTransformerConfig()
     architecture = {name: known.get(name, getattr(defaults, name)) for name in kept_options()}
     architecture.update(
@@ -72,7 +74,9 @@ def model_from_fairseq(
         layer_norm_eps=1e-5,
         head_key_dim=None,
         head_value_dim=None,
-        untie_embeddings=not is_tied(parameters),
+        untie_embeddings=not are_equal(parameters, output, target),
+        share_decoder_input_output_embed=are_equal(parameters, output, target)
+        and not are_equal(parameters, target, source),
         attention_dropout=known.get("attention_dropout") or 0.0,
         activation_dropout=known.get("activation_dropout") or 0.0,
     )
@@ -169,11 +173,9 @@ def with_present_names(state: Mapping[str, Any]) -> Dict[str, Any]:
     return parameters
 
 
-def is_tied(parameters: Mapping[str, Any]) -> bool:
-    """Whether source, target and output have one matrix."""
+def are_equal(parameters: Mapping[str, Any], one: str, other: str) -> bool:
+    """Whether two parameters have the same numbers, as if they were shared."""
     import torch
 
-    from vaswani.model_folder.folder import SHARED
-
-    first, *others = (parameters[name] for name in SHARED)
-    return all(first.shape == other.shape and torch.equal(first, other) for other in others)
+    first, second = parameters[one], parameters[other]
+    return bool(first.shape == second.shape and torch.equal(first, second))

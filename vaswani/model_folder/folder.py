@@ -21,7 +21,7 @@ generation_config.json, model.safetensors and vocab.json), and beside them what 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
 
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
@@ -46,8 +46,8 @@ EXPORT = "vaswani.json"
 SECTIONS = ("architecture", "text", "generation", "origin")
 #: file endings of pickles, or of archives of them
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
-#: parameters that equal the first one if the matrices are shared (3.4)
-SHARED = (
+#: the matrices of source, target and output, which may be shared (3.4)
+MATRICES = (
     "encoder.embedding.tokens.weight",
     "decoder.embedding.tokens.weight",
     "decoder.output_projection.weight",
@@ -123,9 +123,8 @@ class ModelFolder:
         stored_in(self.path / WEIGHTS)  # raises
         stored = load_file(str(self.path / WEIGHTS))
         state: Dict[str, Any] = {name: value.float() for name, value in stored.items()}
-        if not self.config["architecture"].get("untie_embeddings"):
-            for name in SHARED[1:]:
-                state[name] = state[SHARED[0]]
+        for name, same in not_stored(self.config["architecture"]).items():
+            state[name] = state[same]
         return state
 
 
@@ -347,14 +346,24 @@ def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
     return changes
 
 
-def write_weights(path: Path, state: Dict[str, Any], tied: bool) -> None:
-    """Write parameters; for shared matrices, only the first."""
+def not_stored(architecture: Mapping[str, Any]) -> Dict[str, str]:
+    """The matrices that are shared, each with the one that is stored for it."""
+    source, target, output = MATRICES
+    if architecture.get("untie_embeddings"):
+        return {}
+    if architecture.get("share_decoder_input_output_embed"):
+        return {output: target}
+    return {target: source, output: source}
+
+
+def write_weights(path: Path, state: Dict[str, Any], architecture: Mapping[str, Any]) -> None:
+    """Write parameters; of shared matrices, only one."""
     from safetensors.torch import save
 
     kept = {
         name: value.detach().contiguous().clone()
         for name, value in state.items()
-        if not (tied and name in SHARED[1:])
+        if name not in not_stored(architecture)
     }
     with open(path, "wb") as stream:  # the library's save_file raises errors without a number
         stream.write(save(kept, metadata={"format": "pt"}))

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 from vaswani.common.templates import render
-from vaswani.model_folder.folder import SHARED
+from vaswani.model_folder.folder import not_stored
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 SCORES = TEMPLATE.with_name("scores.md.j2")
@@ -29,5 +29,5 @@ def scores_table(scores: Dict[str, Any]) -> str:
 
 def count_parameters(packable: Any) -> int:
     """How many parameters are stored: a matrix that embeddings and output share counts once."""
-    again = () if packable.architecture["untie_embeddings"] else SHARED[1:]
+    again = not_stored(packable.architecture)
     return sum(value.numel() for name, value in packable.parameters.items() if name not in again)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.model_folder.folder import CONFIG, SHARED, WEIGHTS, ModelFolder
+from vaswani.model_folder.folder import CONFIG, WEIGHTS, ModelFolder, not_stored
 from vaswani.model_folder.schema import SIZES, Architecture, read_section
 from vaswani.model_folder.weights import refuse_others, stored_in
 
@@ -70,7 +70,7 @@ def described(folder: ModelFolder) -> Tuple[Any, Any]:
     except ConfigError as error:
         raise UserError(f"{where}: {error}") from None
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    for name in () if config.untie_embeddings else SHARED[1:]:
+    for name in not_stored(architecture):
         del expected[name]
     refuse_others(stored, expected, folder.path / WEIGHTS, CONFIG)
     return config, task

@@ -148,6 +148,8 @@ def our_model(
         return model_from_fairseq(options, state["model"], str(checkpoint))
     defaults = VaswaniTransformerConfig()
     architecture = {key: options.get(key, getattr(defaults, key)) for key in kept_options()}
+    if options.get("share_all_embeddings"):  # which includes the decoder's, and is not kept
+        architecture["share_decoder_input_output_embed"] = False
     return architecture, dict(state["model"])
 
 
@@ -282,8 +284,7 @@ def write_model(out: Path, packable: Packable) -> bool:
 
     def fill(part: Path) -> None:
         write_json(part / CONFIG, config)
-        tied = not packable.architecture["untie_embeddings"]
-        write_weights(part / WEIGHTS, packable.parameters, tied)
+        write_weights(part / WEIGHTS, packable.parameters, packable.architecture)
         for name, path in files.items():
             shutil.copyfile(path, part / name)
         (part / CARD).write_text(card(config, packable, out), encoding="utf-8", newline="\n")

@@ -41,6 +41,8 @@ class Architecture:
     layer_norm_eps: float
     max_source_positions: int
     max_target_positions: int
+    #: folders of earlier versions do not have it
+    share_decoder_input_output_embed: bool = False
 
 
 @dataclass(frozen=True)
