@@ -11,13 +11,42 @@ import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.logging import metrics
+from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor
 
 from .config import VaswaniLabelSmoothedCrossEntropyConfig, check_label_smoothing
+from .decoder import VaswaniDecoder
 from .fast.chunked_loss import projected_loss
+from .fast.linear import Linear
 from .loss import LossSums, label_smoothed_loss
 
 LoggingOutput = Dict[str, Union[int, Tensor]]
+
+PROBABILITIES = ["output_layer", "get_normalized_probs"]
+"""What makes probabilities of features, in a model and in its decoder."""
+OF_MODEL = [*PROBABILITIES, "get_normalized_probs_scriptable", "get_targets"]
+OF_DECODER = [*PROBABILITIES, "forward"]
+
+
+def computes_losses(model: torch.nn.Module) -> bool:
+    """Whether a model's logits are the products of its features with one matrix, and no more.
+
+    Only then is the chunked loss its loss. A subclass or a user may have replaced any part between
+    the features and the loss.
+    """
+    decoder = getattr(model, "decoder", None)
+    return (
+        getattr(decoder, "computes_losses", False)
+        and type(decoder.output_projection) is Linear
+        and has_methods_of(VaswaniDecoder, decoder, OF_DECODER)
+        and has_methods_of(FairseqEncoderDecoderModel, model, OF_MODEL)
+    )
+
+
+def has_methods_of(parent: type, module: torch.nn.Module, names: List[str]) -> bool:
+    """Whether none of the methods was overridden; ``module`` may be wrapped for several GPUs."""
+    found = (getattr(getattr(module, name), "__func__", None) for name in names)
+    return all(f is getattr(parent, name) for f, name in zip(found, names, strict=True))
 
 
 @register_criterion(
@@ -43,10 +72,9 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         self, model: torch.nn.Module, sample: Dict[str, Any]
     ) -> Tuple[Tensor, int, LoggingOutput]:
         """The summed loss of a batch, the number to divide its gradient by, and what to log."""
-        decoder = getattr(model, "decoder", None)
         # in training the accuracy would cost an argmax over the vocabulary
         count = not model.training
-        if getattr(decoder, "computes_losses", False):
+        if computes_losses(model):
             sums = self.loss_inside(model, sample, count)
         else:
             sums = self.loss_of_log_probs(model, sample, count)

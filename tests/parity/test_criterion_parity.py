@@ -14,7 +14,9 @@ from torch import nn
 
 import transformer_plugin  # noqa: F401  (registers the criterion)
 from tests.models import sample, small_model, task
-from transformer_plugin.criterion import label_smoothed_loss
+from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy, label_smoothed_loss
+from transformer_plugin.fast.linear import Linear
+from transformer_plugin.model import VaswaniTransformerModel
 
 OURS, FAIRSEQS = "vaswani_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"
 PAD = 1
@@ -102,11 +104,63 @@ def test_validation() -> None:
 def test_features_never_leave_the_model_as_logits(monkeypatch: Any) -> None:
     """Training and validation of our own model project no pads, and no [B, T, V] at once."""
     model = small_model()
-    monkeypatch.setattr(model.decoder, "output_layer", None)  # would fail if it were called
-    monkeypatch.setattr(model, "get_normalized_probs", None)
+    monkeypatch.setattr(VaswaniLabelSmoothedCrossEntropy, "loss_of_log_probs", None)
+    model.decoder.output_projection.register_forward_pre_hook(lambda *_: pytest.fail("projected"))
     for training in (True, False):
         loss, _, _ = criterion(OURS)(model.train(training), sample())
         assert float(loss.detach()) > 0
+
+
+class Adapted(Linear):
+    """An output layer with something of its own after the matrix, as LoRA's have."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + x[..., :1] * torch.arange(24)
+
+
+def override(part: Any, name: str, function: Callable[..., Any]) -> None:
+    """Let a subclass of its own be the class of ``part``, with a method on top of the original."""
+    original = getattr(type(part), name)
+    own = {name: lambda self, *args, **kwargs: function(original(self, *args, **kwargs))}
+    part.__class__ = type("Own", (type(part),), own)
+
+
+def bent(logits: torch.Tensor) -> torch.Tensor:
+    """Logits, or log-probabilities, that are no product any more."""
+    return (logits * 2).log_softmax(-1)
+
+
+def adapt(model: VaswaniTransformerModel) -> None:
+    matrix = model.decoder.output_projection.weight
+    model.decoder.output_projection = Adapted(matrix.size(1), matrix.size(0), bias=False)
+    model.decoder.output_projection.weight = matrix
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        adapt,
+        lambda model: override(model.decoder, "output_layer", bent),
+        lambda model: override(model.decoder, "get_normalized_probs", bent),
+        lambda model: override(model.decoder, "forward", lambda out: (bent(out[0]), out[1])),
+        lambda model: override(model, "get_normalized_probs", bent),
+        lambda model: override(model, "get_normalized_probs_scriptable", bent),
+        lambda model: override(model, "get_targets", lambda target: target.clamp(max=9)),
+        lambda model: setattr(model.decoder, "output_layer", lambda x: bent(x.repeat(1, 1, 2))),
+    ],
+    ids=["projection", "layer", "probs", "forward", "model", "scriptable", "targets", "instance"],
+)
+def test_loss_of_a_model_with_an_output_of_its_own(change: Callable[[Any], None]) -> None:
+    """Loss and gradients are those of its own probabilities, as with the readable switch."""
+    found = []
+    for choice in ("auto", "readable"):
+        model = small_model(attention_impl=choice).double()
+        change(model)
+        loss, _, gradients, _ = loss_and_gradients(OURS, model, sentence_avg=False)
+        found.append((loss, gradients))
+    plain, *_ = loss_and_gradients(OURS, small_model(), sentence_avg=False)
+    assert abs(float(found[1][0] - plain)) > 0.1, "the change does nothing"
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
 
 
 def test_all_pads() -> None:

@@ -47,7 +47,7 @@ MAY_IMPORT = {
         *{"fast.attention", "fast.dropout", "fast.linear", "fast.malloc"},
         *{"inference", "initialisation", "layers"},
     },
-    "criterion": {"config", "fast.chunked_loss", "loss"},
+    "criterion": {"config", "decoder", "fast.chunked_loss", "fast.linear", "loss"},
     "optimizer": {"config"},
     "lr_schedule": {"config"},
     "checkpoints.parameters": set(),
