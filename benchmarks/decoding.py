@@ -51,6 +51,7 @@ class Decoding:
         from fairseq import tasks
 
         from transformer_plugin.checkpoints import load_checkpoint
+        from transformer_plugin.inference import pack_weights
         from vaswani.model_folder.convert import from_fairseq
 
         state = load_checkpoint(Path(checkpoint))
@@ -66,6 +67,7 @@ class Decoding:
             self.model.load_state_dict(from_fairseq(state["model"]))
         self.model.eval().to(self.device)
         self.model.prepare_for_inference_(config)
+        pack_weights(self.model)  # as in `vaswani generate`
         self.generator = self.task.build_generator([self.model], config.generation)
         dataset = self.task.dataset("test")
         numbers = list(range(min(sentences, len(dataset))))

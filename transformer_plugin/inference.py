@@ -11,22 +11,26 @@ from .fast.linear import Linear
 from .precision import has_bf16_units
 
 
-def prepare_weights(model: nn.Module, in_bf16: bool, pack: bool) -> None:
-    """Put the weight matrices into a form that is quick to multiply by, for good.
+def convert_to_bf16(model: nn.Module) -> None:
+    """Convert the weight matrices to bfloat16, if the model's device has units for it."""
+    if has_bf16_units(next(model.parameters()).device.type):
+        for module in model.modules():
+            if isinstance(module, Linear):
+                module.to_bf16()
+
+
+def pack_weights(model: nn.Module) -> None:
+    """On a CPU, also keep the weight matrices in oneDNN's layout: see :meth:`Linear.pack`.
+
+    Only for an engine that owns its model: not all writes to the weights would be noticed. Not for
+    ``torch.compile``, which sees only torch's own products.
 
     Args:
-        model: of this plugin, on the device on which it will decode
-        in_bf16: convert them to bfloat16, if the device has units for it
-        pack: on a CPU, also keep them in oneDNN's layout (not for ``torch.compile``, which sees
-            only torch's own products)
+        model: any; prepared for inference, on the device on which it will decode
     """
-    device = next(model.parameters()).device
-    in_bf16 = in_bf16 and has_bf16_units(device.type)
-    for module in model.modules():
-        if isinstance(module, Linear):
-            if in_bf16:
-                module.to_bf16()
-            if pack:
+    if not getattr(getattr(model, "cfg", None), "compile", False):
+        for module in model.modules():
+            if isinstance(module, Linear):
                 module.pack()
 
 

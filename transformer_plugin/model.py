@@ -26,7 +26,7 @@ from .fast.attention import keep_off_cudnn
 from .fast.dropout import Dropout
 from .fast.linear import Linear
 from .fast.malloc import keep_freed_memory
-from .inference import prepare_weights, retain_dropout
+from .inference import convert_to_bf16, retain_dropout
 from .initialisation import initialise
 from .layers import DecoderLayer, EncoderLayer
 
@@ -79,14 +79,15 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         return model
 
     def prepare_for_inference_(self, cfg: Any) -> None:
-        """As fairseq's; then turn dropout off or retain it, and make the weights quick to use.
+        """As fairseq's; then turn dropout off or retain it, and convert the weights for bf16.
 
         Raises:
             ConfigError: ``--retain-dropout`` or ``--retain-dropout-modules`` cannot be followed.
         """
         super().prepare_for_inference_(cfg)
         retain_dropout(self, cfg.generation)
-        prepare_weights(self, in_bf16=str(self.cfg.precision) == "bf16", pack=not self.cfg.compile)
+        if str(self.cfg.precision) == "bf16":
+            convert_to_bf16(self)
 
     def load_state_dict(
         self,

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.models import batch, small_model
+from tests.models import batch, small_model, task
 from transformer_plugin import inference as module
 from transformer_plugin.fast.linear import Linear
 from transformer_plugin.fast.processor import AMD_AVX512
 from transformer_plugin.model import compile_layers
 from transformer_plugin.precision import autocast
+from vaswani.decoding.fairseq_engine import FairseqEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_INFERENCE = SimpleNamespace(generation=SimpleNamespace(no_beamable_mm=True))
@@ -47,17 +48,35 @@ def test_matrices_are_converted_once(precision, converted, monkeypatch):
 )
 @pytest.mark.parametrize("compiled", [False, True])
 def test_matrices_are_packed(compiled, monkeypatch):
-    """Every one, where oneDNN multiplies and no compiler has to understand it."""
+    """By our engine, every one, where oneDNN multiplies and no compiler has to understand it."""
     monkeypatch.setattr("transformer_plugin.fast.linear.choices_for", lambda device: AMD_AVX512)
     model = small_model().eval()
     with torch.no_grad():
         before = logits(model)
         model.cfg.compile = compiled
         model.prepare_for_inference_(FOR_INFERENCE)
+        FairseqEngine(task(), [model], "a model")
         after = logits(model)
     packed = [m.packed is not None for m in model.modules() if isinstance(m, Linear)]
     assert len(packed) > 10 and set(packed) == {not compiled}
     torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_every_write_to_a_prepared_model_counts(precision, monkeypatch):
+    """Also through ``data``, which torch does not count: the model belongs to the user."""
+    monkeypatch.setattr("transformer_plugin.fast.linear.choices_for", lambda device: AMD_AVX512)
+    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: True)
+    monkeypatch.setattr(module, "has_bf16_units", lambda device: True)
+    model = small_model(precision=precision, untie_embeddings=True).eval()
+    model.prepare_for_inference_(FOR_INFERENCE)
+    weight = model.decoder.output_projection.weight
+    with torch.no_grad():
+        before = logits(model)
+        weight.data.mul_(2)  # exact in every type
+        torch.testing.assert_close(logits(model), before * 2, rtol=0, atol=0)
+        model.decoder.output_projection.weight.data = -weight
+        torch.testing.assert_close(logits(model), before * -2, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("precision, units", [("bf16", True), ("bf16", False), ("fp32", True)])
@@ -103,7 +122,7 @@ def test_matrices_stay_without_the_units(monkeypatch):
 
 COMPILED = """
 import torch
-from tests.models import batch, small_model
+from tests.models import batch, small_model, task
 results = []
 for chosen in (False, True):
     model = small_model(compile=chosen).train()

@@ -135,7 +135,8 @@ class Linear(nn.Linear):
 
         Otherwise oneDNN converts them for each product, which takes longer than the product for the
         few rows of a step of beam search. Nothing is done where another library is quicker. The
-        packed weights are not used once the weights have changed.
+        packed weights are not used after a write to the weights that torch counts; it does not
+        count those through ``weight.data``.
         """
         if not self.readable and can_pack(self.weight):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())

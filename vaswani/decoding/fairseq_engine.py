@@ -64,7 +64,8 @@ class FairseqEngine:
 
     Args:
         task: builds the generator; its dictionaries are the vocabularies
-        models: in evaluation mode, prepared for decoding, on their device
+        models: in evaluation mode, prepared for decoding, on their device; they belong to the
+            engine, which packs their weights, so nothing may write to these any more
         name: of the file or folder that they are from, for messages
         processes: the most that search, one thread each; None: only this process searches, with
             torch's threads, as suits a program that uses this as a library
@@ -82,7 +83,11 @@ class FairseqEngine:
         processes: Optional[int] = None,
         sample: Optional[Callable[[Any], Dict[str, Any]]] = None,
     ) -> None:
+        from transformer_plugin.inference import pack_weights
+
         self.task, self.models = task, list(models)
+        for model in self.models:
+            pack_weights(model)
         self.name, self.processes = name, processes
         self.sample = sample or self.sample_of_ids
         self.lock = threading.Lock()  # a generator sets its beam size in the model
