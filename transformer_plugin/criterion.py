@@ -5,20 +5,24 @@ nats inside and in bits in the logs.
 """
 
 import math
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.data import LanguagePairDataset
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
+from .compat.translation_task import CheckedTranslationTask
 from .config import VaswaniLabelSmoothedCrossEntropyConfig, check_label_smoothing
 from .decoder import VaswaniDecoder
 from .fast.chunked_loss import projected_loss
 from .fast.linear import Linear
 from .loss import LossSums, label_smoothed_loss
+from .task import VaswaniTranslationTask
 
 LoggingOutput = Dict[str, Union[int, Tensor]]
 
@@ -28,13 +32,23 @@ OF_MODEL = [*PROBABILITIES, "get_normalized_probs_scriptable", "get_targets"]
 OF_DECODER = [*PROBABILITIES, "forward"]
 
 
+def counts_target_tokens(task: Any) -> bool:
+    """Whether ``ntokens`` is known to be the number of real target tokens in a task's batches.
+
+    A data set or task of somebody else, even if it inherits from these, may count something else.
+    """
+    known = (TranslationTask, CheckedTranslationTask, VaswaniTranslationTask)
+    datasets = getattr(task, "datasets", {}).values()
+    return type(task) in known and all(type(one) is LanguagePairDataset for one in datasets)
+
+
 def computes_losses(model: torch.nn.Module) -> bool:
     """Whether a model's logits are the products of its features with one matrix, and no more.
 
     Only then is the chunked loss its loss. A subclass or a user may have replaced any part between
     the features and the loss.
     """
-    decoder = getattr(model, "decoder", None)
+    decoder: Any = getattr(model, "decoder", None)
     return (
         getattr(decoder, "computes_losses", False)
         and type(decoder.output_projection) is Linear
@@ -47,6 +61,18 @@ def has_methods_of(parent: type, module: torch.nn.Module, names: List[str]) -> b
     """Whether none of the methods was overridden; ``module`` may be wrapped for several GPUs."""
     found = (getattr(getattr(module, name), "__func__", None) for name in names)
     return all(f is getattr(parent, name) for f, name in zip(found, names, strict=True))
+
+
+def places(chosen: Tensor, count: Optional[int] = None) -> Tensor:
+    """Where ``chosen`` [M] is true, in order: int64 [N].
+
+    Args:
+        count: N; without it, on a GPU, the host waits until it knows that
+    """
+    if count is None:
+        return chosen.nonzero().squeeze(1)
+    # a stable sort moves the others back and leaves these in order
+    return chosen.to(torch.uint8).argsort(descending=True, stable=True)[:count]
 
 
 @register_criterion(
@@ -102,8 +128,9 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         then sees that the matrix is used, and no [B, T, V] tensor leaves the model.
         """
         target = sample["target"].reshape(-1)
-        # Looked up before the model runs: on a GPU, the host waits for the answer.
-        real = target.ne(self.padding_idx).nonzero().squeeze(1)  # [N]
+        # Before the model runs. A GPU need not be asked for N if it is known that ntokens is N.
+        known = target.device.type != "cpu" and counts_target_tokens(self.task)
+        real = places(target.ne(self.padding_idx), sample["ntokens"] if known else None)  # [N]
         target = target.index_select(0, real)
 
         def loss(features: Tensor, weight: Tensor) -> LossSums:
@@ -136,20 +163,26 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         """Log the averages over batches and processes.
 
         Everything is made a Python number before it is logged: what the meters hold is saved in
-        checkpoints, where foreign types make loading unsafe.
+        checkpoints, where foreign types make loading unsafe. On a GPU the host waits for the
+        losses, once per update; if they were logged as they are, fairseq's Trainer would wait,
+        which reads every meter after each update.
         """
 
-        def total(key: str) -> float:
-            return float(sum(log.get(key, 0) for log in logging_outputs))
+        def totals(*keys: str) -> List[float]:
+            sums = [sum(log.get(key, 0) for log in logging_outputs) for key in keys]
+            if all(map(torch.is_tensor, sums)):  # one transfer for all
+                sums = torch.stack(sums).tolist()
+            return [float(one) for one in sums]
 
         bits = 1 / math.log(2)
-        sample_size, tokens = total("sample_size"), total("ntokens")
-        metrics.log_scalar("loss", total("loss") / sample_size * bits, sample_size, round=3)
-        metrics.log_scalar("nll_loss", total("nll_loss") / tokens * bits, tokens, round=3)
+        sample_size, tokens = totals("sample_size", "ntokens")
+        loss, nll = totals("loss", "nll_loss")
+        metrics.log_scalar("loss", loss / sample_size * bits, sample_size, round=3)
+        metrics.log_scalar("nll_loss", nll / tokens * bits, tokens, round=3)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
-        if total("total") > 0:
-            accuracy = 100 * total("n_correct") / total("total")
-            metrics.log_scalar("accuracy", accuracy, total("total"), round=3)
+        correct, total = totals("n_correct", "total")
+        if total > 0:
+            metrics.log_scalar("accuracy", 100 * correct / total, total, round=3)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -22,7 +22,6 @@ from .config import (
 from .decoder import VaswaniDecoder
 from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
-from .fast.attention import keep_off_cudnn
 from .fast.dropout import Dropout
 from .fast.linear import Linear
 from .fast.malloc import keep_freed_memory
@@ -57,7 +56,6 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         check_model_config(cfg)
         check_task(cfg, task)
         keep_freed_memory()
-        keep_off_cudnn()
         source, target = task.source_dictionary, task.target_dictionary
         source_tokens = embedding_table(len(source), cfg.encoder_embed_dim, source.pad())
         output_projection = Linear(cfg.decoder_embed_dim, len(target), bias=False)

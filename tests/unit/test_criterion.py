@@ -18,7 +18,11 @@ from tests.models import task
 from tests.preloaded import python
 from tests.processes import ROOT, begin, finish, leave_after
 from transformer_plugin.config import ConfigError
-from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy, label_smoothed_loss
+from transformer_plugin.criterion import (
+    VaswaniLabelSmoothedCrossEntropy,
+    label_smoothed_loss,
+    places,
+)
 
 PAD = 1
 
@@ -201,6 +205,13 @@ def test_works_with_a_model_that_normalises_itself() -> None:
     model = HalfCertain(torch.randn(1, 2, 2))
     loss, _, _ = criterion(0.2)(model, sample(torch.zeros(1, 2, dtype=torch.long)))
     assert loss.item() == pytest.approx(2 * math.log(2))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_places_of_a_known_number(seed: int) -> None:
+    """A sort finds what ``nonzero`` finds, in the same order; the sums are then the same."""
+    chosen = torch.rand(3000, generator=torch.Generator().manual_seed(seed)) < seed / 4
+    assert torch.equal(places(chosen, int(chosen.sum())), places(chosen))
 
 
 def test_reads_its_padding_index_from_the_dictionary() -> None:

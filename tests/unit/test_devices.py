@@ -1,36 +1,46 @@
 """Everything is made where its inputs are: the model, its loss, its update and its decoding.
 
 torch's ``meta`` device, which has shapes and no numbers, stands for a GPU: a tensor made on the CPU
-by mistake is seen here although no GPU is.
+by mistake is seen here although no GPU is, and so is each time that the host waits for a number.
 """
 
 from typing import Any, Dict, List
 
 import pytest
 import torch
+from fairseq.data import LanguagePairDataset
+from fairseq.logging import metrics
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from tests.models import sample, small_model, task
+from tests.models import dictionary, sample, small_model
 from transformer_plugin.cache import DecoderCache
+from transformer_plugin.config import VaswaniAdamConfig, VaswaniTranslationConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
-from transformer_plugin.optimizer import CorrectedAdam, total_norm
-from transformer_plugin.search.beam_search import BLOCK, top_candidates
+from transformer_plugin.optimizer import VaswaniAdam
+from transformer_plugin.search.beam_search import BLOCK, beam_search, top_candidates
+from transformer_plugin.search.generator import IncrementalModel, VaswaniSequenceGenerator
 from transformer_plugin.search.scoring_rules import FairseqRule, GnmtRule
+from transformer_plugin.task import VaswaniTranslationTask
 
 META = torch.device("meta")
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 class Watch(TorchDispatchMode):
-    """Keeps the operations that made a tensor elsewhere than on ``meta``.
+    """Keeps the operations that made a tensor elsewhere than on ``meta``, and those that wait.
 
-    Two operations are answered for the device: ``nonzero``, for which it has no numbers (every
-    element is), and the norms of a list, for which it has no kernel in torch 2.2.
+    The latter ask the device for numbers, which it does not have, and are answered here: of what
+    may be nonzero all is but one element, a single number is 1, and what goes to the CPU is 0.
+    So are the norms of a list, for which ``meta`` has no kernel in torch 2.2.
 
     Args:
         host_scalars: single numbers on the CPU are let pass
+
+    Attributes:
+        waits: the names of the operations for which the host waited
     """
 
     def __init__(self, host_scalars: bool = False) -> None:
@@ -38,11 +48,26 @@ class Watch(TorchDispatchMode):
         self.host_scalars = host_scalars
         self.seen = 0
         self.elsewhere: List[str] = []
+        self.waits: List[str] = []
+
+    def answer(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What the device would answer; None for an operation that asks it nothing."""
+        if func is torch.ops.aten.nonzero.default:
+            count = max(1, args[0].numel() - 1)
+            return torch.empty(count, args[0].dim(), dtype=torch.int64, device=META)
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].device == META:
+            return 1
+        to_host = str((kwargs or {}).get("device", "")) == "cpu"
+        if func is torch.ops.aten._to_copy.default and to_host and args[0].device == META:
+            return torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+        return None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.nonzero.default:
-            result = torch.empty(args[0].numel(), args[0].dim(), dtype=torch.int64, device=META)
-        elif func is torch.ops.aten._foreach_norm.Scalar:
+        answered = self.answer(func, args, kwargs)
+        if answered is not None:
+            self.waits.append(func.overloadpacket.__name__)
+            return answered
+        if func is torch.ops.aten._foreach_norm.Scalar:
             result = [torch.empty((), dtype=tensor.dtype, device=META) for tensor in args[0]]
         else:
             result = func(*args, **(kwargs or {}))
@@ -69,23 +94,57 @@ def model_on_meta(dtype: torch.dtype, **options: Any) -> VaswaniTransformerModel
     return model
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def counting_task() -> VaswaniTranslationTask:
+    """Our task, whose batches say how many target tokens they have."""
+    own = VaswaniTranslationTask(VaswaniTranslationConfig(), dictionary(), dictionary())
+    own.datasets["train"] = LanguagePairDataset([], [], dictionary())
+    return own
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("implementation", ["readable", "auto"])
 @pytest.mark.parametrize("training", [True, False])
 def test_forward_loss_and_backward(training: bool, implementation: str, dtype: torch.dtype) -> None:
     """As fairseq's trainer calls the criterion; float16 as under ``--fp16``."""
     model = model_on_meta(dtype, attention_impl=implementation).train(training)
-    criterion = VaswaniLabelSmoothedCrossEntropy(task(), False, 0.1)
+    criterion = VaswaniLabelSmoothedCrossEntropy(counting_task(), False, 0.1)
     given = sample(device=META)
     with Watch() as watch, torch.set_grad_enabled(training):
         loss, _, log = criterion(model, given)
         if training:
             loss.backward()
     assert watch.seen > 200
-    assert watch.elsewhere == []
+    assert watch.elsewhere == watch.waits == []
     assert {value.device for value in log.values() if isinstance(value, Tensor)} == {META}
     if training:
         assert {p.grad.device for p in model.parameters()} == {META}
+    with metrics.aggregate(new_root=True), Watch(host_scalars=True) as watch:
+        criterion.reduce_metrics([log])
+    # the losses, and in validation the accuracy; fairseq's Trainer would ask for each of them
+    assert watch.waits == ["_to_copy"] * (1 if training else 2)
+
+
+class OtherTask(VaswaniTranslationTask):
+    """It could count anything."""
+
+
+class OtherPairs(LanguagePairDataset):
+    """It could count anything."""
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_task_that_may_count_otherwise_is_not_believed(ours: bool) -> None:
+    """The host waits for the number of target tokens rather than leave some out."""
+    given = {**sample(device=META), "ntokens": 3}
+    words = dictionary()
+    other = (VaswaniTranslationTask if ours else OtherTask)(
+        VaswaniTranslationConfig(), words, words
+    )
+    other.datasets["train"] = (OtherPairs if ours else LanguagePairDataset)([], [], words)
+    criterion = VaswaniLabelSmoothedCrossEntropy(other, False, 0.1)
+    with Watch() as watch:
+        criterion(model_on_meta(torch.float32), given)
+    assert watch.waits == ["nonzero"]
 
 
 def test_learned_positions_and_weights_per_head() -> None:
@@ -94,33 +153,36 @@ def test_learned_positions_and_weights_per_head() -> None:
     with Watch() as watch:
         encoder_out = model.encoder(given["src_tokens"], need_head_weights=True)
         model.decoder(given["prev_output_tokens"], encoder_out, need_head_weights=True)
-    assert watch.elsewhere == []
+    assert watch.elsewhere == watch.waits == []
 
 
-def test_update() -> None:
-    """Norm of the gradients and two updates.
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_update(dtype: torch.dtype) -> None:
+    """Norm of the gradients, clipping and two updates.
 
     By torch's plain kernels: ``meta`` has no fused ones, in torch 2.2 no foreach ones either. Only
     the fused ones count the updates of each parameter on its device, the others in single numbers
     on the CPU: these alone are let pass.
     """
-    model = model_on_meta(torch.float32)
-    optimizer = CorrectedAdam(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9)
+    model = model_on_meta(dtype)
+    adam = VaswaniAdam(VaswaniAdamConfig(lr=[1e-3]), list(model.parameters()))
+    optimizer = adam.optimizer
     optimizer.param_groups[0].update(fused=None, foreach=False)
     for parameter in model.parameters():
         parameter.grad = torch.empty_like(parameter)
     with Watch() as watch:
-        total_norm([parameter.grad for parameter in model.parameters()])
-    assert watch.elsewhere == []
+        adam.clip_grad_norm(0.1)
+    assert watch.seen > 2
+    assert watch.elsewhere == watch.waits == []
     with Watch(host_scalars=True) as watch:
         optimizer.step()
         optimizer.step()
     assert watch.seen > 20
-    assert watch.elsewhere == []
+    assert watch.elsewhere == watch.waits == []
     assert {state["exp_avg_sq"].device for state in optimizer.state.values()} == {META}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_decoding(dtype: torch.dtype) -> None:
     """Steps of beam search with two hypotheses of each sentence, reordered, one sentence done;
     more steps than the cache has room for at first."""
@@ -138,7 +200,31 @@ def test_decoding(dtype: torch.dtype) -> None:
         cache.reorder(order[:4])
         logits = model.decoder.step(order[:4], encoder_out, cache)
     assert logits.shape == (4, 24)
+    assert watch.elsewhere == watch.waits == []
+
+
+@pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_search(dtype: torch.dtype, penalty: str) -> None:
+    """Three steps, in each of which a sentence is done: the host waits once in each, to know which,
+    and once for all results."""
+    model = model_on_meta(dtype).eval()
+    generator = VaswaniSequenceGenerator(
+        [model], dictionary(), length_penalty=penalty, beam_size=2, max_len_b=40, min_len=2
+    )
+    net_input = sample(device=META)["net_input"]
+    with Watch() as watch, torch.no_grad():
+        rule, limit = generator.rule_and_limit(net_input["src_tokens"])
+        encoder_out = model.encoder.forward_torchscript(net_input)
+        decoding = IncrementalModel(generator, model, encoder_out, limit)
+        history = beam_search(decoding, rule, 3, 2, generator.eos, 3, META)
+    assert watch.seen > 200
     assert watch.elsewhere == []
+    assert watch.waits == ["nonzero"] * 3
+    assert [len(step["sentences"]) for step in history.steps] == [3, 2, 1]
+    with Watch() as watch:
+        history.on_host()
+    assert watch.waits == ["_to_copy"]
 
 
 def test_incremental_decoding_by_fairseqs_search() -> None:
@@ -152,7 +238,7 @@ def test_incremental_decoding_by_fairseqs_search() -> None:
         model.decoder(given["prev_output_tokens"][:, :1], encoder_out, state)
         model.decoder(given["prev_output_tokens"][:, :3], encoder_out, state)
         model.decoder.reorder_incremental_state(state, order)
-    assert watch.elsewhere == []
+    assert watch.elsewhere == watch.waits == []
 
 
 @pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
@@ -166,4 +252,4 @@ def test_candidates_and_rules_of_the_search(penalty: str) -> None:
         rule.finished(found, positions.eq(2), positions[:, :4], length=5)
         rule.keep_sentences(positions[:2, 0])
     assert watch.seen > 10
-    assert watch.elsewhere == []
+    assert watch.elsewhere == watch.waits == []

@@ -44,10 +44,13 @@ MAY_IMPORT = {
     "inference": {"config", "fast.dropout", "fast.linear", "precision"},
     "model": {
         *{"checkpoints", "checkpoints.parameters", "config", "decoder", "embedding", "encoder"},
-        *{"fast.attention", "fast.dropout", "fast.linear", "fast.malloc"},
+        *{"fast.dropout", "fast.linear", "fast.malloc"},
         *{"inference", "initialisation", "layers"},
     },
-    "criterion": {"config", "decoder", "fast.chunked_loss", "fast.linear", "loss"},
+    "criterion": {
+        *{"compat.translation_task", "config", "decoder", "fast.chunked_loss", "fast.linear"},
+        *{"loss", "task"},
+    },
     "optimizer": {"config"},
     "lr_schedule": {"config"},
     "checkpoints.parameters": set(),

@@ -53,13 +53,3 @@ def takes_kernel(implementation: str, query: Tensor) -> bool:
         return implementation == "fast"
     on_cpu = query.device.type == "cpu"
     return not (on_cpu and query.dtype == torch.bfloat16 and torch.is_grad_enabled())
-
-
-def keep_off_cudnn() -> None:
-    """Leave cuDNN's attention out of torch's choice.
-
-    It makes a plan for every new shape, which takes about a second; fairseq's batches have
-    thousands of shapes. The other fused kernels need none. We have not measured this on a GPU.
-    """
-    if torch.cuda.is_available() and hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
-        torch.backends.cuda.enable_cudnn_sdp(False)
