@@ -8,7 +8,9 @@ from typing import Optional
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-FAIRSEQ = {"modern": "fairseq-fixed==0.12.3.1", "official": "fairseq==0.12.2"}
+#: what fairseq needs, except torchaudio, which it requires but imports only for speech
+FAIRSEQ_NEEDS = ["bitarray", "cffi", "cython", "packaging", "regex", "sacrebleu", "scikit-learn"]
+FAIRSEQ_NEEDS += ["tqdm"]
 ROOT = Path(__file__).resolve().parent
 
 
@@ -85,11 +87,15 @@ setup(
         "vaswani.planning": ["*.j2"],
     },
     # fairseq is not required here: two distributions share its folder, and installing one beside
-    # the other breaks both. It comes with one of the two extras, or is there already.
+    # the other breaks both. It is installed first, without its requirements; the two extras have
+    # those of fairseq-fixed 0.12.3.1, and of fairseq 0.12.2.
     install_requires=[],
     extras_require={
-        "modern": [FAIRSEQ["modern"], "torch>=2.6", "numpy"],
-        "official": [FAIRSEQ["official"], "torch<2.3", "numpy<1.24"],
+        "modern": ["hydra-core==1.3.2", "omegaconf==2.3.0", "torch>=2.6", "numpy", *FAIRSEQ_NEEDS],
+        "official": [
+            *("hydra-core>=1.0.7,<1.1", "omegaconf<2.1", "torch<2.3", "numpy<1.24"),
+            *FAIRSEQ_NEEDS,
+        ],
         "text": [
             "sacremoses",
             "subword-nmt",

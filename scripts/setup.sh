@@ -173,7 +173,10 @@ install_fairseq() {
     if ! has_wheel && ! [ -x "$VENV/bin/fairseq-train" ]; then
         say "2/3 compiling fairseq takes $takes on Python $VERSION (once: pip keeps the result)"
     fi
-    CPPFLAGS="-g0 ${CPPFLAGS:-}" pip_install "$@"
+    # Where CUDA_HOME is set, fairseq-fixed builds extensions whose sources are not in its sdist.
+    # What fairseq needs comes with our extras, except torchaudio, which it imports only for speech.
+    unset CUDA_HOME
+    CPPFLAGS="-g0 ${CPPFLAGS:-}" pip_install "$@" --no-deps
 }
 
 install_stack() {
@@ -182,7 +185,7 @@ install_stack() {
         pip_install pip 'pip<24.1' # newer ones refuse omegaconf 2.0.6's metadata
     fi
     say "1/3 torch and numpy (where pip finds no CPU build, torch is a download of about 2.5 GB)"
-    pip_install torch torch torchaudio numpy wheel setuptools cython
+    pip_install torch torch numpy wheel setuptools cython
     if [ "$STACK" = official ]; then
         # If it sees torch, its setup needs sources that were never published: build it in isolation.
         install_fairseq "about a minute" fairseq fairseq

@@ -94,6 +94,8 @@ def run_verb(argv: Optional[List[str]]) -> int:
 
 def how_to_install(package: str) -> str:
     """The command for a missing package: by the extra of this distribution that has it, if any."""
+    if package.split(".")[0] == "fairseq":  # whose requirements come with the extras
+        package = "--no-deps fairseq-fixed (on Python 3.10: fairseq)"
     try:
         requires = importlib.metadata.requires("vaswani-transformer") or []
     except importlib.metadata.PackageNotFoundError:
@@ -101,7 +103,7 @@ def how_to_install(package: str) -> str:
     extras = []
     for line in requires:
         entry = re.match(r"([\w.-]+).*extra == ['\"](\w+)", line)
-        # subword_nmt comes from subword-nmt; fairseq from fairseq or fairseq-fixed
+        # subword_nmt comes from subword-nmt, hydra from hydra-core
         if entry and f"{entry[1].replace('-', '_')}_".startswith(f"{package.split('.')[0]}_"):
             extras.append(f"'vaswani-transformer[{entry[2]}]'")
     return f"pip install {' or '.join(extras) or package} (in the repository: make setup)"

@@ -88,15 +88,16 @@ def test_plugin_dir_is_the_folder_fairseq_needs(capsys):
     [
         ("sacremoses", "'vaswani-transformer[text]'"),
         ("subword_nmt.apply_bpe", "'vaswani-transformer[text]'"),
-        ("fairseq", "'vaswani-transformer[modern]' or 'vaswani-transformer[official]'"),
+        ("hydra", "'vaswani-transformer[modern]' or 'vaswani-transformer[official]'"),
+        ("fairseq.tasks", "--no-deps fairseq-fixed (on Python 3.10: fairseq)"),
         ("somebodys", "somebodys"),
     ],
 )
 def test_a_missing_package_is_named_with_the_extra_that_has_it(
     package, command, monkeypatch, capsys
 ):
-    requires = ['fairseq-fixed==0.12.3.1; extra == "modern"', 'torch>=2.6; extra == "modern"']
-    requires += ['fairseq==0.12.2 ; extra == "official"', "subword-nmt ; extra == 'text'"]
+    requires = ['hydra-core==1.3.2; extra == "modern"', 'torch>=2.6; extra == "modern"']
+    requires += ['hydra-core<1.1 ; extra == "official"', "subword-nmt ; extra == 'text'"]
     requires += ['sacremoses; extra == "text"', 'sacrebleu>=2; extra == "text"', "somebody"]
 
     def missing(options):

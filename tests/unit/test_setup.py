@@ -32,9 +32,10 @@ elif [ "$2" = venv ]; then
 elif [ "$2" = pip ]; then
     shift 3
     echo "$*" >>"{calls}"
-    case "$*" in *fairseq*) echo "CPPFLAGS=${{CPPFLAGS:-}}" >>"{calls}.environment" ;; esac
+    case "$*" in *fairseq*) echo "CPPFLAGS=${{CPPFLAGS:-}} CUDA_HOME=${{CUDA_HOME-unset}}" >>"{calls}.environment" ;; esac
     case "$*" in *"${{KILLED_AT:-nothing}}"*) kill -9 $PPID && exit 9 ;; esac
     sleep "${{PIP_TAKES:-0}}"
+    case "$*" in *fairseq*) PIP_SAYS=${{PIP_SAYS_OF_FAIRSEQ:-}} ;; esac
     if [ -n "${{PIP_SAYS:-}}" ]; then echo "$PIP_SAYS" >&2 && exit 1; fi
     bin=$(dirname "$0")
     case "$*" in *fairseq*) echo >"$bin/fairseq-train" && chmod +x "$bin/fairseq-train" ;; esac
@@ -204,11 +205,11 @@ def test_modern_and_official_are_installed_differently(machine: Machine) -> None
     machine.python("3.10")
     assert machine.run().returncode == 0
     fairseq = [call for call in machine.calls() if "fairseq" in call]
-    assert fairseq == ["--no-build-isolation fairseq-fixed"]
+    assert fairseq == ["--no-build-isolation fairseq-fixed --no-deps"]
     assert machine.run(PYTHON="3.10", VENV="other").returncode == 0
     calls = machine.calls()
     assert calls[0] == "pip<24.1"
-    assert [call for call in calls if "fairseq" in call] == ["fairseq"]
+    assert [call for call in calls if "fairseq" in call] == ["fairseq --no-deps"]
     assert calls[-1].endswith(".[official,text,plots,export,dev]")
 
 
@@ -217,7 +218,32 @@ def test_fairseq_is_compiled_without_debugging_information(machine: Machine) -> 
     machine.python("3.11")
     assert machine.run(CPPFLAGS="-g3 -Ihere").returncode == 0
     lines = Path(f"{machine.calls_file}.environment").read_text().splitlines()
-    assert lines == ["CPPFLAGS=-g0 -g3 -Ihere"]
+    assert lines == ["CPPFLAGS=-g0 -g3 -Ihere CUDA_HOME=unset"]
+
+
+def test_fairseq_is_compiled_where_cuda_is_loaded(machine: Machine) -> None:
+    """With CUDA_HOME, fairseq-fixed builds extensions whose sources are not in its sdist."""
+    machine.python("3.11")
+    assert machine.run(CUDA_HOME="/usr/local/cuda").returncode == 0
+    assert "CUDA_HOME=unset" in Path(f"{machine.calls_file}.environment").read_text()
+
+
+def test_a_fairseq_that_does_not_compile_ends_the_set_up(machine: Machine) -> None:
+    machine.python("3.11")
+    said = refusal(machine.run(PIP_SAYS_OF_FAIRSEQ="ERROR: no compiler"))
+    assert "could not install fairseq-fixed (no compiler)" in said
+    assert not (machine.checkout / ".venv/setup.stamp").exists()
+
+
+@pytest.mark.parametrize("stack", ["modern", "official"])
+def test_torchaudio_is_not_installed(stack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fairseq requires it, imports it only for speech, and no release of it fits torch 2.13."""
+    given: Dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **keywords: given.update(keywords))
+    runpy.run_path(str(ROOT / "setup.py"))
+    needs = given["extras_require"][stack]
+    assert not [name for name in needs if name.startswith(("torchaudio", "fairseq"))]
+    assert "torchaudio" not in (ROOT / "constraints" / f"{stack}.txt").read_text()
 
 
 def test_nothing_changed_nothing_done(machine: Machine) -> None:
@@ -240,7 +266,7 @@ def test_a_change_of_what_is_installed_is_installed(machine: Machine, name: str)
     assert "ready" in machine.run().stderr and machine.calls()
 
 
-@pytest.mark.parametrize("step", ["torchaudio", "fairseq-fixed", "-e"])
+@pytest.mark.parametrize("step", ["torch", "fairseq-fixed", "-e"])
 def test_killed_and_run_again(machine: Machine, step: str) -> None:
     machine.python("3.11")
     assert machine.run(KILLED_AT=step).returncode == -9
