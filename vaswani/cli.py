@@ -17,6 +17,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from types import ModuleType
 from typing import Dict, List, Optional
 
@@ -26,6 +27,9 @@ from vaswani.common.errors import NO_MEMORY, nearest
 from vaswani.common.files import NO_SPACE
 from vaswani.common.options import parse
 from vaswani.experiment.find import DOCS
+
+# fairseq uses it at import: here, so that the processes that a training spawns are silent as well
+warnings.filterwarnings("ignore", message=r"`torch\.jit\.script\w*` is")
 
 #: verb → what it does; its module in ``vaswani.commands`` has its name
 VERBS: Dict[str, str] = {

@@ -76,6 +76,15 @@ def test_translates_help_says_how_many_tokens_a_batch_has(capsys, on_cpu):
         assert f"{kind.batch_tokens.fget(SimpleNamespace(on_cpu=on_cpu)):,}" in said
 
 
+def test_what_fairseq_uses_of_torchscript_is_not_warned_of(tmp_path):
+    """From torch 2.14 on by default, with 2.13 if all warnings are asked for."""
+    command = [sys.executable, "-W", "always", "-m", "vaswani", "plan", "demo_en_de"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environ)
+    assert done.returncode == 1 and "vaswani prepare" in done.stderr
+    assert "torch.jit" not in done.stderr
+
+
 def test_plugin_dir_is_the_folder_fairseq_needs(capsys):
     assert cli.main(["plugin-dir"]) == 0
     folder = Path(capsys.readouterr().out.strip())
