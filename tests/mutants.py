@@ -802,8 +802,8 @@ MUTANTS = [
     Mutant(
         "bf16-where-it-is-slow",
         PRECISION,
-        'if precision == "bf16" and has_bf16_units(device.type):',
-        'if precision == "bf16":',
+        '"bf16" if precision == "bf16" and has_bf16_units(device_type)',
+        '"bf16" if precision == "bf16"',
         "--precision bf16: fp32 on a device without bfloat16 units",
         ("unit/test_precision.py::test_products_are_in_bfloat16",),
     ),

@@ -126,6 +126,7 @@ def test_options_reach_the_commands(nowhere, capsys):
 
 def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     line = ["reproduce", "wmt14-en-de-base", "--dry-run"]
     for more, gpus, message in (([], 8, False), (["--gpus", "2"], 2, True)):
         assert cli.main([*line, *more]) == 0
@@ -172,5 +173,6 @@ def test_what_cannot_be_is_one_sentence(nowhere, capsys, arguments, message):
 
 def test_more_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert cli.main(["reproduce", "wmt14-en-de-base", "--gpus", "8"]) == 1
     assert "this machine has 2 visible GPUs, not 8" in capsys.readouterr().err

@@ -97,14 +97,16 @@ def test_a_training_begins_with_its_limits_its_saves_and_its_log(train, capsys):
     assert train("optimization.max_update=3", "optimization.stop_time_hours=0.5") == 0
     first = capsys.readouterr().err.splitlines()[0]
     assert first == (
-        "training to update 3 or for 0.5 hours; saves every 2 updates and after each epoch; "
+        "training on the CPU in fp32 to update 3 or for 0.5 hours; "
+        "saves every 2 updates and after each epoch; "
         "log: runs/ends/train.log"
     )
     assert (train.folder / "train.log").is_file()
     assert train("optimization.max_update=4", "checkpoint.patience=3") == 0
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith(
-        "continuing at update 3, to update 4 or until 3 validations in a row bring no improvement;"
+        "continuing at update 3 on the CPU in fp32, "
+        "to update 4 or until 3 validations in a row bring no improvement;"
     )
 
 
@@ -194,7 +196,7 @@ def test_on_busy_cores_threads_wait_briefly_and_it_is_said(workplace):  # noqa: 
     message = finish(process)[0]
     assert process.returncode == 0, message
     assert "GOMP_SPINCOUNT = '1000'" in message and "warning: " in message
-    first = next(line for line in message.splitlines() if line.startswith("training to"))
+    first = next(line for line in message.splitlines() if line.startswith("training on the CPU"))
     assert (
         "; no core is idle, so threads wait for each other briefly (GOMP_SPINCOUNT=1000)" in first
     )

@@ -73,6 +73,8 @@ def test_a_run_leaves_what_it_promises_and_continues(trained):
     assert config["model"]["decoder_ffn_embed_dim"] == 16
     environment = json.loads((trained / "env.json").read_text(encoding="utf-8"))
     assert {"versions", "commit", "cpu", "command", "data"} <= set(environment)
+    assert (environment["device"], environment["precision"]) == ("cpu", "fp32")
+    assert environment["tf32"] is False
     assert len(environment["earlier_starts"]) == 1
     lines = lines_of(trained / "train.jsonl")
     assert [line["num_updates"] for line in lines if line["tag"] == "resumed"] == [4]

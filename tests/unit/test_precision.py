@@ -14,7 +14,7 @@ from transformer_plugin import inference as module
 from transformer_plugin.fast.linear import Linear
 from transformer_plugin.fast.processor import AMD_AVX512
 from transformer_plugin.model import compile_layers
-from transformer_plugin.precision import autocast
+from transformer_plugin.precision import autocast, has_bf16_units, tf32, warn_without_units
 from vaswani.decoding.fairseq_engine import FairseqEngine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,11 +92,15 @@ def test_products_are_in_bfloat16(precision, units, monkeypatch):
 def test_a_torch_that_cannot_tell_is_not_said_to_lack_the_units(monkeypatch, caplog):
     """torch 2.2 has no such question."""
     monkeypatch.delattr("torch.cpu._is_avx512_bf16_supported", raising=False)
-    module.has_bf16_units.cache_clear()
+    for function in (has_bf16_units, warn_without_units):
+        function.cache_clear()
     try:
-        assert not module.has_bf16_units("cpu")
+        for _ in range(2):
+            autocast("bf16", torch.device("cpu"))
     finally:
-        module.has_bf16_units.cache_clear()
+        for function in (has_bf16_units, warn_without_units):
+            function.cache_clear()
+    assert len(caplog.messages) == 1
     assert "cannot tell whether this cpu has bf16 units; using fp32" in caplog.text
 
 
@@ -110,6 +114,30 @@ def test_a_gpu_that_would_emulate_them_lacks_the_units(monkeypatch, capability, 
         assert module.has_bf16_units("cuda") == present
     finally:
         module.has_bf16_units.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "switch, on", [({}, False), ({"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}, True)]
+)
+def test_tf32_follows_torchs_switch_from_outside(switch, on):
+    """The variable that docs/training.md names works with both versions of torch."""
+    code = "import torch; from transformer_plugin.precision import tf32; print(tf32())"
+    environment = {**os.environ, **switch, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(on)
+
+
+def test_tf32_follows_either_of_torchs_switches_in_a_program():
+    """A user-dir may set the newer one, after which torch refuses to read the older."""
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert tf32()
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert not tf32()
 
 
 def test_matrices_stay_without_the_units(monkeypatch):

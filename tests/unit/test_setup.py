@@ -32,7 +32,8 @@ elif [ "$2" = venv ]; then
 elif [ "$2" = pip ]; then
     shift 3
     echo "$*" >>"{calls}"
-    case "$*" in *fairseq*) echo "CPPFLAGS=${{CPPFLAGS:-}} CUDA_HOME=${{CUDA_HOME-unset}}" >>"{calls}.environment" ;; esac
+    given="CPPFLAGS=${{CPPFLAGS:-}} CUDA_HOME=${{CUDA_HOME-unset}}"
+    case "$*" in *fairseq*) echo "$given" >>"{calls}.environment" ;; esac
     case "$*" in *"${{KILLED_AT:-nothing}}"*) kill -9 $PPID && exit 9 ;; esac
     sleep "${{PIP_TAKES:-0}}"
     case "$*" in *fairseq*) PIP_SAYS=${{PIP_SAYS_OF_FAIRSEQ:-}} ;; esac

@@ -32,6 +32,7 @@ from vaswani.decoding.fairseq_engine import one_thread, search_processes
 from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
+from vaswani.experiment.devices import on_cpu
 from vaswani.model_folder.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,
@@ -79,7 +80,7 @@ def run(options: Options) -> int:
     check_folder(out)
     search = {name: config.generation[name] for name in BEAM_OPTIONS}
     search["length_penalty"] = config.task.get("length_penalty", "fairseq")
-    workers = search_processes(options.workers, config.common.cpu)
+    workers = search_processes(options.workers, on_cpu(config))
     key = key_of_translation(config, [checkpoint, *data])
     results = Translations(out, options.subset)
     with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
@@ -218,7 +219,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     kind, _ = learned_in(data_folder(config))
     config.common_eval.post_process = KINDS[kind].remove
     if options.max_tokens is None:
-        config.dataset.max_tokens = CPU_BATCH if config.common.cpu else GPU_BATCH
+        config.dataset.max_tokens = CPU_BATCH if on_cpu(config) else GPU_BATCH
     return config
 
 
@@ -251,7 +252,7 @@ def decode(
     with (
         # from the making of the model on: processes are forked later, and the result is the same
         # for any number of threads
-        one_thread() if config.common.cpu else contextlib.nullcontext(),
+        one_thread() if on_cpu(config) else contextlib.nullcontext(),
         atomic_write(log) as stream,
         bar(total=total, desc="translate", unit=" sentences") as shown,
     ):

@@ -34,6 +34,7 @@ from vaswani.common.options import parse, stage_named
 from vaswani.data.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
+from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import DOCS, read_yaml
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistics
 from vaswani.paper import figures, small_tables, table1
@@ -127,15 +128,12 @@ def run_result(options: ResultOptions) -> int:
 
 def gpus_here(target: Reproduction) -> int:
     """The number of GPUs visible on this machine; 0 if a CPU was asked for."""
-    import torch
-
-    return 0 if on_cpu(target) else torch.cuda.device_count()
+    return gpus_to_use(target.config)
 
 
 def on_cpu(target: Reproduction) -> bool:
-    """Whether ``common.cpu=true`` was given: without a GPU it becomes true by itself."""
-    given = [change for change in target.changes if change.startswith("common.cpu=")]
-    return bool(given) and given[-1].lower() == "common.cpu=true"
+    """Whether the user asked for the CPU."""
+    return bool(target.config.common.cpu)
 
 
 def refuse_without_trees(target: Reproduction) -> None:

@@ -22,6 +22,7 @@ from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
 from vaswani.experiment.busy_cores import wait_briefly
 from vaswani.experiment.check_config import check_here, named_by_section
+from vaswani.experiment.devices import gpus_to_use, on_cpu
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
     BY_HAND,
@@ -96,9 +97,7 @@ def run(options: Options) -> int:
     config = experiment_config(path, overrides)
     check_here(config)
 
-    import torch
-
-    launch = find_launch(config, os.environ, torch.cuda.device_count())
+    launch = find_launch(config, os.environ, gpus_to_use(config))
     folder = run_folder(config, name, path)
     requested, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
     fairseqs_default = Path("checkpoints")
@@ -115,7 +114,7 @@ def run(options: Options) -> int:
     if launch.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        train_or_skip(config, data, folder, launch, waits if config.common.cpu else "")
+        train_or_skip(config, data, folder, launch, waits if on_cpu(config) else "")
     else:
         start_process(config, data, folder, launch, None)
     return 0

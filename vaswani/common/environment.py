@@ -28,6 +28,7 @@ def environment() -> Dict[str, Any]:
     """Versions, commit, processor, GPUs, command and time of day."""
     import torch
 
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -42,7 +43,8 @@ def environment() -> Dict[str, Any]:
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        # torch also counts those that it cannot use, with an old driver, for example
+        "gpus": [torch.cuda.get_device_name(i) for i in range(count)],
     }
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Union
 
 from vaswani.common.errors import UserError
+from vaswani.experiment.devices import on_cpu
 from vaswani.experiment.option_rules import RULES, Rule
 
 #: texts that omegaconf reads as true or false
@@ -149,8 +150,9 @@ def check_devices(config: Any) -> None:
     """Raises UserError or ConfigError for options that need a GPU if none is used."""
     from transformer_plugin.config import check_fp16_device
 
-    check_fp16_device(config.common, on_gpu=not config.common.cpu)
-    if config.common.get("profile") and config.common.cpu:
+    without_gpu = on_cpu(config)
+    check_fp16_device(config.common, on_gpu=not without_gpu)
+    if config.common.get("profile") and without_gpu:
         raise UserError("common.profile needs a GPU, and none is used here: leave it out")
 
 

@@ -135,8 +135,7 @@ def refuse_other_files(table: Dict[str, Any], path: Path) -> None:
 
 
 def with_defaults(config: Any) -> Any:
-    """The configuration with its components' defaults and this machine's facts, resolved."""
-    import torch
+    """The configuration with its components' defaults, resolved."""
     from fairseq.dataclass.initialize import add_defaults
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from omegaconf import OmegaConf
@@ -147,7 +146,6 @@ def with_defaults(config: Any) -> Any:
     with omegaconf_no_object_check():
         config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
     config.common.user_dir = user_dir
-    config.common.cpu = config.common.cpu or not torch.cuda.is_available()
     return config
 
 

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
+from vaswani.experiment.devices import on_cpu, precision_of
 from vaswani.experiment.find import AS_TRAINED, file_stem, is_run, read_yaml
 from vaswani.experiment.launch import Launch
 
@@ -179,12 +180,15 @@ def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> N
     """Write env.json, keeping earlier starts in it, then config.yaml (complete, as trained)."""
     from omegaconf import OmegaConf
 
+    from transformer_plugin.precision import tf32
     from vaswani.common.environment import environment
 
     before = read_json(folder / "env.json")
     earlier = before.pop("earlier_starts", []) + ([before] if before else [])
     with atomic_write(folder / "env.json") as stream:
         now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
+        device = "cpu" if on_cpu(config) else "cuda"
+        now.update(device=device, precision=precision_of(config), tf32=tf32())
         json.dump({**now, "data": data, "earlier_starts": earlier}, stream, indent=1)
     with atomic_write(folder / "config.yaml") as stream:
         stream.write(OmegaConf.to_yaml(config))

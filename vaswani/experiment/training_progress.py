@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from vaswani.common.progress import bar, clock
+from vaswani.experiment import devices
 from vaswani.experiment.run_record import statistics
 
 #: seconds between lines if there is no terminal for a bar
@@ -203,16 +204,17 @@ class TrainingProgress(logging.Handler):
 
 
 def start_message(config: Any, updates: int, remark: str = "") -> str:
-    """``training to update 8,000; saves every 100 updates; log: runs/a/train.log``.
+    """``training on the CPU in fp32 to update 8,000; saves every 100 updates; log: …``.
 
     Args:
         config: the experiment's
         updates: how many the run has already
         remark: what else to say
     """
-    verb = f"continuing at update {updates:,}," if updates else "training"
+    verb = f"continuing at update {updates:,}" if updates else "training"
+    where = f"{devices.in_words(config)}{',' if updates else ''}"
     log = Path(config.checkpoint.save_dir).parent / "train.log"
-    parts = [f"{verb} {limits_in_words(config)}", saving_in_words(config)]
+    parts = [f"{verb} {where} {limits_in_words(config)}", saving_in_words(config)]
     return "; ".join([*parts, *([remark] if remark else []), f"log: {log}"])
 
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
 from vaswani.experiment.check_config import named_by_section
+from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config
 from vaswani.experiment.run_record import split_run
 from vaswani.planning import arithmetic, on_cpu
@@ -72,7 +73,7 @@ def training_plan(
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
         parameters = count_parameters(config, text.task)
     use = memory_use(config)
-    gpus, memory = gpus_and_memory(hardware, config.common.cpu)
+    gpus, memory = gpus_and_memory(hardware, gpus_to_use(config))
     most = most_tokens(sizes, parameters, memory, use) if gpus else int(config.dataset.max_tokens)
     batch = choose_batch(config, text, max(1, gpus), most)
     updates = config.optimization.max_update
@@ -108,14 +109,12 @@ def training_plan(
     return plan
 
 
-def gpus_and_memory(hardware: Hardware, cpu: bool) -> Tuple[int, float]:
+def gpus_and_memory(hardware: Hardware, here: int) -> Tuple[int, float]:
     """GPUs, and GB of each (of the machine if there are none): as asked for, or this machine's.
 
-    ``cpu``: whether the experiment leaves this machine's GPUs unused, if there are any.
+    ``here``: how many of this machine's GPUs the experiment would use.
     """
-    import torch
-
-    gpus = hardware.gpus or (0 if cpu else torch.cuda.device_count())
+    gpus = hardware.gpus or here
     if hardware.memory:
         return gpus, hardware.memory
     return gpus, 16.0 if hardware.gpus else memory_of_machine(gpus)
