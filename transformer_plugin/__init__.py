@@ -23,6 +23,7 @@ fairseq's side:
 
     task.py             the task
     batch_size.py       measures how many tokens an update sees (5.1)
+    valid_bleu.py       shows translations and BLEU at each validation
     cache.py            what the decoder keeps between the steps of a search
     precision.py        --precision bf16
     inference.py        prepares a trained model for decoding, once

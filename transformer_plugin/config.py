@@ -204,6 +204,17 @@ class VaswaniTranslationConfig(TranslationConfig):
         "what --lenpen means in beam search: a power of the length (fairseq), or alpha in the "
         "paper's ((5 + length) / 6)^alpha, with tensor2tensor's stopping rule (gnmt) (6.1)",
     )
+    eval_bleu_lines: int = option(
+        0,
+        "at each validation, show BLEU of greedy translations of so many of the first validation "
+        "sentences, and three of them; not with --eval-bleu, which translates all; 0: none",
+    )
+    eval_bleu_tokens: str = option(
+        "none",
+        "sacreBLEU's tokens for --eval-bleu-lines, such as 13a, of text that "
+        "--eval-bleu-remove-bpe and --eval-bleu-detok restore; none: those of the prepared text "
+        "(tokenised_bleu)",
+    )
     update_freq: List[int] = II("optimization.update_freq")
 
 

@@ -1,7 +1,7 @@
 """The task ``vaswani_translation``: fairseq's translation with the paper's batch and beam search.
 
 The tokens that an update sees are measured when fairseq makes the batches of the training set
-(batch_size.py). The beam search is in search/.
+(batch_size.py). The beam search is in search/; what a validation shows, in valid_bleu.py.
 """
 
 import logging
@@ -14,6 +14,7 @@ from .batch_size import batch_warning, measure
 from .compat.translation_task import CheckedTranslationTask
 from .config import VaswaniTranslationConfig
 from .search.generator import VaswaniSequenceGenerator
+from .valid_bleu import ValidBleu
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,32 @@ class VaswaniTranslationTask(CheckedTranslationTask):
 
     cfg: VaswaniTranslationConfig
     _logged = False
+    #: what is shown at each validation of a training
+    valid_bleu: Optional[ValidBleu] = None
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """As fairseq's; only a training calls it, so that no other validation translates."""
+        super().begin_epoch(epoch, model)
+        if self.cfg.eval_bleu_lines and not self.valid_bleu:
+            self.valid_bleu = ValidBleu(self)
+
+    def begin_valid_epoch(self, epoch: int, model: Any) -> None:
+        """As fairseq's."""
+        super().begin_valid_epoch(epoch, model)
+        if self.valid_bleu:
+            self.valid_bleu.begin(model)
+
+    def valid_step(self, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's; a training also translates those of the sentences that it shows."""
+        result = super().valid_step(sample, *args, **kwargs)
+        if self.valid_bleu:
+            self.valid_bleu.translate(sample)
+        return result
+
+    def post_validate(self, model: Any, stats: Dict[str, Any], agg: Any) -> None:
+        """fairseq calls it in each process, after each validation set."""
+        if self.valid_bleu:
+            self.valid_bleu.end(stats)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
         """As fairseq's; the first one for training is measured, by the first process."""

@@ -38,7 +38,7 @@ def workplace(tiny_data_bin, tmp_path_factory) -> Path:
     """An experiment ``small``: dropout 0, the loss falls within an epoch, every update is kept."""
     folder = tmp_path_factory.mktemp("distributed")
     table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
-    table["task"]["data"] = str(tiny_data_bin)
+    table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin), eval_bleu_lines=20)
     table["model"] = {"_name": "vaswani_transformer_tiny", **SIZES, "dropout": 0.0}
     table["lr_scheduler"].update(warmup_updates=8, lr_factor=0.3)
     table["dataset"]["max_tokens"] = 150
@@ -108,6 +108,17 @@ def test_one_set_of_records_and_who_trained(workplace, end):
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["distributed_training"]["distributed_init_method"] is None, "of no later use"
     assert json.loads((run / "finished.json").read_text())["num_updates"] == end
+
+
+def test_the_translations_shown_are_those_of_the_first_lines(workplace, end, tiny_text):
+    """Whichever process has them in its batches."""
+    lines = (workplace / "runs" / "two" / "train.jsonl").read_text().splitlines()
+    stats = [json.loads(line) for line in lines]
+    samples = [line for line in stats if line["tag"] == "valid_sample"]
+    first = (tiny_text / "valid.de").read_text().splitlines()[:3]
+    assert [line["reference"] for line in samples[-3:]] == first
+    assert samples[-1]["num_updates"] == end
+    assert "valid_tokenised_bleu" in [line for line in stats if line["tag"] == "valid"][-1]
 
 
 def test_a_second_training_of_a_run_is_refused(workplace, capsys):

@@ -9,6 +9,7 @@ import torch
 
 from tests import stock
 from tests.conftest import preprocess
+from transformer_plugin.config import ConfigError
 
 # All 200 pairs in each update, and no dropout: then neither the order of sentences nor their
 # distribution over batches can change what is learned. Adam's epsilon is large, since a bias added
@@ -144,3 +145,43 @@ def test_bleu_chooses_the_best_checkpoint_and_ends_the_run(tiny_data_bin, tmp_pa
     ]
     best = stock.generate(tiny_data_bin, tmp_path / "checkpoint_best.pt", "--max-len-b", "4")
     assert len(stock.results(best, "H")) == 20
+
+
+SHOWN = ["--task", "vaswani_translation", "--eval-bleu-lines", "10"]
+SHOWN += ["--eval-bleu-tokens", "13a", "--eval-bleu-detok", "moses"]
+
+
+def test_showing_translations_leaves_the_training_as_it_is(tiny_data_bin, tmp_path):
+    """With dropout, bit by bit; the score is that of the first lines, decoded greedily."""
+    from sacrebleu.metrics import BLEU
+    from sacremoses import MosesDetokenizer
+
+    options = ["--max-update", "8", "--save-interval-updates", "2", "--dropout", "0.3"]
+    plain = stock.train(tiny_data_bin, tmp_path / "plain", *options)
+    lines = stock.train(tiny_data_bin, tmp_path / "shown", *options, *SHOWN)
+    assert stock.largest_difference(last(tmp_path / "shown"), last(tmp_path / "plain"))[0] == 0
+    assert logged_losses(lines) == logged_losses(plain) and "bleu" not in validations(plain)[-1]
+    search = ["--gen-subset", "valid", "--beam", "1", "--max-len-a", "1", "--max-len-b", "50"]
+    found = stock.generate(tiny_data_bin, last(tmp_path / "shown"), *search)
+    text = MosesDetokenizer("de").detokenize
+    said, meant = (
+        [text(stock.results(found, kind)[n][-1].split()) for n in range(10)] for kind in "HT"
+    )
+    expected = BLEU().corpus_score(said, [meant]).score
+    assert validations(lines)[-1]["bleu"] == pytest.approx(expected, abs=0.01)
+    shown = [line for line in lines if " → " in line]
+    assert len(shown) == 3 * len(validations(lines))
+    assert said[0] in shown[-3] and meant[0] in shown[-3] and said[2] in shown[-1]
+
+
+@pytest.mark.parametrize(
+    "option, message",
+    [
+        (["--eval-bleu"], "--eval-bleu and --eval-bleu-lines exclude each other"),
+        (["--eval-bleu-tokens", "letters"], "--eval-bleu-tokens letters"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_before_training(option, message, tiny_data_bin, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        stock.train(tiny_data_bin, tmp_path, *SHOWN, *option, "--max-update", "1")
+    assert not [*tmp_path.iterdir()]

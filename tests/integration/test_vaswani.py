@@ -80,6 +80,7 @@ def test_a_run_leaves_what_it_promises_and_continues(trained):
     assert [line["num_updates"] for line in lines if line["tag"] == "resumed"] == [4]
     assert max(line.get("valid_num_updates", 0) for line in lines) == 6
     assert (trained / "train.log").read_text(encoding="utf-8").count("done training") == 2
+    assert (trained / "curve.png").is_file()
 
 
 def test_a_finished_run_is_left_alone(trained, workplace, monkeypatch, capsys):

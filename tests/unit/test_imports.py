@@ -65,7 +65,10 @@ MAY_IMPORT = {
     },
     "search": set(),
     "batch_size": set(),
-    "task": {"batch_size", "compat.translation_task", "config", "search.generator"},
+    "valid_bleu": {"config", "search.generator"},
+    "task": {
+        *{"batch_size", "compat.translation_task", "config", "search.generator", "valid_bleu"},
+    },
     "compat.replacing": set(),
     "compat.stale_warnings": set(),
     "compat.dictionaries": set(),

@@ -159,6 +159,30 @@ def test_however_short_a_training_it_saves_checkpoints_to_choose_from(source, an
             assert saved >= min(10, settings.updates(preset, an_epoch) // an_epoch)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "target", "expected"),
+    [
+        (None, "ein Haus", ("@@ ", "space", "none")),
+        ({"bpe": 8}, "ein Haus", ("@@ ", "moses", "13a")),
+        ({"tokenised": True}, "ein Haus", ("@@ ", "space", "none")),
+        ({"subword": "sentencepiece"}, "ein Haus", ("sentencepiece", "space", "13a")),
+        ({"subword": "sentencepiece"}, "这座房子很古老。", ("sentencepiece", "space", "char")),
+        ({"trees": True}, "(S (NP x))", None),
+    ],
+)
+def test_bleu_at_validation_is_of_text_restored_as_the_recipe_says(place, recipe, target, expected):
+    """Without a recipe, or of tokens that were given, it is tokenised BLEU."""
+    if recipe:
+        (place / "data" / "mine" / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+        (place / "data" / "mine" / "text").mkdir()
+        (place / "data" / "mine" / "text" / "valid.de").write_text(20 * f"{target}\n")
+    assert new("mine", "--data", "data/mine") == 0
+    task = read(place / "mine.yaml")["task"]
+    names = ("remove_bpe", "detok", "tokens")
+    found = tuple(task.get(f"eval_bleu_{name}") for name in names)
+    assert found == (expected or (None,) * 3) and ("eval_bleu_lines" in task) == bool(expected)
+
+
 def test_other_dictionaries_cannot_be_fine_tuned_on(place, tiny_text, tmp_path, capsys):
     assert new("mine", "--data", "data/mine") == 0
     with stock.fresh_process():

@@ -3,10 +3,12 @@
 import io
 import json
 import logging
+import sys
 
 import pytest
 from tqdm import tqdm
 
+from vaswani.experiment import curve
 from vaswani.experiment.run_record import statistics
 from vaswani.experiment.training_progress import TrainingProgress
 
@@ -168,3 +170,49 @@ def test_the_first_reason_counts(tmp_path, message, reason):
         logged(progress, "early stop since valid performance hasn't improved for last 3 runs")
     progress.close()
     assert progress.summary()["reason"] == reason
+
+
+# ---- the curve --------------------------------------------------------------------------------
+
+
+def write(log, *lines):
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_curve_of_a_resumed_run_has_each_update_once(tmp_path):
+    """What followed its last checkpoint was done again; only the first validation set counts."""
+    write(
+        log := tmp_path / "train.jsonl",
+        {"tag": "train_inner", "seconds": 60, "num_updates": 10, "loss": 9.0},
+        {"tag": "valid", "seconds": 90, "valid_num_updates": 10, "valid_loss": 8.0},
+        {"tag": "valid1", "seconds": 90, "valid1_num_updates": 10, "valid1_loss": 7.0},
+        {"tag": "train_inner", "seconds": 120, "num_updates": 20, "loss": 6.0},
+        {"tag": "resumed", "seconds": 130, "num_updates": 10},
+        {"tag": "train_inner", "seconds": 150, "num_updates": 20, "loss": 5.0},
+        {"tag": "valid", "valid_num_updates": 20, "valid_loss": 4.0, "valid_tokenised_bleu": 3.5},
+    )
+    assert curve.points(log) == {
+        "training loss": [(10, 1.0, 9.0), (20, 2.5, 5.0)],
+        "validation loss": [(10, 1.5, 8.0), (20, 0.0, 4.0)],
+        "tokenised BLEU": [(20, 0.0, 3.5)],
+    }
+
+
+@pytest.mark.parametrize("trouble", [None, "no matplotlib", "a folder in the way"])
+def test_a_curve_that_cannot_be_drawn_is_said_once(trouble, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    if trouble == "no matplotlib":
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    elif trouble:
+        (tmp_path / "curve.png").mkdir()
+    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=0)
+    for updates in ("5", "10"):
+        said(progress, "valid", loss="5", bleu="1.5", num_updates=updates)
+    progress.close()
+    found = [line for line in capsys.readouterr().err.splitlines() if "curve.png" in line]
+    assert len(found) == bool(trouble)
+    assert not trouble or ("pip install matplotlib" in found[0]) == (trouble == "no matplotlib")
+    if not trouble:
+        assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert len([*statistics(tmp_path / "train.jsonl")]) == 2
+    assert not [*tmp_path.glob(".curve*")]

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from vaswani.common.progress import bar, clock
-from vaswani.experiment import devices
+from vaswani.experiment import curve, devices
 from vaswani.experiment.run_record import statistics
 
 #: seconds between lines if there is no terminal for a bar
 LINE_EVERY = 30.0
+#: of a translation on the terminal: a young model may repeat a word without end
+WIDTH = 160
 _RESUMED = re.compile(r"Loaded checkpoint .*@ (\d+) updates")
 _BEFORE = re.compile(r"trained for ([\d.]+) seconds before")
 _STARTED = "Start iterating over samples"
@@ -83,6 +85,8 @@ class TrainingProgress(logging.Handler):
         #: perplexity of each validation set, in fairseq's order
         self.perplexity: Dict[str, float] = {}
         self.reason: Optional[str] = None
+        #: until drawing has failed
+        self.draws = True
         self.begun = self.last_line = time.monotonic()
         #: fairseq's clock for stop_time_hours: seconds before, and since when it has run again
         self.before, self.since = 0.0, self.begun
@@ -110,6 +114,12 @@ class TrainingProgress(logging.Handler):
             if stats:
                 self.write({"tag": record.name, **stats})
                 self.show(record.name, stats)
+        elif hasattr(record, "valid_sample"):
+            sample = record.valid_sample
+            self.write({"tag": "valid_sample", **sample})
+            shown = f"{sample['source']} → {sample['translation']}"
+            shown = shown if len(shown) <= WIDTH else f"{shown[: WIDTH - 1]}…"
+            self.bar.write(f"  {shown}", file=sys.stderr)
         elif self.reason is None:
             ended = (name for name, words in ENDINGS.items() if re.search(words, message))
             self.reason = next(ended, None)
@@ -131,7 +141,8 @@ class TrainingProgress(logging.Handler):
     def show(self, tag: str, stats: Dict[str, Any]) -> None:
         """Move the bar, or print a line if it is time or a validation has ended."""
         validated = f"{tag}_loss" in stats and tag != "train"  # the tag is the set's name
-        keys = [f"{tag}_ppl", f"{tag}_bleu"] if validated else []
+        measured = ("ppl", "bleu", "tokenised_bleu") if validated else ()
+        keys = [f"{tag}_{name}" for name in measured]
         for key in ["loss", "ppl", "wps"] if tag == "train_inner" else keys:
             value = stats.get(key)
             if isinstance(value, float):
@@ -149,6 +160,22 @@ class TrainingProgress(logging.Handler):
         if self.bar.disable and (validated or (due and tag == "train_inner")):
             self.last_line = time.monotonic()
             print(self.line(), file=sys.stderr, flush=True)
+        if validated:
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw the curve so far; whatever goes wrong is said once, and never ends a training."""
+        if not self.draws:
+            return
+        log = Path(self.stream.name)
+        try:
+            curve.draw(log, log.parent.name)
+        except Exception as error:
+            self.draws = False
+            reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, ImportError):
+                reason = "'pip install matplotlib' makes it possible"
+            self.bar.write(f"{log.with_name(curve.CURVE)} is not drawn: {reason}", file=sys.stderr)
 
     def line(self) -> str:
         """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``."""

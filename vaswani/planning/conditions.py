@@ -2,12 +2,16 @@
 
 import os
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from vaswani.common.files import sha256_of
 from vaswani.data import data_bin
-from vaswani.data.recipe import has_trees
+from vaswani.data.recipe import RECIPE_FILE, has_trees
+from vaswani.data.subwords import BPE, KINDS, learned_in
+from vaswani.data.tokenise import hardly_spaced
+from vaswani.experiment.find import read_yaml
 from vaswani.planning.batching import TrainingText
 from vaswani.planning.published_settings import Settings, settings_for
 
@@ -15,6 +19,15 @@ from vaswani.planning.published_settings import Settings, settings_for
 LEAST_UPDATES_AN_EPOCH = 10
 #: the fewest target tokens of an update, on each GPU: our choice
 LEAST_BATCH = 400
+
+
+class Restoring(NamedTuple):
+    """How text is restored from subwords for BLEU: fairseq's names, and sacreBLEU's tokens."""
+
+    remove_bpe: str
+    detokeniser: str
+    #: "none": text that cannot be restored is scored as it was prepared
+    tokens: str
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,7 @@ class Conditions:
     longest: int
     #: whether the target sentences are trees (6.3)
     trees: bool = False
+    restoring: Restoring = Restoring(KINDS[BPE].remove, "space", "none")
 
 
 def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
@@ -76,8 +90,20 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
         left_out=int((valid > longest).sum()),
         validation=len(valid),
         longest=int(valid[valid <= longest].max(initial=0)),
+        restoring=restoring(folder.parent, languages[1]),
         trees=has_trees(folder),
     )
+
+
+def restoring(prepared: Path, lang: str) -> Restoring:
+    """As a folder's recipe allows: text that was tokenised before, or elsewhere, stays tokens."""
+    kind, _ = learned_in(prepared)
+    recipe, text = prepared / RECIPE_FILE, prepared / "text" / f"valid.{lang}"
+    if not recipe.is_file() or not text.is_file() or read_yaml(recipe).get("tokenised"):
+        return Restoring(KINDS[kind].remove, "space", "none")
+    with open(text, encoding="utf-8", newline="\n") as stream:
+        tokens = "char" if hardly_spaced(islice(stream, 200)) else "13a"
+    return Restoring(KINDS[kind].remove, "moses" if kind == BPE else "space", tokens)
 
 
 def experiment_positions() -> int:

@@ -1,0 +1,122 @@
+"""What a training has learned, shown at each validation: BLEU of greedy translations, and three.
+
+fairseq's ``--eval-bleu`` translates the whole validation set with beam search. Here it is the first
+``--eval-bleu-lines`` sentences of each set, each by the process in whose batch it is. Nothing is
+drawn at random and no state of the training is touched, so the training is the same bit by bit.
+"""
+
+import json
+import logging
+from argparse import Namespace
+from typing import Any, Dict, List, NamedTuple
+
+import torch
+from fairseq.data import encoders
+
+from .config import ConfigError
+from .search.generator import VaswaniSequenceGenerator
+
+logger = logging.getLogger(__name__)
+
+SAMPLES = 3
+#: greedy, whatever the length penalty; as long as in section 6.1: the source's length + 50
+SEARCH: Dict[str, Any] = {"beam_size": 1, "max_len_a": 1, "max_len_b": 50}
+#: as in fairseq, so that no translation can agree with an unknown word of the reference
+UNKNOWN = "UNKNOWNTOKENINREF"
+
+
+class Line(NamedTuple):
+    """A validation sentence: its tokens (subwords joined), and the two texts to compare."""
+
+    source: str
+    translation: str
+    reference: str
+
+
+class ValidBleu:
+    """Translates the first sentences of a validation set as it passes, and scores them at its end.
+
+    Args:
+        task: the translation task; its options say how many, and how text is restored
+
+    Raises:
+        ConfigError: an option cannot work.
+    """
+
+    def __init__(self, task: Any) -> None:
+        from sacrebleu.metrics import BLEU
+
+        self.task, cfg = task, task.cfg
+        if cfg.eval_bleu:
+            raise ConfigError("--eval-bleu and --eval-bleu-lines exclude each other: give one")
+        languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
+        given = {**languages, **json.loads(cfg.eval_bleu_detok_args or "{}")}
+        self.detokeniser = encoders.build_tokenizer(
+            Namespace(tokenizer=cfg.eval_bleu_detok, **given)
+        )
+        try:
+            self.metric = BLEU(tokenize=cfg.eval_bleu_tokens, force=True)
+        except Exception as error:  # sacreBLEU's versions raise different ones
+            reason = str(error).strip().splitlines()[0]
+            raise ConfigError(f"--eval-bleu-tokens {cfg.eval_bleu_tokens}: {reason}") from None
+        #: of prepared text, it is not the BLEU to compare with others
+        self.name = "tokenised_bleu" if cfg.eval_bleu_tokens == "none" else "bleu"
+
+    def begin(self, model: Any) -> None:
+        """Begin a validation of a model."""
+        self.generator = VaswaniSequenceGenerator([model], self.task.target_dictionary, **SEARCH)
+        #: by their numbers in the set
+        self.lines: Dict[int, Line] = {}
+
+    def translate(self, sample: Dict[str, Any]) -> None:
+        """Translate those sentences of a batch that are among the first."""
+        if not sample:  # this process has no more batches
+            return
+        numbers = sample["id"].tolist()
+        rows = [row for row, n in enumerate(numbers) if n < self.task.cfg.eval_bleu_lines]
+        if not rows:
+            return
+        net_input = sample["net_input"]
+        chosen = {name: net_input[name][rows] for name in ("src_tokens", "src_lengths")}
+        found = self.generator.generate([], {"net_input": chosen})
+        for row, hypotheses in zip(rows, found, strict=True):
+            self.lines[numbers[row]] = self.line(
+                net_input["src_tokens"][row], hypotheses[0]["tokens"], sample["target"][row]
+            )
+
+    def line(self, source: Any, hypothesis: Any, target: Any) -> Line:
+        """The texts of token numbers; padding is left out."""
+        task, joined = self.task, self.task.cfg.eval_bleu_remove_bpe
+
+        def text(tokens: Any, words: Any, **unknown: str) -> str:
+            kept = tokens[tokens.ne(words.pad())].int().cpu()
+            return str(words.string(kept, joined, **unknown))
+
+        said = text(hypothesis, task.target_dictionary)
+        meant = text(target, task.target_dictionary, unk_string=UNKNOWN)
+        if self.detokeniser:
+            said, meant = map(self.detokeniser.decode, (said, meant))
+        return Line(text(source, task.source_dictionary), said, meant)
+
+    def end(self, stats: Dict[str, Any]) -> None:
+        """Add the score of all processes' translations to a set's statistics; log three of them."""
+        lines = [line for _, line in sorted(gathered(self.lines).items())]
+        self.lines = {}  # of the next set
+        if not lines:
+            return
+        score = self.metric.corpus_score(
+            [line.translation for line in lines], [[line.reference for line in lines]]
+        )
+        stats[self.name] = round(score.score, 2)
+        for line in lines[:SAMPLES]:
+            sample = {"num_updates": stats.get("num_updates"), **line._asdict()}
+            logger.info("update %s: %s → %s (%s)", *sample.values(), extra={"valid_sample": sample})
+
+
+def gathered(lines: Dict[int, Line]) -> Dict[int, Line]:
+    """Those of all processes; each has to call this."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return lines
+    parts: List[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(parts, lines)
+    return {number: line for part in parts for number, line in part.items()}
