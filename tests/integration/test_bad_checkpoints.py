@@ -9,11 +9,13 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.logging import metrics
+from fairseq.logging import meters, metrics
+from fairseq.tasks.translation import TranslationTask
 
 from tests import stock
 from transformer_plugin.checkpoints import (
@@ -113,13 +115,58 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(run, tiny_data_bin, tmp_path):
     )
 
 
+class SeenMeter(meters.Meter):
+    """Of somebody's task: arrays that are no tensors."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.seen = [
+            *(np.array(["a"]), np.array([{"b": 1}, None]), np.longdouble([1.5])),
+            *(np.array([2.5], dtype=">f8"), np.longdouble(3.5), np.datetime64("2026-11-22")),
+        ]
+
+    def update(self) -> None:
+        self.seen.append(np.array([str(len(self.seen))]))
+
+    def state_dict(self) -> dict:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        self.seen = state_dict["seen"]
+
+    @property
+    def smoothed_value(self) -> float:
+        return float(len(self.seen))
+
+
+def test_a_training_with_a_meter_of_odd_arrays_is_saved_and_goes_on(
+    tiny_data_bin, tmp_path, monkeypatch
+):
+    log = TranslationTask.reduce_metrics
+
+    def reduce_metrics(task, *logged):
+        log(task, *logged)
+        metrics.log_custom(SeenMeter, "seen")
+
+    monkeypatch.setattr(TranslationTask, "reduce_metrics", reduce_metrics)
+    monkeypatch.setattr(meters, "SeenMeter", SeenMeter, raising=False)  # where fairseq finds it
+    for updates in "12":
+        train(tiny_data_bin, tmp_path, "vaswani_transformer_tiny", "--max-update", updates)
+    state = load_checkpoint(tmp_path / "checkpoint_last.pt")["extra_state"]["metrics"]
+    (meter,) = [m for _, name, _, m in state["train"] if name == "seen"]
+    values = [getattr(one, "tolist", lambda: one)() for one in meter["seen"]]
+    first = [["a"], [{"b": 1}, None], [1.5], [2.5], 3.5]
+    assert values[:5] == first and values[6:] == [["6"], ["7"]]
+
+
 @pytest.mark.parametrize("restricted", [False, True])
 @pytest.mark.parametrize("spelling", [b"numpy.core.multiarray", b"numpy._core.multiarray"])
 def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelling, restricted):
-    import numpy as np
-
     state = torch.load(good)
     state["extra_state"] = {"sum": np.array([3, 2, 1]), "len": np.float64(7.5), "n": np.int64(4)}
+    state["extra_state"]["words"] = [np.array(["a", "bc"]), np.array([{"d": 1}, None])]
     torch.save(state, tmp_path / "here.pt")
     here = np.zeros(1).__reduce__()[0].__module__.encode()  # as the numpy of this stack writes it
     rewrite_pickle(tmp_path / "here.pt", tmp_path / "there.pt", here, spelling)
@@ -130,6 +177,8 @@ def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelli
         read = load_checkpoint(tmp_path / "there.pt")
     assert read["extra_state"]["sum"].tolist() == [3, 2, 1]
     assert (read["extra_state"]["len"], read["extra_state"]["n"]) == (7.5, 4)
+    words, objects = read["extra_state"]["words"]
+    assert (words.tolist(), objects.tolist()) == (["a", "bc"], [{"d": 1}, None])
 
 
 def test_options_of_before_there_was_a_cfg(good, tmp_path):

@@ -47,7 +47,7 @@ class CheckpointError(PluginError):
 
 
 def _numpy_names() -> Dict[str, Any]:
-    """Arrays and scalars of numbers, in both spellings; ``--eval-bleu`` puts them into meters."""
+    """Arrays and scalars, in both spellings; ``--eval-bleu`` and others put them into meters."""
     rebuild_array = np.zeros(1).__reduce__()[0]
     rebuild_scalar = np.float64(1).__reduce__()[0]
     names: Dict[str, Any] = {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype}
@@ -76,8 +76,9 @@ ALLOWED_BY_TORCH = {  # what torch 2.6 and later allow by default, as far as che
     "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
 }
 # (torch resolves the storages of tensors itself, whatever module a file names for them.)
-# numpy has a class for each kind of number; torch needs permission to fill its instances
-NUMBER_TYPES = [type(np.dtype(kind)) for kind in "?bBhHiIlLqQefd"]
+# numpy has a class for each kind of number, and for strings and objects; torch needs permission to
+# fill its instances
+DTYPES = [type(np.dtype(kind)) for kind in np.typecodes["All"]]
 
 
 class RestrictedUnpickler(pickle.Unpickler):
@@ -111,7 +112,7 @@ def _unpickle(source: Union[IO[bytes], str], mapped: bool = False) -> Any:
     by_name: List[Union[Callable, Tuple[Callable, str]]] = [
         (f, name) for name, f in ALLOWED.items()
     ]
-    with torch.serialization.safe_globals(by_name + NUMBER_TYPES):
+    with torch.serialization.safe_globals(by_name + DTYPES):
         return torch.load(source, weights_only=True, **options)
 
 
