@@ -1,13 +1,15 @@
 """Checkpoints: fairseq's own are read on every stack; anything else is refused in one sentence."""
 
 import argparse
+import collections
 import io
 import os
 import pickle
 import re
 import shutil
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +18,12 @@ from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import meters, metrics
 from fairseq.tasks.translation import TranslationTask
+from omegaconf import AnyNode, OmegaConf
 
 from tests import stock
 from transformer_plugin.checkpoints import (
     CheckpointError,
+    add_safe_globals,
     load_checkpoint,
     reading,
     restricted_pickle,
@@ -156,9 +160,9 @@ def test_a_training_with_a_meter_of_odd_arrays_is_saved_and_goes_on(
         train(tiny_data_bin, tmp_path, "vaswani_transformer_tiny", "--max-update", updates)
     state = load_checkpoint(tmp_path / "checkpoint_last.pt")["extra_state"]["metrics"]
     (meter,) = [m for _, name, _, m in state["train"] if name == "seen"]
-    values = [getattr(one, "tolist", lambda: one)() for one in meter["seen"]]
-    first = [["a"], [{"b": 1}, None], [1.5], [2.5], 3.5]
-    assert values[:5] == first and values[6:] == [["6"], ["7"]]
+    day = np.datetime64("2026-11-22").tolist()
+    first = [["a"], [{"b": 1}, None], [1.5], [2.5], 3.5, day]
+    assert [one.tolist() for one in meter["seen"]] == [*first, ["6"], ["7"]]
 
 
 @pytest.mark.parametrize("restricted", [False, True])
@@ -179,6 +183,58 @@ def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelli
     assert (read["extra_state"]["len"], read["extra_state"]["n"]) == (7.5, 4)
     words, objects = read["extra_state"]["words"]
     assert (words.tolist(), objects.tolist()) == (["a", "bc"], [{"d": 1}, None])
+
+
+READERS = (load_checkpoint, lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path)))
+
+
+@pytest.mark.parametrize("run", ["vaswani_transformer_tiny"], indirect=True)
+@pytest.mark.parametrize("restricted", [False, True])
+def test_other_peoples_classes_that_run_nothing_are_read(run, tmp_path, restricted, monkeypatch):
+    state = load_checkpoint(run)
+    cfg = OmegaConf.create({**state["cfg"], "list": [1, None]})
+    meter = meters.AverageMeter(round=2)
+    meter.update(3.0)
+    others = [collections.defaultdict(list), dict, int, Any, Path("/a/b"), PurePosixPath("c")]
+    state["extra_state"]["parts"] = [*others, cfg.list, AnyNode(2)]
+    state["extra_state"]["train_meters"] = collections.OrderedDict(loss=meter)
+    torch.save({**state, "cfg": cfg}, tmp_path / "here.pt")
+    with_old_name = (b"fairseq.logging.meters", b"fairseq.meters")  # as of fairseq 0.9
+    rewrite_pickle(tmp_path / "here.pt", tmp_path / "old.pt", *with_old_name)
+    if restricted:  # the way of older torch as well
+        monkeypatch.setattr(reading, "_unpickle", unpickle_as_older_torch)
+    for path in (tmp_path / "here.pt", tmp_path / "old.pt"):
+        for read in READERS:
+            found = read(path)
+            assert found["cfg"] == OmegaConf.to_container(cfg)
+            assert found["extra_state"]["parts"] == [*others, [1, None], 2]
+            assert found["extra_state"]["train_meters"]["loss"].avg == 3.0
+
+
+def test_a_defaultdict_with_entries_is_no_damage(good, tmp_path):
+    state = {**torch.load(good), "extra_state": collections.defaultdict(list, a=[1])}
+    torch.save(state, tmp_path / "there.pt")
+    if reading.TORCH_RESTRICTS_ITSELF:  # torch fills no other class of dict
+        with pytest.raises(CheckpointError, match="defaultdict with entries"):
+            load_checkpoint(tmp_path / "there.pt")
+    else:
+        assert load_checkpoint(tmp_path / "there.pt")["extra_state"]["a"] == [1]
+
+
+class Theirs:
+    """A class of somebody's model."""
+
+
+@pytest.mark.parametrize("run", ["vaswani_transformer_tiny"], indirect=True)
+def test_a_class_that_was_allowed_is_read(run, tmp_path, monkeypatch):
+    path = altered(run, tmp_path / "theirs.pt", lambda s: s["extra_state"].update(own=Theirs()))
+    for read in READERS:
+        with pytest.raises(CheckpointError, match=r"test_bad_checkpoints\.Theirs; .*add_safe_glob"):
+            read(path)
+    add_safe_globals([Theirs])
+    for unpickle in (reading._unpickle, unpickle_as_older_torch):
+        monkeypatch.setattr(reading, "_unpickle", unpickle)
+        assert all(isinstance(read(path)["extra_state"]["own"], Theirs) for read in READERS)
 
 
 def test_options_of_before_there_was_a_cfg(good, tmp_path):
@@ -291,6 +347,9 @@ class Payload:
     def __reduce__(self):
         return self.reduced
 
+    def __call__(self) -> None:
+        """So that pickle takes what this becomes for a function."""
+
 
 def payloads(mark: Path) -> dict:
     """Ways to run code, by name; each leaves the file ``mark``."""
@@ -301,6 +360,8 @@ def payloads(mark: Path) -> dict:
         "system": Payload(os.system, (f"touch {mark}",)),
         "exec": run,
         "open": Payload(open, (str(mark), "w")),
+        "eval": Payload(eval, (f"open({str(mark)!r}, 'w').close()",)),
+        "getattr": Payload(Payload(getattr, (mark, "touch")), ()),
         "nested": Payload(torch.storage._load_from_bytes, (inner.getvalue(),)),
     }
 
@@ -320,7 +381,7 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(
         torch.save(state, path, _use_new_zipfile_serialization=form == "zip")
     if restricted and reading.TORCH_RESTRICTS_ITSELF:  # the way of older torch as well
         monkeypatch.setattr(reading, "_unpickle", unpickle_as_older_torch)
-    for read in (load_checkpoint, lambda p: checkpoint_utils.load_checkpoint_to_cpu(str(p))):
+    for read in READERS:
         with pytest.raises(CheckpointError) as refused:
             read(path)
         assert_one_sentence(refused.value, path)

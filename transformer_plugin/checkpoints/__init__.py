@@ -9,6 +9,7 @@ fairseq writes them; see ../compat/saving.py.
 from .reading import (
     TORCH_RESTRICTS_ITSELF,
     CheckpointError,
+    add_safe_globals,
     checkpoint_metadata,
     load_checkpoint,
     read_checkpoint,
@@ -18,6 +19,7 @@ from .reading import (
 __all__ = [
     "TORCH_RESTRICTS_ITSELF",
     "CheckpointError",
+    "add_safe_globals",
     "checkpoint_metadata",
     "load_checkpoint",
     "read_checkpoint",

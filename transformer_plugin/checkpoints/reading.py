@@ -1,8 +1,8 @@
 """Reading checkpoints without trusting them: whole, unaltered, data only, and of the right kind.
 
 A checkpoint is a pickle, and unpickling runs whatever the file names. Here only the functions and
-classes that fairseq's own checkpoints need are allowed; any other name is refused before anything
-is called:
+classes that checkpoints of fairseq's models need are allowed, and what ``add_safe_globals`` adds;
+any other name is refused before anything is called:
 
 * torch 2.6 and later restrict ``torch.load`` themselves (``weights_only``), and our list is added
   to theirs;
@@ -19,16 +19,21 @@ import collections
 import functools
 import logging
 import os
+import pathlib
 import pickle
 import re
 import types
 import zipfile
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, List, Tuple, Union
+from typing import IO, Any, Callable, Dict, Iterable, List, Tuple, Union
 
 import numpy as np
 import torch
 from fairseq.data import Dictionary
+from fairseq.logging import meters
+from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
+from omegaconf.base import ContainerMetadata, Metadata
 
 from ..config import PluginError
 
@@ -54,6 +59,31 @@ def _numpy_names() -> Dict[str, Any]:
     for core in ("numpy.core", "numpy._core"):
         names[f"{core}.multiarray._reconstruct"] = rebuild_array
         names[f"{core}.multiarray.scalar"] = rebuild_scalar
+    # for numbers of each kind, strings and objects a class, which torch has to be allowed to fill
+    names.update(_by_name(type(np.dtype(kind)) for kind in np.typecodes["All"]))
+    return names
+
+
+def _by_name(things: Iterable[Any]) -> Dict[str, Any]:
+    """Classes or functions by their names in files; a pair (thing, name) has its name with it."""
+    pairs = (
+        one if isinstance(one, tuple) else (one, f"{one.__module__}.{one.__qualname__}")
+        for one in things
+    )
+    return {name: one for one, name in pairs}
+
+
+def _other_peoples_names() -> Dict[str, Any]:
+    """What checkpoints of other models and tasks hold: configurations, paths, meters."""
+    names = _by_name([DictConfig, ListConfig, AnyNode, Metadata, ContainerMetadata])
+    names.update(_by_name([dict, list, int, collections.defaultdict]), **{"typing.Any": Any})
+    for module in ("pathlib", "pathlib._local"):  # the second since Python 3.13
+        names[f"{module}.PosixPath"] = pathlib.PosixPath
+        names[f"{module}.PurePosixPath"] = pathlib.PurePosixPath
+    for name, value in vars(meters).items():
+        if isinstance(value, type) and issubclass(value, meters.Meter):
+            names[f"fairseq.logging.meters.{name}"] = value
+            names[f"fairseq.meters.{name}"] = value  # fairseq up to 0.9, which pickles meters
     return names
 
 
@@ -61,6 +91,7 @@ def _allowed_names() -> Dict[str, Any]:
     """Dotted name in a file → the harmless class or function it stands for, for any torch."""
     names = {"argparse.Namespace": argparse.Namespace, "_codecs.encode": codecs.encode}
     names.update(_numpy_names())
+    names.update(_other_peoples_names())
     names["fairseq.data.dictionary.Dictionary"] = Dictionary  # in the state of some speech tasks
     return names
 
@@ -69,16 +100,31 @@ ALLOWED = _allowed_names()
 ALLOWED_BY_TORCH = {  # what torch 2.6 and later allow by default, as far as checkpoints need it
     "collections.OrderedDict": collections.OrderedDict,
     "builtins.set": set,
-    "__builtin__.set": set,
     "torch.Size": torch.Size,
     "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
     "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
     "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
 }
 # (torch resolves the storages of tensors itself, whatever module a file names for them.)
-# numpy has a class for each kind of number, and for strings and objects; torch needs permission to
-# fill its instances
-DTYPES = [type(np.dtype(kind)) for kind in np.typecodes["All"]]
+_ADDED: List[Any] = []  # where torch has no such list
+
+
+def add_safe_globals(safe: List[Any]) -> None:
+    """Allow checkpoints to name these: ``torch.serialization.add_safe_globals`` for any torch.
+
+    Args:
+        safe: classes and functions, or pairs of one and its dotted name in the file. Reading a
+            checkpoint calls them as the file says.
+    """
+    if hasattr(torch.serialization, "add_safe_globals"):  # 2.4 and later
+        torch.serialization.add_safe_globals(safe)
+    else:
+        _ADDED.extend(safe)
+
+
+def _added_names() -> Dict[str, Any]:
+    """What was allowed besides, by name."""
+    return _by_name(getattr(torch.serialization, "get_safe_globals", lambda: _ADDED)())
 
 
 class RestrictedUnpickler(pickle.Unpickler):
@@ -86,11 +132,12 @@ class RestrictedUnpickler(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """The object behind a name in the file; raises UnpicklingError unless it is allowed."""
-        name = f"{module_name}.{global_name}"
-        if name in ALLOWED:
-            return ALLOWED[name]
-        if name in ALLOWED_BY_TORCH:
-            return ALLOWED_BY_TORCH[name]
+        renamed = IMPORT_MAPPING.get(module_name, module_name), global_name
+        # protocol 2 writes the names of Python 2
+        name = ".".join(NAME_MAPPING.get((module_name, global_name), renamed))
+        for names in (ALLOWED, ALLOWED_BY_TORCH, _added_names()):
+            if name in names:
+                return names[name]
         raise pickle.UnpicklingError(f"GLOBAL {name} is not allowed in a checkpoint")
 
 
@@ -112,7 +159,7 @@ def _unpickle(source: Union[IO[bytes], str], mapped: bool = False) -> Any:
     by_name: List[Union[Callable, Tuple[Callable, str]]] = [
         (f, name) for name, f in ALLOWED.items()
     ]
-    with torch.serialization.safe_globals(by_name + DTYPES):
+    with torch.serialization.safe_globals(by_name):
         return torch.load(source, weights_only=True, **options)
 
 
@@ -210,6 +257,8 @@ def read_checkpoint(
     mapped = mapped and is_zip  # the old format cannot be mapped
     try:
         state = _unpickle(stream.name if mapped else stream, mapped)
+        if isinstance(state, dict) and isinstance(state.get("cfg"), DictConfig):
+            state["cfg"] = OmegaConf.to_container(state["cfg"])  # as fairseq itself saves it
     except MemoryError:
         raise CheckpointError(
             f"{name} needs more memory than there is; use a machine with more."
@@ -219,7 +268,13 @@ def read_checkpoint(
         if isinstance(error, pickle.UnpicklingError) and refused:
             raise CheckpointError(
                 f"{name} was refused, and nothing in it was run, because it asks for "
-                f"{refused.group(1)}, which no checkpoint needs; use one from a source you trust."
+                f"{refused.group(1)}; if you trust this class and where the file is from, allow it "
+                "in your Python: transformer_plugin.checkpoints.add_safe_globals([…])."
+            ) from None
+        if isinstance(error, pickle.UnpicklingError) and "but got <class 'coll" in str(error):
+            raise CheckpointError(
+                f"{name} has a collections.defaultdict with entries, which torch "
+                f"{torch.__version__} does not load from a pickle; save it as a dict."
             ) from None
         raise CheckpointError(f"{name} {NO_CHECKPOINT}; {ADVICE}.") from None
     _check_content(state, name)
