@@ -31,9 +31,10 @@ def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
 class CorrectedAdam(torch.optim.AdamW):
     """torch's Adam with decoupled weight decay, and ε where fairseq adds it.
 
-    Its state is torch's own, and is saved with the plain ε. fairseq's ``adam`` has the same state
-    under the same names, so either can be loaded. A parameter without a gradient is left alone; if
-    it gets one later, only ε is corrected for all updates, not for its own smaller number.
+    Its state is torch's own, and is saved with the plain ε. That of fairseq's ``adam`` has the same
+    names and is understood, but fairseq's Trainer resumes no training with an optimizer of another
+    class. A parameter without a gradient is left alone; if it gets one later, only ε is corrected
+    for all updates, not for its own smaller number.
 
     Args:
         params: the parameters
@@ -62,7 +63,7 @@ class CorrectedAdam(torch.optim.AdamW):
                 group["eps"] = epsilon
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Resume from a state that this class or fairseq's ``adam`` saved, on any device.
+        """Take over a state that this class or, without the Trainer, fairseq's ``adam`` made.
 
         The rate, β and ε come from it, as with every optimizer of fairseq; the choice of kernels
         does not.

@@ -119,6 +119,15 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(run, tiny_data_bin, tmp_path):
     )
 
 
+def test_a_checkpoint_is_read_once_to_go_on(run, tiny_data_bin, monkeypatch):
+    """Each reading of tensors compares the checksums of the whole file."""
+    compare, compared = zipfile.ZipFile.testzip, []
+    monkeypatch.setattr(zipfile.ZipFile, "testzip", lambda z: compared.append(z) or compare(z))
+    arch = run.parent.name.rstrip("0123456789")
+    train(tiny_data_bin, run.parent, arch, "--max-update", "3")  # nothing is left, or saved
+    assert len(compared) == 1
+
+
 class SeenMeter(meters.Meter):
     """Of somebody's task: arrays that are no tensors."""
 

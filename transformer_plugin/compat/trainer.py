@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from fairseq.trainer import Trainer
 
-from ..checkpoints import CheckpointError, load_checkpoint
+from ..checkpoints import CheckpointError, checkpoint_metadata
 from ..config import ConfigError, check_fp16_device, check_precision
 from .dictionaries import other_dictionaries
 from .replacing import PROTECTS, replaces
@@ -34,7 +34,7 @@ class CheckedTrainer(Trainer):
             CheckpointError: the checkpoint was trained with other dictionaries.
         """
         if Path(filename).is_file():
-            saved = load_checkpoint(filename, mapped=True)
+            saved = checkpoint_metadata(filename)  # fairseq then reads and checks all of it
             other = other_dictionaries(self.task, saved.get("task_state") or {})
             if other and not reset_optimizer:
                 raise CheckpointError(other)
