@@ -78,7 +78,9 @@ MAY_IMPORT = {
     "compat.decoding": {"compat.replacing"},
     "compat.divergence": {"compat.replacing"},
     "compat.generate": {"compat.replacing", "config"},
-    "compat.saving": {"compat.replacing"},
+    "compat.saving": {
+        *{"checkpoints", "checkpoints.parameters", "compat.replacing", "compat.scope"},
+    },
     "compat.translation_task": {
         *{"checkpoints", "compat.dictionaries", "compat.generation_options"},
         *{"compat.replacing", "config"},

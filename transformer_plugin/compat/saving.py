@@ -1,16 +1,14 @@
-"""Writing checkpoints: whole, checked, replaced in one step, and readable everywhere."""
+"""Writing checkpoints: whole, replaced in one step, and readable everywhere."""
 
 import contextlib
 import errno
-import filecmp
 import logging
 import os
 import shutil
 import time
-import zipfile
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 import numpy as np
 import torch
@@ -18,7 +16,10 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
 
+from ..checkpoints import CheckpointError, checkpoint_metadata
+from ..checkpoints.parameters import model_name, model_options
 from .replacing import PROTECTS, REPAIRS, replaces
+from .scope import is_plugin_model
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
     "torch_persistent_save",
     PROTECTS,
     "all",
-    "a checkpoint replaces the one before only after it was written in full and read back",
+    "a checkpoint replaces the one before only after it was written in full",
 )
 def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> Any:
     """As fairseq's, but each try writes a file of its own, which is renamed when it is whole.
@@ -43,13 +44,18 @@ def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) ->
     and since torch's writer answers a Ctrl-C in the middle with ``RuntimeError``, that is taken for
     such a failure. The unreadable file then replaces the good ones.
     """
-    if async_write or not PathManager.supports_rename(filename):
+    if not PathManager.supports_rename(filename):
         return torch_persistent_save.original(obj, filename, async_write)  # not a local file
+    if async_write:  # into the file that is there, which may have a second name
+        if os.path.exists(filename) and os.stat(filename).st_nlink > 1:
+            with _replacing(filename) as aside:
+                shutil.copyfile(filename, aside)
+        return torch_persistent_save.original(obj, filename, async_write)
     return write_checkpoint(obj, filename)
 
 
 def write_checkpoint(state: Any, path: str) -> None:
-    """Save ``state`` as ``path``: write aside, sync, read back, rename; at most ``TRIES`` times.
+    """Save ``state`` as ``path``: write aside, sync, rename; at most ``TRIES`` times.
 
     Raises:
         KeyboardInterrupt: there was one; ``path`` is unchanged.
@@ -67,27 +73,29 @@ def write_checkpoint(state: Any, path: str) -> None:
             time.sleep(PAUSE)
 
 
-def _aside(path: str) -> str:
-    """Where a file is written before it is renamed: a hidden file beside it."""
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[str]:
+    """The name of a hidden file to make beside ``path``, which it replaces when the block ends."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.part")
+    aside = os.path.join(folder, f".{name}.part")
+    # what a killed process left may be a link to a checkpoint, and is not to be written into
+    Path(aside).unlink(missing_ok=True)
+    try:
+        yield aside
+        os.replace(aside, path)
+    finally:  # also where both were names of one file, which a rename leaves alone
+        Path(aside).unlink(missing_ok=True)
+    _sync_folder(path)
 
 
 def _write_once(state: Any, path: str) -> None:
-    aside = _aside(path)
-    try:
-        with open(aside, "wb") as stream:
-            try:
-                torch.save(state, stream)
-            except Exception as error:
-                raise (_reason(error) or error) from None
-            stream.flush()
-            os.fsync(stream.fileno())
-        _read_back(aside)
-        os.replace(aside, path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
-    _sync_folder(path)
+    with _replacing(path) as aside, open(aside, "wb") as stream:
+        try:
+            torch.save(state, stream)
+        except Exception as error:
+            raise (_reason(error) or error) from None
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _reason(error: Optional[BaseException]) -> Optional[BaseException]:
@@ -95,17 +103,6 @@ def _reason(error: Optional[BaseException]) -> Optional[BaseException]:
     while error is not None and not isinstance(error, (KeyboardInterrupt, OSError)):
         error = error.__cause__ or error.__context__
     return error
-
-
-def _read_back(path: str) -> None:
-    """Raises OSError unless every part of the file has the checksum that torch wrote for it."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except zipfile.BadZipFile as error:
-        damaged = str(error)
-    if damaged is not None:
-        raise OSError(errno.EIO, f"what was written reads back damaged ({damaged})", path)
 
 
 def _sync_folder(path: str) -> None:
@@ -123,7 +120,8 @@ def _sync_folder(path: str) -> None:
     "copy",
     PROTECTS,
     "all",
-    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step, by an equal copy",
+    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step; those of the plugin's "
+    "models are hard links to the checkpoint just written, where the file system has these",
 )
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     """As fairseq's, but the old file is there until the new one is whole.
@@ -133,20 +131,30 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     """
     if PathManager.path_requires_pathmanager(dst_path):
         return copy.original(src_path, dst_path, overwrite)  # not a local file
-    aside = _aside(dst_path)
     try:
-        shutil.copyfile(src_path, aside)
-        with open(aside, "rb+") as stream:
-            os.fsync(stream.fileno())
-        if not filecmp.cmp(src_path, aside, shallow=False):
-            raise OSError(errno.EIO, f"the copy of {src_path} reads back damaged", dst_path)
-        os.replace(aside, dst_path)
+        with _replacing(dst_path) as aside:
+            if not _linked(src_path, aside):
+                shutil.copyfile(src_path, aside)
+                with open(aside, "rb+") as stream:
+                    os.fsync(stream.fileno())
     except OSError as error:  # which may name the file that is read
         raise OSError(error.errno, error.strerror, dst_path) from None
-    finally:
-        Path(aside).unlink(missing_ok=True)
-    _sync_folder(dst_path)
     return dst_path
+
+
+def _linked(path: str, other: str) -> bool:
+    """Whether ``other`` could be made a second name of the checkpoint ``path``.
+
+    Without this plugin fairseq writes into such files, through either name; therefore only the
+    checkpoints of models that it cannot train then.
+    """
+    try:
+        if is_plugin_model(model_name(model_options(checkpoint_metadata(path)))):
+            os.link(path, other)
+            return True
+    except (CheckpointError, OSError):  # some file systems have no links
+        pass
+    return False
 
 
 def _plain(value: Any) -> Any:
