@@ -470,9 +470,6 @@ def test_the_earlier_average_stays(
     run_folder: Path, monkeypatch, capsys, error: BaseException, code: int, refusal: str
 ) -> None:
     """A full disk, and Ctrl-C in the middle, which torch's writer makes a RuntimeError of."""
-    from transformer_plugin.compat import saving
-
-    monkeypatch.setattr(saving, "PAUSE", 0)
     invoke(run_folder, "--last", "2")
     made = run_folder / "checkpoints" / "checkpoint_average_last2.pt"
     before, names = made.read_bytes(), sorted(made.parent.iterdir())

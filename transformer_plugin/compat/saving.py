@@ -26,8 +26,11 @@ logger = logging.getLogger(__name__)
 TRIES, PAUSE = 3, 2.5
 """How often writing a checkpoint is tried, and the seconds in between; fairseq's numbers."""
 
-LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)
-"""Errors that do not pass by waiting."""
+LASTING = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+)
+"""Errors that do not pass by waiting; a full disk is among them."""
 
 
 @replaces(
