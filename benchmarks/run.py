@@ -191,6 +191,7 @@ def main(argv: Sequence[str]) -> int:
     if args.device == "cuda" and not environment()["gpus"]:
         print("--device cuda: torch finds no GPU here", file=sys.stderr)
         return 2
+    Path(args.out).mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     data = data_to_use(args.data)
     facts = machine(args.device)
