@@ -84,6 +84,9 @@ def test_from_new_to_a_translation(place, capsys, monkeypatch, start):
         f"vaswani train {name}",
         f"vaswani average {run}",  # which train printed
         f"vaswani generate {run}{subset}",
+        f"vaswani score {run}{subset}",
+        f"vaswani pack {run}",
+        f"vaswani translate {run}/model",
         f"vaswani average {name}",
         f"vaswani generate {name}{subset}",
         f"vaswani score {name}{subset}",
@@ -103,7 +106,35 @@ def test_a_run_with_a_single_checkpoint(place, capsys, monkeypatch):
     assert stock.vaswani("train", "once", "optimization.max_update=1") == 0
     capsys.readouterr()
     done = run_all(["vaswani average once"], capsys, monkeypatch)
-    assert done == ["vaswani average once", "vaswani generate runs/once"]
+    assert done == [
+        "vaswani average once",
+        "vaswani generate runs/once",
+        "vaswani score runs/once",
+        "vaswani pack runs/once",
+        "vaswani translate runs/once/model",
+    ]
+
+
+def test_text_is_followed_by_an_experiment(place, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    parts = [f"--{part}={part}" for part in ("train", "valid", "test")]
+    how = ["--bpe", "30", "--workers", "1", "--out", "data/mine"]
+    capsys.readouterr()
+    assert stock.vaswani("prepare", *LANGS, *parts, *how) == 0
+    following = "train mine" if Path("mine.yaml").exists() else "new mine --data data/mine"
+    assert capsys.readouterr().err.endswith(f"next: vaswani {following}\n")
+
+
+def test_a_number_of_checkpoints_that_was_asked_for_is_decoded(place, capsys, monkeypatch):
+    """Which the run might not choose."""
+    monkeypatch.chdir(place)
+    assert stock.vaswani("new", "twice", "--data", "data/mine") == 0
+    changes = ["optimization.max_update=4", "checkpoint.save_interval_updates=2"]
+    assert stock.vaswani("train", "twice", *changes) == 0
+    capsys.readouterr()
+    assert stock.vaswani("average", "twice", "--last", "2") == 0
+    path = "runs/twice/checkpoints/checkpoint_average_last2.pt"
+    assert capsys.readouterr().err.endswith(f"next: vaswani generate {path}\n")
 
 
 def draw_a_corner(path: Path, weights: Any, subwords: Tuple[List[str], List[str]], title: str):

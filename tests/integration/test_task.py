@@ -149,7 +149,9 @@ def test_data_that_is_named_is_measured(experiment, tiny_data_bin, capsys):
     assert cli.main([*command, "--data", str(tiny_data_bin)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"measured on {tiny_data_bin}" in "".join(lines)
-    assert lines[-1].startswith("vaswani train ") and f"task.data={tiny_data_bin}" in lines[-1]
+    assert (
+        lines[-1].startswith("next: vaswani train ") and f"task.data={tiny_data_bin}" in lines[-1]
+    )
 
 
 def test_without_a_gpu_the_plan_measures_this_machine(experiment, capsys, monkeypatch):

@@ -182,8 +182,14 @@ def test_an_experiment_without_its_data_names_the_command_that_makes_it(
     assert "with 'vaswani prepare'" in refused(capsys, "train", "demo-en-de", "task.data=elsewhere")
 
 
-def test_unknown_experiments_name_the_nearest(capsys):
+def test_unknown_experiments_name_the_nearest(tmp_path, monkeypatch, capsys):
+    """One's own, too, which 'vaswani new' wrote into the current folder."""
     assert "did you mean 'multi30k_en_de'?" in refused(capsys, "train", "multi30-en-de")
+    monkeypatch.chdir(tmp_path)
+    Path("my_novels.yaml").write_text("task:\n  data: d\nmodel:\n  _name: m\n", encoding="utf-8")
+    Path("my_nouns.yaml").write_text("services: {}\n", encoding="utf-8")
+    message = refused(capsys, "train", "my-novel")
+    assert "did you mean 'my_novels'?" in message and "my_nouns" not in message
 
 
 @pytest.mark.parametrize(

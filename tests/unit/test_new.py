@@ -16,6 +16,7 @@ from vaswani.planning import conditions, fine_tuning, first_experiment
 from vaswani.planning import published_settings as published
 from vaswani.planning.batching import Batch
 from vaswani.planning.conditions import Conditions
+from vaswani.planning.training_plan import Hardware, training_plan
 
 PAPERS_WARMUP = 4000
 
@@ -107,6 +108,16 @@ def test_the_experiment_is_complete_and_every_choice_has_a_reason(place, capsys)
     for command in [*commands, "translate runs/mine/model"]:
         assert f"  vaswani {command}\n" in message.err
         assert f"#   vaswani {command}\n" in text
+
+
+def test_plan_keeps_the_batch_that_was_written(place):
+    """Or one that sees as many tokens, as nearly as training wants; it was halved and doubled."""
+    assert new("mine", "--data", "data/mine") == 0
+    written = read(place / "mine.yaml")["dataset"]["max_tokens"]
+    speed = Hardware(tokens_per_second=1000)
+    for kept in (written, round(0.97 * written)):
+        plan = training_plan("mine", [f"dataset.max_tokens={kept}"], speed)
+        assert (plan["max_tokens"], plan["update_freq"]) == (kept, 1)
 
 
 def test_it_trains_and_a_second_one_begins_with_its_weights(place, capsys):

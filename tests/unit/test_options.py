@@ -6,7 +6,7 @@ from typing import List, Optional
 
 import pytest
 
-from vaswani.common.options import argument, option, parse, to_argv
+from vaswani.common.options import add_options, argument, option, parse, to_argv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,14 @@ class Options(Shared):
     start: Optional[str] = option(flag="--from")
     dry_run: bool = option(False)
     lowercase: Optional[bool] = option()
-    workers: int = option(factory=lambda: 4)
+    workers: int = option(factory=lambda: 4, group="machine")
+
+
+def test_options_are_listed_under_their_heading():
+    parser = argparse.ArgumentParser()
+    add_options(parser, Options)
+    *_, last = parser.format_help().split("\n\n")
+    assert last.startswith("machine:") and "--workers" in last
 
 
 CASES = [

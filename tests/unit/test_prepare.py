@@ -119,6 +119,20 @@ def test_nothing_to_merge_is_said(tmp_path):
         bpe.learn([tmp_path / "t"], tmp_path / "codes", 10)
 
 
+def test_one_bar_at_a_time(tmp_path, monkeypatch):
+    """subword-nmt draws one of its own, for which the cursor went up and down."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    text.write_lines(tmp_path / "t", ["low lower lowest newer wider new"] * 5)
+    bpe.learn([tmp_path / "t"], tmp_path / "codes", 6)
+    shown = sys.stderr.getvalue()
+    assert "count words" in shown and "6/6" in shown and "\x1b[A" not in shown
+
+
 def test_moses_tokens_and_back():
     sentence = 'Am 3. März 1987 kostete das Buch "Faust" 3,50 €, sagte Anna.'
     tokens = tokenise.tokeniser("de")(sentence)

@@ -8,6 +8,7 @@ import sys
 import pytest
 from tqdm import tqdm
 
+from vaswani.common.progress import bar
 from vaswani.experiment import curve
 from vaswani.experiment.run_record import statistics
 from vaswani.experiment.training_progress import TrainingProgress
@@ -111,6 +112,31 @@ def test_the_bars_rate_is_that_of_this_start(tmp_path, clock, monkeypatch):
     last = shown.getvalue().split("\r")[-1]
     assert "1010/2000 [00:05<08:15,  2.00 updates/s]" in last
     progress.close()
+
+
+def test_the_bars_time_left_is_the_means(tmp_path, clock, monkeypatch):
+    """10 updates in 5 seconds, then, beside other work or a validation, 10 in 50."""
+    shown, now = io.StringIO(), clock
+
+    class Bar(tqdm):
+        _time = property(lambda self: lambda: now[0], lambda self, time: None)
+
+    monkeypatch.setattr(
+        "vaswani.experiment.training_progress.bar",
+        lambda **o: Bar(file=shown, disable=False, ncols=90, **o),
+    )
+    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
+    resumed(progress, clock)
+    for seconds, update in ((5, 1010), (50, 1020)):
+        clock[0] += seconds
+        said(progress, "train_inner", num_updates=str(update))
+    assert "1020/2000 [00:55<44:55," in shown.getvalue().split("\r")[-1]  # 980 · 55 / 20 seconds
+    progress.close()
+
+
+def test_seconds_an_update_are_written_as_they_are_read():
+    shown = type(bar(disable=True)).format_meter(2, 10, 3.0, unit=" updates")
+    assert "1.50s/updates" in shown
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def test_the_papers_own_hardware(capsys, tmp_path, monkeypatch):
         assert found["the paper's"].count(cost) == 2
         assert "estimated" in found["real tokens"] and "25,000 target" in found["real tokens"]
         name = f"wmt14-en-de-{size}"
-        train = f"vaswani prepare {name} && vaswani train {name} dataset.max_tokens=3592 "
+        train = f"next: vaswani prepare {name} && vaswani train {name} dataset.max_tokens=3592 "
         assert command.startswith(train)
         assert command.endswith("'optimization.update_freq=[1]'")
 

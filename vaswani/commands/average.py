@@ -124,6 +124,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
                 file=sys.stderr,
             )
     finish(state, parts, output)
+    print_next_command(output, chosen=False)
 
 
 def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
@@ -198,13 +199,16 @@ def print_trials(trials: Sequence[Trial]) -> None:
         print(f"  {loss:8.4f}  {what}{mark}", file=sys.stderr)
 
 
-def print_next_command(path: Path) -> None:
-    """Print the command that decodes with a checkpoint: by its run, if that chooses it."""
+def print_next_command(path: Path, chosen: bool = True) -> None:
+    """Print the command that decodes with a checkpoint: by its run, if that would choose it.
+
+    ``chosen``: by the validation loss, as the run would; not asked for by its number.
+    """
     folder, best = run_of(path), path.with_name(BEST)
-    if is_name_of_training(path):
+    if chosen and is_name_of_training(path):
         chosen = not best.is_file() or describe(best).updates == describe(path).updates
     else:
-        chosen = path.match("checkpoint_average*.pt")
+        chosen = chosen and path.match("checkpoint_average*.pt")
     task = trained_as(path, folder).get("task", {})
     subset = subset_option(first_data_bin(task.get("data")))
     what = folder if chosen and is_run(folder) else path

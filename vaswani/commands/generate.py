@@ -12,6 +12,7 @@ counts). The translations do not depend on the number of processes.
 """
 
 import contextlib
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
+from vaswani.data.recipe import RECIPE_FILE
 from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
@@ -33,6 +35,7 @@ from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.experiment.devices import on_cpu
+from vaswani.experiment.find import is_run
 from vaswani.model_folder.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,
@@ -89,6 +92,7 @@ def run(options: Options) -> int:
             results.check_replaceable()
         if results.are_of(key):
             print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
+            print_next_command(options, config, folder)
             return 0
         start = time.monotonic()
         with results.making() as part:
@@ -106,7 +110,15 @@ def run(options: Options) -> int:
             }
             results.finish(report)
     print_report(report, out / f"{options.subset}.hyp")
+    print_next_command(options, config, folder)
     return 0
+
+
+def print_next_command(options: Options, config: Any, folder: Path) -> None:
+    """Print the command that scores a run's translations, if their references are known."""
+    if not options.out and is_run(folder) and (data_folder(config) / RECIPE_FILE).is_file():
+        subset = [] if options.subset == "test" else ["--subset", options.subset]
+        print(f"next: {shlex.join(['vaswani', 'score', str(folder), *subset])}", file=sys.stderr)
 
 
 def target_text(config: Any) -> TargetText:

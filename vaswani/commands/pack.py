@@ -11,6 +11,7 @@ recipe.yaml from 'vaswani prepare', the text preparation is inferred from the di
 you give it with options.
 """
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,7 @@ def run(options: Options) -> int:
         print(f"{out}: {checkpoint} packed ({size(out) / 1e6:,.1f} MB)", file=sys.stderr)
     else:
         print(f"{out}: {checkpoint} is already packed", file=sys.stderr)
+    print(f"next: vaswani translate {shlex.quote(str(out))}", file=sys.stderr)
     return 0
 
 

@@ -13,6 +13,9 @@ the same inputs and options. Text is streamed through --workers processes. A fil
 result that this command did not make, or that has changed since, is kept under the name …kept-1.
 """
 
+import contextlib
+import re
+import shlex
 import sys
 import time
 from dataclasses import asdict, dataclass, fields
@@ -43,6 +46,7 @@ from vaswani.data.stage_options import (
 from vaswani.data.steps import Job, Pair
 from vaswani.data.subwords import KINDS, SENTENCEPIECE
 from vaswani.demo import phrases
+from vaswani.experiment.find import file_stem, known_configs
 from vaswani.model_folder.reused_codes import find_like, recipe_like, reused_codes
 
 #: other names for the work of a stage
@@ -111,8 +115,24 @@ class Options:
 def run(options: Options) -> int:
     """Prepare what the arguments name."""
     folder = Path(options.text) if options.text else None
-    prepare(job_of(options), folder, options.start, options.show_dropped)
+    job = job_of(options)
+    prepare(job, folder, options.start, options.show_dropped)
+    if "train" in job.recipe.splits:
+        print(f"next: {next_command(job, options.name)}", file=sys.stderr)
     return 0
+
+
+def next_command(job: Job, name: Optional[str]) -> str:
+    """The command that follows: an experiment on this data is trained, else one is made for it."""
+    for experiment in (name or "", job.folder.name):
+        with contextlib.suppress(UserError):
+            if (
+                file_stem(experiment) in known_configs()
+                and find_recipe(experiment)[1] == job.folder
+            ):
+                return f"vaswani train {experiment}"
+    new = job.folder.name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", job.folder.name) else "mine"
+    return shlex.join(["vaswani", "new", new, "--data", str(job.folder)])
 
 
 def job_of(options: Options) -> Job:

@@ -14,6 +14,7 @@ Quote sacreBLEU, with its signature; the others are for comparison with older pa
 """
 
 import json
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from vaswani.common.errors import UserError, listed
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
-from vaswani.experiment.find import known_runs
+from vaswani.experiment.find import AS_TRAINED, find_run, known_runs, read_yaml
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
@@ -96,7 +97,15 @@ def run(options: Options) -> int:
     for reason in left_out:
         print(f"left out: {reason}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
+    if options.run and is_packable(find_run(options.run)):
+        print(f"next: vaswani pack {shlex.quote(str(find_run(options.run)))}", file=sys.stderr)
     return 0
+
+
+def is_packable(folder: Path) -> bool:
+    """Whether a run's model is this plugin's or fairseq's Transformer, which can be packed."""
+    name = str(read_yaml(folder / AS_TRAINED).get("model", {}).get("_name"))
+    return name.startswith(("vaswani_transformer", "transformer"))
 
 
 def list_runs() -> int:

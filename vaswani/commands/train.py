@@ -33,6 +33,7 @@ from vaswani.experiment.launch import (
     find_launch,
     gather,
 )
+from vaswani.experiment.learning_rate import warn_of_high_rate
 from vaswani.experiment.patience import patient
 from vaswani.experiment.run_record import (
     FINISHED,
@@ -109,7 +110,7 @@ def run(options: Options) -> int:
             file=sys.stderr,
         )
     config.checkpoint.save_dir = str(used)
-    remarks = data_bin.fill_in_data_options(config)
+    remarks = [*data_bin.fill_in_data_options(config), *warn_of_high_rate(config)]
     data = data_bin.fingerprint(config)
     if launch.rank == 0:
         for remark in remarks:

@@ -44,6 +44,7 @@ def option(
     flag: Optional[str] = None,
     factory: Optional[Callable[[], Any]] = None,
     required: bool = False,
+    group: Optional[str] = None,
 ) -> Any:
     """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a --no-….
 
@@ -51,8 +52,9 @@ def option(
         flag: the option's name if it cannot be the field's, such as ``--from``
         factory: a function that returns the default, instead of ``default``
         required: whether the option must be given; it then has no default
+        group: the heading that --help lists it under
     """
-    given = {"help": help, "metavar": metavar, "choices": choices, "flag": flag}
+    given = {"help": help, "metavar": metavar, "choices": choices, "flag": flag, "group": group}
     if required:
         return field(metadata=given)
     if factory:
@@ -101,9 +103,13 @@ def flag_of(item: "Field[Any]") -> str:
 def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
     """Add a dataclass's fields to a parser: its own, then those shared by several verbs."""
     hints = get_type_hints(kind)
+    groups: Dict[str, Any] = {}
     for item in sorted(fields(kind), key=lambda item: item.name not in kind.__annotations__):
         name, how = how_to_add(item, hints[item.name])
-        action = parser.add_argument(name, **how)
+        title = item.metadata.get("group")
+        if title and title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        action = (groups[title] if title else parser).add_argument(name, **how)
         if item.metadata.get("positional"):
             action.required = False  # ``parse`` says more than argparse does about a missing one
 

@@ -15,6 +15,7 @@ from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence, 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.processes import in_order
+from vaswani.common.progress import Bar
 from vaswani.data.clean import LONGEST_WORD, Limits
 from vaswani.data.parallel import Chunk, Outcome, chunks
 from vaswani.data.tokenise import transform_within
@@ -72,20 +73,20 @@ def learn(
     size: int,
     types: bool = False,
     workers: int = 1,
-    progress: Callable[[int], Any] = lambda _: None,
 ) -> None:
     """Learn codes with ``size`` merges on the words of all ``sources`` together.
 
     With ``types``, ``size`` counts merges and single characters together, so it is roughly the
     size of the dictionary. Learning from word counts gives the same codes as the running text in a
-    fraction of the memory. ``progress(1)`` is called for every chunk read.
+    fraction of the memory.
 
     Raises:
         UserError: the text has nothing to merge.
     """
     from subword_nmt.learn_bpe import learn_bpe
 
-    words = vocabulary(sources, workers, progress)
+    with Bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
+        words = vocabulary(sources, workers, bar.update)
     if not any(len(word) > 1 for word in words):
         raise UserError(f"{sources[0]}: no word has two letters, so there is no BPE to learn")
     dictionary = io.StringIO(

@@ -231,9 +231,8 @@ def make_codes(job: Job, options: CodesOptions, out: Path) -> Any:
         return {"pieces, with bytes and symbols": pieces.load(out).get_piece_size()}
     if job.like:
         return {"merges": text.count_lines(out) - 1}
-    with Bar("learn BPE", None, "chunks") as bar:
-        types = options.bpe_counts == "types"
-        bpe.learn(sources, out, options.bpe, types, job.workers, bar.update)
+    types = options.bpe_counts == "types"
+    bpe.learn(sources, out, options.bpe, types, job.workers)
     merges = text.count_lines(out) - 1
     fewer = not types and merges < options.bpe
     why = f" ({options.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""

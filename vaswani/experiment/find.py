@@ -65,9 +65,20 @@ def find_config(name: str, kind: str = "") -> Path:
 
 
 def known_configs(kind: str = "") -> List[str]:
-    """The names of the experiments, or of the data recipes, in ``config_folders``."""
-    names = [path.stem for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
+    """The names of the experiments, or of the data recipes, where they are looked for."""
+    paths = [path for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
+    here = [] if kind else [path for path in sorted(Path().glob("*.yaml")) if is_experiment(path)]
+    names = [path.stem for path in [*here, *paths]]
     return [name for name in dict.fromkeys(names) if kind or name not in TABLES]
+
+
+def is_experiment(path: Path) -> bool:
+    """Whether a YAML file looks like an experiment: others may be in the current folder."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    return {"task:", "model:"} <= {line.rstrip() for line in text.splitlines()}
 
 
 def read_yaml(path: Path) -> Dict[str, Any]:

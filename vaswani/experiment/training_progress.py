@@ -93,7 +93,8 @@ class TrainingProgress(logging.Handler):
         #: when the first update began, and after how many: the rate counts from here
         self.first: Optional[Tuple[float, int]] = None
         self.last_update = 0
-        self.bar = bar(total=max_update or None, unit=" updates")
+        # tqdm's time left would follow the last updates, and a validation: here it is the mean's
+        self.bar = bar(total=max_update or None, unit=" updates", smoothing=0)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Handle a log record if it is a statistic, a resumed checkpoint or a warning."""

@@ -28,6 +28,8 @@ TREES = ("train", "valid", "test")
 #: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
 TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets", *TREES)
 TO_PLAN = ("memory", "tokens_per_second")
+#: headings of --help, beside TABLE_4
+DATA, PLAN = "data", "plan"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,27 +48,36 @@ class ResultOptions:
         flag="--from", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
     )
     dry_run: bool = option(False, "print the plan and commands, run nothing")
-    recipe: str = option("paper", "data recipe (default: paper)", choices=RECIPES)
+    recipe: str = option("paper", "data recipe (default: paper)", choices=RECIPES, group=DATA)
     data: Optional[str] = option(
-        metavar="DIR", help="the data's folder (default: data/wmt14_en_de, …)"
+        metavar="DIR", help="the data's folder (default: data/wmt14_en_de, …)", group=DATA
     )
-    archives: Optional[str] = option(metavar="DIR", help="downloads (default: data/archives)")
-    manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
+    archives: Optional[str] = option(
+        metavar="DIR", help="downloads (default: data/archives)", group=DATA
+    )
+    manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives", group=DATA)
     workers: Optional[int] = option(
-        metavar="N", help="processes for 'prepare' (default: all cores)"
+        metavar="N", help="processes for 'prepare' (default: all cores)", group=DATA
     )
-    limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many training pairs")
+    limit: Optional[int] = option(
+        metavar="PAIRS", help="a trial with this many training pairs", group=DATA
+    )
     test_sets: Optional[str] = option(
         metavar="WHERE",
         help="archives or sacrebleu (default: archives)",
         choices=["archives", "sacrebleu"],
+        group=DATA,
     )
-    train: Optional[str] = option(metavar="FILE", help="table4: the treebank's sections 02-21")
-    valid: Optional[str] = option(metavar="FILE", help="table4: its section 22")
-    test: Optional[str] = option(metavar="FILE", help="table4: its section 23")
-    small: bool = option(False, "table4: a small model, on any trees: hours on a CPU")
-    memory: Optional[float] = option(metavar="GB", help="memory per GPU (default: 16)")
-    tokens_per_second: Optional[float] = option(metavar="X", help="if known, to estimate hours")
+    train: Optional[str] = option(
+        metavar="FILE", help="the treebank's sections 02-21", group=TABLE_4
+    )
+    valid: Optional[str] = option(metavar="FILE", help="its section 22", group=TABLE_4)
+    test: Optional[str] = option(metavar="FILE", help="its section 23", group=TABLE_4)
+    small: bool = option(False, "a small model, on any trees: hours on a CPU", group=TABLE_4)
+    memory: Optional[float] = option(metavar="GB", help="memory per GPU (default: 16)", group=PLAN)
+    tokens_per_second: Optional[float] = option(
+        metavar="X", help="if known, to estimate hours", group=PLAN
+    )
 
 
 class Reproduction(NamedTuple):

@@ -166,6 +166,20 @@ def choose_batch(config: Any, text: TrainingText, gpus: int, most: int) -> Batch
     return Batch(max_tokens, freq, target * text.lengths[0] / text.lengths[1], target)
 
 
+def batch_that_suits(config: Any, text: TrainingText, gpus: int, most: int) -> Optional[Batch]:
+    """The experiment's own batch, if it fits and sees the target tokens wanted; else None.
+
+    They are as near as training wants them, so 'vaswani plan' leaves what 'vaswani new' wrote.
+    """
+    from transformer_plugin.batch_size import TOLERANCE
+
+    wanted, own = getattr(config.task, "batch_tokens", 0), int(config.dataset.max_tokens)
+    if not wanted or text.folder is None or own > most:
+        return None
+    batch = measure_batch(config, text, gpus, own, int(config.optimization.update_freq[0]))
+    return batch if abs(batch.target_tokens - wanted) <= TOLERANCE * wanted else None
+
+
 def measure_batch(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
     """Count the tokens in the batches that fairseq makes from the training data.
 

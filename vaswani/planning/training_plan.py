@@ -17,6 +17,7 @@ from vaswani.experiment.run_record import split_run
 from vaswani.planning import arithmetic, on_cpu
 from vaswani.planning.batching import (
     Batch,
+    batch_that_suits,
     choose_batch,
     count_parameters,
     memory_use,
@@ -75,7 +76,8 @@ def training_plan(
     use = memory_use(config)
     gpus, memory = gpus_and_memory(hardware, gpus_to_use(config))
     most = most_tokens(sizes, parameters, memory, use) if gpus else int(config.dataset.max_tokens)
-    batch = choose_batch(config, text, max(1, gpus), most)
+    for_all = (config, text, max(1, gpus), most)
+    batch = batch_that_suits(*for_all) or choose_batch(*for_all)
     updates = config.optimization.max_update
     plan = {
         "experiment": path.stem,
@@ -184,7 +186,7 @@ def table(plan: Dict[str, Any]) -> str:
         head, takes = on_cpu.title(plan), on_cpu.rows(plan)
     rows = [*batch_rows(plan), *takes, ("disk", disk_text(plan))]
     lines = [f"  {name:<13}{value}" for name, value in rows]
-    return "\n".join([head, *lines, "", plan["command"]])
+    return "\n".join([head, *lines, "", f"next: {plan['command']}"])
 
 
 def batch_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:

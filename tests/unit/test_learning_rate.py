@@ -1,0 +1,26 @@
+"""A learning rate that rises far above the paper's is named before the training begins."""
+
+import pytest
+
+from vaswani.experiment.fairseq_config import experiment_config
+from vaswani.experiment.find import find_config, known_configs
+from vaswani.experiment.learning_rate import warn_of_high_rate
+
+
+@pytest.mark.parametrize(
+    ("experiment", "changes", "named"),
+    [
+        ("demo_en_de", ["lr_scheduler.warmup_updates=100"], "0.0088"),  # 128^-0.5 × 100^-0.5
+        ("wmt14_en_de_base", ["lr_scheduler.lr_factor=6"], "lr_scheduler.lr_factor"),
+        ("multi30k_en_de", ["optimization.lr=[0.01]"], "optimization.lr"),
+        ("multi30k_en_de_fairseq", ["optimization.lr=[0.01]"], "optimization.lr"),
+    ],
+)
+def test_a_high_peak_is_named(experiment, changes, named):
+    (sentence,) = warn_of_high_rate(experiment_config(find_config(experiment), changes))
+    assert named in sentence and "\n" not in sentence
+
+
+@pytest.mark.parametrize("experiment", known_configs())
+def test_what_is_shipped_is_not(experiment):
+    assert warn_of_high_rate(experiment_config(find_config(experiment))) == []
