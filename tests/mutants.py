@@ -1050,12 +1050,15 @@ MUTANTS = [
         ("unit/test_export.py::test_the_nearest_exponent_has_the_same_slope",),
     ),
     Mutant(
-        "export-worse-by-any-bleu",
+        "export-worse-by-any-score",
         COMPARISON,
-        "not abs(gap) <= most",
-        "not gap <= most",
+        "self.score_difference >= -self.tolerance",
+        "self.score_difference <= self.tolerance",
         "docs/export.md: beyond a tolerance an export fails",
-        ("unit/test_export.py::test_tolerances",),
+        (
+            "unit/test_export.py::test_tolerances",
+            "integration/test_export_ctranslate2.py::test_a_wrong_search_is_refused",
+        ),
     ),
     Mutant(
         "export-whose-model-may-differ",

@@ -18,7 +18,7 @@ from tests.rounding import rounding_of_small_model
 from tests.stock import fresh_process
 from vaswani import Translator, cli
 from vaswani.export import proof as export_proof
-from vaswani.export.comparison import Tolerance
+from vaswani.export.comparison import SIGNIFICANT
 from vaswani.export.to_ctranslate2 import write_model
 from vaswani.model_folder.folder import read_folder
 
@@ -105,17 +105,16 @@ def test_every_word_has_our_probability(options, tmp_path):
 @pytest.mark.parametrize("kind, size", [("int8", 0.5), ("float16", 0.7), ("bfloat16", 0.7)])
 def test_what_is_stored(kind, size, model, moved, text, tmp_path, monkeypatch):
     if kind == "int8":  # with AVX2 alone it is less exact, and may be refused
-        monkeypatch.setitem(export_proof.TOLERANCES, kind, Tolerance(10, 100))
+        monkeypatch.setitem(export_proof.TOLERANCES, kind, 10.0)
     arguments = ["--to", "ctranslate2", "--quantization", kind, "--out", tmp_path / "out"]
-    assert run("export", model, *arguments, "--text", text) == 1  # there is no reference
-    assert run("export", model, *arguments, "--text", text, "--reference", text) == 0
+    assert run("export", model, *arguments, "--text", text) == 0
     table = json.loads((tmp_path / "out" / "vaswani.json").read_text())
     assert table["quantization"] == kind
     limit = export_proof.TOLERANCES[kind]
-    assert table["proof"]["model"]["tolerance"] == limit.log_prob
+    assert table["proof"]["model"]["tolerance"] == limit
     float32 = json.loads((moved / "vaswani.json").read_text())["proof"]["model"]
     assert table["proof"]["model"]["root_mean_square"] > 2 * float32["root_mean_square"]
-    assert [row["tolerance"] for row in table["proof"]["rows"]] == [limit.bleu] * 2
+    assert [row["tolerance"] for row in table["proof"]["rows"]] == [limit] * 2
     stored, whole = ((folder / "model.bin").stat().st_size for folder in (tmp_path / "out", moved))
     assert stored < size * whole
 
@@ -283,10 +282,11 @@ def more_text(tmp_path_factory) -> Path:
     return path
 
 
-def proof(model, text, tmp_path, kind=None) -> Any:
+def proof(model, text, tmp_path, kind=None, lines=0) -> Any:
     """What ``vaswani export`` returned, and the proof that it wrote, if any."""
     arguments = ["--to", "ctranslate2", "--out", tmp_path / "out", "--text", text]
-    arguments += ["--reference", text, *(["--quantization", kind] if kind else [])]
+    arguments += ["--reference", text, "--lines", lines]
+    arguments += ["--quantization", kind] if kind else []
     code = run("export", model, *arguments)
     table = tmp_path / "out" / "vaswani.json"
     return code, json.loads(table.read_text())["proof"] if table.exists() else None
@@ -294,12 +294,12 @@ def proof(model, text, tmp_path, kind=None) -> Any:
 
 @pytest.mark.parametrize("kind", [None, "float16"])
 def test_a_young_model_is_exported(kind, young, more_text, tmp_path):
-    """Whatever its search turns a last digit into: the model is the same, and BLEU is."""
+    """Whatever its search turns a last digit into: its translations score as high."""
     code, found = proof(young, more_text, tmp_path, kind)
     assert code == 0
-    limit = export_proof.TOLERANCES[kind or "float32"].log_prob
+    limit = export_proof.TOLERANCES[kind or "float32"]
     assert 0 < found["model"]["root_mean_square"] < limit
-    assert all(row["identical"] + row["cut"] > 100 for row in found["rows"])
+    assert all(row["identical"] > 100 for row in found["rows"])
 
 
 def changed_parameters(change) -> Any:
@@ -330,32 +330,54 @@ def swapped_words(state):
 FAULTS = {"a weight": wrong_weight, "a scale": wrong_scale, "the vocabulary": swapped_words}
 
 
+@pytest.mark.parametrize("lines", [200, 50])
 @pytest.mark.parametrize("kind", [None, "int8"])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_broken_model_is_refused(fault, kind, young, more_text, tmp_path, capsys, monkeypatch):
+def test_a_broken_model_is_refused(
+    fault, kind, lines, young, more_text, tmp_path, capsys, monkeypatch
+):
     """By its probabilities, whatever it translates."""
     monkeypatch.setattr(*changed_parameters(fault))
-    code, found = proof(young, more_text, tmp_path, kind)
+    code, found = proof(young, more_text, tmp_path, kind, lines)
     assert code == 1 and found is None
-    assert "fails its proof: the model: log-probabilities" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "fails its proof: the model: log-probabilities" in error
+    assert "--lines" in error and "--text" in error and "--reference" in error
 
 
-@pytest.mark.parametrize("references", [True, False])
-def test_a_wrong_length_penalty_is_refused(
-    references, young, more_text, tmp_path, capsys, monkeypatch
-):
-    """The model is the same, but not what the search prefers: by BLEU, or by the scores."""
+WRONG = {"a length penalty": {"lenpen": -5.0}, "a length": {"max_len_a": 0, "max_len_b": 2}}
+
+
+@pytest.mark.parametrize("lines", [200, 50])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_wrong_search_is_refused(wrong, lines, young, more_text, tmp_path, capsys, monkeypatch):
+    """The model is the same, but not what the search prefers: by its scores."""
     generation = export_proof.Proof.generation
     monkeypatch.setattr(
         export_proof.Proof,
         "generation",
-        lambda proof, packed: {**generation(proof, packed), "lenpen": -5.0},
+        lambda proof, packed: {**generation(proof, packed), **wrong},
     )
-    arguments = ["--to", "ctranslate2", "--out", tmp_path / "out", "--text", more_text]
-    assert run("export", young, *arguments, *(["--reference", more_text] * references)) == 1
+    assert proof(young, more_text, tmp_path, lines=lines) == (1, None)
     error = capsys.readouterr().err
-    reason = "BLEU differs" if references else "are worse by the packed model's scores"
-    assert "fails its proof: beam 3, lenpen 0.6:" in error and reason in error
+    assert "fails its proof: " in error
+    assert "are worse by the packed model's own scores" in error
+
+
+def test_the_score_of_an_export_is_its_own_and_bleu_refuses_nothing(more_text, tmp_path, capsys):
+    """Few translations differ, for another length penalty and at the maximum length; BLEU does."""
+    search = {**SEARCH, "max_len_b": 30, "length_penalty": "gnmt"}
+    model = exported.pack(tmp_path / "model", search, updates=120)
+    code, found = proof(model, more_text, tmp_path)
+    assert code == 0
+    last = found["rows"][-1]
+    assert last["tolerance"] is None and 0 <= last["p"] <= 1
+    assert abs(last["bleu"][1] - last["bleu"][0]) > 0.5
+    table = json.loads((tmp_path / "out" / "vaswani.json").read_text())
+    (score,) = (rows["bleu"] for rows in table["scores"].values())
+    assert score["score"] == pytest.approx(last["bleu"][1], abs=0.01)
+    assert f"| {score['score']:.2f} |" in (tmp_path / "out" / "README.md").read_text()
+    assert ("warning: " in capsys.readouterr().err) == (last["p"] < SIGNIFICANT)
 
 
 def test_a_full_disk_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):

@@ -213,9 +213,7 @@ def test_without_transformers_it_is_exported_and_says_that_it_was_not_compared(
 def test_the_papers_length_penalty_becomes_an_exponent(alone, model, text, tmp_path, capsys):
     folder = exported.packed_like(model, tmp_path / "model", length_penalty="gnmt")
     arguments = ["--to", "huggingface", "--text", text, "--out", tmp_path / "out"]
-    assert run("export", folder, *arguments) == 1
-    assert "is judged by its BLEU: give the translation" in capsys.readouterr().err
-    assert run("export", folder, *arguments, "--reference", text) == 0
+    assert run("export", folder, *arguments) == 0
     found = Translator.from_pretrained(folder).translate(exported.sentences())
     lengths = [len(one.hypotheses[0].tokens) + 1 for one in found]
     nearest = nearest_exponent(0.6, sum(lengths) / len(lengths))

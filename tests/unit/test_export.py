@@ -15,17 +15,16 @@ from tests import exported, packed
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
 from vaswani.decoding.ctranslate2_engine import threads
-from vaswani.export import proof
 from vaswani.export.card import export_card
 from vaswani.export.comparison import (
-    OTHER_RULE,
+    OTHERWISE,
+    SIGNIFICANT,
     TOLERANCES,
-    WORSE,
     ModelComparison,
     SearchComparison,
     TokenizerComparison,
 )
-from vaswani.export.proof import nearest_exponent, penalty
+from vaswani.export.proof import bleu_of, nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import proof_text
 from vaswani.export.to_ctranslate2 import fill_layer, position_table
@@ -52,14 +51,16 @@ def test_bleu_counts_characters_where_there_are_no_spaces():
 
     said, meant = ["วันนี้อยู่บ้าน", "แมวตัวใหญ่"], ["วันนี้อยู่บ้าน", "แมวตัวเล็ก"]
     expected = BLEU(tokenize="char", force=True).corpus_score(said, [meant]).score
-    assert 50 < expected < 99 and proof.bleu(said, meant, "th") == pytest.approx(expected)
+    assert 50 < expected < 99
+    assert bleu_of("th", meant).corpus_score(said, [meant]).score == pytest.approx(expected)
     spaced = ["the big cat is at home", "it is late now"], ["the cat is at home now", "it is late"]
     expected = BLEU(force=True).corpus_score(spaced[0], [spaced[1]]).score
-    assert proof.bleu(*spaced, "en") == pytest.approx(expected)
+    found = bleu_of("en", spaced[1]).corpus_score(spaced[0], [spaced[1]]).score
+    assert found == pytest.approx(expected)
 
 
-def row(bleu, worse=0, sentences=500, tolerance=0.2):
-    return SearchComparison("greedy", sentences, 300, 150, worse, 50, bleu, 1.0, tolerance)
+def row(difference, tolerance=1e-3, bleu=None, p=None):
+    return SearchComparison("greedy", 500, 490, 2, 7, difference, tolerance, bleu, p, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -74,16 +75,12 @@ def row(bleu, worse=0, sentences=500, tolerance=0.2):
         (TokenizerComparison(500, 495, 500), None),
         (TokenizerComparison(500, 494, 500), "it reads only 494 of 500 as the packed model does"),
         (TokenizerComparison(3, 3, 1), "it writes only 1 of 3 as the packed model does"),
-        (row((30.0, 30.2), worse=150), None),  # with references, BLEU decides
-        (row((30.0, 29.6)), "BLEU differs by -0.40, more than 0.2"),
-        (row((30.0, 30.6), tolerance=OTHER_RULE), "BLEU differs by +0.60, more than 0.5"),
-        (row((30.0, math.nan)), "BLEU differs by"),
-        (row((30.0, 25.5), sentences=20), None),  # one translation among few
-        (row((30.0, 24.5), sentences=20), "BLEU differs by -5.50, more than 5"),
-        (row(None, worse=5), None),
-        (row(None, worse=6), "6 of 500 translations are worse by the packed model's scores"),
-        (row(None, worse=1, sentences=20), None),
-        (row(None, worse=2, sentences=20), "2 of 20 translations are worse"),
+        (row(-9e-4), None),
+        (row(0.5), None),  # better ones
+        (row(-2e-3), "7 of 500 translations are worse by the packed model's own scores; on"),
+        (row(-2e-3, 5e-3), None),
+        (row(math.nan), "worse by the packed model's own scores"),
+        (row(-0.5, None, [30.0, 25.0], 0.001), None),  # another length penalty
     ],
 )
 def test_tolerances(one, problem):
@@ -91,13 +88,19 @@ def test_tolerances(one, problem):
     assert found is None if problem is None else problem in found
 
 
+@pytest.mark.parametrize("p, warned", [(0.01, True), (0.2, False), (None, False)])
+def test_another_length_penalty_is_only_warned_of(p, warned):
+    warning = row(-0.5, None, [24.05, 23.49], p).warning()
+    assert bool(warning) == warned and (not warned or "23.49" in warning and "24.05" in warning)
+
+
 def test_the_documented_tolerances():
     """Those of docs/export.md; none is finer than float32's own error."""
     text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
     for kind, limit in TOLERANCES.items():
-        assert f"| `{kind}` | {limit.log_prob:g} | {limit.bleu:g} |" in text
-        assert limit.log_prob >= 10 * 2**-24 * 2048**0.5 * 36
-    assert f"BLEU within {OTHER_RULE:g}" in text and f"{WORSE:.0%} of them" in text
+        assert f"| `{kind}` | {limit:g} |" in text
+        assert limit >= 10 * 2**-24 * 2048**0.5 * 36
+    assert f"p < {SIGNIFICANT:g}" in text and f"{OTHERWISE:.0%} of them" in text
 
 
 def test_penalties_are_the_searches():
@@ -219,6 +222,7 @@ TABLE = {
     "generation": {"beam": 2},
     "limits": {"source": 64, "target": 64},
     "origin": {},
+    "scores": {},
 }
 
 
@@ -370,7 +374,6 @@ def test_the_text_is_the_runs_test_else_its_validation_text(run, monkeypatch):
         (b"a\n", b"\xff\n", "meant, line 1: byte 1 is not UTF-8"),
         (b"x" * (1 << 20) + b"y\n", None, "line 1, is longer than 1,048,576"),
         (None, None, "there is no file text"),
-        (b"a\n", None, "judged by its BLEU: give the translation of text with --reference"),
     ],
 )
 def test_what_is_no_text(source, reference, message, run, monkeypatch, capsys):
@@ -381,8 +384,6 @@ def test_what_is_no_text(source, reference, message, run, monkeypatch, capsys):
     if reference is not None:
         Path("meant").write_bytes(reference)
         arguments += ["--reference", "meant"]
-    if "judged" in message:
-        exported.change(run / "runs" / "mine" / "model", "generation", length_penalty="gnmt")
     before = sorted(run.rglob("*"))
     assert cli.main(arguments) == 1
     error = capsys.readouterr().err

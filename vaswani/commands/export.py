@@ -6,10 +6,11 @@
     vaswani export MODEL --to huggingface --python PYTHON      transformers' Marian
 
 MODEL is a folder made by 'vaswani pack', or a run that has one. Both translate the same sentences,
-and both give the packed model's translations a probability; if the results differ by more than a
-tolerance, nothing is written. The sentences are the first --lines of the run's test text (else its
-validation text), or of --text. PYTHON is one that has transformers; where there is none, an export
-to huggingface is not compared, and says so.
+and both give the packed model's translations a probability; if these differ by more than a
+tolerance, or the packed model scores the export's translations lower, nothing is written. The
+sentences are the first --lines of the run's test text (else its validation text), or of --text.
+PYTHON is one that has transformers; where there is none, an export to huggingface is not compared,
+and says so.
 """
 
 import shutil
@@ -79,7 +80,7 @@ def export(options: Options) -> Path:
         UserError: an unknown target, a model that it cannot express, no text for the proof, or a
             failed proof. Nothing is written then.
     """
-    from vaswani.export.text import check_judgeable, proof_text
+    from vaswani.export.text import proof_text
     from vaswani.export.to_huggingface import refuse_positions
 
     check_options(options)
@@ -91,7 +92,6 @@ def export(options: Options) -> Path:
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)
     out = Path(options.out) if options.out else beside(path, end)
-    check_judgeable(folder, options.quantization, text)
 
     def fill(part: Path) -> None:
         prove_and_fill(folder, options, text, part, out)
@@ -169,7 +169,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
         if exported:
             proof.compare(exported)
             proof.print_and_check(options.to)
-            table["proof"] = proof.table()
+            table["scores"], table["proof"] = proof.reached(), proof.table()
         else:
             print(NOT_COMPARED, file=sys.stderr)
             if proof.asked != proof.plain:
@@ -180,7 +180,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
 
 
 def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any]:
-    """vaswani.json, except for the proof."""
+    """vaswani.json, except for the proof and the scores."""
     architecture = folder.config["architecture"]
     return {
         **EXPORTED.header,
@@ -193,7 +193,7 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any
             "target": architecture["max_target_positions"],
         },
         "origin": {**folder.config["origin"], "packed_config_sha256": folder.sums["config.json"]},
-        "scores": folder.config["scores"],
+        "scores": {},
     }
 
 

@@ -134,7 +134,6 @@ class CTranslate2Engine:
                         result.scores[rank],
                         [],
                         None if attended is None else attended[row][rank],
-                        at_limit=len(subwords) >= limit,
                     )
                     for rank, subwords in enumerate(result.hypotheses)
                 ]

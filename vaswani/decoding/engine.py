@@ -42,8 +42,6 @@ class TokenHypothesis:
     token_scores: List[float]
     #: for each token, the place of the source subword that it attends to most [T]; if requested
     attended: Optional[List[int]] = None
-    #: whether it reached the maximum length without an end
-    at_limit: bool = False
 
 
 BatchHypotheses = List[List[TokenHypothesis]]

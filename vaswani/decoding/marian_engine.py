@@ -126,10 +126,7 @@ class MarianEngine:
                 beam = {"num_beams": options.beam, "num_return_sequences": options.nbest}
                 found = self.ask("generate", sources=batch.ids, max_new_tokens=limit, **beam)
                 progress(len(found))
-                yield [
-                    [TokenHypothesis(ids, NO_SCORE, [], at_limit=len(ids) >= limit) for ids in best]
-                    for best in found
-                ]
+                yield [[TokenHypothesis(ids, NO_SCORE, []) for ids in best] for best in found]
 
         return search
 

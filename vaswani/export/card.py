@@ -10,6 +10,7 @@ from vaswani.model_folder.folder import CARD, ModelFolder
 from vaswani.model_folder.model_card import scores_table
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
+NOT_SCORED = "Not scored: `--text FILE --reference FILE` of `vaswani export` does it.\n"
 HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
 
 
@@ -24,9 +25,10 @@ def export_card(table: Dict[str, Any], packed: ModelFolder, folder: Path, proof:
     """
     values = {**table, "proof": proof}  # not the table's, which has more digits
     values.update(folder=str(folder), kind=KINDS.get(table["text"]["bpe"]))
+    values.update(scores=scores_table(table["scores"]) if table["scores"] else NOT_SCORED)
     if table["target"] == "huggingface":
         source, target = (packed.dictionary(lang).read_bytes() for lang in packed.langs)
-        values.update(license=license_of(packed.path / CARD), scores=scores_table(table["scores"]))
+        values.update(license=license_of(packed.path / CARD))
         values.update(end=END, unknown=UNKNOWN, two_vocabularies=source != target)
         return render(HUGGING_FACE, **values)
     flags = [

@@ -3,26 +3,26 @@
 The two are proved apart, since a search turns the last digit of a score into another translation:
 
 - the model: both give the packed model's translations the same log-probabilities, token by token;
-- the search: the export's translations have the same BLEU. Those that differ are counted, as the
-  packed model scores them.
+- the search: the packed model scores the export's translations as high as its own. That has no
+  noise of sampling, as BLEU has: equal translations add nothing to it.
 
 The sentences are translated with the model's own search settings, and greedily. A model that uses
 the paper's length penalty (``gnmt``), which no target has, is exported with the nearest exponent of
-fairseq's rule, with which both are also compared.
+fairseq's rule, with which both are compared as above. By how much BLEU differs from that of
+``gnmt`` is only said.
 """
 
 import math
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.fairseq_engine import one_thread
-from vaswani.decoding.marian_engine import MarianEngine
+from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import (
-    OTHER_RULE,
     TOLERANCES,
     ModelComparison,
     SearchComparison,
@@ -31,7 +31,10 @@ from vaswani.export.comparison import (
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import ProofText
 from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
-from vaswani.scoring.bleu import has_spaces, tokens_for
+from vaswani.scoring.bleu import has_spaces, score_row, tokens_for
+from vaswani.scoring.significance import compare
+
+ADVICE = "More lines (--lines N; 0: all) or other text (--text FILE, --reference FILE)"
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,6 @@ class SystemOutput:
     texts: List[str]
     #: without the end of sentence
     subwords: List[List[str]]
-    #: which reached the maximum length without an end (fairseq's search adds one)
-    cut: List[bool]
     seconds: float
 
 
@@ -78,7 +79,6 @@ def translate_all(
     return SystemOutput(
         [result.text for result in results],
         [[words[t] for t in best.tokens if t != words.eos()] for best, *_ in hypotheses],
-        [best.at_limit for best, *_ in hypotheses],
         seconds,
     )
 
@@ -146,9 +146,10 @@ class Proof:
             options = self.plain.changed(beam=beam)
             asked = exported.options.changed(beam=beam, nbest=1)
             output = translate_all(exported, self.text.source, asked)
-            self.rows.append(self.row(options, output, self.tolerance.bleu, described(options)))
+            self.rows.append(self.row(options, output, described(options), self.tolerance))
+        self.texts = output.texts
         if self.asked != self.plain:
-            self.rows.append(self.row(self.asked, output, OTHER_RULE, self.other_rule()))
+            self.rows.append(self.row(self.asked, output, self.other_rule(), None))
 
     def other_rule(self) -> str:
         """What the export has in place of the paper's length penalty."""
@@ -163,8 +164,8 @@ class Proof:
         ]
         gaps = [abs(a - b) for a, b in zip(*log_probs, strict=True)]
         squares = math.fsum(gap * gap for gap in gaps)
-        limit = self.tolerance.log_prob
-        return ModelComparison(len(gaps), math.sqrt(squares / len(gaps)), max(gaps), limit)
+        rms = math.sqrt(squares / len(gaps))
+        return ModelComparison(len(gaps), rms, max(gaps), self.tolerance)
 
     def compare_tokenizers(self, engine: MarianEngine) -> TokenizerComparison:
         """The tokens of the sentences, and the text of the packed model's translations."""
@@ -185,66 +186,92 @@ class Proof:
         )
 
     def scores(
-        self, sentences: Sequence[str], targets: Sequence[List[str]], options: SearchOptions
+        self, numbers: List[int], output: SystemOutput, options: SearchOptions
     ) -> List[float]:
-        """The packed model's scores of translations, by the search's length penalty."""
-        log_probs = log_probabilities(self.translator, sentences, targets)
-        return [math.fsum(row) / penalty(len(row), options) for row in log_probs]
+        """The packed model's scores of translations, by the length penalty of its search.
+
+        One of the maximum length is scored without an end, since it was cut: CTranslate2 adds none.
+        """
+        sentences = [self.text.source[number] for number in numbers]
+        targets = [output.subwords[number] for number in numbers]
+        positions = self.translator.folder.config["architecture"]["max_target_positions"]
+        found = []
+        for line, row in zip(
+            sentences, log_probabilities(self.translator, sentences, targets), strict=True
+        ):
+            longest = most_tokens(options, len(self.translator.read(line).ids), positions)
+            kept = row if len(row) < longest else row[:-1]
+            found.append(math.fsum(kept) / penalty(len(kept), options))
+        return found
 
     def row(
-        self, options: SearchOptions, exported: SystemOutput, tolerance: float, name: str
+        self,
+        options: SearchOptions,
+        exported: SystemOutput,
+        name: str,
+        tolerance: Optional[float],
     ) -> SearchComparison:
         """One comparison of searches.
 
         Args:
             options: of the packed model's search
             exported: what the export made of the text
-            tolerance: of BLEU
             name: of the comparison
+            tolerance: of scores; None: the export searches by another length penalty
         """
-        packed = self.output(options)
+        packed, reference = self.output(options), self.text.reference
         texts = list(zip(packed.texts, exported.texts, strict=True))
         other = [number for number, (a, b) in enumerate(texts) if a != b]
-        whole = [number for number in other if not exported.cut[number]]
-        sentences = [self.text.source[number] for number in whole]
-        packed_scores, exported_scores = (
-            self.scores(sentences, [output.subwords[n] for n in whole], options)
-            for output in (packed, exported)
-        )
-        gaps = [b - a for a, b in zip(packed_scores, exported_scores, strict=True)]
-        limit, reference = self.tolerance.log_prob, self.text.reference
-        lang = self.translator.folder.recipe.target_lang
+        scores = (self.scores(other, output, options) for output in (packed, exported))
+        gaps = [b - a for a, b in zip(*scores, strict=True)]
+        bleu = p = None
+        if reference is not None:
+            metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
+            bleu = [metric.corpus_score(x.texts, [reference]).score for x in (packed, exported)]
+            if tolerance is None:
+                tests = compare({"bleu": metric}, packed.texts, exported.texts, reference)
+                p = tests["metrics"]["bleu"]["p"]
         return SearchComparison(
             name,
             sentences=len(texts),
             identical=len(texts) - len(other),
-            better=sum(gap > limit for gap in gaps),
-            worse=sum(gap < -limit for gap in gaps),
-            cut=len(other) - len(whole),
-            bleu=None
-            if reference is None
-            else (bleu(packed.texts, reference, lang), bleu(exported.texts, reference, lang)),
-            speed=packed.seconds / exported.seconds,
+            better=sum(gap > self.tolerance for gap in gaps),
+            worse=sum(gap < -self.tolerance for gap in gaps),
+            # one step at which two words were nearly as likely may end in any translation
+            score_difference=math.fsum(sorted(gaps)[1:]) / len(texts),
             tolerance=tolerance,
+            bleu=bleu,
+            p=p,
+            speed=packed.seconds / exported.seconds,
         )
+
+    def reached(self) -> Dict[str, Any]:
+        """The score of the export's own translations; none without references."""
+        reference = self.text.reference
+        if reference is None:
+            return {}
+        metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
+        label = f"sacreBLEU of this export, {described(self.plain)}, {len(reference):,} sentences"
+        score = metric.corpus_score(self.texts, [reference])
+        return {self.text.name: {"bleu": score_row(label, score, metric.get_signature())}}
 
     # ---- what is said ---------------------------------------------------------------------------
 
     def lines(self) -> List[str]:
         """The comparison of the models, and a table of the searches."""
         model, bleus = self.model, ["BLEU packed", "exported", "difference"]
-        table = [["search", "identical", "", "better", "worse", "cut"]]
+        table = [["search", "identical", "", "better", "worse"]]
         table[0] += [*(bleus if self.text.reference else []), "speed"]
         for row in self.rows:
             scores = [f"{score:.2f}" for score in row.bleu or ()]
             if row.bleu:
-                scores.append(f"{row.bleu_difference:+.2f}")
+                scores.append(f"{row.bleu[1] - row.bleu[0]:+.2f}")
             table.append(
                 [
                     row.search,
                     f"{row.identical:,} of {row.sentences:,}",
                     f"{row.identical / row.sentences:.2%}",
-                    *(f"{count:,}" for count in (row.better, row.worse, row.cut)),
+                    *(f"{count:,}" for count in (row.better, row.worse)),
                     *scores,
                     f"{row.speed:.2f}x",
                 ]
@@ -270,7 +297,7 @@ class Proof:
         ]
 
     def print_and_check(self, target: str) -> None:
-        """Print the lines; UserError if anything exceeds its tolerance."""
+        """Print the lines and warnings; UserError if anything exceeds its tolerance."""
         print("\n".join(self.lines()))
         sys.stdout.flush()
         problems = {"the model": self.model.problem()}
@@ -281,8 +308,10 @@ class Proof:
             if problem:
                 raise UserError(
                     f"the export to {target} fails its proof: {name}: {problem}; nothing was "
-                    "written"
+                    f"written. {ADVICE} show whether it is this text"
                 )
+        for warning in filter(None, (row.warning() for row in self.rows)):
+            print(f"warning: {warning}. {ADVICE} say how much of it is this text", file=sys.stderr)
 
     def table(self) -> Dict[str, Any]:
         """For vaswani.json."""
@@ -310,9 +339,9 @@ def described(options: SearchOptions) -> str:
     return f"beam {options.beam}, lenpen {rule}{options.lenpen:g}"
 
 
-def bleu(hypotheses: List[str], references: List[str], lang: str) -> float:
-    """sacreBLEU's score, of the tokens that ``vaswani score`` counts in this language."""
+def bleu_of(lang: str, references: List[str]) -> Any:
+    """sacreBLEU's BLEU, of the tokens that ``vaswani score`` counts in this language."""
     from sacrebleu.metrics import BLEU
 
     tokens, _ = tokens_for(lang, has_spaces(lang, references))
-    return float(BLEU(tokenize=tokens, force=True).corpus_score(hypotheses, [references]).score)
+    return BLEU(tokenize=tokens, force=True)

@@ -75,16 +75,3 @@ def read_lines(path: Path, most: int) -> List[str]:
         if most:
             break
     return lines
-
-
-def check_judgeable(folder: ModelFolder, quantization: Optional[str], text: ProofText) -> None:
-    """Raises UserError if only BLEU could judge an export, but there are no references."""
-    if text.reference is not None:
-        return
-    gnmt = folder.config["generation"].get("length_penalty") == "gnmt"
-    if quantization or gnmt:
-        why = f"--quantization {quantization}" if quantization else "the length penalty gnmt"
-        raise UserError(
-            f"an export with {why} is judged by its BLEU: give the translation of {text.name} with "
-            "--reference FILE"
-        )
