@@ -41,7 +41,7 @@ def workplace(tiny_data_bin, tmp_path_factory) -> Path:
     table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin), eval_bleu_lines=20)
     table["model"] = {"_name": "vaswani_transformer_tiny", **SIZES, "dropout": 0.0}
     table["lr_scheduler"].update(warmup_updates=8, lr_factor=0.3)
-    table["dataset"]["max_tokens"] = 150
+    table["dataset"].update(max_tokens=150, max_tokens_valid=40)
     table["optimization"]["max_update"] = 16
     table["checkpoint"] = {"save_interval_updates": 1}
     (folder / "configs").mkdir()
@@ -110,15 +110,27 @@ def test_one_set_of_records_and_who_trained(workplace, end):
     assert json.loads((run / "finished.json").read_text())["num_updates"] == end
 
 
-def test_the_translations_shown_are_those_of_the_first_lines(workplace, end, tiny_text):
-    """Whichever process has them in its batches."""
-    lines = (workplace / "runs" / "two" / "train.jsonl").read_text().splitlines()
-    stats = [json.loads(line) for line in lines]
-    samples = [line for line in stats if line["tag"] == "valid_sample"]
-    first = (tiny_text / "valid.de").read_text().splitlines()[:3]
-    assert [line["reference"] for line in samples[-3:]] == first
-    assert samples[-1]["num_updates"] == end
-    assert "valid_tokenised_bleu" in [line for line in stats if line["tag"] == "valid"][-1]
+def test_the_translations_shown_are_those_of_the_first_lines(
+    workplace, end, tiny_data_bin, tiny_text
+):
+    """Whichever process has them in its batches; the score is of all."""
+    from sacrebleu.metrics import BLEU
+
+    run = workplace / "runs" / "two"
+    lines = [json.loads(line) for line in (run / "train.jsonl").read_text().splitlines()]
+    samples = [line for line in lines if line["tag"] == "valid_sample"][-3:]
+    meant = (tiny_text / "valid.de").read_text().splitlines()
+    assert [line["reference"] for line in samples] == meant[:3]
+    assert samples[0]["num_updates"] == end
+    search = ["--gen-subset", "valid", "--beam", "1", "--max-len-a", "1", "--max-len-b", "50"]
+    saved = run / "checkpoints" / "checkpoint_last.pt"
+    found = stock.results(stock.generate(tiny_data_bin, saved, *search), "H")
+    expected = BLEU(tokenize="none", force=True).corpus_score(
+        [found[number][-1] for number in range(20)], [meant]
+    )
+    last = [line for line in lines if line["tag"] == "valid"][-1]
+    assert last["valid_tokenised_bleu"] == pytest.approx(expected.score, abs=0.01)
+    assert expected.score > 0
 
 
 def test_a_second_training_of_a_run_is_refused(workplace, capsys):
