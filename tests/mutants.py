@@ -2132,6 +2132,14 @@ MUTANTS = [
             "integration/test_fairseq_stays_whole.py::test_their_generator_becomes_torchscript[beam]",
         ),
     ),
+    Mutant(
+        "picture-ends-the-training",
+        "vaswani/experiment/training_progress.py",
+        "except Exception as error:\n            self.draws = False",
+        "except ImportError as error:\n            self.draws = False",
+        "a curve that cannot be drawn does not stop the training",
+        ("unit/test_progress.py::test_a_curve_that_cannot_be_drawn_is_said_once",),
+    ),
 ]
 
 if __name__ == "__main__":
