@@ -2140,6 +2140,14 @@ MUTANTS = [
         "a curve that cannot be drawn does not stop the training",
         ("unit/test_progress.py::test_a_curve_that_cannot_be_drawn_is_said_once",),
     ),
+    Mutant(
+        "link-of-the-same-file-left-aside",
+        "transformer_plugin/compat/saving.py",
+        "    finally:  # also where both",
+        "    except OSError:  # also where both",
+        "best and last are replaced in one step, and nothing is written into the file they share",
+        ("unit/test_saving.py::test_best_and_last_are_links_through_which_nothing_is_written",),
+    ),
 ]
 
 if __name__ == "__main__":
