@@ -80,14 +80,19 @@ def to_the_end(command: List[str], folder: Path) -> str:
     return message
 
 
+def until_saved(process: "subprocess.Popen[str]", checkpoints: Path, pattern: str) -> None:
+    """Wait until a running command has saved a checkpoint with such a name."""
+    until = time.monotonic() + PATIENCE
+    while not list(checkpoints.glob(pattern)):
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+
+
 def killed_in_epoch_two(command: List[str], folder: Path, checkpoints: Path) -> int:
     """Run until a checkpoint of epoch 2, then SIGKILL; returns the number of updates saved."""
     process = begin(command, folder)
-    until = time.monotonic() + PATIENCE
     try:
-        while not list(checkpoints.glob("checkpoint_2_*.pt")):
-            assert process.poll() is None and time.monotonic() < until
-            time.sleep(0.05)
+        until_saved(process, checkpoints, "checkpoint_2_*.pt")
     finally:
         kill(process)
     state = load_checkpoint(checkpoints / "checkpoint_last.pt")

@@ -3,8 +3,10 @@
 Each process imports torch and fairseq, so the default tests start two of them, twice.
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,12 +24,14 @@ from tests.processes import (
     TWO,
     VASWANI,
     begin,
+    children,
     finish,
     free_port,
     kill,
     killed_in_epoch_two,
     losses,
     to_the_end,
+    until_saved,
 )
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
@@ -239,6 +243,25 @@ if __name__ == "__main__":
     train.find_launch = on_two
     sys.exit(cli.main(sys.argv[1:]))
 """
+
+
+def test_a_signal_to_the_parent_alone_ends_what_fairseq_started(workplace, tmp_path):
+    """Before its lock is free: the same command would start a second training beside them."""
+    (tmp_path / "spawning.py").write_text(SPAWNING)
+    command = [sys.executable, str(tmp_path / "spawning.py"), "train", "small", "run=told"]
+    process = begin([*command, "optimization.max_update=100000"], workplace)
+    started = []
+    try:
+        until_saved(process, workplace / "runs" / "told" / "checkpoints", "checkpoint_1_*.pt")
+        started = children(process.pid)
+        process.send_signal(signal.SIGTERM)
+        message = finish(process)[0]
+        assert process.returncode == 143, message
+        assert len(started) >= 2 and not any(Path(f"/proc/{pid}").exists() for pid in started)
+    finally:
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow

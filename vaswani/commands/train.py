@@ -26,9 +26,11 @@ from vaswani.experiment.devices import gpus_to_use, on_cpu
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
     BY_HAND,
+    PER_GPU,
     TORCHRUN,
     Launch,
     check_agreement,
+    end_processes,
     error_of_process,
     find_launch,
     gather,
@@ -213,6 +215,9 @@ def start_process(
         )
     except ProcessException as failure:
         raise error_of_process(failure) from None
+    finally:
+        if launch.kind == PER_GPU:  # before the lock is released
+            end_processes()
 
 
 def train_process(

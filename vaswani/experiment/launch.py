@@ -9,8 +9,10 @@ torchrun, which gives each process its five variables; fairseq's own settings by
 (``distributed_training.distributed_init_method=tcp://HOST:PORT`` and the rank of each process).
 """
 
+import multiprocessing
 import re
 import socket
+import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
@@ -24,6 +26,8 @@ LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchrun", "by hand"
 #: nccl needs GPUs, and fairseq's default wrapper asks for a device number, which a CPU lacks
 ON_CPU = {"distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
+#: seconds that spawned processes are given to end by themselves
+GRACE = 60.0
 #: the end of a traceback whose error is a class of this project: its package, and the message
 _PROJECT_ERROR = re.compile(
     r"^(vaswani|transformer_plugin)[\w.]*Error: (.+)", re.MULTILINE | re.DOTALL
@@ -207,6 +211,25 @@ def leave_the_others() -> None:
 
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def end_processes() -> None:
+    """End the processes that fairseq spawned, if any are left, and wait until they have ended.
+
+    fairseq joins them, and multiprocessing again as the interpreter exits: a signal to this process
+    alone would leave them training.
+    """
+    left = multiprocessing.active_children()
+    until = time.monotonic() + GRACE
+    try:
+        for process in left:
+            process.terminate()
+        for process in left:
+            process.join(max(0.0, until - time.monotonic()))
+    finally:  # also if this process is told again
+        for process in left:
+            process.kill()
+            process.join()
 
 
 def error_of_process(failure: Exception) -> Exception:
