@@ -1,9 +1,13 @@
-"""Batches: no sentence is lost on the way into them."""
+"""Batches: no sentence is lost on the way into them, and none is made as the process ends."""
 
+import atexit
+import contextlib
+import queue
+import threading
 from typing import Any, Optional
 
 import numpy as np
-from fairseq.data import data_utils
+from fairseq.data import data_utils, iterators
 
 from ..config import ConfigError
 from .replacing import REPAIRS, replaces
@@ -54,3 +58,19 @@ def batch_by_size(
     if kept < len(indices):  # batches are consecutive parts of `indices`
         batches = [*batches, indices[kept:]]
     return batches
+
+
+@atexit.register
+def end_threads() -> None:
+    """End the threads in which fairseq makes batches ahead, before the interpreter ends.
+
+    All versions leave them running. Python ends a daemon thread where it next asks for the lock of
+    the interpreter; if that is within torch, the process aborts ("terminate called without an
+    active exception", exit code 134), whatever it had to say: after Ctrl-C, for example.
+    """
+    for thread in threading.enumerate():
+        if isinstance(thread, iterators.BackgroundConsumer):
+            thread._max_len = 0  # it ends after the batch that it is making
+            while thread.is_alive():
+                with contextlib.suppress(queue.Empty):  # the thread may wait for room
+                    thread._queue.get(timeout=0.01)
