@@ -12,8 +12,9 @@
 #   PROCESSES=N          processes per machine, when several are started (default: one per GPU)
 #   TEXT=FOLDER          where the recipe's text files are, if it does not make or fetch them
 #
-# The machines share this folder (data/ and runs/). NODE_RANK 0 prepares the data; the others wait
-# for it, but only 15 minutes: if preparing takes longer, do it beforehand.
+# The machines share this folder (data/ and runs/). NODE_RANK 0 prepares the data unless they are
+# complete; the others wait for it, but only 15 minutes: if preparing takes longer, do it beforehand.
+# What has changed in the text or the recipe since is prepared by 'vaswani prepare', or with TEXT.
 set -euo pipefail
 
 config=${1:?usage: scripts/train.sh CONFIG [key=value …]}
@@ -30,7 +31,11 @@ command -v vaswani >/dev/null || {
     exit 1
 }
 if [ "${NODE_RANK:-0}" = 0 ]; then
-    vaswani prepare "$config" ${TEXT:+--text "$TEXT"}
+    if [ -n "${TEXT:-}" ]; then
+        vaswani prepare "$config" --text "$TEXT"
+    else
+        vaswani prepare "$config" --if-missing
+    fi
 fi
 if [ "$nodes" != 1 ]; then
     meet=(--nnodes "$nodes" --node_rank "$NODE_RANK")

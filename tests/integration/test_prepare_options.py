@@ -75,6 +75,16 @@ def test_changed_text_is_noticed(own, light, capsys):
     assert prepare(capsys)[0] == ALL
 
 
+def test_complete_data_need_no_text_any_more(own, light, capsys):
+    """With ``--if-missing``, as on a machine to which only the data were copied."""
+    assert prepare(capsys, "--if-missing")[0] == ALL
+    for path in own.glob("train.*"):
+        path.unlink()
+    assert prepare(capsys, "--if-missing")[0] == []
+    Path("data/own/data-bin/made").unlink()
+    assert cli.main(["prepare", *OWN, "--out", "data/own", "--if-missing"]) == 1
+
+
 def test_a_trial_takes_the_first_pairs(own, light, capsys):
     prepare(capsys, "--limit", "7")
     expected = archives.sentences("en", 40, 40)[:7]

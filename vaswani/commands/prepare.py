@@ -106,6 +106,7 @@ class Options:
     limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many pairs")
     workers: int = option(factory=cores, metavar="N", help="processes (default: all cores)")
     start: Optional[str] = option(flag="--from", metavar="STAGE", help="redo from this stage on")
+    if_missing: bool = option(False, "do nothing where data-bin is complete, from any text")
     show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
     archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
     manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
@@ -116,6 +117,10 @@ def run(options: Options) -> int:
     """Prepare what the arguments name."""
     folder = Path(options.text) if options.text else None
     job = job_of(options)
+    data_bin = job.folder / "data-bin"
+    if options.if_missing and stage.is_done(data_bin, stage.record_of(data_bin).get("key", "")):
+        print(f"{data_bin}: already prepared", file=sys.stderr)
+        return 0
     prepare(job, folder, options.start, options.show_dropped)
     if "train" in job.recipe.splits:
         print(f"next: {next_command(job, options.name)}", file=sys.stderr)

@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import IO, Any, Dict, Iterator, Optional, Union
 
@@ -108,18 +109,27 @@ def write_json(path: Path, table: Dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str, leave: bool = True) -> Iterator[None]:
+def locked(path: Path, what: str, leave: bool = True, patience: float = 0.0) -> Iterator[None]:
     """While the block runs, no other command gets past the same ``path``.
 
     The file stays behind unless ``leave`` is False. The kernel releases the lock when the process
-    ends, however it ends. If the folder is not writable, or its file system has no locks, the
-    block runs without one.
+    ends, however it ends; but where a machine that shared the file system has died, only after
+    minutes, for which ``patience`` (in seconds) waits. If the folder is not writable, or its file
+    system has no locks, the block runs without one.
 
     Raises:
         UserError: another process holds it; begins with ``what`` ("runs/a is being trained").
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    stream = _take(path, what)
+    until = time.monotonic() + patience
+    while True:
+        try:
+            stream = _take(path, what)
+            break
+        except UserError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(min(patience, 5.0))
     try:
         yield
     finally:
