@@ -1382,8 +1382,8 @@ MUTANTS = [
     Mutant(
         "training-with-a-lock-of-its-own",
         "vaswani/commands/train.py",
-        'with locked(folder / ".lock", f"{folder} is being trained"):',
-        'with locked(folder / f".lock{os.getpid()}", f"{folder} is being trained"):',
+        'with locked(folder / ".lock", f"{folder} is being trained"',
+        'with locked(folder / f".lock{os.getpid()}", f"{folder} is being trained"',
         "two training runs never write into one folder",
         ("integration/test_distributed.py::test_a_second_training_of_a_run_is_refused",),
     ),

@@ -161,7 +161,7 @@ def main(argv: Optional[List[str]] = None) -> int:
             return run_verb(argv)
         except BaseException as error:
             if received or isinstance(error, KeyboardInterrupt):
-                terminated = signal.SIGTERM in received
+                terminated = signal.SIGTERM in (received or error.args)
                 what = "terminated" if terminated else "interrupted"
                 with contextlib.suppress(OSError):
                     print(f"\n{name}: {what}{signals.continue_hint()}.", file=sys.stderr)

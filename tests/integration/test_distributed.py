@@ -35,6 +35,7 @@ from tests.processes import (
 )
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
+from vaswani.experiment.checkpoints import describe
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +154,33 @@ def test_a_second_training_of_a_run_is_refused(workplace, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_torchrun_told_to_stop_saves_once_and_goes_on_as_unbroken(workplace, number):
+    """It passes the signal on to all; with dropout 0 the run of one process is the unbroken one."""
+    run = f"stopped{number}"
+    command, checkpoints = [*TWO, *VASWANI, f"run={run}"], workplace / "runs" / run / "checkpoints"
+    rare = ("checkpoint.save_interval_updates=100000", "optimization.max_update=100000")
+    real = {"PYTHON_EXEC": sys.executable}  # the stand-in ends by a signal
+    process = begin([*command, *rare], workplace, **real)
+    try:
+        until_saved(process, checkpoints, "checkpoint1.pt")
+    finally:
+        process.send_signal(number)
+    message = finish(process)[0]
+    last = describe(checkpoints / "checkpoint_last.pt")
+    assert last.stopped and message.count("saved update") == 1
+    assert f"saved update {last.updates:,} as " in message, message
+    until = f"optimization.max_update={last.updates + 4}"
+    to_the_end([*command, until], workplace)
+    alone = (f"run=alone{number}", "optimization.update_freq=[2]", until)
+    assert in_this_process(workplace, *alone) == 0
+    found, expected = losses(checkpoints), losses(workplace / "runs" / f"alone{number}/checkpoints")
+    assert len(found) >= 3, "an epoch's last is saved under another name"
+    for update in found:
+        assert found[update] == pytest.approx(expected[update], abs=1e-4)
+
+
+@pytest.mark.slow
 def test_a_finished_run_is_left_alone_by_all_processes(workplace, end):
     log = workplace / "runs" / "two" / "train.jsonl"
     before = log.read_bytes()
@@ -175,7 +203,7 @@ def test_two_machines_by_train_sh(workplace, one, tmp_path):
     processes = [begin(command, workplace, NODE_RANK=str(n), **environ) for n in (0, 1)]
     message = finish(*processes)
     assert [process.returncode for process in processes] == [0, 0], message
-    assert (workplace / "prepared").read_text() == "prepare small\n"
+    assert (workplace / "prepared").read_text() == "prepare small --if-missing\n"
     found, expected = losses(workplace / "runs" / "machines" / "checkpoints"), losses(one)
     assert len(found) >= 10
     for update in set(found) & set(expected):
@@ -250,14 +278,18 @@ def test_a_signal_to_the_parent_alone_ends_what_fairseq_started(workplace, tmp_p
     (tmp_path / "spawning.py").write_text(SPAWNING)
     command = [sys.executable, str(tmp_path / "spawning.py"), "train", "small", "run=told"]
     process = begin([*command, "optimization.max_update=100000"], workplace)
-    started = []
+    checkpoints, started = workplace / "runs" / "told" / "checkpoints", []
     try:
-        until_saved(process, workplace / "runs" / "told" / "checkpoints", "checkpoint_1_*.pt")
-        started = children(process.pid)
+        until_saved(process, checkpoints, "checkpoint_1_*.pt")
+        commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in children(process.pid)}
+        started = [pid for pid, path in commands.items() if "spawn_main" in path.read_text()]
         process.send_signal(signal.SIGTERM)
         message = finish(process)[0]
         assert process.returncode == 143, message
-        assert len(started) >= 2 and not any(Path(f"/proc/{pid}").exists() for pid in started)
+        assert len(started) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in started)
+        assert (
+            f"saved update {describe(checkpoints / 'checkpoint_last.pt').updates:,} as" in message
+        )
     finally:
         for pid in started:
             with contextlib.suppress(ProcessLookupError):

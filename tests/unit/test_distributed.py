@@ -135,7 +135,7 @@ def scripts(tmp_path, command, **environ):
         "vaswani": SAY,
         "torchrun": SAY,
         "scontrol": SAY + '[ "$1" = requeue ] || printf "one\\ntwo\\n"\n',
-        "srun": SAY + 'shift\nSLURM_NODEID=1 exec "$@"\n',
+        "srun": SAY + 'shift 2\nSLURM_NODEID=1 exec "$@"\n',
     }
     for name, body in bodies.items():
         (tools / name).write_text(body)
@@ -169,12 +169,12 @@ TRAIN = ["scripts/train.sh", "small", "run=a"]
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({}, ["vaswani prepare small", "vaswani train small run=a"]),
+        ({}, ["vaswani prepare small --if-missing", "vaswani train small run=a"]),
         ({"TEXT": "t"}, ["vaswani prepare small --text t", "vaswani train small run=a"]),
         (
             {"PROCESSES": "2"},
             [
-                "vaswani prepare small",
+                "vaswani prepare small --if-missing",
                 "torchrun --standalone --local-addr 127.0.0.1 --nproc_per_node 2 "
                 "-m vaswani train small run=a",
             ],
@@ -207,7 +207,12 @@ def test_train_sh_asks_for_what_several_machines_need(tmp_path, environ, message
     assert process.returncode and not path.exists(), "nothing was begun"
 
 
-SLURM = {"SLURM_JOB_NODELIST": "[one-two]", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "45678"}
+SLURM = {
+    "SLURM_JOB_NODELIST": "[one-two]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_JOB_ID": "45678",
+    "SLURM_CPUS_PER_TASK": "32",
+}
 
 
 def environment(tmp_path, activate: str) -> str:
@@ -222,6 +227,8 @@ def test_slurm_runs_one_torchrun_a_machine(tmp_path):
     batch = ["scripts/slurm/train.sbatch", "small", "run=a b"]
     process, path = scripts(tmp_path, batch, VENV=env, **SLURM)
     assert process.wait(20) == 0, process.communicate()
+    srun = next(line for line in path.read_text().splitlines() if line.startswith("srun "))
+    assert "--cpus-per-task=32" in srun.split(), "it does not inherit the job's"
     assert path.read_text().splitlines()[-1] == (
         "torchrun --nnodes 2 --node_rank 1 --master_addr one --master_port 25678 "
         "--nproc_per_node gpu -m vaswani train small run=a b"

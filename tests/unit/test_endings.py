@@ -220,3 +220,29 @@ def test_reproduce_waits_for_the_stage_it_began(tmp_path, monkeypatch):
     finally:
         signal.signal(signal.SIGALRM, before)
     assert told.exists()
+
+
+def test_reproduce_ends_the_stage_it_began_if_it_is_told_twice(tmp_path):
+    """Also one that does not listen."""
+    begun, told = tmp_path / "begun", []
+    stage = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"os.symlink(str(os.getpid()), {str(begun)!r})\n"
+        "time.sleep(60)"
+    )
+
+    def tell(*_):
+        if begun.is_symlink() and len(told) < 2:
+            told.append(1)
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, tell)
+    signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reproduce.run_command([sys.executable, "-c", stage])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not Path(f"/proc/{os.readlink(begun)}").exists()

@@ -58,7 +58,7 @@ from vaswani.paper.table1 import Table1Options
 from vaswani.planning import arithmetic
 from vaswani.scoring import published
 
-#: seconds that an interrupted stage is given to end by itself
+#: seconds after which an interrupted stage is told to stop as well
 PATIENCE = 10
 #: a training of minutes on a CPU, to see all the stages
 TRIAL = (
@@ -213,17 +213,23 @@ def run_verb(words: List[str]) -> int:
 
 
 def run_command(command: List[str]) -> int:
-    """A command's exit code. If interrupted with us, it is waited for: it may be saving."""
+    """A command's exit code. If interrupted with us, it is waited for: it may be saving.
+
+    Interrupted again, it is killed.
+    """
     process = subprocess.Popen(command)
     try:
         return process.wait()
     except KeyboardInterrupt:
         try:
             process.wait(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:  # only we were told to stop
+        except subprocess.TimeoutExpired:  # perhaps only we were told to stop
             process.terminate()
             process.wait()
         raise
+    finally:
+        process.kill()  # does nothing to one that has ended
+        process.wait()
 
 
 def is_averaged(target: Reproduction) -> bool:

@@ -20,6 +20,8 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
+from vaswani.common.processes import end_with_parent
+from vaswani.common.signals import StopRequest
 from vaswani.experiment.busy_cores import wait_briefly
 from vaswani.experiment.check_config import check_here, named_by_section
 from vaswani.experiment.devices import gpus_to_use, on_cpu
@@ -52,6 +54,7 @@ from vaswani.experiment.run_record import (
     split_run,
     stop_key,
 )
+from vaswani.experiment.stopping import Stopped, stoppable
 from vaswani.experiment.training_progress import (
     TrainingProgress,
     divergence_message,
@@ -60,6 +63,10 @@ from vaswani.experiment.training_progress import (
     start_message,
 )
 
+#: seconds for which a job that SLURM has started again waits for the lock of a machine that died
+AFTER_RESTART = 300.0
+#: printed when a stop is requested, which may come in the middle of a long update
+STOPPING = "stopping after this update; Ctrl-C again: at once, without saving"
 #: fairseq's options that leave out a part of the checkpoint that a training starts from
 RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer")
 
@@ -135,7 +142,8 @@ def train_or_skip(
 
     refuse_foreign_folder(folder)
     undo = Undo(folder)
-    with locked(folder / ".lock", f"{folder} is being trained"):
+    patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
+    with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
         signals.continues_if(lambda: has_checkpoints(folder))
         try:
             for change in changed_data(config, data, folder):
@@ -228,10 +236,12 @@ def train_process(
     Raises:
         UserError: the training diverged.
         ConfigError: a machine has different data or a different folder.
+        Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
     from vaswani.experiment.fairseq_config import load_user_dir
 
-    load_user_dir(config.common.user_dir)  # a process that fairseq spawned knows nothing yet
+    end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
+    load_user_dir(config.common.user_dir)
     rank = config.distributed_training.distributed_rank or 0
     decision = gather(decision)[0]
     assert decision is not None
@@ -245,7 +255,8 @@ def train_process(
     if rank:
         Path(folder).mkdir(parents=True, exist_ok=True)
         log = log_file(Path(folder) / f"train.rank{rank}.log", logging.WARNING)
-        run_fairseq(config, [log])
+        with StopRequest() as request:
+            run_fairseq(config, [log], request)
         return
     stop = stop_key(config)  # before fairseq runs, which may be told to stop at once
     limits = config.optimization
@@ -255,15 +266,28 @@ def train_process(
         limits.stop_time_hours,
         functools.partial(start_message, config, remark=decision.remark),
     )
-    run_fairseq(config, [log_file(Path(folder) / "train.log", logging.INFO), progress])
+    log = log_file(Path(folder) / "train.log", logging.INFO)
+    with StopRequest(STOPPING) as request:
+        try:
+            run_fairseq(config, [log, progress], request)
+        except Stopped as stopped:
+            if stopped.saved:
+                print(f"saved update {stopped.updates:,} as {stopped.saved}", file=sys.stderr)
+            raise
     finish(Path(folder), stop, progress.summary())
 
 
-def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
+def run_fairseq(config: Any, handlers: List[logging.Handler], request: StopRequest) -> None:
     """fairseq's own training; everything logged, by any library, goes to the handlers.
+
+    Args:
+        config: the experiment's
+        handlers: are closed at the end
+        request: becomes the process's when the first update begins
 
     Raises:
         UserError: the training diverged.
+        Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
     from vaswani.experiment.fairseq_config import fairseq_form, fairseq_logs
 
@@ -276,7 +300,7 @@ def run_fairseq(config: Any, handlers: List[logging.Handler]) -> None:
         # only now: importing it sets up logging to the terminal unless handlers already exist
         from fairseq_cli.train import main
 
-        with named_by_section(config), patient():
+        with named_by_section(config), patient(), stoppable(request):
             main(fairseq_form(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")

@@ -1,12 +1,13 @@
 """How a command ends when told to: by Ctrl-C, SIGTERM, or a reader of its output that has gone."""
 
 import contextlib
+import multiprocessing
 import os
 import select
 import signal
 import sys
 import threading
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 #: exit codes, as in shells
 INTERRUPTED, TERMINATED, NO_READER = (128 + number for number in (2, 15, 13))
@@ -46,26 +47,91 @@ def signals_as_interrupts() -> Iterator[List[int]]:
     """
     continues_if(_nothing_saved)  # until the verb knows better
     numbers: List[int] = []
-    owner = os.getpid()
 
-    def note(number: int, frame: Any) -> None:
-        if number == signal.SIGTERM and os.getpid() != owner:  # a forked worker, no longer needed
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+    def note(number: int) -> None:
         numbers.append(number)
         raise KeyboardInterrupt(number)
 
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        wanted = [signal.SIGINT] + ([] if "TORCHELASTIC_RUN_ID" in os.environ else [signal.SIGTERM])
-        # what is ignored (by nohup, or a shell for its background) stays ignored
-        wanted = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
-        before = {number: signal.signal(number, note) for number in wanted}
+    wanted = [signal.SIGINT] + ([] if "TORCHELASTIC_RUN_ID" in os.environ else [signal.SIGTERM])
+    before = _handle(wanted, note)
     try:
         yield numbers
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _restore(before)
+
+
+class StopRequest:
+    """The wish that this process stops, for work that is to be brought to a good end first.
+
+    ``number`` is that of the signal that came first, SIGINT or SIGTERM; 0 if none has come. Until
+    ``begin`` is called signals act as before. A second Ctrl-C raises KeyboardInterrupt; another
+    SIGTERM does not, since launchers pass on what their processes have received themselves.
+
+    In a process that multiprocessing spawned, whose parent passes Ctrl-C on and kills it where that
+    comes twice, only SIGINT is noted, and it never raises.
+
+    Args:
+        notice: what to print when the signal comes; may be empty
+    """
+
+    def __init__(self, notice: str = "") -> None:
+        self.number = 0
+        self.notice = notice
+        self._before: Dict[int, Any] = {}
+
+    def begin(self) -> None:
+        """From now on, until the end of the block, only note the first signal."""
+        if not self._before:
+            spawned = multiprocessing.parent_process() is not None
+            wanted = [signal.SIGINT] if spawned else [signal.SIGINT, signal.SIGTERM]
+            self._raises = not spawned
+            self._before = _handle(wanted, self._note)
+
+    def _note(self, number: int) -> None:
+        if self.number:
+            if number == signal.SIGINT and self._raises:
+                raise KeyboardInterrupt(number)
+            return
+        self.number = number
+        # a data loader's worker may have ended by the same signal: torch would raise amid the work
+        before = signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._before[signal.SIGCHLD] = before or signal.SIG_DFL
+        if self.notice:
+            with contextlib.suppress(OSError):  # print() may be what was interrupted
+                os.write(2, f"\n{self.notice}\n".encode())
+
+    def __enter__(self) -> "StopRequest":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        _restore(self._before)
+
+
+def _handle(numbers: List[signal.Signals], note: Callable[[int], None]) -> Dict[int, Any]:
+    """Let these signals of this process call ``note``; returns their handlers until now.
+
+    What is ignored, by nohup or a shell for its background, stays ignored. Only the main thread can
+    do this; elsewhere nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    owner = os.getpid()
+
+    def handler(number: int, frame: Any) -> None:
+        if os.getpid() == owner:
+            note(number)
+        elif number == signal.SIGTERM:  # a forked worker, no longer needed
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        # Ctrl-C goes to forked workers too: their owner ends them
+
+    wanted = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in wanted}
+
+
+def _restore(handlers: Dict[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def output_is_gone() -> bool:

@@ -3,10 +3,17 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import List, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.checkpoints import BEST, Checkpoint, describe, run_of
+from vaswani.experiment.checkpoints import (
+    BEST,
+    Checkpoint,
+    by_a_stop,
+    checkpoints_in,
+    describe,
+    run_of,
+)
 from vaswani.experiment.find import find_run
 from vaswani.experiment.run_record import last_checkpoint
 
@@ -47,7 +54,7 @@ def best_of_run(folder: Path) -> Path:
     from transformer_plugin.checkpoints import CheckpointError
 
     averages = averages_in(folder / "checkpoints")
-    single = next((p for n in PREFERRED if (p := folder / "checkpoints" / n).is_file()), None)
+    single = single_of_run(folder / "checkpoints")
     if not averages:
         if single is None:
             raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
@@ -70,6 +77,20 @@ def best_of_run(folder: Path) -> Path:
         if average.path == first[1]:
             tell_if_stale(average, folder)
     return first[1]
+
+
+def single_of_run(checkpoints: Path) -> Optional[Path]:
+    """What to decode where there is no average: the best, else the last; None if there is none.
+
+    One that was saved only because the training was stopped is the last choice.
+    """
+    from transformer_plugin.checkpoints import checkpoint_metadata
+
+    single = next((path for n in PREFERRED if (path := checkpoints / n).is_file()), None)
+    if single is None or single.name == BEST or not by_a_stop(checkpoint_metadata(single)):
+        return single
+    others = checkpoints_in(checkpoints)
+    return others[-1].path if others else single
 
 
 def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> List[float]:

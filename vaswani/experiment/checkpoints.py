@@ -11,6 +11,8 @@ from vaswani.experiment.run_record import HOW_IT_COMPUTES
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
 OWN, BESIDE = "validation_nll", "validation_nlls"
+#: what the ``extra_state`` of a checkpoint holds that was saved only because of a stop
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Checkpoint:
     ``averaged``: how many checkpoints it averages; 0 for one saved by a training.
     ``loss``: of an average, the validation loss that was computed when it was made; None if
     unknown. ``beside``: updates → the loss of a single checkpoint, as computed at the same time.
+    ``stopped``: whether it was saved only because the training was stopped there.
     """
 
     path: Path
@@ -29,6 +32,7 @@ class Checkpoint:
     averaged: int = 0
     loss: Optional[float] = None
     beside: Mapping[int, float] = field(default_factory=dict)
+    stopped: bool = False
 
 
 # ---- to average -----------------------------------------------------------------------------
@@ -37,12 +41,15 @@ class Checkpoint:
 def checkpoints_in(folder: Path) -> List[Checkpoint]:
     """The checkpoints that a training left in a folder, one for each update, fewest first.
 
+    Without one that was saved only because the training was stopped: what is averaged does not
+    depend on when that was.
+
     Raises:
         UserError: one of them is an average.
         CheckpointError: one of them is damaged.
     """
     names = sorted(path for path in folder.glob("*.pt") if is_name_of_training(path))
-    return distinct([describe(path) for path in names])
+    return distinct([one for one in map(describe, names) if not one.stopped])
 
 
 def named(inputs: Sequence[str]) -> List[Checkpoint]:
@@ -184,7 +191,13 @@ def describe(path: Path) -> Checkpoint:
         number,
         loss if isinstance(loss, float) else None,
         beside if isinstance(beside, dict) else {},
+        by_a_stop(state),
     )
+
+
+def by_a_stop(state: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint was saved only because the training was stopped."""
+    return STOPPED in (state.get("extra_state") or {})
 
 
 def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:

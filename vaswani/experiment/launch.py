@@ -9,8 +9,11 @@ torchrun, which gives each process its five variables; fairseq's own settings by
 (``distributed_training.distributed_init_method=tcp://HOST:PORT`` and the rank of each process).
 """
 
+import contextlib
 import multiprocessing
+import os
 import re
+import signal
 import socket
 import time
 from pathlib import Path
@@ -217,13 +220,14 @@ def end_processes() -> None:
     """End the processes that fairseq spawned, if any are left, and wait until they have ended.
 
     fairseq joins them, and multiprocessing again as the interpreter exits: a signal to this process
-    alone would leave them training.
+    alone would leave them training. SIGINT is what they save at (``signals.StopRequest``).
     """
     left = multiprocessing.active_children()
     until = time.monotonic() + GRACE
     try:
         for process in left:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid or 0, signal.SIGINT)
         for process in left:
             process.join(max(0.0, until - time.monotonic()))
     finally:  # also if this process is told again
