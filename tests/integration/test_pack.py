@@ -145,15 +145,15 @@ def test_scores_are_those_of_the_packed_checkpoint(run):
     (run / "eval").mkdir()
     row = {"label": "sacreBLEU", "score": 27.25, "signature": "nrefs:1|tok:13a", "text": "…"}
     for subset, checkpoint in {"test": "checkpoint_last.pt", "valid": "checkpoint_best.pt"}.items():
-        report = {"checkpoint": f"runs/digits/checkpoints/{checkpoint}"}
+        report = {"checkpoint": f"runs/digits/checkpoints/{checkpoint}", "precision": "bf16"}
         (run / "eval" / f"{subset}.json").write_text(json.dumps(report))
         (run / "eval" / f"{subset}.score.json").write_text(json.dumps({"bleu": row}))
     assert cli.main(["pack", "digits"]) == 0
     row.pop("text")
-    assert config(run / "model")["scores"] == {"test": {"bleu": row}}
-    # one row of four cells: a bar in the signature would begin another
+    assert config(run / "model")["scores"] == {"test": {"bleu": {**row, "precision": "bf16"}}}
+    # one row of five cells: a bar in the signature would begin another
     card = (run / "model" / "README.md").read_text()
-    assert r"| test | sacreBLEU | 27.25 | `nrefs:1\|tok:13a` |" in card.splitlines()
+    assert r"| test | sacreBLEU | 27.25 | bf16 | `nrefs:1\|tok:13a` |" in card.splitlines()
 
 
 def test_another_dictionary_of_the_same_size_is_refused(run, tiny_data_bin, tmp_path, capsys):
@@ -304,6 +304,14 @@ def test_fairseqs_transformer(theirs, tiny_data_bin, tiny_text, tmp_path):
     assert architecture["untie_embeddings"] is not decoders
     alone = decoders and not torch.equal(source, target)
     assert architecture["share_decoder_input_output_embed"] is alone
+
+
+def test_another_precision_is_for_our_models(theirs, tiny_data_bin, tmp_path, capsys):
+    """fairseq's would compute in fp32, and the report would say otherwise."""
+    arguments = ["--data", tiny_data_bin, "--out", tmp_path / "out", "--precision", "bf16"]
+    assert cli.main([*map(str, ["generate", theirs, *arguments])]) == 1
+    assert "--precision bf16 is for this plugin's models" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def as_published(path: Path, to: Path) -> None:

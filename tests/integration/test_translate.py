@@ -10,6 +10,7 @@ import math
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from tests.conftest import preprocess
 from vaswani import Translator
 from vaswani.commands import translate
 from vaswani.data import binarise
+from vaswani.experiment.validation import Validation
 from vaswani.model_folder.text_recipe import TextRecipe
 
 ODD = [
@@ -111,6 +113,37 @@ def test_raw_text_is_translated_as_prepare_and_generate_do(spoken, tmp_path, cap
     assert "1 line longer than the model's limit" in error and "test.en" not in error
     assert "empty in the output: 21" in error
     assert "unknown to the model" in error and "北" in error
+
+
+def test_a_run_in_bf16_is_decoded_in_fp32_by_every_command(spoken, tmp_path, monkeypatch, capsys):
+    """Unless another precision is asked for, of which there are other translations."""
+    for module in ("precision", "inference"):  # as on a processor that has them
+        monkeypatch.setattr(f"transformer_plugin.{module}.has_bf16_units", lambda device: True)
+    run = shutil.copytree(spoken.run, tmp_path / "run")
+    for made in ("eval", "model"):
+        shutil.rmtree(run / made)
+    state = run / "checkpoints" / "checkpoint_last.pt"
+    saved = torch.load(state, weights_only=False)
+    saved["cfg"]["model"]["precision"] = "bf16"
+    torch.save(saved, state)
+
+    def decoded(*options) -> Dict[int, float]:
+        assert stock.vaswani("generate", run, "--workers", 1, *options) == 0
+        assert "already" not in capsys.readouterr().err
+        log = (run / "eval" / "test.log").read_text(encoding="utf-8").split("\n")
+        return natural({number: float(row[0]) for number, row in stock.results(log, "H").items()})
+
+    assert decoded() == pytest.approx(spoken.scores, abs=1e-4)
+    assert json.loads((run / "eval" / "test.json").read_text())["precision"] == "fp32"
+    assert stock.vaswani("pack", run) == 0
+    assert stock.vaswani("translate", run / "model", spoken.place / "test.en", "--scores") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.split("\n")[:-1]]
+    found = {number: float(row[1]) for number, row in enumerate(rows) if row[1]}
+    assert_same([row[0] for row in rows], found, spoken)
+    assert Validation(state, run).model.decoder.precision == "fp32"  # of 'vaswani average'
+    in_bf16 = decoded("--precision", "bf16")
+    assert in_bf16 != pytest.approx(spoken.scores, abs=1e-3)
+    assert json.loads((run / "eval" / "test.json").read_text())["precision"] == "bf16"
 
 
 def test_fairseqs_own_from_pretrained(spoken):

@@ -32,7 +32,8 @@ def cross_attention(checkpoint: Path, task: Any, source: str, target: str) -> Tu
 
     from transformer_plugin.model import VaswaniTransformerModel
 
-    (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], task=task)
+    in_fp32 = {"precision": "fp32"}  # whatever it was trained in
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], in_fp32, task)
     if not isinstance(model, VaswaniTransformerModel):
         raise UserError(f"{checkpoint} is not this plugin's model: its attention cannot be drawn")
     model.eval()

@@ -59,6 +59,9 @@ class Options(as_arguments([*BEAM_OPTIONS, "length_penalty"])):  # type: ignore[
     data: Optional[str] = option(metavar="DIR", help="use this data-bin, not the run's")
     subset: str = option("test", "train, valid or test (default: test)")
     out: Optional[str] = option(metavar="DIR", help="where to put the results (default: RUN/eval)")
+    precision: str = option(
+        "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
+    )
     max_tokens: Optional[int] = option(
         metavar="N",
         help=f"tokens per batch (default: {CPU_BATCH:,} on a CPU, {GPU_BATCH:,} on a GPU)",
@@ -74,6 +77,8 @@ class Options(as_arguments([*BEAM_OPTIONS, "length_penalty"])):  # type: ignore[
 
 def run(options: Options) -> int:
     """Translate, unless the same translation is there already."""
+    from transformer_plugin.precision import computed_in
+
     checkpoint, folder = find_checkpoint(options.model)
     config = generation_config(options, checkpoint, folder)
     out = Path(options.out) if options.out else folder / "eval"
@@ -84,7 +89,8 @@ def run(options: Options) -> int:
     search = {name: config.generation[name] for name in BEAM_OPTIONS}
     search["length_penalty"] = config.task.get("length_penalty", "fairseq")
     workers = search_processes(options.workers, on_cpu(config))
-    key = key_of_translation(config, [checkpoint, *data])
+    precision = computed_in(options.precision, "cpu" if on_cpu(config) else "cuda")
+    key = key_of_translation(config, [checkpoint, *data], precision)
     results = Translations(out, options.subset)
     with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
         results.recover()
@@ -102,6 +108,7 @@ def run(options: Options) -> int:
                 "checkpoint": str(checkpoint),
                 "data": str(config.task.data),
                 "options": search,
+                "precision": precision,
                 "max_tokens": config.dataset.max_tokens,
                 "workers": used,
                 "sentences": total,
@@ -152,14 +159,15 @@ def translate(
     return left_out, used
 
 
-def key_of_translation(config: Any, files: List[Path]) -> str:
-    """A hash of all that translations depend on: these files' contents, task, search, batches."""
+def key_of_translation(config: Any, files: List[Path], precision: str) -> str:
+    """A hash of all that translations depend on: these files' contents, task, search, batches,
+    and what products are computed in."""
     from omegaconf import OmegaConf
 
     task = {**OmegaConf.to_container(config.task), "data": None}  # the data may have been moved
     search = OmegaConf.to_container(config.generation)
     hashes = [sha256_of(path) for path in files]
-    return key_of([hashes, task, search, config.dataset.max_tokens])
+    return key_of([hashes, task, search, config.dataset.max_tokens, precision])
 
 
 def print_report(report: Dict[str, Any], path: Path) -> None:
@@ -192,8 +200,12 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from transformer_plugin.compat.scope import is_plugin_model
+
     check_at_least_one("max_tokens", options.max_tokens)
     trained = trained_with(checkpoint, folder)
+    if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
+        raise UserError(f"--precision {options.precision} is for this plugin's models")
     warn_unused(trained["generation"])
     search = {key: value for key, value in trained["generation"].items() if key in BEAM_OPTIONS}
     search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
@@ -211,7 +223,10 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
             "generation": search,
             "scoring": {"_name": "bleu"},
             "model": {},
-            "common_eval": {"path": str(checkpoint)},
+            "common_eval": {
+                "path": str(checkpoint),
+                "model_overrides": repr({"precision": options.precision}),  # not as trained
+            },
             "dataset": {
                 "gen_subset": options.subset,
                 "max_tokens": options.max_tokens,

@@ -5,6 +5,7 @@ hypothesis, H- its score and words, D- the same detokenised, and P- the score of
 are logarithms to base 2. The last line has the BLEU of the tokens.
 """
 
+import ast
 import contextlib
 import math
 from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence, Tuple
@@ -46,7 +47,9 @@ class DataSet:
         self.task = tasks.setup_task(config.task)
         path = config.common_eval.path
         try:
-            models, saved = checkpoint_utils.load_model_ensemble([path], task=self.task)
+            models, saved = checkpoint_utils.load_model_ensemble(
+                [path], ast.literal_eval(config.common_eval.model_overrides), self.task
+            )
         except OSError as error:
             if error.errno is None:  # fairseq's own: the checkpoint has disappeared in the meantime
                 raise UserError(str(error)) from None

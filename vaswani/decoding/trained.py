@@ -8,9 +8,12 @@ from vaswani.common.files import read_json
 from vaswani.experiment.find import AS_TRAINED, is_run, read_yaml, trained_as
 from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
 
+#: what decoding takes from a run
+NEEDED = ("task", "model", "generation", "common")
+
 
 def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
-    """The sections task, generation and common: the run's, or of a checkpoint outside any run.
+    """The sections task, model, generation and common: the run's, or of a checkpoint outside one.
 
     A checkpoint is not trusted: a user-dir, which is a program, is taken from a run's config.yaml.
 
@@ -18,7 +21,7 @@ def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
         UserError: the checkpoint is from a fairseq too old to have them, or it lacks a task.
     """
     config = trained_as(checkpoint, folder)
-    sections = {name: config.get(name, {}) for name in ("task", "generation", "common")}
+    sections = {name: config.get(name, {}) for name in NEEDED}
     if "_name" not in sections["task"]:
         where = folder / AS_TRAINED if is_run(folder) else checkpoint
         raise UserError(f"{where} names no task to decode with (task: _name:)")

@@ -7,8 +7,8 @@ preferred a single checkpoint where the average translates better.
 
 The run's criterion goes over its (first) validation set, in the run's own batches, by fairseq's
 Trainer. Task, model and batches are made once, and then any number of parameters validated, in
-float32 apart from what the model's own ``precision`` does, even if the training was in fp16: all
-numbers that are compared are computed in this one way, and none is taken from a log.
+float32, as they will be decoded, even if the training was in bf16 or fp16: all numbers that are
+compared are computed in this one way, and none is taken from a log.
 """
 
 import itertools
@@ -110,6 +110,8 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
 
     sections = {name: dict(table.get(name, {})) for name in SECTIONS}
     sections["dataset"]["num_workers"] = 0
+    if "precision" in sections["model"]:
+        sections["model"]["precision"] = "fp32"
     if sections["task"].get("eval_bleu"):  # translating all of it is not part of the loss
         sections["task"]["eval_bleu"] = False
     common = table.get("common", {})

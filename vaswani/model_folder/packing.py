@@ -253,12 +253,16 @@ def scores(run: Path, checkpoint: Path) -> Dict[str, Any]:
     for path in sorted((run / "eval").glob("*.score.json")):
         subset = path.name.removesuffix(".score.json")
         translated = run / "eval" / f"{subset}.json"
-        by = Path(str(read_json(translated).get("checkpoint")))
+        how = read_json(translated)
+        by = Path(str(how.get("checkpoint")))
         if by.name != checkpoint.name or checkpoint.stat().st_mtime > path.stat().st_mtime:
             continue
         report = read_json(path)
         by_subset[subset] = {
-            name: {key: report[name].get(key) for key in ("label", "score", "signature")}
+            name: {
+                **{key: report[name].get(key) for key in ("label", "score", "signature")},
+                "precision": how.get("precision"),
+            }
             for name in SCORES
             if isinstance(report.get(name), dict)
         }
