@@ -92,7 +92,7 @@ MAY_IMPORT = {
     "compat.resuming": {"checkpoints", "compat.replacing", "compat.scope"},
     "compat.trainer": {
         *{"checkpoints", "compat.dictionaries", "compat.replacing", "compat.resuming"},
-        *{"compat.scope", "config"},
+        *{"compat.scope", "config", "fast.malloc"},
     },
     "compat": {f"compat.{path.stem}" for path in (PLUGIN / "compat").glob("[a-z]*.py")},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},

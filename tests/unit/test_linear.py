@@ -1,11 +1,15 @@
 """The quicker library's product is the same product, with the same gradients."""
 
 import copy
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.preloaded import python
 from transformer_plugin.fast import linear as module
 from transformer_plugin.fast.linear import (
     MIN_MULTIPLICATIONS,
@@ -18,6 +22,7 @@ from transformer_plugin.fast.linear import (
 )
 from transformer_plugin.fast.processor import AMD_AVX2, AMD_AVX512, AMD_FAMILY_25, AMX, OTHER_CPU
 
+ROOT = Path(__file__).resolve().parents[2]
 needs_onednn = pytest.mark.skipif(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"
 )
@@ -58,6 +63,33 @@ def test_only_what_is_asked_for(always):
     torch.testing.assert_close(weight.grad, x.sum(0).expand(6, 5), rtol=0, atol=1e-5)
     with torch.no_grad():
         assert not linear(x, weight).requires_grad
+
+
+FORTY_SIZES = """
+import torch
+from transformer_plugin.fast import linear as module
+from transformer_plugin.fast.processor import AMD_AVX512
+module.choices_for = lambda device: AMD_AVX512
+module.MIN_MULTIPLICATIONS = 1
+layer = module.Linear(32, 48)
+for rows in range(100, 140):
+    layer(torch.ones(rows, 32, requires_grad=True)).sum().backward()
+"""
+
+
+@needs_onednn
+def test_few_shapes_are_kept():
+    """oneDNN keeps a program for each: 40 numbers of rows need those for 128 and 256 alone, for
+    the product and its two gradients."""
+    done = subprocess.run(
+        [python(), "-c", FORTY_SIZES],
+        cwd=ROOT,
+        env={**os.environ, "ONEDNN_VERBOSE": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("create:cache_miss") == 6
 
 
 def test_when_it_is_chosen(monkeypatch):

@@ -1,13 +1,16 @@
-"""Freed memory stays with the process, unless somebody else decides that."""
+"""Freed memory stays with the process and few of oneDNN's programs do, unless the user decides."""
 
+import os
 import platform
 import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.preloaded import python
-from transformer_plugin.fast.malloc import keep_freed_memory
+from tests.unit.test_lr_schedule import OURS, SCHEDULE, command_line, trainer
+from transformer_plugin.fast.malloc import CAPACITY, PROGRAMS, keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = """
@@ -39,6 +42,45 @@ def test_pages_are_cleared_once(monkeypatch):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     asked, saved = done.stdout.split()
     assert asked == "True" and int(saved) > 4 * 11_700
+
+
+TWICE = """
+import torch
+from transformer_plugin.fast.malloc import keep_fewer_programs
+keep_fewer_programs()
+for rows in 2 * list(range(1, 202)):
+    torch.ops.mkldnn._linear_pointwise(torch.ones(rows, 8), torch.ones(8, 8), None, "none", [], "")
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"
+)
+@pytest.mark.parametrize(
+    "given, made",
+    [({}, 402), ({CAPACITY: "1024"}, 201), ({"DNNL_PRIMITIVE_CACHE_CAPACITY": "1024"}, 201)],
+)
+def test_onednn_keeps_fewer_programs(given, made, monkeypatch):
+    """Of 201 shapes in turn, the one that is needed next has just been dropped."""
+    monkeypatch.delenv(CAPACITY, raising=False)
+    done = subprocess.run(
+        [python(), "-c", TWICE],
+        cwd=ROOT,
+        env={**os.environ, **given, "ONEDNN_VERBOSE": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("create:cache_miss") == made
+
+
+@pytest.mark.parametrize("precision, set_to", [("bf16", PROGRAMS), ("fp32", None)])
+def test_training_in_bf16_on_a_cpu_keeps_fewer_programs(precision, set_to, monkeypatch):
+    """Set before the first product; in fp32 there are few shapes (linear.py)."""
+    monkeypatch.setenv(CAPACITY, "1")  # so that it is restored
+    monkeypatch.delenv(CAPACITY)
+    trainer(command_line([*OURS, *SCHEDULE, "--precision", precision]))
+    assert os.environ.get(CAPACITY) == set_to
 
 
 def test_settings_of_the_user_stay(monkeypatch):

@@ -9,6 +9,7 @@ from fairseq.trainer import Trainer
 
 from ..checkpoints import CheckpointError, checkpoint_metadata
 from ..config import ConfigError, check_fp16_device, check_precision
+from ..fast.malloc import keep_fewer_programs
 from .dictionaries import other_dictionaries
 from .replacing import PROTECTS, replaces
 from .resuming import changed_options
@@ -119,7 +120,10 @@ def init(trainer: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: An
     if is_plugin_model(type(model)):
         common = getattr(cfg, "common", cfg)  # fairseq also takes a Namespace
         check_precision(common, model.cfg.precision)
-        check_fp16_device(common, on_gpu=torch.cuda.is_available() and not common.cpu)
+        on_gpu = torch.cuda.is_available() and not common.cpu
+        check_fp16_device(common, on_gpu=on_gpu)
+        if str(model.cfg.precision) == "bf16" and not on_gpu:
+            keep_fewer_programs()
     if type(trainer) is Trainer and is_translation(task):
         trainer.__class__ = CheckedTrainer
     init.original(trainer, cfg, task, model, *args, **kwargs)

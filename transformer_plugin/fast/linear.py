@@ -16,6 +16,13 @@ from .processor import choices_for
 MIN_MULTIPLICATIONS = 2**21
 """The fewest for which oneDNN is used: starting it takes longer than a smaller product itself."""
 
+ROWS = 128
+"""In training, oneDNN multiplies by multiples of so many rows, the last of them zeros if need be.
+
+For each number of rows it makes a program of its own and keeps it, and parts of it for good. These
+lie between the tensors, so that the memory of both grows with the number of shapes of the batches.
+"""
+
 
 def can_pack(weight: Tensor) -> bool:
     """Whether oneDNN can, and should, multiply by this weight, kept in a layout of its own."""
@@ -53,10 +60,23 @@ def onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
+def in_whole_blocks(x: Tensor) -> Tensor:
+    """[N, I] → [N', I], where N' is the next multiple of ROWS; zeros are added below."""
+    missing = -x.size(0) % ROWS
+    return F.pad(x, (0, 0, 0, missing)) if missing else x
+
+
+def onednn_in_blocks(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """As :func:`onednn`, which sees few numbers of rows: see ROWS."""
+    rows = x.reshape(-1, x.size(-1))
+    result = onednn(in_whole_blocks(rows), weight, bias)[: rows.size(0)]
+    return result.view(*x.shape[:-1], weight.size(0))
+
+
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """gᵀ x, by the library that is quicker at such products: [N, O] and [N, I] → [O, I]."""
     if choices_for(grad.device.type).weight_gradients_by_onednn and by_onednn(grad.t(), x.t()):
-        return onednn(grad.t(), x.t())
+        return onednn(in_whole_blocks(grad).t(), in_whole_blocks(x).t())
     return grad.t() @ x
 
 
@@ -67,7 +87,7 @@ class OneDNNLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
         """[..., I], [O, I] and [O] → [..., O]."""
         ctx.save_for_backward(x, weight)
-        return onednn(x, weight, bias)
+        return onednn_in_blocks(x, weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -77,7 +97,7 @@ class OneDNNLinear(torch.autograd.Function):
         rows = grad.reshape(-1, grad.size(-1))  # [N, O]
         grad_x = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            grad_x = onednn(rows, weight.t()).view(x.shape)
+            grad_x = onednn_in_blocks(rows, weight.t()).view(x.shape)
         if ctx.needs_input_grad[1]:
             grad_weight = weight_gradient(rows, x.reshape(-1, x.size(-1)))
         if ctx.needs_input_grad[2]:
@@ -100,7 +120,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
         return F.linear(x, weight, bias)
     if torch.is_grad_enabled():
         return OneDNNLinear.apply(x, weight, bias)
-    return onednn(x, weight, bias)
+    return onednn_in_blocks(x, weight, bias)
 
 
 class Linear(nn.Linear):
