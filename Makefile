@@ -30,7 +30,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 CT2_FORCE
 GENERIC := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
     CT2_FORCE_CPU_ISA=GENERIC
 
-.PHONY: setup demo demo-model test test-processors test-all check bench mutants multi30k clean
+.PHONY: setup demo demo-model test test-processors test-all check bench gpu-check mutants multi30k clean
 
 setup:
 	@scripts/setup.sh
@@ -60,6 +60,9 @@ check: setup
 
 bench: setup
 	@$(RUN) python -m benchmarks.run $(BENCH)
+
+gpu-check: setup
+	@$(RUN) python -m benchmarks.gpu_check
 
 mutants: setup
 	@$(RUN) python -m tests.mutants --jobs $(JOBS) $(MUTANTS)

@@ -148,9 +148,14 @@ def run(device: str, full: bool, data: str, cores: int, checkpoint: str) -> Dict
 
 
 def start_systems(
-    device: str, data: str, checkpoint: str, count: int, tried: List[Configuration]
+    device: str,
+    data: str,
+    checkpoint: str,
+    count: int,
+    tried: List[Configuration],
+    peers: bool = True,
 ) -> Dict[str, Any]:
-    """The processes of all systems."""
+    """The processes of all systems; ``peers``: with CTranslate2, if it is installed."""
     common = {"checkpoint": checkpoint, "data": data, "device": device, "sentences": count}
     most = max(how.workers for how in tried)
     teams: Dict[str, Any] = {
@@ -159,6 +164,8 @@ def start_systems(
         )
         for name, options in measurable(SYSTEMS, device).items()
     }
+    if not peers:
+        return teams
     try:
         folder = str(convert_to_ctranslate2(Path(checkpoint), data))
         for precision in ("float32", "int8"):
@@ -222,26 +229,29 @@ def compare_systems(
 UPDATES = 500
 
 
-def train_checkpoint(folder: Path, data: str, device: str, threads: int) -> str:
-    """A checkpoint of fairseq's ``transformer``, size ``small``, made once.
+def train_checkpoint(
+    folder: Path, data: str, device: str, threads: int, size: str = "small", updates: int = UPDATES
+) -> str:
+    """A checkpoint of fairseq's ``transformer``, made once.
 
     Our model is trained for it, in minutes instead of half an hour, then converted to fairseq's.
     """
     path = folder / "checkpoint.pt"
     if not path.is_file():
-        log_progress(f"training the model to decode with, once ({UPDATES} updates): {path}")
+        log_progress(f"training the model to decode with, once ({updates} updates): {path}")
         folder.mkdir(parents=True, exist_ok=True)
         schedule = ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", "200", "--lr", "1e-3"]
-        flags = [*size_flags("small"), *schedule, "--max-tokens", "2048", "--dropout", "0"]
+        flags = [*size_flags(size), *schedule, "--max-tokens", "2048", "--dropout", "0"]
         flags += ["--num-workers", "0"]
         as_fairseqs = ["--sinusoid-layout", "fairseq", "--layer-norm-eps", "1e-5"]
         options = {"data": data, "device": device}
         environment = {"OMP_NUM_THREADS": str(threads)}
         ours = [*OURS, *flags, *as_fairseqs, "--precision", "bf16"]
         worker = Worker(Training, {**options, "flags": ours}, environment)
-        for done in range(0, UPDATES, 50):
-            loss = worker.ask("updates", 50)["losses"][-1]
-            log_progress(f"{done + 50} updates, loss {loss:.2f}")
+        for done in range(0, updates, 50):
+            count = min(50, updates - done)
+            loss = worker.ask("updates", count)["losses"][-1]
+            log_progress(f"{done + count} updates, loss {loss:.2f}")
         worker.ask("save_for_fairseq", [data, *THEIRS, *flags], str(path))
         worker.end()
     return str(path)

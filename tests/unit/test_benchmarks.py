@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import compare as comparing
+from benchmarks import gpu_check
 from benchmarks.curves import Group, Log, read_log, row_of, updates_to
 from benchmarks.decode import Configuration, Team, configurations, sweep
 from benchmarks.decoding import Translated
@@ -173,6 +174,40 @@ def test_no_gpu_to_measure(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert main(["train", "--device", "cuda"]) == 2
     assert "torch finds no GPU here" in capsys.readouterr().err
+    assert gpu_check.main([]) == 2
+    assert "--device cpu" in capsys.readouterr().err
+
+
+def test_the_check_of_a_gpu_goes_on_after_a_failure(tmp_path, monkeypatch, tiny_data_bin, capsys):
+    """And keeps what was measured: ten minutes on somebody else's machine."""
+
+    def works(*_):
+        return {"work": "small", "rows": [{"system": "ours", "tokens/s": 3.0}]}
+
+    def fails(*_):
+        raise WorkerError("Traceback …\ntorch.OutOfMemoryError: CUDA out of memory")
+
+    monkeypatch.setattr(gpu_check, "SECTIONS", {"training": works, "a": fails, "b": works})
+    given = ["--device", "cpu", "--data", str(tiny_data_bin), "--out", str(tmp_path)]
+    assert gpu_check.main(given) == 1
+    (record,) = tmp_path.glob("*_gpu_check.json")
+    results = json.loads(record.read_text())["results"]
+    assert [len(results[name]["rows"]) for name in ("training", "a", "b")] == [1, 0, 1]
+    assert "- failed: a: torch.OutOfMemoryError: CUDA out of memory" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_check_of_a_gpu_on_a_cpu(tmp_path, tiny_data_bin):
+    """All of it, with tiny sizes, but for --compile."""
+    given = ["--device", "cpu", "--data", str(tiny_data_bin), "--out", str(tmp_path)]
+    assert gpu_check.main(given) == 0
+    (record,) = tmp_path.glob("*_gpu_check.json")
+    results = json.loads(record.read_text())["results"]
+    assert {"fairseq", "ours", "ours, TF32"} <= {r["system"] for r in results["training"]["rows"]}
+    assert all(kernels for kernels in results["training"]["kernels"].values())
+    assert {row["batch"] for row in results["decoding"]["rows"]} == {1, 32, 128}
+    assert results["resuming"]["rows"][0]["largest difference of a weight"] == 0
+    assert results["resuming"]["said"][1].startswith("continuing at update 2 on the CPU in ")
 
 
 def test_two_records(tmp_path, capsys):
