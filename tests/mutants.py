@@ -2148,6 +2148,41 @@ MUTANTS = [
         "best and last are replaced in one step, and nothing is written into the file they share",
         ("unit/test_saving.py::test_best_and_last_are_links_through_which_nothing_is_written",),
     ),
+    Mutant(
+        "nothing-made-up-after-a-stop",
+        "vaswani/experiment/stopping.py",
+        "            make_up(trainer, extra_state)",
+        "            pass",
+        "a training that was told to stop and continued leaves the checkpoints of an unbroken one",
+        ("integration/test_stopping.py::test_a_stop_costs_nothing_and_changes_nothing",),
+    ),
+    Mutant(
+        "spawned-trainings-left",
+        "vaswani/commands/train.py",
+        "            end_processes()",
+        "            pass",
+        "a signal to 'vaswani train' alone ends the processes that fairseq started",
+        (
+            "integration/test_distributed.py"
+            "::test_a_signal_to_the_parent_alone_ends_what_fairseq_started",
+        ),
+    ),
+    Mutant(
+        "generate-in-the-runs-precision",
+        "vaswani/commands/generate.py",
+        'repr({"precision": options.precision})',
+        "repr({})",
+        "everything that decodes does so in fp32 unless --precision is given",
+        ("integration/test_translate.py::test_a_run_in_bf16_is_decoded_in_fp32_by_every_command",),
+    ),
+    Mutant(
+        "threads-left-at-the-end",
+        "transformer_plugin/compat/batches.py",
+        "@atexit.register\n",
+        "",
+        "a process that ends while it makes batches ahead does not abort",
+        ("unit/test_compat.py::test_a_process_that_makes_batches_ahead_ends_without_aborting",),
+    ),
 ]
 
 if __name__ == "__main__":

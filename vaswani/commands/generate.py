@@ -198,7 +198,6 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     from transformer_plugin.compat.scope import is_plugin_model
 
@@ -206,16 +205,8 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     trained = trained_with(checkpoint, folder)
     if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {options.precision} is for this plugin's models")
-    warn_unused(trained["generation"])
-    search = {key: value for key, value in trained["generation"].items() if key in BEAM_OPTIONS}
-    search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
-    try:
-        generation = OmegaConf.merge(OmegaConf.structured(FairseqConfig).generation, search)
-    except OmegaConfBaseException as error:
-        problem = str(error).splitlines()[0]
-        raise UserError(f"{folder}/config.yaml, generation: {problem}") from None
     task = decoding_task(trained["task"], options.length_penalty)
-    check_search(generation, task.get("length_penalty", "fairseq"))
+    search = search_of(options, trained["generation"], task, folder)
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {
@@ -248,6 +239,30 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     if options.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if on_cpu(config) else GPU_BATCH
     return config
+
+
+def search_of(
+    options: Options, section: Dict[str, Any], task: Dict[str, Any], folder: Path
+) -> Dict[str, Any]:
+    """The options of the search: those of the run's section, then the arguments.
+
+    Raises:
+        UserError, ConfigError: an invalid option.
+    """
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    warn_unused(section)
+    search = {key: value for key, value in section.items() if key in BEAM_OPTIONS}
+    search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
+    try:
+        generation = OmegaConf.merge(OmegaConf.structured(FairseqConfig).generation, search)
+    except OmegaConfBaseException as error:
+        problem = str(error).splitlines()[0]
+        raise UserError(f"{folder}/config.yaml, generation: {problem}") from None
+    check_search(generation, task.get("length_penalty", "fairseq"))
+    return search
 
 
 def warn_unused(section: Dict[str, Any]) -> None:
