@@ -1,25 +1,21 @@
 """Logits, loss and gradients equal fairseq's own ``transformer`` with the same weights."""
 
+from argparse import Namespace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.models import build_model
+from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from tests.models import batch, dictionary, small_model, task
 from tests.rounding import rounding_of_small_model
 from transformer_plugin.embedding import sinusoids, token_positions
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani.experiment.fairseq_config import (
-    experiment_config,
-    fairseq_form,
-    fill_in_legacy_model,
-)
+from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
 from vaswani.experiment.find import find_config
 
 
@@ -118,15 +114,13 @@ def test_the_decoders_matrix_is_fairseqs() -> None:
 def test_iwslt14_has_fairseqs_sizes() -> None:
     """As many parameters as transformer_iwslt_de_en with two dictionaries, and its settings."""
     experiment = fairseq_form(experiment_config(find_config("iwslt14-de-en")))
-    theirs = OmegaConf.create(
-        {"_name": "transformer_iwslt_de_en", "share_decoder_input_output_embed": True}
-    )
-    fairseqs = OmegaConf.create({"model": theirs, "task": {}})
-    fill_in_legacy_model(fairseqs)
+    name = "transformer_iwslt_de_en"
+    theirs = Namespace(_name=name, arch=name, share_decoder_input_output_embed=True)
+    ARCH_CONFIG_REGISTRY[name](theirs)
     two = task(dictionary(24), dictionary(30))
     two.cfg = two.args = SimpleNamespace(left_pad_target=False)
     counts = []
-    for model in (experiment.model, fairseq_form(fairseqs).model):
+    for model in (experiment.model, theirs):
         with torch.device("meta"):
             counts.append(sum(p.numel() for p in build_model(model, two).parameters()))
     assert counts[0] == counts[1]

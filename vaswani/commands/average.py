@@ -12,6 +12,7 @@ update count inside the files. fairseq-generate can decode the result; it holds 
 so training cannot continue from it.
 """
 
+import contextlib
 import shlex
 import sys
 from dataclasses import dataclass
@@ -124,7 +125,8 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
                 file=sys.stderr,
             )
     finish(state, parts, output)
-    print_next_command(output, chosen=False)
+    with contextlib.suppress(UserError):  # of an old fairseq, which does not say its data
+        print_next_command(output, chosen=False)
 
 
 def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
@@ -209,8 +211,10 @@ def print_next_command(path: Path, chosen: bool = True) -> None:
         chosen = not best.is_file() or describe(best).updates == describe(path).updates
     else:
         chosen = chosen and path.match("checkpoint_average*.pt")
-    task = trained_as(path, folder).get("task", {})
-    subset = subset_option(first_data_bin(task.get("data")))
+    data = first_data_bin(trained_as(path, folder).get("task", {}).get("data"))
+    if not data.is_dir():
+        return
+    subset = subset_option(data)
     what = folder if chosen and is_run(folder) else path
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
 
