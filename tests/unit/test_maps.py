@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "transformer_plugin"
 PACKAGES = sorted(path.parent for path in PLUGIN.rglob("__init__.py"))
-SECTIONS = {"README.md": "The paper, the code, the tests", "CONTRIBUTING.md": "Where a thing goes"}
+SECTIONS = {"CONTRIBUTING.md": "Where a thing goes"}
 
 
 def contents(folder: Path) -> Set[str]:
