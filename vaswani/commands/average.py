@@ -12,7 +12,6 @@ update count inside the files. fairseq-generate can decode the result; it holds 
 so training cannot continue from it.
 """
 
-import contextlib
 import shlex
 import sys
 from dataclasses import dataclass
@@ -104,6 +103,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
     state = averaged_checkpoint(parts)
     best = best_beside(parts)
     singles = {one.updates: one for one in (*parts, *([best] if best else []))}
+    validated = False
     try:
         validation = Validation(parts[-1].path, run_of(parts[-1].path))
         with Bar("validate", (len(singles) + 1) * len(validation), "batches") as bar:
@@ -124,8 +124,9 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
                 "average; 'vaswani average RUN' without --last chooses by the validation loss",
                 file=sys.stderr,
             )
+        validated = True
     finish(state, parts, output)
-    with contextlib.suppress(UserError):  # of an old fairseq, which does not say its data
+    if validated:  # else 'generate' lacks its data, too
         print_next_command(output, chosen=False)
 
 
@@ -211,10 +212,8 @@ def print_next_command(path: Path, chosen: bool = True) -> None:
         chosen = not best.is_file() or describe(best).updates == describe(path).updates
     else:
         chosen = chosen and path.match("checkpoint_average*.pt")
-    data = first_data_bin(trained_as(path, folder).get("task", {}).get("data"))
-    if not data.is_dir():
-        return
-    subset = subset_option(data)
+    task = trained_as(path, folder).get("task", {})
+    subset = subset_option(first_data_bin(task.get("data")))
     what = folder if chosen and is_run(folder) else path
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
 
