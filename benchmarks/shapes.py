@@ -81,12 +81,13 @@ def measure(data: str, rounds: int, updates: int) -> List[Dict[str, Any]]:
     for worker in workers.values():
         worker.ask("warm_up", 2)
     for number in range(1, rounds + 1):
-        for name, worker in workers.items():
-            found[name].append(worker.ask("updates", updates))
+        for system, worker in workers.items():
+            found[system].append(worker.ask("updates", updates))
             log = {"updates": 2 + number * updates, "peak_mb": round(worker.ask("peak_megabytes"))}
-            last = found[name][-1]
-            log.update({"seconds": last["seconds"], "loss": last["losses"][-1]})
-            print(json.dumps({"system": name, **log}), flush=True)
+            last = found[system][-1]
+            log.update({name: last[name] for name in ("seconds", "processor_seconds")})
+            log["loss"] = last["losses"][-1]
+            print(json.dumps({"system": system, **log}), flush=True)
     rows = compare(found)
     for row in rows:
         row["peak MB"] = workers[row["system"]].ask("peak_megabytes")

@@ -81,8 +81,8 @@ def rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
         operations += f": {flops / plan['seconds'] / 1e9:.1f} GFLOP/s"
     table = [("time", time), ("operations", operations)]
     if measured:
-        used = f"{plan['memory_bytes'] / 1e9:.1f} GB of {plan['memory_gb']:.1f}, measured"
-        table.insert(0, ("memory", used))
+        used = f"{plan['memory_bytes'] / 1e9:.1f} GB of {plan['memory_gb']:.1f}"
+        table.insert(0, ("memory", f"{used}, measured in {measured} updates"))
     return table
 
 
