@@ -61,16 +61,12 @@ class Checked(Training):
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
         with profile(activities=activities) as profiled:
             self.updates(1)
-        # the second is torch 2.2's
-        names = ("self_device_time_total", "self_cuda_time_total", "self_cpu_time_total")
-        name = next(
-            n for n in names[0 if on_gpu else 2 :] if hasattr(profiled.key_averages()[0], n)
-        )
-        taken = {
-            event.key: getattr(event, name) / 1000
-            for event in profiled.key_averages()
-            if event.device_type.name == self.device.upper()
-        }
+        events = profiled.key_averages()
+        time = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+        if not hasattr(events[0], time):
+            time = "self_cuda_time_total"  # torch 2.2
+        kind = self.device.upper()
+        taken = {e.key: getattr(e, time) / 1000 for e in events if e.device_type.name == kind}
         longest = sorted(taken, key=lambda key: -taken[key])[:KERNELS]
         return {key: round(taken[key], 3) for key in longest}
 
