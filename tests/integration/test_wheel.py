@@ -107,7 +107,7 @@ def test_what_an_index_shows_of_it(wheel):
     links += LINKS.findall(about.get_payload())
     assert links.count("https://arxiv.org/abs/1706.03762") > 1
     assert [link for link in links if not link.startswith("https://")] == []
-    assert "<img" not in about.get_payload() and "docs/fidelity.md" in about.get_payload()
+    assert "<img" not in about.get_payload() and "fidelity to the paper" in about.get_payload()
 
 
 def test_no_link_of_its_documents_leads_nowhere(installed):

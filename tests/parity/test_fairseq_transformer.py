@@ -8,7 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
-from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerModel,
+    TransformerModelBase,
+)
 from torch import Tensor, nn
 
 from tests.models import batch, dictionary, small_model, task
@@ -115,15 +119,14 @@ def test_iwslt14_has_fairseqs_sizes() -> None:
     """As many parameters as transformer_iwslt_de_en with two dictionaries, and its settings."""
     experiment = fairseq_form(experiment_config(find_config("iwslt14-de-en")))
     name = "transformer_iwslt_de_en"
-    theirs = Namespace(_name=name, arch=name, share_decoder_input_output_embed=True)
+    theirs = Namespace(arch=name, share_decoder_input_output_embed=True)
     ARCH_CONFIG_REGISTRY[name](theirs)
     two = task(dictionary(24), dictionary(30))
     two.cfg = two.args = SimpleNamespace(left_pad_target=False)
-    counts = []
-    for model in (experiment.model, theirs):
-        with torch.device("meta"):
-            counts.append(sum(p.numel() for p in build_model(model, two).parameters()))
-    assert counts[0] == counts[1]
+    with torch.device("meta"):
+        models = (build_model(experiment.model, two), TransformerModel.build_model(theirs, two))
+    first, second = (sum(p.numel() for p in model.parameters()) for model in models)
+    assert first == second
     assert experiment.optimization.lr == [5e-4] and experiment.dataset.max_tokens == 4096
     assert experiment.lr_scheduler.warmup_updates == 4000
     assert (experiment.model.dropout, experiment.optimizer.weight_decay) == (0.3, 1e-4)
