@@ -215,6 +215,12 @@ class VaswaniTranslationConfig(TranslationConfig):
         "--eval-bleu-remove-bpe and --eval-bleu-detok restore; none: those of the prepared text "
         "(tokenised_bleu)",
     )
+    save_all_last: Optional[int] = option(
+        0,
+        "in this many of the last updates before --max-update, which are averaged (6.1), save at "
+        "every --save-interval-updates; until then, only ten minutes after the save before; 0 or "
+        "none: save at every one",
+    )
     update_freq: List[int] = II("optimization.update_freq")
 
 

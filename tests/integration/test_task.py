@@ -1,12 +1,14 @@
 """``vaswani_translation`` in fairseq's commands and in ours: the batch is said, and warned of."""
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from fairseq.trainer import Trainer
 
 from tests import stock
 from tests.preloaded import python
@@ -47,6 +49,32 @@ def test_flags(share, warned, tiny_data_bin, tmp_path, tokens):
     wish = ["--batch-tokens", str(round(tokens * share))]
     lines = stock.train(tiny_data_bin, tmp_path, *SHORT, *WHOLE, *wish)
     assert len(message(lines)) == 1 + warned
+
+
+EVERY_4 = ["--save-interval-updates", "4", "--save-interval", "1000", "--no-epoch-checkpoints"]
+LAST_8 = ["--max-update", "47", "--save-all-last", "8"]
+
+
+@pytest.mark.parametrize(
+    ("options", "updates"),
+    [
+        (LAST_8, [4, 16, 32, 44]),
+        ([*LAST_8, "--stop-time-hours", "0.385"], [4, 16, 24]),
+        ([*LAST_8, "--patience", "99"], [n for n in range(4, 47, 4) if n % 5]),
+        ([*LAST_8, "--save-all-last", "0"], [n for n in range(4, 47, 4) if n % 5]),
+    ],
+)
+def test_checkpoints_that_are_not_averaged_are_ten_minutes_apart(
+    options, updates, tiny_data_bin, tmp_path, monkeypatch
+):
+    """If an update takes a minute. At each fifth an epoch ends, and checkpoint_last.pt is saved."""
+    monkeypatch.setattr(
+        Trainer, "cumulative_training_time", lambda trainer: 60 * trainer.get_num_updates()
+    )
+    batches = ["--batch-size", "40", "--max-tokens", "100000"]
+    lines = stock.train(tiny_data_bin, tmp_path, *OURS, *batches, *EVERY_4, *options)
+    names = [re.search(r"Saved .*checkpoint_\d+_(\d+)\.pt", line) for line in lines]
+    assert [int(name.group(1)) for name in names if name] == updates
 
 
 def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
@@ -166,7 +194,8 @@ def test_without_a_gpu_the_plan_measures_this_machine(experiment, capsys, monkey
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
     assert (plan["gpus"], plan["max_tokens"], plan["measured_updates"]) == (0, 600, 30)
     speed = plan["tokens_per_second"]
-    assert plan["seconds"] == pytest.approx(5000 * plan["target_tokens"] / speed)
+    training = plan["seconds"] - plan["save_seconds"]
+    assert training == pytest.approx(5000 * plan["target_tokens"] / speed)
     # by the processor's clock: no update is faster than a microsecond, none takes a minute
     assert plan["target_tokens"] / 60 < speed < plan["target_tokens"] * 1e6
     assert 5e7 < plan["memory_bytes"] < plan["memory_gb"] * 1e9

@@ -79,7 +79,8 @@ MAY_IMPORT = {
     "compat.divergence": {"compat.replacing"},
     "compat.generate": {"compat.replacing", "config"},
     "compat.saving": {
-        *{"checkpoints", "checkpoints.parameters", "compat.replacing", "compat.scope"},
+        *{"checkpoints", "checkpoints.parameters", "compat.replacing", "compat.resuming"},
+        "compat.scope",
     },
     "compat.translation_task": {
         *{"checkpoints", "compat.dictionaries", "compat.generation_options"},

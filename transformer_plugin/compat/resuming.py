@@ -69,7 +69,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
                 "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
             ) from None
     # None: nothing was loaded, so this training begins
-    reason = _why_over(trainer) if extra_state is not None else None
+    reason = why_over(trainer) if extra_state is not None else None
     if reason:
         logger.warning("nothing is left to train: %s", reason)
         # fairseq checks --max-update only after an update, but this before each epoch
@@ -171,7 +171,7 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
     return None
 
 
-def _why_over(trainer: Any) -> Optional[str]:
+def why_over(trainer: Any) -> Optional[str]:
     """Why a training that was just loaded has nothing left to do; None if it has."""
     updates, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if updates >= (limits.max_update or math.inf):

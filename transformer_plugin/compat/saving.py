@@ -19,12 +19,16 @@ from fairseq.logging import metrics
 from ..checkpoints import CheckpointError, checkpoint_metadata
 from ..checkpoints.parameters import model_name, model_options
 from .replacing import PROTECTS, REPAIRS, replaces
-from .scope import is_plugin_model
+from .resuming import why_over
+from .scope import is_plugin_model, is_translation
 
 logger = logging.getLogger(__name__)
 
 TRIES, PAUSE = 3, 2.5
 """How often writing a checkpoint is tried, and the seconds in between; fairseq's numbers."""
+
+APART = 600.0
+"""Seconds between checkpoints that nobody will average; the paper saved every ten minutes (6.1)."""
 
 LASTING = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR),
@@ -116,6 +120,46 @@ def _sync_folder(path: str) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+# not ``.original``: fairseq keeps the best score in the attributes of this function, and whoever
+# trains twice in a process clears them
+_fairseqs_save_checkpoint = checkpoint_utils.save_checkpoint
+
+
+@replaces(
+    checkpoint_utils,
+    "save_checkpoint",
+    PROTECTS,
+    "all",
+    "the plugin's task leaves out checkpoints where `--save-all-last` says so",
+)
+def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
+    """As fairseq's, if the checkpoint is wanted; ``save_checkpoint.best`` is the best saved."""
+    if _may_wait(cfg, trainer, epoch_itr):
+        return None
+    saved = _fairseqs_save_checkpoint(cfg, trainer, epoch_itr, val_loss)
+    trainer.saved_at = trainer.cumulative_training_time()
+    return saved
+
+
+def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
+    """Whether the checkpoint of an interval is left out: ``task.save_all_last``.
+
+    All processes say the same: they agree on the number of updates and the time.
+    """
+    last = getattr(getattr(trainer.task, "cfg", None), "save_all_last", None)
+    if not is_translation(trainer.task) or not last:
+        return False
+    if cfg.patience > 0 or epoch_itr.end_of_epoch() or why_over(trainer):
+        return False  # training may end here
+    updates, interval = trainer.get_num_updates(), cfg.save_interval_updates
+    if interval <= 0 or updates % interval:
+        return False
+    if updates >= trainer.cfg.optimization.max_update - last:
+        return False
+    before = getattr(trainer, "saved_at", None)  # by this process
+    return before is not None and trainer.cumulative_training_time() - before < APART
 
 
 @replaces(

@@ -135,6 +135,7 @@ RULES: Dict[str, Dict[str, Rule]] = {
         "num_batch_buckets": Rule("0: fairseq's buckets need numpy 1", _are_buckets),
         "batch_tokens": COUNT,
         "eval_bleu_lines": COUNT,
+        "save_all_last": COUNT,
     },
 }
 #: a model's options in a file that does not build the model, such as an export's

@@ -271,6 +271,9 @@ def saving_in_words(config: Any) -> str:
         after = config.dataset.validate_after_updates
         begin = f" from update {after:,} on" if after > given.save_interval_updates else ""
         parts.append(f"every {given.save_interval_updates:,} updates{begin}")
+        last = getattr(config.task, "save_all_last", 0) or 0
+        if 0 < last < config.optimization.max_update:
+            parts[0] += f" (before the last {last:,}, once in ten minutes)"
     epochs = given.save_interval
     parts.append("after each epoch" if epochs == 1 else f"every {epochs:,} epochs")
     return f"saves {' and '.join(parts)}"

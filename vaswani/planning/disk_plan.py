@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from vaswani.common.errors import UserError
 from vaswani.data.manifest import choose, find_manifest, read_manifest
@@ -13,6 +13,8 @@ from vaswani.planning import arithmetic
 from vaswani.planning.batching import Batch
 
 GB = 1e9
+#: task.save_all_last: seconds between the checkpoints that are not averaged
+TEN_MINUTES = 600
 
 
 def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[str, Any]:
@@ -35,6 +37,29 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[s
         "checkpoints": kept,
         "disk_bytes": (kept + 1) * size + 4 * parameters,
     }
+
+
+def saves(config: Any, updates_an_epoch: Optional[int], seconds: float) -> int:
+    """How many checkpoints a training of so many seconds writes; best and last are links to them.
+
+    Args:
+        config: the experiment
+        updates_an_epoch: None if there is no data to count them in
+        seconds: of its updates
+    """
+    checkpoint, updates = config.checkpoint, int(config.optimization.max_update)
+    if checkpoint.no_save:
+        return 0
+    written, interval = 1, checkpoint.save_interval_updates  # the last one
+    if interval > 0:
+        last = getattr(config.task, "save_all_last", 0) or updates
+        begin = max(0, updates - last)
+        early = max(0, begin - 1) // interval
+        written = -(-updates // interval) - early
+        written += min(early, int(seconds * begin / updates / TEN_MINUTES))
+    if updates_an_epoch:
+        written += updates // (updates_an_epoch * max(1, checkpoint.save_interval))
+    return written
 
 
 def whole_disk(experiment: str, checkpoint_bytes: int, with_data: bool) -> Dict[str, Any]:

@@ -78,7 +78,8 @@ def rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
     if speed is not None:
         how = f", measured here just now in {measured} updates" if measured else ""
         time = f"{clock(plan['seconds'])} at {speed:,.0f} target tokens/s{how}"
-        operations += f": {flops / plan['seconds'] / 1e9:.1f} GFLOP/s"
+        training = plan["seconds"] - plan["save_seconds"]
+        operations += f": {flops / training / 1e9:.1f} GFLOP/s"
     table = [("time", time), ("operations", operations)]
     if measured:
         used = f"{plan['memory_bytes'] / 1e9:.1f} GB of {plan['memory_gb']:.1f}"

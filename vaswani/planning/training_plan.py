@@ -25,7 +25,7 @@ from vaswani.planning.batching import (
     training_text,
 )
 from vaswani.planning.conditions import memory_of_machine
-from vaswani.planning.disk_plan import disk, disk_text, whole_disk
+from vaswani.planning.disk_plan import disk, disk_text, saves, whole_disk
 
 #: section 5.2: seconds per update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
@@ -106,6 +106,7 @@ def training_plan(
             measured, speed = on_cpu.measure(path, changes, one_batch)
             plan.update(measured)
     plan.update(time_and_cost(config, batch, gpus, speed))
+    plan.update(saving(config, batch, plan))
     plan.update(whole_disk(experiment, plan["disk_bytes"], text.folder is None))
     plan["command"] = train_command(experiment, changes, text.folder is not None)
     return plan
@@ -157,6 +158,21 @@ def time_and_cost(
     if tokens_per_second:
         costs["seconds"] = updates * batch.target_tokens / tokens_per_second
     return costs
+
+
+def saving(config: Any, batch: Batch, plan: Dict[str, Any]) -> Dict[str, Any]:
+    """The checkpoints that are written, their seconds, and all seconds with them."""
+    seconds = plan["seconds"]
+    if seconds is None:
+        return {"saves": None, "save_seconds": None}
+    written = saves(config, batch.updates_an_epoch, seconds)
+    save_seconds = written * plan["checkpoint_bytes"] / arithmetic.SAVED_BYTES_A_SECOND
+    return {"saves": written, "save_seconds": save_seconds, "seconds": seconds + save_seconds}
+
+
+def saving_text(plan: Dict[str, Any]) -> str:
+    """``, with 67 checkpoints in 2 min``."""
+    return f", with {plan['saves']:,} checkpoints in {plan['save_seconds'] / 60:,.1f} min"
 
 
 def train_command(experiment: str, changes: Sequence[str], prepared: bool) -> str:
@@ -234,15 +250,17 @@ def time_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
         time = "not known for this model: give --tokens-per-second"
     elif plan["tokens_per_second"]:
         time = f"{seconds / 3600:,.1f} hours at {plan['tokens_per_second']:,.0f} target tokens/s"
+        time += saving_text(plan)
     else:
         time = (
             f"{seconds / 3600:,.1f} hours on {plan['gpus']} of the paper's P100 "
-            f"({PAPER[size][0]} s per update on {arithmetic.PAPER_GPUS}, 5.2); for other hardware "
-            "give --tokens-per-second"
+            f"({PAPER[size][0]} s per update on {arithmetic.PAPER_GPUS}, 5.2){saving_text(plan)}; "
+            "for other hardware give --tokens-per-second"
         )
     operations = f"{own:.1e} by the model's arithmetic, {own / plan['updates']:.1e} per update"
     if seconds:
-        operations += f": {own / seconds / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
+        training = seconds - plan["save_seconds"]
+        operations += f": {own / training / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
     rows = [("time", time), ("operations", operations)]
     if size:
         _, hours, stated = PAPER[size]
