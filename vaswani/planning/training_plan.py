@@ -97,8 +97,7 @@ def training_plan(
         ),
         **disk(config.checkpoint, parameters, updates, batch),
     }
-    speed = hardware.tokens_per_second
-    changes = [*overrides, *chosen_options(batch, data)]
+    speed, changes = hardware.tokens_per_second, [*overrides, *chosen_options(batch, data)]
     if not gpus:
         plan.update(measured_updates=None, memory_bytes=None)
         if not speed and text.folder is not None:
