@@ -91,7 +91,13 @@ setup(
     # those of fairseq-fixed 0.12.3.1, and of fairseq 0.12.2.
     install_requires=[],
     extras_require={
-        "modern": ["hydra-core==1.3.2", "omegaconf==2.3.0", "torch>=2.6,<2.16", "numpy", *FAIRSEQ_NEEDS],
+        "modern": [
+            "hydra-core==1.3.2",
+            "omegaconf==2.3.0",
+            "torch>=2.6,<2.16",
+            "numpy",
+            *FAIRSEQ_NEEDS,
+        ],
         "official": [
             *("hydra-core>=1.0.7,<1.1", "omegaconf<2.1", "torch<2.3", "numpy<1.24"),
             *FAIRSEQ_NEEDS,
