@@ -205,14 +205,15 @@ def main(argv: Sequence[str]) -> int:
         print("torch can use no GPU here; a trial without one: --device cpu", file=sys.stderr)
         return 2
     started, data = time.monotonic(), str(Path(data_to_use(args.data)).resolve())
-    facts.update(data=data, precisions=precisions(args.device))
+    threads = physical_cores() if args.device == "cuda" else 1  # a trial, on busy cores too
+    facts.update(data=data, threads_used=threads, precisions=precisions(args.device))
     path = Path(args.out) / record_name(facts, ["gpu_check"])
     path.parent.mkdir(parents=True, exist_ok=True)
     results: Dict[str, Any] = {}
     for key, section in SECTIONS.items():
         try:
             with tempfile.TemporaryDirectory() as folder:
-                results[key] = section(args.device, data, physical_cores(), Path(folder))
+                results[key] = section(args.device, data, threads, Path(folder))
         except WorkerError as error:
             reason = str(error).strip().splitlines()[-1]
             results[key] = {"rows": [], "failed": {key: reason}}
