@@ -94,17 +94,23 @@ def test_after_resuming_rate_and_time_left_are_those_of_this_start(tmp_path, clo
     progress.close()
 
 
-def test_the_bars_rate_is_that_of_this_start(tmp_path, clock, monkeypatch):
-    """tqdm took the 1,000 updates of before for those of its first second."""
-    shown, now = io.StringIO(), clock
+@pytest.fixture
+def shown(clock, monkeypatch) -> io.StringIO:
+    """What the bar shows, by the clock of the test."""
+    shown = io.StringIO()
 
     class Bar(tqdm):
-        _time = property(lambda self: lambda: now[0], lambda self, time: None)
+        _time = property(lambda self: lambda: clock[0], lambda self, time: None)
 
     monkeypatch.setattr(
         "vaswani.experiment.training_progress.bar",
         lambda **o: Bar(file=shown, disable=False, ncols=90, **o),
     )
+    return shown
+
+
+def test_the_bars_rate_is_that_of_this_start(tmp_path, clock, shown):
+    """tqdm took the 1,000 updates of before for those of its first second."""
     progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
     resumed(progress, clock)
     clock[0] += 5
@@ -114,17 +120,8 @@ def test_the_bars_rate_is_that_of_this_start(tmp_path, clock, monkeypatch):
     progress.close()
 
 
-def test_the_bars_time_left_is_the_means(tmp_path, clock, monkeypatch):
+def test_the_bars_time_left_is_the_means(tmp_path, clock, shown):
     """10 updates in 5 seconds, then, beside other work or a validation, 10 in 50."""
-    shown, now = io.StringIO(), clock
-
-    class Bar(tqdm):
-        _time = property(lambda self: lambda: now[0], lambda self, time: None)
-
-    monkeypatch.setattr(
-        "vaswani.experiment.training_progress.bar",
-        lambda **o: Bar(file=shown, disable=False, ncols=90, **o),
-    )
     progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
     resumed(progress, clock)
     for seconds, update in ((5, 1010), (50, 1020)):

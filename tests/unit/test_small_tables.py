@@ -95,6 +95,7 @@ def test_what_is_scored_as_asked_is_the_rows(row: Training) -> None:
         {"options": {"length_penalty": "gnmt"}},
         {"checkpoint": "checkpoint_best.pt"},
         {"data": "elsewhere"},
+        {"precision": "bf16"},
     ],
     ids=str,
 )
