@@ -1,0 +1,91 @@
+"""Lines of code, without blank lines, comments and docstrings:  python scripts/code_lines.py
+
+Counts what git tracks: Python by package, templates and YAML by folder. With --check it compares
+the Python of product, tools and tests with the ceilings below, and exits with 1 if one is exceeded.
+Remove code to stay below them: denser lines help nobody. Raise one only in a commit of its own that
+says what users get for it; lower them when something has been removed.
+"""
+
+import ast
+import io
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+#: the folders of each group, and the most lines of Python that they may have together
+CEILINGS = {
+    "product": (("vaswani", "transformer_plugin"), 17_100),
+    "tools": (("benchmarks", "scripts", "examples"), 4_500),
+    "tests": (("tests",), 23_000),
+}
+TEMPLATES = {".j2", ".html", ".css", ".js"}
+NOT_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+def python_lines(text: str) -> int:
+    """The lines that hold a token of code; a string across lines counts with all of them."""
+    lines: set = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NOT_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if ast.get_docstring(node, clean=False) is not None:
+                docstring = node.body[0]
+                lines -= set(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
+    return len(lines)
+
+
+def plain_lines(text: str) -> int:
+    """The lines that are neither blank nor a # comment."""
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in text.splitlines())
+
+
+def count() -> Counter:
+    """Lines by (kind, top folder, folder in it)."""
+    lines: Counter = Counter()
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    for name in filter(None, tracked.stdout.split("\0")):
+        path = ROOT / name
+        top, *inner = name.split("/")[:-1] or ["."]
+        if not path.is_file() or name.startswith("benchmarks/results/"):
+            continue
+        folder = f"{top}/{inner[0]}" if inner else top
+        if path.suffix == ".py":
+            lines["Python", top, folder] += python_lines(path.read_text(encoding="utf-8"))
+        elif path.suffix in TEMPLATES:
+            lines["templates", top, folder] += plain_lines(path.read_text(encoding="utf-8"))
+        elif path.suffix in {".yaml", ".yml"}:
+            lines["YAML", top, folder] += plain_lines(path.read_text(encoding="utf-8"))
+    return lines
+
+
+def main() -> int:
+    """Print the table; with --check, the groups alone, and whether one exceeds its ceiling."""
+    lines = count()
+    if "--check" not in sys.argv[1:]:
+        for (kind, _top, folder), number in sorted(lines.items()):
+            print(f"{kind:10} {folder:34} {number:7,}")
+    exceeded = False
+    for group, (tops, ceiling) in CEILINGS.items():
+        total = sum(n for (kind, top, _), n in lines.items() if kind == "Python" and top in tops)
+        over = total > ceiling
+        exceeded |= over
+        print(f"{group}: {total:,} lines of Python, {'OVER' if over else 'of'} {ceiling:,}")
+    return int(exceeded)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
