@@ -1128,7 +1128,7 @@ MUTANTS = [
         "vaswani/experiment/patience.py",
         "counted.update(extra_state.get(PATIENCE, {}))",
         "counted.update({})",
-        "docs/promises.md: --patience is remembered across a restart",
+        "--patience is remembered across a restart",
         ("integration/test_trainings_end.py::test_patience_survives_a_kill",),
     ),
     Mutant(
@@ -1144,7 +1144,7 @@ MUTANTS = [
         "vaswani/common/signals.py",
         'return "; the same command continues" if _saved() else ""',
         'return "; the same command continues" if True else ""',
-        "docs/promises.md: 'the same command continues' is said only where something was saved",
+        "'the same command continues' is said only where something was saved",
         (
             "unit/test_endings.py::test_the_same_command_continues_only_where_something_is_saved",
             "integration/test_translate.py::test_the_same_command_continues",
@@ -1166,7 +1166,7 @@ MUTANTS = [
         CLI,
         "        if getattr(sys, name) is None:",
         "        if False:",
-        "docs/promises.md: a standard stream that is closed is the null device",
+        "a standard stream that is closed is the null device",
         ("unit/test_endings.py::test_a_closed_stream_is_the_null_device",),
     ),
     Mutant(
@@ -1174,7 +1174,7 @@ MUTANTS = [
         WEIGHTS,
         "if kind not in FLOATS:",
         "if not kind:",
-        "docs/promises.md: a model folder's weights are those that config.json describes",
+        "a model folder's weights are those that config.json describes",
         ("unit/test_model_schema.py::test_weights_are_those_of_the_model",),
     ),
     Mutant(
@@ -1206,7 +1206,7 @@ MUTANTS = [
         CONFIGURATION,
         "config.common.user_dir = user_dir",
         "config.common.user_dir = str(plugin_dir())",
-        "docs/promises.md: a model of your own in a user-dir trains",
+        "a model of your own in a user-dir trains",
         ("integration/test_user_dir.py::test_yaml_and_command_line_alike",),
     ),
     # ---- other people's tasks ---------------------------------------------------------------
@@ -1215,7 +1215,7 @@ MUTANTS = [
         "transformer_plugin/compat/translation_task.py",
         "if type(task) is TranslationTask:",
         "if isinstance(task, TranslationTask):",
-        "docs/promises.md: another plugin's task is left to fairseq",
+        "another plugin's task is left to fairseq",
         ("unit/test_compat.py::test_translation_is_set_up_to_compare_dictionaries",),
     ),
     Mutant(
@@ -1223,10 +1223,10 @@ MUTANTS = [
         TRAINER,
         "if other and not reset_optimizer:",
         "if other:",
-        "docs/promises.md: where the optimizer is reset, another training begins",
+        "where the optimizer is reset, another training begins",
         ("integration/test_nothing_lost.py::test_another_training_may_begin_with_other_words",),
     ),
-    # ---- docs/promises.md: nothing is lost --------------------------------------------------
+    # ---- nothing is lost ---------------------------------------------------------------------
     Mutant(
         "interrupt-is-a-failed-write",
         SAVING,
@@ -1387,7 +1387,7 @@ MUTANTS = [
         "two training runs never write into one folder",
         ("integration/test_distributed.py::test_a_second_training_of_a_run_is_refused",),
     ),
-    # ---- docs/promises.md: the same training goes on ----------------------------------------
+    # ---- the same training goes on -----------------------------------------------------------
     Mutant(
         "resumed-epoch-begins-anew",
         RESUMING,
@@ -1450,7 +1450,7 @@ MUTANTS = [
             "[stop_time_hours-overrides2-1]",
         ),
     ),
-    # ---- docs/promises.md: text -------------------------------------------------------------
+    # ---- text --------------------------------------------------------------------------------
     Mutant(
         "what-is-not-ours-removed",
         STAGE,
@@ -1602,7 +1602,7 @@ MUTANTS = [
         "scripts/multi30k.sh keeps a download only if its SHA-256 is the corpus's",
         ("integration/test_multi30k_script.py::test_a_page_in_place_of_the_text_is_not_kept",),
     ),
-    # ---- docs/promises.md: experiments and data ---------------------------------------------
+    # ---- experiments and data ----------------------------------------------------------------
     Mutant(
         "another-seed-than-fairseqs",
         CONFIGURATION,
@@ -1762,7 +1762,7 @@ MUTANTS = [
         "a document whose template names what was not given is not written",
         ("unit/test_templates.py::test_a_value_that_was_not_given_is_an_error",),
     ),
-    # ---- docs/promises.md: checkpoints from elsewhere ---------------------------------------
+    # ---- checkpoints from elsewhere ----------------------------------------------------------
     Mutant(
         "names-in-a-checkpoint-are-called",
         "transformer_plugin/checkpoints/reading.py",
@@ -1812,7 +1812,7 @@ MUTANTS = [
         "the pre-zip format, in which damage goes unnoticed, is read with a warning",
         ("unit/test_checkpoints.py::test_old_formats_are_read_with_a_warning",),
     ),
-    # ---- docs/promises.md: decoding and scores ----------------------------------------------
+    # ---- decoding and scores -----------------------------------------------------------------
     Mutant(
         "bytes-are-a-list-of-sentences",
         "vaswani/decoding/translator.py",
@@ -2003,14 +2003,6 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "data-of-before-made-again",
-        "vaswani/data/stage_options.py",
-        "return [self.bpe, self.bpe_counts, ",
-        "return [self.bpe_counts, self.bpe, ",
-        "data of version 0.1.0 are read, and not made again",
-        ("integration/test_frozen.py::test_prepared_data_are_not_made_again",),
-    ),
-    Mutant(
         "new-option-not-in-the-key",
         "vaswani/data/stage_options.py",
         "return [self.key_of_version_0_1(), later] if later else",
@@ -2058,7 +2050,7 @@ MUTANTS = [
         "reproduce figures: a head that looks at the partner is found among the others",
         ("integration/test_figures.py::test_the_head_that_looks_at_the_partner_is_found",),
     ),
-    # ---- docs/promises.md: how a command ends -----------------------------------------------
+    # ---- how a command ends ------------------------------------------------------------------
     Mutant(
         "terminated-is-interrupted",
         CLI,
@@ -2078,7 +2070,7 @@ MUTANTS = [
         "a full disk is reported in one sentence with the file's name",
         ("unit/test_outputs.py::test_a_full_disk_is_said_of_the_file",),
     ),
-    # ---- docs/promises.md: fairseq stays whole ----------------------------------------------
+    # ---- fairseq stays whole -----------------------------------------------------------------
     Mutant(
         "batches-of-no-generator",
         "transformer_plugin/compat/batches.py",

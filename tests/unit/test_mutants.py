@@ -39,21 +39,6 @@ def test_no_entry_is_stale() -> None:
     assert all(mutant.breaks for mutant in MUTANTS)
 
 
-#: takes minutes: `make test-all` runs it, `make mutants` does not
-SLOW = "integration/test_every_training_flag.py"
-
-
-def test_every_promise_has_a_planted_bug() -> None:
-    """Of the tests that a row of docs/promises.md names, one also notices a planted bug."""
-    noticing = {test.partition("[")[0] for mutant in MUTANTS for test in mutant.tests}
-    noticing |= {SLOW, *(test.partition("::")[0] for test in noticing)}
-    lines = (mutation.ROOT / "docs" / "promises.md").read_text(encoding="utf-8").splitlines()
-    last_columns = [line.rpartition(" | ")[2] for line in lines if line.startswith("| ")]
-    rows = [re.findall(r"`(\w+/test_\w+\.py[^`]*)`", column) for column in last_columns]
-    assert sum(map(bool, rows)) > 70
-    assert [tests for tests in rows if tests and not noticing & set(tests)] == []
-
-
 GOOD = Mutant("good", "a.py", "x = 1", "x = 2", "promise", ("unit/test_a.py::test_x[1]",))
 
 
