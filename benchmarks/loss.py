@@ -33,8 +33,8 @@ class Loss:
     ) -> None:
         import torch
 
-        from transformer_plugin.fast import chunked_loss
-        from transformer_plugin.fast.malloc import keep_freed_memory
+        from vaswani_transformer.fast import chunked_loss
+        from vaswani_transformer.fast.malloc import keep_freed_memory
 
         keep_freed_memory()
         if rows:
@@ -86,7 +86,7 @@ def fairseqs_loss(features: Any, weight: Any, target: Any) -> Any:
 
 def our_loss(features: Any, weight: Any, target: Any) -> Any:
     """What our criterion does inside the model's forward."""
-    from transformer_plugin.fast.chunked_loss import projected_loss
+    from vaswani_transformer.fast.chunked_loss import projected_loss
 
     return projected_loss(features, weight, target, EPSILON).loss
 

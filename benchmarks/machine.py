@@ -17,7 +17,7 @@ def precisions(device: str) -> List[str]:
     fairseq's model under autocast takes many times as long where bf16 is emulated, and ours
     computes in fp32 there: neither would say anything about bf16.
     """
-    from transformer_plugin.precision import has_bf16_units
+    from vaswani_transformer.precision import has_bf16_units
 
     halves = ["fp16"] if device == "cuda" else []
     return ["fp32", *halves, *(["bf16"] if has_bf16_units(device) else [])]
@@ -31,8 +31,8 @@ def peak_flops(device: str, precision: str, threads: int, times: int = 20) -> fl
     """
     import torch
 
-    from transformer_plugin.fast.linear import onednn
-    from transformer_plugin.fast.processor import choices_for
+    from vaswani_transformer.fast.linear import onednn
+    from vaswani_transformer.fast.processor import choices_for
 
     torch.set_num_threads(threads)
     dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[precision]

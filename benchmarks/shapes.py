@@ -38,12 +38,12 @@ class Forced(Training):
 
     Args:
         by_onednn: by oneDNN, or all by torch's own
-        rows: the block, instead of ``transformer_plugin.fast.linear.ROWS``
+        rows: the block, instead of ``vaswani_transformer.fast.linear.ROWS``
         options: of the training
     """
 
     def __init__(self, by_onednn: bool, rows: int = 0, **options: Any) -> None:
-        from transformer_plugin.fast import chunked_loss, linear, processor
+        from vaswani_transformer.fast import chunked_loss, linear, processor
 
         choices = processor.AMD_AVX512 if by_onednn else processor.OTHER_CPU
         modules: List[Any] = [chunked_loss, linear]

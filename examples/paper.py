@@ -27,25 +27,25 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 from torch import nn
 
-from transformer_plugin.attention import (
+from vaswani_transformer.attention import (
     SelfAttention,
     causal_mask,
     padding_mask,
     readable_attention,
 )
 from transformer_plugin.config import VaswaniTransformerConfig
-from transformer_plugin.embedding import (
+from vaswani_transformer.embedding import (
     InputEmbedding,
     LearnedPositions,
     SinusoidalPositions,
     sinusoids,
 )
-from transformer_plugin.layers import AddAndNorm, EncoderLayer, FeedForward
-from transformer_plugin.loss import label_smoothed_loss, share_of_wrong_class
+from vaswani_transformer.layers import AddAndNorm, EncoderLayer, FeedForward
+from vaswani_transformer.loss import label_smoothed_loss, smoothing_per_class
 from transformer_plugin.lr_schedule import learning_rate
 from transformer_plugin.model import VaswaniTransformerModel
-from transformer_plugin.search.beam_search import beam_search
-from transformer_plugin.search.scoring_rules import GnmtRule
+from vaswani_transformer.search.loop import beam_search
+from vaswani_transformer.search.scoring_rules import GnmtRule
 from vaswani import Translator
 from vaswani.attention_page.maps import attend, view
 from vaswani.common.environment import plugin_dir
@@ -644,7 +644,7 @@ assert math.isclose(learning_rate(4000, 512, 16000), peak / 8)  # still in its w
 
 # %%
 code(label_smoothed_loss)
-code(share_of_wrong_class)
+code(smoothing_per_class)
 
 
 # %%
@@ -657,7 +657,7 @@ def loss_at(confidence, epsilon, classes=5):
 
 
 confidences = torch.linspace(0.3, 0.999, 700).tolist()
-target = torch.full((5,), share_of_wrong_class(0.1, 5))
+target = torch.full((5,), smoothing_per_class(0.1, 5))
 target[3] = 0.9
 assert math.isclose(target.sum(), 1, rel_tol=1e-6)
 

@@ -30,13 +30,13 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import II
 
-from .attention import ATTENTION_IMPLEMENTATIONS
-from .embedding import SINUSOID_LAYOUTS
-from .initialisation import SCHEMES as INITIALISATIONS
-from .precision import PRECISIONS
+from vaswani_transformer.embedding import SINUSOID_LAYOUTS
+from vaswani_transformer.initialisation import SCHEMES as INITIALISATIONS
+from vaswani_transformer.precision import PRECISIONS
+from vaswani_transformer.search.incremental import LENGTH_PENALTIES
+from vaswani_transformer.transformer import TransformerConfig, option, source_has_own_matrix
 
-LENGTH_PENALTIES = ["fairseq", "gnmt"]
-
+ATTENTION_IMPLEMENTATIONS = ["auto", "readable"]
 
 class PluginError(ValueError):
     """Something that a user can put right, in one sentence: what is wrong, where, what to do."""
@@ -50,59 +50,16 @@ class ConfigError(PluginError):
     """An option or combination of options that cannot work; one sentence that names the option."""
 
 
-def option(default: Any, help: str) -> Any:
-    """A dataclass field with its default and fairseq's help metadata."""
-    return field(default=default, metadata={"help": help})
-
-
 @dataclass
-class VaswaniTransformerConfig(FairseqDataclass):
-    """The base model (Table 3, first row). The other presets state only what differs."""
+class VaswaniTransformerConfig(TransformerConfig, FairseqDataclass):
+    """The base model (Table 3, first row), whose sizes come from the paper's package.
 
-    encoder_layers: int = option(6, "N, encoder layers (3.1)")
-    encoder_embed_dim: int = option(512, "d_model, must equal --decoder-embed-dim (3.1)")
-    encoder_ffn_embed_dim: int = option(2048, "d_ff of the encoder (3.3)")
-    encoder_attention_heads: int = option(8, "h of the encoder (3.2.2)")
-    encoder_learned_pos: bool = option(
-        False, "learned positions on the source side (3.5, Table 3 row E)"
-    )
-    decoder_layers: int = option(6, "N, decoder layers (3.1)")
-    decoder_embed_dim: int = option(512, "d_model, must equal --encoder-embed-dim (3.1)")
-    decoder_ffn_embed_dim: int = option(2048, "d_ff of the decoder (3.3)")
-    decoder_attention_heads: int = option(8, "h of the decoder (3.2.2)")
-    decoder_learned_pos: bool = option(
-        False, "learned positions on the target side (3.5, Table 3 row E)"
-    )
-    head_key_dim: Optional[int] = option(
-        None, "d_k, width of each head's queries and keys; default d_model / h (Table 3 row B)"
-    )
-    head_value_dim: Optional[int] = option(
-        None, "d_v, width of each head's values; default d_model / h (3.2.2)"
-    )
-    dropout: float = option(
-        0.1, "P_drop, on each sub-layer's output and on embeddings plus positions (5.4)"
-    )
-    attention_dropout: float = option(0.0, "dropout on attention weights (not in the paper)")
-    activation_dropout: float = option(
-        0.0, "dropout after the feed-forward ReLU (not in the paper)"
-    )
-    share_all_embeddings: bool = option(
-        False, "accepted for compatibility with --arch transformer; the default here anyway (3.4)"
-    )
-    share_decoder_input_output_embed: bool = option(
-        False,
-        "one matrix for target and output, and another for the source, whose dictionary may differ "
-        "(in the paper all are one, 3.4)",
-    )
-    untie_embeddings: bool = option(
-        False, "three separate matrices for source, target and output instead of one (3.4)"
-    )
+    The other presets state only what differs.
+    """
+
     sinusoid_layout: ChoiceEnum(SINUSOID_LAYOUTS) = option(  # type: ignore[valid-type]
         "paper",
         "sinusoidal positions as in the paper (interleaved), in tensor2tensor or in fairseq (3.5)",
-    )
-    layer_norm_eps: float = option(
-        1e-6, "epsilon of LayerNorm (tensor2tensor's; the paper gives none, fairseq has 1e-5)"
     )
     init: ChoiceEnum(list(INITIALISATIONS)) = option(  # type: ignore[valid-type]
         "fairseq", "initial weights: as in fairseq or as in tensor2tensor (the paper does not say)"
@@ -110,8 +67,7 @@ class VaswaniTransformerConfig(FairseqDataclass):
     attention_impl: ChoiceEnum(ATTENTION_IMPLEMENTATIONS) = option(  # type: ignore[valid-type]
         "auto",
         "readable: compute the whole model as the formulas read (attention, matrix products, "
-        "dropout, loss); fast: use faster forms, equal within rounding; auto: fast, but attention "
-        "in whichever form is quicker",
+        "dropout, loss); auto: use faster forms, equal within rounding, where they are quicker",
     )
     precision: ChoiceEnum(PRECISIONS) = option(  # type: ignore[valid-type]
         "fp32", "bf16: matrix products under autocast; weights, softmax, norms and loss stay fp32"
@@ -250,15 +206,6 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
     for name in ("share_all_embeddings", "share_decoder_input_output_embed"):
         if getattr(cfg, name) and cfg.untie_embeddings:
             raise ConfigError(f"{flag(name)} and --untie-embeddings exclude each other")
-
-
-def source_has_own_matrix(cfg: Any) -> bool:
-    """Whether the source's embedding is not the decoder's matrix, as in the paper (3.4).
-
-    ``cfg`` is our model's section. As in fairseq, sharing all includes sharing the decoder's.
-    """
-    decoder_alone = cfg.share_decoder_input_output_embed and not cfg.share_all_embeddings
-    return bool(cfg.untie_embeddings or decoder_alone)
 
 
 def check_side(cfg: VaswaniTransformerConfig, side: str) -> None:

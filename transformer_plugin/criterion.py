@@ -16,20 +16,17 @@ from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
+from vaswani_transformer.fast.chunked_loss import projected_loss
+from vaswani_transformer.loss import LossSums, label_smoothed_loss
+
 from .compat.translation_task import CheckedTranslationTask
 from .config import VaswaniLabelSmoothedCrossEntropyConfig, check_label_smoothing
-from .decoder import VaswaniDecoder
-from .fast.chunked_loss import projected_loss
-from .fast.linear import Linear
-from .loss import LossSums, label_smoothed_loss
 from .task import VaswaniTranslationTask
 
 LoggingOutput = Dict[str, Union[int, Tensor]]
 
-PROBABILITIES = ["output_layer", "get_normalized_probs"]
-"""What makes probabilities of features, in a model and in its decoder."""
-OF_MODEL = [*PROBABILITIES, "get_normalized_probs_scriptable", "get_targets"]
-OF_DECODER = [*PROBABILITIES, "forward"]
+OF_MODEL = ["output_layer", "get_normalized_probs", "get_normalized_probs_scriptable", "get_targets"]
+"""The methods of a model that lie between the decoder's output and the loss."""
 
 
 def counts_target_tokens(task: Any) -> bool:
@@ -43,24 +40,14 @@ def counts_target_tokens(task: Any) -> bool:
 
 
 def computes_losses(model: torch.nn.Module) -> bool:
-    """Whether a model's logits are the products of its features with one matrix, and no more.
+    """Whether the loss may be computed from the decoder's features (:meth:`VaswaniDecoder.forward`).
 
-    Only then is the chunked loss its loss. A subclass or a user may have replaced any part between
-    the features and the loss.
+    A subclass or a user may have replaced methods; ``model`` may be wrapped for several GPUs.
     """
-    decoder: Any = getattr(model, "decoder", None)
-    return (
-        getattr(decoder, "computes_losses", False)
-        and type(decoder.output_projection) is Linear
-        and has_methods_of(VaswaniDecoder, decoder, OF_DECODER)
-        and has_methods_of(FairseqEncoderDecoderModel, model, OF_MODEL)
-    )
-
-
-def has_methods_of(parent: type, module: torch.nn.Module, names: List[str]) -> bool:
-    """Whether none of the methods was overridden; ``module`` may be wrapped for several GPUs."""
-    found = (getattr(getattr(module, name), "__func__", None) for name in names)
-    return all(f is getattr(parent, name) for f, name in zip(found, names, strict=True))
+    if not getattr(getattr(model, "decoder", None), "computes_losses", False):
+        return False
+    found = (getattr(getattr(model, name), "__func__", None) for name in OF_MODEL)
+    return list(found) == [getattr(FairseqEncoderDecoderModel, name) for name in OF_MODEL]
 
 
 def places(chosen: Tensor, count: Optional[int] = None) -> Tensor:

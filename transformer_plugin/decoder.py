@@ -1,7 +1,6 @@
-"""The decoder (section 3.1) behind fairseq's interface: causal mask, caches, output projection.
+"""The decoder behind fairseq's interface: its incremental state, weights and probabilities.
 
 Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary.
-Everything is batch-first.
 """
 
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -10,34 +9,30 @@ import torch
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
-from .attention import CrossAttention, Mask, SelfAttention, causal_mask
-from .cache import DecoderCache
+from vaswani_transformer.cache import DecoderCache
+from vaswani_transformer.decoder import Decoder
+from vaswani_transformer.embedding import InputEmbedding, LearnedPositions
+from vaswani_transformer.fast.linear import FastLinear
+from vaswani_transformer.layers import DecoderLayer
+from vaswani_transformer.loss import accumulation_dtype
+from vaswani_transformer.precision import autocast
+from vaswani_transformer.transformer import decoder_layer
+
 from .config import VaswaniTransformerConfig
-from .embedding import InputEmbedding, LearnedPositions
-from .encoder import UNLIMITED, EncoderOut, source_mask
-from .layers import AddAndNorm, DecoderLayer, FeedForward
-from .loss import accumulation_dtype
-from .precision import autocast
+from .encoder import UNLIMITED, EncoderOut, memory_of
 
 CACHE = "vaswani_cache"
 """The key of the :class:`DecoderCache` in fairseq's incremental state."""
 
 
-class VaswaniDecoder(FairseqIncrementalDecoder):
-    """A stack of N layers without a final norm, and the pre-softmax matrix without a bias.
-
-    The target must be padded on the right: then the causal mask alone hides every pad from
-    every real token.
+class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
+    """The paper's decoder as fairseq calls it; the target must be padded on the right.
 
     Args:
         cfg: the model's configuration
         dictionary: the target dictionary
         embedding: of target tokens and positions
         output_projection: D → V
-
-    Attributes:
-        computes_losses: tells our criterion to pass ``forward`` its chunked ``loss``, instead of
-            applying the formula to the logits
     """
 
     def __init__(
@@ -47,28 +42,28 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         embedding: InputEmbedding,
         output_projection: nn.Linear,
     ) -> None:
-        super().__init__(dictionary)
+        layers = map(self.build_layer, [cfg] * cfg.decoder_layers)
+        Decoder.__init__(self, embedding, layers, output_projection)
+        self.init_incremental_state()
+        self.dictionary = dictionary
+        self.onnx_trace, self.adaptive_softmax = False, None  # as in every decoder of fairseq's
         self.precision = str(cfg.precision)
-        self.computes_losses = str(cfg.attention_impl) != "readable"
-        self.embedding = embedding
-        self.layers = nn.ModuleList(self.build_layer(cfg) for _ in range(cfg.decoder_layers))
-        self.output_projection = output_projection
 
     def build_layer(self, cfg: VaswaniTransformerConfig) -> DecoderLayer:
         """One layer of the sizes in ``cfg``; override to vary it."""
-        dim = cfg.decoder_embed_dim
-        sizes: Dict[str, Any] = {
-            "key_dim": cfg.head_key_dim,
-            "value_dim": cfg.head_value_dim,
-            "dropout": cfg.attention_dropout,
-            "implementation": str(cfg.attention_impl),
-        }
-        return DecoderLayer(
-            SelfAttention(dim, cfg.decoder_attention_heads, **sizes),
-            CrossAttention(dim, cfg.decoder_attention_heads, **sizes),
-            FeedForward(dim, cfg.decoder_ffn_embed_dim, cfg.activation_dropout),
-            lambda: AddAndNorm(dim, cfg.dropout, cfg.layer_norm_eps),
-        )
+        return decoder_layer(cfg)
+
+    @property
+    def computes_losses(self) -> bool:
+        """Whether ``forward`` can be given a ``loss`` of the features and the output matrix.
+
+        It can if the logits are their product and no more, and fast kernels may be used. A subclass
+        or a user may have replaced what lies between the features and the probabilities.
+        """
+        methods = ("output_layer", "get_normalized_probs", "forward")
+        found = (getattr(getattr(self, name), "__func__", None) for name in methods)
+        ours = [getattr(VaswaniDecoder, name) for name in methods]
+        return type(self.output_projection) is FastLinear and list(found) == ours
 
     def forward(
         self,
@@ -83,7 +78,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
         """Args:
             prev_output_tokens: [B, T], the target shifted right, padded on the right
             encoder_out: what an encoder returned, see :data:`EncoderOut`
-            incremental_state: in incremental decoding, holds the caches; then only the
+            incremental_state: in incremental decoding, holds the cache; then only the
                 positions not seen before are computed
             features_only: leave out the output projection
             need_head_weights: also return every layer's attention weights per head
@@ -122,79 +117,23 @@ class VaswaniDecoder(FairseqIncrementalDecoder):
 
         ``need_alignment``: whether ``attn`` is wanted, outside of training.
         """
-        cache = self.cache_in(incremental_state)
-        seen = cache.length if cache else 0
-        x = self.embedding(prev_output_tokens, skip=seen)
-        mask: Mask = None
-        if seen and x.size(1) > 1:  # several new positions after earlier ones
-            mask = causal_mask(prev_output_tokens.size(1), like=x)[seen:]
-        return self.run_layers(
-            x,
-            encoder_out,
-            cache,
-            mask,
-            is_causal=not seen and x.size(1) > 1,
-            need_head_weights=need_head_weights,
-            need_alignment=need_alignment and not self.training,
+        x, weights = self.features(
+            prev_output_tokens,
+            memory_of(encoder_out),
+            self.cache_in(incremental_state),
+            need_head_weights,
+            need_alignment and not self.training,
         )
-
-    def step(self, tokens: Tensor, encoder_out: EncoderOut, cache: DecoderCache) -> Tensor:
-        """One step of beam search; computes only what the search needs.
-
-        Args:
-            tokens: [B·k], the newest token of each of k hypotheses per sentence
-            encoder_out: of the B sentences
-            cache: of the earlier steps
-
-        Returns:
-            Logits of the next token [B·k, V].
-        """
-        position = torch.full((1, 1), cache.length, device=tokens.device)
-        x = self.embedding.at(position, tokens[:, None], length=cache.length + 1)
-        x, _ = self.run_layers(x, encoder_out, cache)
-        return self.output_layer(x[:, 0])
-
-    def run_layers(
-        self,
-        x: Tensor,
-        encoder_out: EncoderOut,
-        cache: Optional[DecoderCache],
-        mask: Mask = None,
-        is_causal: bool = False,
-        need_head_weights: bool = False,
-        need_alignment: bool = False,
-    ) -> Tuple[Tensor, Dict[str, Any]]:
-        """Pass [B, T', D] through the stack; returns weights on request, as :meth:`forward` does.
-
-        ``mask`` and ``is_causal``: see :class:`DecoderLayer`.
-        """
-        memory = encoder_out["encoder_out"][0]
-        memory_mask = source_mask(encoder_out.get("encoder_padding_mask"), like=x)
-        self_weights, cross_weights = [], []
-        for index, layer in enumerate(self.layers):
-            is_last = index == len(self.layers) - 1
-            x, self_attn, cross_attn = layer(
-                x,
-                mask,
-                memory,
-                memory_mask,
-                cache=cache.layer(index) if cache else None,
-                need_weights=(need_head_weights, need_head_weights or (is_last and need_alignment)),
-                is_causal=is_causal,
-            )
-            self_weights.append(self_attn)
-            cross_weights.append(cross_attn)
-        if cache:
-            cache.advance(x.size(1))
-        alignment = cross_weights[-1]
+        alignment = weights.cross_attention[-1]
         extra: Dict[str, Any] = {"attn": [None if alignment is None else alignment.mean(dim=1)]}
         if need_head_weights:
-            extra.update(decoder_attention=self_weights, cross_attention=cross_weights)
+            extra["decoder_attention"] = weights.self_attention
+            extra["cross_attention"] = weights.cross_attention
         return x, extra
 
     def output_layer(self, features: Tensor, **unused: object) -> Tensor:
         """[B, T, D] → logits [B, T, V]."""
-        return self.output_projection(features)
+        return Decoder.output_layer(self, features)
 
     def get_normalized_probs(
         self, net_output: Tuple[Tensor, Any], log_probs: bool, sample: Any = None

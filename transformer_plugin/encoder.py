@@ -1,18 +1,17 @@
-"""The encoder (section 3.1) behind fairseq's interface.
+"""The encoder behind fairseq's interface. Shape letters: B batch, S source, D model width, H heads."""
 
-Shape letters: B batch, S source, D model width, H heads. Everything is batch-first.
-"""
-
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional
 
 from fairseq.models import FairseqEncoder
-from torch import Tensor, nn
+from torch import Tensor
 
-from .attention import Mask, SelfAttention, padding_mask
+from vaswani_transformer.embedding import InputEmbedding, LearnedPositions
+from vaswani_transformer.encoder import Encoder, Memory
+from vaswani_transformer.layers import EncoderLayer
+from vaswani_transformer.precision import autocast
+from vaswani_transformer.transformer import encoder_layer
+
 from .config import VaswaniTransformerConfig
-from .embedding import InputEmbedding, LearnedPositions
-from .layers import AddAndNorm, EncoderLayer, FeedForward
-from .precision import autocast
 
 EncoderOut = Dict[str, List[Tensor]]
 """An encoder's output in fairseq's form: lists, empty if there is nothing to return. Here every
@@ -27,8 +26,14 @@ UNLIMITED = 10**6
 """What a part without a limit of its own reports; the task's limit then decides."""
 
 
-class VaswaniEncoder(FairseqEncoder):
-    """A stack of N layers without a final norm: each layer already ends with one.
+def memory_of(encoder_out: EncoderOut) -> Memory:
+    """What the decoder attends to."""
+    padding = encoder_out.get("encoder_padding_mask") or [None]
+    return Memory(encoder_out["encoder_out"][0], padding[0])
+
+
+class VaswaniEncoder(FairseqEncoder, Encoder):
+    """The paper's encoder as fairseq calls it.
 
     Args:
         cfg: the model's configuration
@@ -39,26 +44,13 @@ class VaswaniEncoder(FairseqEncoder):
     def __init__(
         self, cfg: VaswaniTransformerConfig, dictionary: object, embedding: InputEmbedding
     ) -> None:
-        super().__init__(dictionary)
+        Encoder.__init__(self, embedding, map(self.build_layer, [cfg] * cfg.encoder_layers))
+        self.dictionary = dictionary
         self.precision = str(cfg.precision)
-        self.embedding = embedding
-        self.layers = nn.ModuleList(self.build_layer(cfg) for _ in range(cfg.encoder_layers))
 
     def build_layer(self, cfg: VaswaniTransformerConfig) -> EncoderLayer:
         """One layer of the sizes in ``cfg``; override to vary it."""
-        dim = cfg.encoder_embed_dim
-        return EncoderLayer(
-            SelfAttention(
-                dim,
-                cfg.encoder_attention_heads,
-                key_dim=cfg.head_key_dim,
-                value_dim=cfg.head_value_dim,
-                dropout=cfg.attention_dropout,
-                implementation=str(cfg.attention_impl),
-            ),
-            FeedForward(dim, cfg.encoder_ffn_embed_dim, cfg.activation_dropout),
-            lambda: AddAndNorm(dim, cfg.dropout, cfg.layer_norm_eps),
-        )
+        return encoder_layer(cfg)
 
     def forward(
         self,
@@ -76,28 +68,20 @@ class VaswaniEncoder(FairseqEncoder):
             See :data:`EncoderOut`.
         """
         with autocast(self.precision, src_tokens.device):
-            x = self.embedding(src_tokens)
-            padding = self.find_padding(src_tokens)
-            mask = source_mask(padding, like=x)
-            weights = []
-            for layer in self.layers:
-                x, layer_weights = layer(x, mask, need_weights=need_head_weights)
-                weights.append(layer_weights)
+            memory, weights = self.encode(src_tokens, need_head_weights)
         return {
-            "encoder_out": [x],
-            "encoder_padding_mask": padding,
+            "encoder_out": [memory.states],
+            "encoder_padding_mask": [] if memory.is_padding is None else [memory.is_padding],
             "encoder_attention": weights if need_head_weights else [],
         }
 
-    def find_padding(self, src_tokens: Tensor) -> List[Tensor]:
-        """[B, S] → one mask of that shape, or none if a cheap check shows that none is needed.
+    def find_padding(self, tokens: Tensor) -> Optional[Tensor]:
+        """[B, S] → bool [B, S], or None if a cheap check shows that nothing is padded.
 
         On a GPU the check is left out: the host would wait for the device in every forward pass.
         """
-        is_padding = src_tokens.eq(self.dictionary.pad())
-        if is_padding.device.type == "cpu" and not is_padding.any():
-            return []
-        return [is_padding]
+        is_padding = super().find_padding(tokens)
+        return None if tokens.device.type == "cpu" and not is_padding.any() else is_padding
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """``encoder_out`` with its batch in ``new_order`` [B'], as beam search asks."""
@@ -110,12 +94,3 @@ class VaswaniEncoder(FairseqEncoder):
         """The longest source in tokens; sinusoids have no limit of their own."""
         positions = self.embedding.positions
         return positions.num_embeddings if isinstance(positions, LearnedPositions) else UNLIMITED
-
-
-def source_mask(padding: Optional[Sequence[Tensor]], like: Tensor) -> Mask:
-    """An encoder's ``encoder_padding_mask`` for attention: additive [B, 1, 1, S], or None.
-
-    It is made when it is needed and never returned: fairseq's search for the module that first
-    put out NaN or infinity would report its -inf.
-    """
-    return padding_mask(padding[0], like) if padding else None

@@ -1,26 +1,42 @@
 """Prepares a trained model for decoding, once."""
 
 import re
-from typing import Any
+from typing import Any, List
 
 from torch import nn
 
+from vaswani_transformer.fast.dropout import FastDropout
+from vaswani_transformer.fast.linear import FastLinear
+from vaswani_transformer.precision import has_bf16_units
+
 from .config import ConfigError
-from .fast.dropout import Dropout
-from .fast.linear import Linear
-from .precision import has_bf16_units
+
+
+class RetainedDropout(nn.Dropout):
+    """Dropout that stays on in evaluation mode."""
+
+    def train(self, mode: bool = True) -> "RetainedDropout":
+        """Always training."""
+        return super().train(True)
+
+
+class RetainedFastDropout(RetainedDropout, FastDropout):
+    """The same, of the quicker form."""
+
+
+RETAINED = {nn.Dropout: RetainedDropout, FastDropout: RetainedFastDropout}
 
 
 def convert_to_bf16(model: nn.Module) -> None:
     """Convert the weight matrices to bfloat16, if the model's device has units for it."""
     if has_bf16_units(next(model.parameters()).device.type):
         for module in model.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, FastLinear):
                 module.to_bf16()
 
 
 def pack_weights(model: nn.Module) -> None:
-    """On a CPU, also keep the weight matrices in oneDNN's layout: see :meth:`Linear.pack`.
+    """On a CPU, also keep the weight matrices in oneDNN's layout: see :meth:`FastLinear.pack`.
 
     Only for an engine that owns its model: not all writes to the weights would be noticed. Not for
     ``torch.compile``, which sees only torch's own products.
@@ -30,7 +46,7 @@ def pack_weights(model: nn.Module) -> None:
     """
     if not getattr(getattr(model, "cfg", None), "compile", False):
         for module in model.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, FastLinear):
                 module.pack()
 
 
@@ -50,12 +66,14 @@ def retain_dropout(model: nn.Module, generation: Any) -> None:
             raise ConfigError("--retain-dropout-modules has no effect without --retain-dropout")
         return
     known = set()
-    for path, module in model.named_modules():
-        if isinstance(module, Dropout) and module.p:
+    for path, module in list(model.named_modules()):
+        if isinstance(module, nn.Dropout) and module.p:
             parents = [path.rsplit(".", n)[0] for n in range(1, path.count(".") + 1)]
-            owners = {type(model.get_submodule(parent)).__name__ for parent in parents}
-            known |= owners - {"ModuleList"}
-            module.in_inference = not names or not owners.isdisjoint(names)
+            owners = {name for p in parents for name in names_of(type(model.get_submodule(p)))}
+            known |= owners
+            if not names or not owners.isdisjoint(names):
+                module.__class__ = RETAINED[type(module)]
+                module.train()
     if not known:
         raise ConfigError("--retain-dropout: this model has no dropout (every P_drop is 0)")
     wrong = [name for name in names or [] if name not in known]
@@ -64,3 +82,9 @@ def retain_dropout(model: nn.Module, generation: Any) -> None:
             f"--retain-dropout-modules: no module named {', '.join(wrong)} has dropout; "
             f"this model has it in {', '.join(sorted(known))}"
         )
+
+
+def names_of(cls: type) -> List[str]:
+    """Names of a class of ours and of the classes it inherits from: fast ones have plain ones."""
+    ours = (one for one in cls.__mro__ if one.__module__.startswith("vaswani_transformer."))
+    return [one.__name__ for one in ours] or [cls.__name__]

@@ -1,4 +1,4 @@
-"""The learning-rate schedule (5.3, equation 3): a pure function and the scheduler that calls it."""
+"""The learning-rate schedule (5.3, equation 3) as fairseq calls it."""
 
 import logging
 import math
@@ -9,18 +9,11 @@ from fairseq.optim import FairseqOptimizer
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import DictConfig
 
+from vaswani_transformer.schedule import learning_rate
+
 from .config import ConfigError, VaswaniInverseSqrtConfig, check_schedule_config
 
 logger = logging.getLogger(__name__)
-
-
-def learning_rate(step: int, d_model: int, warmup_updates: int, factor: float = 1.0) -> float:
-    """factor · d_model^-0.5 · min(step^-0.5, step · warmup_updates^-1.5)   (equation 3).
-
-    Linear growth for ``warmup_updates`` steps up to factor · (d_model · warmup_updates)^-0.5, then
-    decay with the inverse square root. ``step`` counts from 1, the first update.
-    """
-    return factor * d_model**-0.5 * min(step**-0.5, step * warmup_updates**-1.5)
 
 
 def model_width(cfg: DictConfig) -> int:

@@ -8,6 +8,16 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
+from vaswani_transformer.fast import use_fast_kernels
+from vaswani_transformer.fast.malloc import keep_freed_memory
+from vaswani_transformer.initialisation import initialise
+from vaswani_transformer.layers import DecoderLayer, EncoderLayer
+from vaswani_transformer.transformer import (
+    embedding_matrices,
+    input_embedding,
+    source_has_own_matrix,
+)
+
 from .checkpoints import CheckpointError
 from .checkpoints.parameters import explain_mismatch, explain_untied
 from .config import (
@@ -17,17 +27,10 @@ from .config import (
     VaswaniTransformerConfig,
     VaswaniTransformerTinyConfig,
     check_model_config,
-    source_has_own_matrix,
 )
 from .decoder import VaswaniDecoder
-from .embedding import InputEmbedding, LearnedPositions, SinusoidalPositions
 from .encoder import VaswaniEncoder
-from .fast.dropout import Dropout
-from .fast.linear import Linear
-from .fast.malloc import keep_freed_memory
 from .inference import convert_to_bf16, retain_dropout
-from .initialisation import initialise
-from .layers import DecoderLayer, EncoderLayer
 
 logger = logging.getLogger(__name__)
 
@@ -57,21 +60,17 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         check_task(cfg, task)
         keep_freed_memory()
         source, target = task.source_dictionary, task.target_dictionary
-        source_tokens = embedding_table(len(source), cfg.encoder_embed_dim, source.pad())
-        output_projection = Linear(cfg.decoder_embed_dim, len(target), bias=False)
-        target_tokens = source_tokens
-        if source_has_own_matrix(cfg):
-            target_tokens = embedding_table(len(target), cfg.decoder_embed_dim, target.pad())
-        if not cfg.untie_embeddings:
-            output_projection.weight = target_tokens.weight
+        source_tokens, target_tokens, output_projection = embedding_matrices(
+            cfg, len(source), len(target)
+        )
         encoder = cls.encoder_class(cfg, source, input_embedding(cfg, source_tokens, "encoder"))
         decoder = cls.decoder_class(
             cfg, target, input_embedding(cfg, target_tokens, "decoder"), output_projection
         )
         model = cls(cfg, encoder, decoder)
         initialise(model, str(cfg.init))
-        if str(cfg.attention_impl) == "readable":
-            make_readable(model)
+        if str(cfg.attention_impl) != "readable":
+            use_fast_kernels(model)
         if cfg.compile:
             compile_layers(model)
         return model
@@ -159,28 +158,6 @@ def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
         )
 
 
-def embedding_table(rows: int, dim: int, padding_idx: int) -> nn.Embedding:
-    """A table [rows, dim] whose padding row gets no gradient from being looked up.
-
-    If the output matrix is the same table (3.4), the row is still trained, as a class that is
-    never right, and does not stay zero; it reaches no real token, since pads are masked.
-    """
-    return nn.Embedding(rows, dim, padding_idx=padding_idx)
-
-
-def input_embedding(
-    cfg: VaswaniTransformerConfig, tokens: nn.Embedding, side: str
-) -> InputEmbedding:
-    """Tokens and positions of one side, ``encoder`` or ``decoder``."""
-    positions: nn.Module
-    if getattr(cfg, f"{side}_learned_pos"):
-        rows = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
-        positions = LearnedPositions(rows, tokens.embedding_dim)
-    else:
-        positions = SinusoidalPositions(tokens.embedding_dim, str(cfg.sinusoid_layout))
-    return InputEmbedding(tokens, positions, cfg.dropout)
-
-
 def shared_parameters(model: nn.Module) -> List[List[str]]:
     """The names of each parameter that has several."""
     names: Dict[int, List[str]] = {}
@@ -195,16 +172,6 @@ def share_again(model: nn.Module, shared: List[List[str]]) -> None:
         for name in others:
             owner, _, last = name.rpartition(".")
             setattr(model.get_submodule(owner), last, model.get_parameter(first))
-
-
-def make_readable(model: nn.Module) -> None:
-    """Compute products and dropout with torch's plain functions, not those of fast/.
-
-    Attention and loss have switches of their own: ``implementation`` and ``computes_losses``.
-    """
-    for module in model.modules():
-        if isinstance(module, (Dropout, Linear)):
-            module.readable = True
 
 
 def compile_layers(model: nn.Module) -> None:

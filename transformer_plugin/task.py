@@ -13,7 +13,7 @@ from fairseq.tasks import register_task
 from .batch_size import batch_warning, measure
 from .compat.translation_task import CheckedTranslationTask
 from .config import VaswaniTranslationConfig
-from .search.generator import VaswaniSequenceGenerator
+from .generator import VaswaniSequenceGenerator
 from .valid_bleu import ValidBleu
 
 logger = logging.getLogger(__name__)

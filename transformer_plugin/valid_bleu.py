@@ -14,7 +14,7 @@ import torch
 from fairseq.data import encoders
 
 from .config import ConfigError
-from .search.generator import VaswaniSequenceGenerator
+from .generator import VaswaniSequenceGenerator
 
 logger = logging.getLogger(__name__)
 

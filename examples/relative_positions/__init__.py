@@ -15,11 +15,11 @@ import torch
 from fairseq.models import register_model
 from torch import Tensor, nn
 
-from transformer_plugin.attention import SelfAttention, causal_mask
 from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.decoder import VaswaniDecoder
 from transformer_plugin.encoder import VaswaniEncoder
 from transformer_plugin.model import VaswaniTransformerModel
+from vaswani_transformer.attention import SelfAttention, causal_mask
 
 
 @dataclass
@@ -44,7 +44,7 @@ class RelativeSelfAttention(SelfAttention):
         self.max_distance = max_distance
         self.distances = nn.Embedding(2 * max_distance + 1, self.key_dim)
 
-    def attend(
+    def attend_heads(
         self,
         query: Tensor,
         key: Tensor,
@@ -61,10 +61,10 @@ class RelativeSelfAttention(SelfAttention):
         by_distance = query @ self.distances.weight.t() / self.key_dim**0.5  # [B, H, T, 2k + 1]
         bias = by_distance.gather(-1, row.expand(*query.shape[:2], -1, -1))  # [B, H, T, S]
         if is_causal:
-            mask = causal_mask(queries, like=bias)
-        return super().attend(
-            query, key, value, bias if mask is None else bias + mask, need_weights
-        )
+            mask = causal_mask(queries, query.device)
+        if mask is not None:
+            bias = bias.masked_fill(~mask, float("-inf"))
+        return super().attend_heads(query, key, value, bias, need_weights)
 
 
 def with_distances(layer: Any, cfg: RelativeConfig, heads: int) -> Any:
@@ -75,7 +75,6 @@ def with_distances(layer: Any, cfg: RelativeConfig, heads: int) -> Any:
         key_dim=cfg.head_key_dim,
         value_dim=cfg.head_value_dim,
         dropout=cfg.attention_dropout,
-        implementation=str(cfg.attention_impl),
         max_distance=cfg.max_distance,
     )
     return layer

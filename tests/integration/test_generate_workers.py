@@ -15,7 +15,7 @@ import torch
 from tests import forks, stock
 from tests.integration.test_translations import LEFT, QUICK
 from transformer_plugin.config import ConfigError
-from transformer_plugin.search.generator import VaswaniSequenceGenerator
+from transformer_plugin.generator import VaswaniSequenceGenerator
 from vaswani import cli
 from vaswani.commands import generate as generate_verb
 from vaswani.common.errors import UserError

@@ -9,7 +9,7 @@ import torch
 
 from tests import stock
 from tests.conftest import SYMBOLS
-from transformer_plugin.search.generator import VaswaniSequenceGenerator
+from transformer_plugin.generator import VaswaniSequenceGenerator
 
 PREFIX = ["--prefix-size", "1"]
 OURS = ["--task", "vaswani_translation"]

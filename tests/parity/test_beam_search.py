@@ -20,7 +20,7 @@ from torch import Tensor
 from tests import models
 from tests.models import batch, dictionary
 from transformer_plugin.model import VaswaniTransformerModel
-from transformer_plugin.search.generator import VaswaniSequenceGenerator
+from transformer_plugin.generator import VaswaniSequenceGenerator
 
 PAD, EOS = 1, 2
 Hypothesis = Tuple[float, List[int]]

@@ -8,7 +8,7 @@ import torch
 
 from tests.models import small_model
 from tests.rounding import rounding
-from transformer_plugin.attention import (
+from vaswani_transformer.attention import (
     CrossAttention,
     MultiHeadAttention,
     SelfAttention,
@@ -16,9 +16,9 @@ from transformer_plugin.attention import (
     padding_mask,
     readable_attention,
 )
-from transformer_plugin.cache import DecoderCache
-from transformer_plugin.fast.attention import fast_attention
-from transformer_plugin.fast.dropout import Dropout
+from vaswani_transformer.cache import DecoderCache
+from vaswani_transformer.fast.attention import fast_attention
+from vaswani_transformer.fast.dropout import Dropout
 
 
 def random_heads(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -156,7 +156,7 @@ def test_unknown_benchmark(capsys):
 def test_without_bf16_units_nothing_is_measured_in_it(monkeypatch):
     """Emulated, it takes many times as long; the record says so. fp16 is for GPUs."""
     units = {"cpu": False, "cuda": True}
-    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", units.__getitem__)
+    monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", units.__getitem__)
     both_ways = [f"{name}{tuned}" for tuned in ("", TUNED) for name in ("fairseq", "ours")]
     assert list(measurable(TRAINED, "cpu")) == both_ways
     on_gpu = list(measurable({**TRAINED, **TRAINED_ON_GPU}, "cuda"))

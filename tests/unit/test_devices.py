@@ -15,14 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from tests.models import dictionary, sample, small_model
-from transformer_plugin.cache import DecoderCache
+from vaswani_transformer.cache import DecoderCache
 from transformer_plugin.config import VaswaniAdamConfig, VaswaniTranslationConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.optimizer import VaswaniAdam
-from transformer_plugin.search.beam_search import BLOCK, beam_search, top_candidates
-from transformer_plugin.search.generator import IncrementalModel, VaswaniSequenceGenerator
-from transformer_plugin.search.scoring_rules import FairseqRule, GnmtRule
+from vaswani_transformer.search.loop import BLOCK, beam_search, top_candidates
+from transformer_plugin.generator import IncrementalModel, VaswaniSequenceGenerator
+from vaswani_transformer.search.scoring_rules import FairseqRule, GnmtRule
 from transformer_plugin.task import VaswaniTranslationTask
 
 META = torch.device("meta")

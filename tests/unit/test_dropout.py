@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transformer_plugin.attention import SelfAttention
-from transformer_plugin.fast.dropout import LEVELS, Dropout, keep_mask
+from vaswani_transformer.attention import SelfAttention
+from vaswani_transformer.fast.dropout import LEVELS, Dropout, keep_mask
 
 
 @pytest.mark.paper("5.4")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_plugin.embedding import (
+from vaswani_transformer.embedding import (
     InputEmbedding,
     LearnedPositions,
     SinusoidalPositions,

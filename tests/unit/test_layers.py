@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from transformer_plugin.layers import AddAndNorm, FeedForward
+from vaswani_transformer.layers import AddAndNorm, FeedForward
 
 
 @pytest.mark.paper("3.3")

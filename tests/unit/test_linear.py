@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.preloaded import python
-from transformer_plugin.fast import linear as module
-from transformer_plugin.fast.linear import (
+from vaswani_transformer.fast import linear as module
+from vaswani_transformer.fast.linear import (
     MIN_MULTIPLICATIONS,
     Linear,
     by_onednn,
@@ -20,7 +20,7 @@ from transformer_plugin.fast.linear import (
     onednn,
     weight_gradient,
 )
-from transformer_plugin.fast.processor import AMD_AVX2, AMD_AVX512, AMD_FAMILY_25, AMX, OTHER_CPU
+from vaswani_transformer.fast.processor import AMD_AVX2, AMD_AVX512, AMD_FAMILY_25, AMX, OTHER_CPU
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_onednn = pytest.mark.skipif(
@@ -67,8 +67,8 @@ def test_only_what_is_asked_for(always):
 
 FORTY_SIZES = """
 import torch
-from transformer_plugin.fast import linear as module
-from transformer_plugin.fast.processor import AMD_AVX512
+from vaswani_transformer.fast import linear as module
+from vaswani_transformer.fast.processor import AMD_AVX512
 module.choices_for = lambda device: AMD_AVX512
 module.MIN_MULTIPLICATIONS = 1
 layer = module.Linear(32, 48)

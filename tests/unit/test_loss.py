@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.rounding import rounding
-from transformer_plugin.fast import chunked_loss
-from transformer_plugin.fast.chunked_loss import LossOfLogits, projected_loss
-from transformer_plugin.fast.processor import OTHER_CPU
-from transformer_plugin.loss import label_smoothed_loss
+from vaswani_transformer.fast import chunked_loss
+from vaswani_transformer.fast.chunked_loss import LossOfLogits, projected_loss
+from vaswani_transformer.fast.processor import OTHER_CPU
+from vaswani_transformer.loss import label_smoothed_loss
 
 NO_PAD = -1
 Result = Dict[str, Tensor]

@@ -10,12 +10,12 @@ import torch
 
 from tests.preloaded import python
 from tests.unit.test_lr_schedule import OURS, SCHEDULE, command_line, trainer
-from transformer_plugin.fast.malloc import CAPACITY, PROGRAMS, keep_freed_memory
+from vaswani_transformer.fast.malloc import CAPACITY, PROGRAMS, keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = """
 import resource, torch
-from transformer_plugin.fast.malloc import keep_freed_memory
+from vaswani_transformer.fast.malloc import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(6):
@@ -46,7 +46,7 @@ def test_pages_are_cleared_once(monkeypatch):
 
 TWICE = """
 import torch
-from transformer_plugin.fast.malloc import keep_fewer_programs
+from vaswani_transformer.fast.malloc import keep_fewer_programs
 keep_fewer_programs()
 for rows in 2 * list(range(1, 202)):
     torch.ops.mkldnn._linear_pointwise(torch.ones(rows, 8), torch.ones(8, 8), None, "none", [], "")

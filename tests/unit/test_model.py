@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from tests.models import SMALL, batch, config, dictionary, sample, small_model, task
-from transformer_plugin.attention import MultiHeadAttention
-from transformer_plugin.cache import FIRST_ROOM, DecoderCache
+from vaswani_transformer.attention import MultiHeadAttention
+from vaswani_transformer.cache import INITIAL_CAPACITY, DecoderCache
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
     ConfigError,
@@ -19,8 +19,8 @@ from transformer_plugin.config import (
     VaswaniTransformerConfig,
 )
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
-from transformer_plugin.fast.dropout import Dropout
-from transformer_plugin.layers import AddAndNorm
+from vaswani_transformer.fast.dropout import Dropout
+from vaswani_transformer.layers import AddAndNorm
 from transformer_plugin.model import VaswaniTransformerModel
 
 TABLE_3 = OmegaConf.load("configs/table3.yaml")
@@ -121,7 +121,7 @@ def test_more_steps_than_the_cache_has_room_for_at_first() -> None:
     """Its tensor grows twice, and loses nothing."""
     model = small_model().double().eval()
     source = batch()[0][:1]
-    previous = torch.randint(4, 24, (1, 2 * FIRST_ROOM + 10))
+    previous = torch.randint(4, 24, (1, 2 * INITIAL_CAPACITY + 10))
     full, _ = model(source, None, previous)
     encoder_out = model.encoder(source)
     cache = DecoderCache(len(model.decoder.layers))

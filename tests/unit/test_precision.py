@@ -11,10 +11,10 @@ import torch
 
 from tests.models import batch, small_model, task
 from transformer_plugin import inference as module
-from transformer_plugin.fast.linear import Linear
-from transformer_plugin.fast.processor import AMD_AVX512
+from vaswani_transformer.fast.linear import Linear
+from vaswani_transformer.fast.processor import AMD_AVX512
 from transformer_plugin.model import compile_layers
-from transformer_plugin.precision import autocast, has_bf16_units, tf32, warn_without_units
+from vaswani_transformer.precision import autocast, has_bf16_units, tf32, warn_without_units
 from vaswani.decoding.fairseq_engine import FairseqEngine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def logits(model):
 def test_matrices_are_converted_once(precision, converted, monkeypatch):
     """In bf16 only, and where the device has it; the logits are those that autocast gives."""
     monkeypatch.setattr(module, "has_bf16_units", lambda device: True)
-    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: True)
+    monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", lambda device: True)
     model = small_model(precision=precision).eval()
     with torch.no_grad():
         before = logits(model)
@@ -49,7 +49,7 @@ def test_matrices_are_converted_once(precision, converted, monkeypatch):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_matrices_are_packed(compiled, monkeypatch):
     """By our engine, every one, where oneDNN multiplies and no compiler has to understand it."""
-    monkeypatch.setattr("transformer_plugin.fast.linear.choices_for", lambda device: AMD_AVX512)
+    monkeypatch.setattr("vaswani_transformer.fast.linear.choices_for", lambda device: AMD_AVX512)
     model = small_model().eval()
     with torch.no_grad():
         before = logits(model)
@@ -65,8 +65,8 @@ def test_matrices_are_packed(compiled, monkeypatch):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_every_write_to_a_prepared_model_counts(precision, monkeypatch):
     """Also through ``data``, which torch does not count: the model belongs to the user."""
-    monkeypatch.setattr("transformer_plugin.fast.linear.choices_for", lambda device: AMD_AVX512)
-    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: True)
+    monkeypatch.setattr("vaswani_transformer.fast.linear.choices_for", lambda device: AMD_AVX512)
+    monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", lambda device: True)
     monkeypatch.setattr(module, "has_bf16_units", lambda device: True)
     model = small_model(precision=precision, untie_embeddings=True).eval()
     model.prepare_for_inference_(FOR_INFERENCE)
@@ -82,7 +82,7 @@ def test_every_write_to_a_prepared_model_counts(precision, monkeypatch):
 @pytest.mark.parametrize("precision, units", [("bf16", True), ("bf16", False), ("fp32", True)])
 def test_products_are_in_bfloat16(precision, units, monkeypatch):
     """Where that is asked for and the device has it; in float32 otherwise."""
-    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: units)
+    monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", lambda device: units)
     x = torch.ones(4, 4)
     with autocast(precision, x.device):
         found = (x @ x).dtype
@@ -121,7 +121,7 @@ def test_a_gpu_that_would_emulate_them_lacks_the_units(monkeypatch, capability, 
 )
 def test_tf32_follows_torchs_switch_from_outside(switch, on):
     """The variable that docs/training.md names works with both versions of torch."""
-    code = "import torch; from transformer_plugin.precision import tf32; print(tf32())"
+    code = "import torch; from vaswani_transformer.precision import tf32; print(tf32())"
     environment = {**os.environ, **switch, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True

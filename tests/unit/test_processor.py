@@ -6,7 +6,7 @@ from typing import Any, Iterator
 import pytest
 import torch
 
-from transformer_plugin.fast.processor import (
+from vaswani_transformer.fast.processor import (
     AMD_AVX2,
     AMD_AVX512,
     AMD_FAMILY_25,

@@ -25,7 +25,7 @@ def gpus(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda number: "NVIDIA H100")
-    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: True)
+    monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", lambda device: True)
 
 
 def test_a_cpu_that_nobody_asked_for_is_not_recorded(monkeypatch):
@@ -63,5 +63,5 @@ def test_tf32_is_named_where_torch_was_told_to_use_it(gpus):
 
 def test_bf16_without_its_units_is_called_fp32(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: False)
+    monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", lambda device: False)
     assert devices.precision_of(config(precision="bf16")) == "fp32"

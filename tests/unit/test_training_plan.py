@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from tests.models import SMALL, dictionary, task
 from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
-from transformer_plugin.fast.processor import OTHER_CPU, choices_for
+from vaswani_transformer.fast.processor import OTHER_CPU, choices_for
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
@@ -163,7 +163,7 @@ def test_memory_is_neither_underestimated_nor_doubled(
 
     The fused kernel in bf16 is left out: on a CPU it keeps float32, on a GPU it does not.
     """
-    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda _: True)
+    monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", lambda _: True)
     wide = {f"{s}_{n}": width * k for s in ("encoder", "decoder") for n, k in FACTORS.items()}
     longest = arithmetic.LONG_SENTENCE
     positions = {"max_source_positions": longest, "max_target_positions": longest}

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from fairseq.trainer import Trainer
 
+from vaswani_transformer.fast.malloc import keep_fewer_programs
+
 from ..checkpoints import CheckpointError, checkpoint_metadata
 from ..config import ConfigError, check_fp16_device, check_precision
-from ..fast.malloc import keep_fewer_programs
 from .dictionaries import other_dictionaries
 from .replacing import PROTECTS, replaces
 from .resuming import changed_options

@@ -77,7 +77,7 @@ class Options(as_arguments([*BEAM_OPTIONS, "length_penalty"])):  # type: ignore[
 
 def run(options: Options) -> int:
     """Translate, unless the same translation is there already."""
-    from transformer_plugin.precision import computed_in
+    from vaswani_transformer.precision import computed_in
 
     checkpoint, folder = find_checkpoint(options.model)
     config = generation_config(options, checkpoint, folder)

@@ -22,7 +22,7 @@ def precision_of(config: Any) -> str:
 
     The model's bf16 is fp32 where the device has no units for it.
     """
-    from transformer_plugin.precision import computed_in
+    from vaswani_transformer.precision import computed_in
 
     for name in ("fp16", "bf16", "amp"):
         if config.common.get(name):
@@ -35,7 +35,7 @@ def in_words(config: Any) -> str:
     """``on the CPU in fp32``, ``on 8 GPUs (NVIDIA H100) in bf16``: all processes together."""
     import torch
 
-    from transformer_plugin.precision import tf32
+    from vaswani_transformer.precision import tf32
 
     processes = config.distributed_training.distributed_world_size
     names = {torch.cuda.get_device_name(number): number for number in range(gpus_to_use(config))}

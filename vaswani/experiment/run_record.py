@@ -180,7 +180,7 @@ def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> N
     """Write env.json, keeping earlier starts in it, then config.yaml (complete, as trained)."""
     from omegaconf import OmegaConf
 
-    from transformer_plugin.precision import tf32
+    from vaswani_transformer.precision import tf32
     from vaswani.common.environment import environment
 
     before = read_json(folder / "env.json")

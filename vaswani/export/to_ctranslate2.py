@@ -51,7 +51,7 @@ def position_table(
         architecture: the section of config.json
         side: ``encoder`` or ``decoder``
     """
-    from transformer_plugin.embedding import sinusoids
+    from vaswani_transformer.embedding import sinusoids
 
     learned = parameters.get(f"{side}.embedding.positions.weight")
     if learned is not None:

@@ -91,7 +91,7 @@ def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[A
     from fairseq.dataclass.configs import GenerationConfig
 
     from transformer_plugin.model import VaswaniTransformerModel
-    from transformer_plugin.precision import PRECISIONS
+    from vaswani_transformer.precision import PRECISIONS
 
     if precision not in PRECISIONS:
         raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")

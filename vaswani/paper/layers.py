@@ -47,12 +47,12 @@ class Layer:
 
 def self_attention(d: int, countable: bool) -> Function:
     """The plugin's, with one head: heads change no number of multiplications."""
-    from transformer_plugin.attention import SelfAttention
-    from transformer_plugin.model import make_readable
+    from vaswani_transformer.attention import SelfAttention
+    from vaswani_transformer.fast import use_fast_kernels
 
-    layer = SelfAttention(d, 1, implementation="readable" if countable else "auto")
-    if countable:
-        make_readable(layer)
+    layer = SelfAttention(d, 1)
+    if not countable:
+        use_fast_kernels(layer)
     return lambda x, level=0: layer(x)[0]
 
 
@@ -61,12 +61,12 @@ def restricted_attention(d: int, countable: bool) -> Function:
     import torch
     import torch.nn.functional as F
 
-    from transformer_plugin.attention import SelfAttention
-    from transformer_plugin.model import make_readable
+    from vaswani_transformer.attention import SelfAttention
+    from vaswani_transformer.fast import use_fast_kernels
 
     layer = SelfAttention(d, 1)
-    if countable:
-        make_readable(layer)
+    if not countable:
+        use_fast_kernels(layer)
 
     def function(x: Any, level: int = 0) -> Any:
         query, key, value = layer.qkv_proj(x)[0].chunk(3, dim=-1)

@@ -101,7 +101,7 @@ def count_parameters(config: Any, task: Any) -> int:
 def memory_use(config: Any) -> arithmetic.MemoryUse:
     """How an update of an experiment uses a GPU's memory."""
     from transformer_plugin.compat.scope import is_plugin_model
-    from transformer_plugin.fast.processor import choices_for
+    from vaswani_transformer.fast.processor import choices_for
 
     gpu = choices_for("cuda")
     plugin_model = is_plugin_model(config.model._name)

@@ -4,20 +4,19 @@ Other searches (sampling, constraints, prefixes, alignments, …) are left to fa
 """
 
 import logging
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set
 
 import torch
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from ..cache import DecoderCache
-from ..config import ConfigError
-from ..decoder import VaswaniDecoder
-from ..loss import accumulation_dtype
-from ..precision import autocast
-from .beam_search import beam_search
-from .scoring_rules import FairseqRule, GnmtRule, Rule
+from vaswani_transformer.precision import autocast
+from vaswani_transformer.search import SearchOptions, search
+
+from .config import ConfigError
+from .decoder import VaswaniDecoder
+from .encoder import memory_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,18 +50,21 @@ class VaswaniSequenceGenerator(SequenceGenerator):
     ) -> None:
         super().__init__(models, tgt_dict, **options)
         self.length_penalty = length_penalty
-        self.nbest = min(nbest, self.beam_size)
-        if length_penalty == "gnmt" and self.len_penalty < 0:
-            raise ConfigError(
-                f"--lenpen {self.len_penalty} is negative, which --length-penalty gnmt cannot be: "
-                "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
-            )
-        if length_penalty == "gnmt" and self.unk_penalty < 0:
-            raise ConfigError(
-                f"--unkpen {self.unk_penalty} is negative, so that a longer translation may be "
-                "better, but --length-penalty gnmt stops as if none were: give 0 or more, or "
-                "--length-penalty fairseq"
-            )
+        self.options = SearchOptions(
+            beam=self.beam_size,
+            nbest=min(nbest, self.beam_size),
+            lenpen=self.len_penalty if self.normalize_scores else 0.0,
+            unkpen=self.unk_penalty,
+            max_len_a=self.max_len_a,
+            max_len_b=self.max_len_b,
+            min_len=self.min_len,
+            temperature=self.temperature,
+            length_penalty=length_penalty,
+        )
+        try:
+            self.options.check()
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         self._reason = self.reason_for_fairseqs_search()
         self._logged: Set[str] = set()
 
@@ -126,20 +128,14 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             FloatingPointError: the model's output is not a number.
         """
         source = net_input["src_tokens"]
-        sentences, beam = len(source), self.beam_size
         model = self.model.single_model
-        rule, limit = self.rule_and_limit(source)
         with autocast(model.decoder.precision, source.device):
-            encoder_out = model.encoder.forward_torchscript(net_input)
-            decoding = IncrementalModel(self, model, encoder_out, limit)
-            history = beam_search(decoding, rule, sentences, beam, self.eos, limit, source.device)
-        hypotheses = history.hypotheses(rule.penalty, beam)
-        if hypotheses.scores.isnan().any() or len(set(hypotheses.sentences)) < sentences:
-            raise FloatingPointError(
-                "the model's scores are not numbers (NaN): its training has diverged, or the "
-                "checkpoint is damaged; decode an earlier one"
-            )
-        results: List[List[Result]] = [[] for _ in range(sentences)]
+            memory = memory_of(model.encoder.forward_torchscript(net_input))
+            try:
+                hypotheses = search(model.decoder, memory, source, self.options, self.max_len)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
+        results: List[List[Result]] = [[] for _ in range(len(source))]
         empty = torch.empty(0)
         for number, sentence in enumerate(hypotheses.sentences):
             results[sentence].append(
@@ -152,69 +148,3 @@ class VaswaniSequenceGenerator(SequenceGenerator):
                 }
             )
         return results
-
-    def rule_and_limit(self, source: Tensor) -> Tuple[Rule, int]:
-        """The rule for this batch, and its greatest length in tokens."""
-        power = self.len_penalty if self.normalize_scores else 0.0
-        longest = int(self.max_len_a * source.size(1) + self.max_len_b)
-        # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's includes
-        # the end, and pads are left out below, so that a sentence's neighbours do not matter
-        limit = min(longest + (self.length_penalty == "fairseq"), self.max_len)
-        if limit <= self.min_len:
-            raise ConfigError(
-                f"--max-len-a {self.max_len_a} and --max-len-b {self.max_len_b} allow {limit} "
-                f"tokens with the end of sentence, but --min-len {self.min_len} asks for more"
-            )
-        if self.length_penalty == "fairseq":
-            return FairseqRule(power, len(source), self.beam_size, source.device), limit
-        lengths = source.ne(self.pad).sum(1)
-        limits = (lengths.double() * self.max_len_a + self.max_len_b).floor()
-        limits = limits.clamp(min=self.min_len + 1, max=limit)
-        return GnmtRule(power, limits, self.nbest), limit
-
-
-class IncrementalModel:
-    """A model during a search: its caches, and the options that change its probabilities.
-
-    It is the :class:`transformer_plugin.search.beam_search.NextTokenModel` of that search.
-
-    Args:
-        options: the generator
-        model: this plugin's
-        encoder_out: of the batch
-        limit: the greatest length in tokens
-    """
-
-    def __init__(
-        self, options: VaswaniSequenceGenerator, model: Any, encoder_out: Any, limit: int
-    ) -> None:
-        self.options = options
-        self.model = model
-        self.encoder_out = encoder_out
-        self.cache = DecoderCache(len(model.decoder.layers))
-        self.limit = limit
-
-    def log_probs(self, tokens: Tensor, length: int) -> Tensor:
-        """[R] → [R, V], for rows R and vocabulary V; what an option forbids is -inf."""
-        options = self.options
-        logits = self.model.decoder.step(tokens, self.encoder_out, self.cache)
-        if options.temperature != 1:
-            logits = logits / options.temperature
-        log_probs = torch.log_softmax(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
-        log_probs[:, options.pad] = float("-inf")
-        log_probs[:, options.unk] -= options.unk_penalty
-        if length <= options.min_len:
-            log_probs[:, options.eos] = float("-inf")
-        if length == self.limit and options.length_penalty == "fairseq":  # only an end
-            ends = log_probs[:, options.eos].clone()
-            log_probs.fill_(float("-inf"))[:, options.eos] = ends
-        return log_probs
-
-    def reorder(self, rows: Tensor) -> None:
-        """Row i continues what was row ``rows[i]``."""
-        self.cache.reorder(rows)
-
-    def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop all sentences except these."""
-        self.cache.select_sentences(sentences)
-        self.encoder_out = self.model.encoder.reorder_encoder_out(self.encoder_out, sentences)

@@ -2,7 +2,7 @@
 
 On some CPUs oneDNN, which torch includes, multiplies float32 matrices faster than the library that
 torch uses for them (processor.py). Elsewhere, and for every other type, a product is torch's own,
-unless the weights were packed for decoding (:meth:`Linear.pack`).
+unless the weights were packed for decoding (:meth:`FastLinear.pack`).
 """
 
 from typing import Any, Dict, Optional, Tuple
@@ -123,22 +123,18 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     return onednn_in_blocks(x, weight, bias)
 
 
-class Linear(nn.Linear):
+class FastLinear(nn.Linear):
     """``torch.nn.Linear``, with products by the quicker library.
 
     Attributes:
-        readable: compute as ``torch.nn.Linear`` does
         packed: see :meth:`pack`
     """
 
-    readable = False
     packed: Optional[Tensor] = None
     packed_version = 0  # of the weight; torch counts writes to it
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., I] → [..., O]."""
-        if self.readable:
-            return super().forward(x)
         current = self.packed is not None and self.packed_version == self.weight._version
         if current and x.numel() and x.device.type == "cpu" and not torch.is_grad_enabled():
             return onednn(x.to(self.weight.dtype), self.packed, self.bias)
@@ -158,11 +154,11 @@ class Linear(nn.Linear):
         packed weights are not used after a write to the weights that torch counts; it does not
         count those through ``weight.data``.
         """
-        if not self.readable and can_pack(self.weight):
+        if can_pack(self.weight):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             self.packed_version = self.weight._version
 
-    def _apply(self, *args: Any, **kwargs: Any) -> "Linear":
+    def _apply(self, *args: Any, **kwargs: Any) -> "FastLinear":
         """What ``to``, ``half``, ``cuda`` and the like do."""
         self.packed = None
         return super()._apply(*args, **kwargs)

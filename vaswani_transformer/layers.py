@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from .attention import CrossAttention, Mask, SelfAttention
 from .cache import LayerCache
-from .fast.dropout import Dropout
-from .fast.linear import Linear
 
 
 class FeedForward(nn.Module):
@@ -26,9 +24,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, embed_dim: int, ffn_embed_dim: int, activation_dropout: float = 0.0) -> None:
         super().__init__()
-        self.fc1 = Linear(embed_dim, ffn_embed_dim)
-        self.dropout = Dropout(activation_dropout)
-        self.fc2 = Linear(ffn_embed_dim, embed_dim)
+        self.fc1 = nn.Linear(embed_dim, ffn_embed_dim)
+        self.dropout = nn.Dropout(activation_dropout)
+        self.fc2 = nn.Linear(ffn_embed_dim, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, L, D] → [B, L, D]."""
@@ -46,12 +44,12 @@ class AddAndNorm(nn.Module):
 
     def __init__(self, embed_dim: int, dropout: float, eps: float = 1e-6) -> None:
         super().__init__()
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(embed_dim, eps=eps)
 
     def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
         """[B, L, D] and [B, L, D] → [B, L, D]."""
-        return self.norm(self.dropout.add_to(x, sublayer_output))
+        return self.norm(x + self.dropout(sublayer_output))
 
 
 class EncoderLayer(nn.Module):
@@ -76,11 +74,11 @@ class EncoderLayer(nn.Module):
         self.after_feed_forward = add_and_norm()
 
     def forward(
-        self, x: Tensor, mask: Optional[Tensor], need_weights: bool = False
+        self, x: Tensor, mask: Mask, need_weights: bool = False
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Args:
             x: [B, S, D]
-            mask: additive, hides padding: [B, 1, 1, S]
+            mask: hides padding: [B, 1, 1, S]
             need_weights: also return the attention weights
 
         Returns:
@@ -130,9 +128,8 @@ class DecoderLayer(nn.Module):
         """Args:
             x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
             mask: hides positions of the target; None with ``is_causal`` or for one position
-            memory: the encoder's output [B, S, D]; in beam search its B may be the number of
-                sentences and that of ``x`` a multiple of it, see :class:`CrossAttention`
-            memory_mask: additive, hides padding: [B, 1, 1, S]
+            memory: the encoder's output [B, S, D]
+            memory_mask: hides padding: [B, 1, 1, S]
             cache: in incremental decoding, this layer's keys and values; extended in place
             need_weights: whether to return the weights of self- and of cross-attention
             is_causal: no position looks at later ones (3.2.3); only for a whole sequence

@@ -2,8 +2,8 @@
 
 Shape letters: B batch, L length, D model width.
 
-Positions count **real tokens**: fairseq pads the source on the left, so a token's column is not
-its position. The first token of a sentence is at position 0, however much padding precedes it.
+Positions count **real tokens**: where the source is padded on the left, a token's column is not its
+position. The first token of a sentence is at position 0, however much padding precedes it.
 """
 
 import math
@@ -11,7 +11,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .fast.dropout import Dropout
 
 SINUSOID_LAYOUTS = ["paper", "t2t", "fairseq"]
 
@@ -107,8 +106,7 @@ class LearnedPositions(nn.Embedding):
         if longest > self.num_embeddings:
             raise ValueError(
                 f"a sentence of {longest} tokens is longer than the {self.num_embeddings} learned "
-                "positions of this model; shorten it, or train with sinusoidal positions or a "
-                "larger --max-source-positions and --max-target-positions"
+                "positions of this model; shorten it, or train with sinusoidal or more positions"
             )
         return super().forward(positions)
 
@@ -126,7 +124,7 @@ class InputEmbedding(nn.Module):
         super().__init__()
         self.tokens = tokens
         self.positions = positions
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, skip: int = 0) -> Tensor:
         """Args:
@@ -137,9 +135,9 @@ class InputEmbedding(nn.Module):
             [B, L - skip, D]
         """
         positions = token_positions(tokens, self.tokens.padding_idx)[:, skip:]
-        return self.at(positions, tokens[:, skip:], length=tokens.size(1))
+        return self.embed(positions, tokens[:, skip:], length=tokens.size(1))
 
-    def at(self, positions: Tensor, tokens: Tensor, length: int) -> Tensor:
+    def embed(self, positions: Tensor, tokens: Tensor, length: int) -> Tensor:
         """Args:
             positions: as :func:`token_positions` gives them, broadcastable to [B, L]
             tokens: [B, L]

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..layers import AddAndNorm
+
 LEVELS = 2**16
 """16 random bits decide each element of a mask: P_drop is rounded to a multiple of 1 / LEVELS."""
 
@@ -26,44 +28,25 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
     return mask.mul_(1 / (1 - p)).to(like.dtype)
 
 
-class Dropout(nn.Module):
-    """Each element becomes 0 with probability p; the others are multiplied by 1 / (1 - p).
-
-    Only in training, unless ``in_inference`` is set (fairseq's ``--retain-dropout``).
-
-    Args:
-        p: P_drop, in [0, 1)
-
-    Attributes:
-        readable: compute as ``torch.nn.Dropout`` does
-    """
-
-    readable = False
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-        self.in_inference = False
-
-    @property
-    def rate(self) -> float:
-        """p while dropout is on, else 0."""
-        return self.p if self.training or self.in_inference else 0.0
+class FastDropout(nn.Dropout):
+    """``torch.nn.Dropout`` with masks that a CPU draws quickly."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape; the result has the same."""
-        if not self.rate:
+        if not (self.training and self.p):
             return x
-        if self.readable or x.device.type != "cpu":
+        if x.device.type != "cpu":
             return F.dropout(x, self.p)
         return x * keep_mask(x, self.p)
 
-    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
-        """residual + Dropout(x), in one pass over memory where possible."""
-        if self.readable or not self.rate or x.device.type != "cpu":
-            return residual + self(x)
-        return torch.addcmul(residual, x, keep_mask(residual, self.p))
 
-    def extra_repr(self) -> str:
-        """p, when the module is printed."""
-        return f"p={self.p}"
+class FastAddAndNorm(AddAndNorm):
+    """:class:`AddAndNorm`, with the sum and its dropout in one pass over memory."""
+
+    def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
+        """[B, L, D] and [B, L, D] → [B, L, D]."""
+        dropout = self.dropout
+        fusable = isinstance(dropout, FastDropout) and dropout.training and dropout.p
+        if not fusable or x.device.type != "cpu":
+            return super().forward(x, sublayer_output)
+        return self.norm(torch.addcmul(x, sublayer_output, keep_mask(x, dropout.p)))

@@ -1,0 +1,30 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in torch alone.
+
+In the order in which to read it:
+
+    attention.py        scaled dot-product and multi-head attention (3.2)
+    embedding.py        embeddings and positions (3.4, 3.5)
+    layers.py           feed-forward, residual and norm, the two layers (3.1, 3.3)
+    encoder.py          the encoder stack (3.1)
+    decoder.py          the decoder stack (3.1)
+    cache.py            what the decoder keeps between the steps of a search
+    transformer.py      the whole model, its sizes in the paper, shared matrices (3.4)
+    initialisation.py   the initial weights
+    loss.py             label smoothing (5.4)
+    schedule.py         equation 3
+    search/             greedy decoding, beam search (6.1), sampling
+    vocabulary.py       types and their ids
+    precision.py        bf16
+    fast/               quicker forms of some modules, each equal to the readable one
+
+examples/train.py trains it; transformer_plugin/ makes it a model of fairseq's.
+"""
+
+from .search import SearchOptions, beam_search, greedy_decode
+from .transformer import Transformer, TransformerConfig, base, big
+from .vocabulary import Vocabulary
+
+__all__ = [
+    *("SearchOptions", "Transformer", "TransformerConfig", "Vocabulary"),
+    *("base", "beam_search", "big", "greedy_decode"),
+]

@@ -1,0 +1,121 @@
+"""The decoder (section 3.1): embeddings, a stack of N layers, the pre-softmax matrix (3.4).
+
+Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary.
+Everything is batch-first.
+"""
+
+from typing import Iterable, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from .attention import Mask, causal_mask
+from .cache import DecoderCache
+from .embedding import InputEmbedding
+from .encoder import Memory
+from .layers import DecoderLayer
+
+
+class AttentionWeights(NamedTuple):
+    """Of each layer, or None where they were not asked for."""
+
+    self_attention: List[Optional[Tensor]]
+    """[B, H, T', T]"""
+    cross_attention: List[Optional[Tensor]]
+    """[B, H, T', S]"""
+
+
+class Decoder(nn.Module):
+    """A stack of N layers without a final norm, and the pre-softmax matrix without a bias.
+
+    The target must be padded on the right: then the causal mask alone hides every pad from
+    every real token.
+
+    Args:
+        embedding: of target tokens and positions
+        layers: N of them
+        output_projection: D → V
+    """
+
+    def __init__(
+        self,
+        embedding: InputEmbedding,
+        layers: Iterable[DecoderLayer],
+        output_projection: nn.Linear,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.output_projection = output_projection
+
+    def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
+        """The target shifted right [B, T], padded on the right → logits [B, T, V]."""
+        return self.output_layer(self.features(tokens, memory)[0])
+
+    def features(
+        self,
+        tokens: Tensor,
+        memory: Memory,
+        cache: Optional[DecoderCache] = None,
+        need_weights: bool = False,
+        need_alignment: bool = False,
+    ) -> Tuple[Tensor, AttentionWeights]:
+        """What :meth:`output_layer` makes logits of, and attention weights.
+
+        Args:
+            tokens: [B, T]
+            memory: the encoder's output
+            cache: of the earlier positions; only the others are computed
+            need_weights: return the weights of every layer
+            need_alignment: return those of the last layer's cross-attention
+
+        Returns:
+            [B, T', D], where T' are the positions that the cache does not have yet; the weights.
+        """
+        cached = cache.length if cache else 0
+        x = self.embedding(tokens, skip=cached)  # [B, T', D]
+        several = x.size(1) > 1
+        mask = causal_mask(tokens.size(1), x.device)[cached:] if cached and several else None
+        is_causal = several and not cached
+        return self.run_layers(x, memory, cache, mask, is_causal, need_weights, need_alignment)
+
+    def step(self, tokens: Tensor, memory: Memory, cache: DecoderCache) -> Tensor:
+        """One step of a search: the newest token of each hypothesis [R] → logits [R, V]."""
+        position = torch.full((1, 1), cache.length, device=tokens.device)
+        x = self.embedding.embed(position, tokens[:, None], length=cache.length + 1)  # [R, 1, D]
+        x, _ = self.run_layers(x, memory, cache)
+        return self.output_layer(x[:, 0])
+
+    def run_layers(
+        self,
+        x: Tensor,
+        memory: Memory,
+        cache: Optional[DecoderCache] = None,
+        mask: Mask = None,
+        is_causal: bool = False,
+        need_weights: bool = False,
+        need_alignment: bool = False,
+    ) -> Tuple[Tensor, AttentionWeights]:
+        """Pass [B, T', D] through the stack; ``mask``, ``is_causal``: see :class:`DecoderLayer`."""
+        weights = AttentionWeights([], [])
+        memory_mask = memory.mask
+        for index, layer in enumerate(self.layers):
+            is_last = index == len(self.layers) - 1
+            x, self_weights, cross_weights = layer(
+                x,
+                mask,
+                memory.states,
+                memory_mask,
+                cache=cache.layer(index) if cache else None,
+                need_weights=(need_weights, need_weights or (is_last and need_alignment)),
+                is_causal=is_causal,
+            )
+            weights.self_attention.append(self_weights)
+            weights.cross_attention.append(cross_weights)
+        if cache:
+            cache.advance(x.size(1))
+        return x, weights
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        """[..., D] → logits [..., V]; the only way to them, in training and in every search."""
+        return self.output_projection(features)

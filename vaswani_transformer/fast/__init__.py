@@ -1,0 +1,40 @@
+"""Quicker forms of some modules. Each subclass computes what its parent computes, within rounding,
+and adds no parameter:
+
+    linear.py        FastLinear: products by the library that is quicker on this processor
+    dropout.py       FastDropout: masks that a CPU draws quickly; equal in distribution
+    attention.py     FastSelfAttention, FastCrossAttention: torch's fused kernels
+    chunked_loss.py  the loss of loss.py, from features instead of logits
+    malloc.py        the allocator's defaults; no result changes
+    processor.py     computes nothing; says which form is quick on which processor
+"""
+
+from typing import Dict, Type
+
+from torch import nn
+
+from ..attention import CrossAttention, SelfAttention
+from ..layers import AddAndNorm
+from .attention import FastCrossAttention, FastSelfAttention
+from .dropout import FastAddAndNorm, FastDropout
+from .linear import FastLinear
+
+FAST: Dict[Type[nn.Module], Type[nn.Module]] = {
+    nn.Linear: FastLinear,
+    nn.Dropout: FastDropout,
+    AddAndNorm: FastAddAndNorm,
+    SelfAttention: FastSelfAttention,
+    CrossAttention: FastCrossAttention,
+}
+"""What replaces what."""
+
+
+def use_fast_kernels(model: nn.Module) -> nn.Module:
+    """Give each module whose type is exactly one in the table the class beside it.
+
+    Subclasses keep their own. Parameters, their names and hooks stay as they are, as under torch's
+    parametrisations, which also change a module's class.
+    """
+    for module in model.modules():
+        module.__class__ = FAST.get(type(module), type(module))
+    return model

@@ -1,0 +1,188 @@
+"""Beam search (section 6.1) with a cache: each step computes only the newest token.
+
+Shape letters: N sentences, S source, k beam, R = N·k rows (hypotheses), V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Any, List, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from ..cache import DecoderCache
+from ..encoder import Memory
+from ..fast.attention import shares_keys
+from ..loss import accumulation_dtype
+from ..vocabulary import EOS, PAD, UNK
+from .history import Hypotheses
+from .loop import search_loop
+from .scoring_rules import FairseqRule, GnmtRule, Rule
+
+LENGTH_PENALTIES = ["fairseq", "gnmt"]
+
+
+@dataclass
+class SearchOptions:
+    """Names and defaults are fairseq's."""
+
+    beam: int = 5
+    nbest: int = 1
+    """results per sentence; with ``gnmt`` the search stops when it has that many"""
+    lenpen: float = 1.0
+    """the power of the length (``fairseq``), or α in ((5 + length) / 6)^α (``gnmt``, 6.1)"""
+    unkpen: float = 0.0
+    """is subtracted from the log-probability of an unknown word"""
+    max_len_a: float = 0.0
+    max_len_b: int = 200
+    """at most a · S + b tokens"""
+    min_len: int = 1
+    temperature: float = 1.0
+    length_penalty: str = "fairseq"
+
+    def check(self) -> None:
+        """Raise ValueError, naming the option, for values that give wrong results with ``gnmt``."""
+        if self.length_penalty != "gnmt":
+            return
+        if self.lenpen < 0:
+            raise ValueError(
+                f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
+                "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
+            )
+        if self.unkpen < 0:
+            raise ValueError(
+                f"--unkpen {self.unkpen} is negative, so that a longer translation may be "
+                "better, but --length-penalty gnmt stops as if none were: give 0 or more, or "
+                "--length-penalty fairseq"
+            )
+
+    def rule_and_limit(self, source: Tensor, max_len: int = 10**6) -> Tuple[Rule, int]:
+        """The rule for a batch [N, S], and its greatest length in tokens.
+
+        Args:
+            source: the batch
+            max_len: the greatest length that the model can give
+
+        Raises:
+            ValueError: the greatest length allowed is below the least length required.
+        """
+        longest = int(self.max_len_a * source.size(1) + self.max_len_b)
+        # fairseq's bound leaves the end of sentence out and counts pads; tensor2tensor's includes
+        # the end, and pads are left out below, so that a sentence's neighbours do not matter
+        limit = min(longest + (self.length_penalty == "fairseq"), max_len)
+        if limit <= self.min_len:
+            raise ValueError(
+                f"--max-len-a {self.max_len_a} and --max-len-b {self.max_len_b} allow {limit} "
+                f"tokens with the end of sentence, but --min-len {self.min_len} asks for more"
+            )
+        if self.length_penalty == "fairseq":
+            return FairseqRule(self.lenpen, len(source), self.beam, source.device), limit
+        lengths = source.ne(PAD).sum(1)
+        limits = (lengths.double() * self.max_len_a + self.max_len_b).floor()
+        limits = limits.clamp(min=self.min_len + 1, max=limit)
+        return GnmtRule(self.lenpen, limits, min(self.nbest, self.beam)), limit
+
+
+class IncrementalModel:
+    """A model during a search: its cache, and the options that change its probabilities.
+
+    It is the :class:`.loop.NextTokenModel` of the search.
+
+    Args:
+        options: of the search
+        decoder: the model's
+        memory: of the batch
+        limit: the greatest length in tokens
+    """
+
+    def __init__(self, options: SearchOptions, decoder: Any, memory: Memory, limit: int) -> None:
+        self.options = options
+        self.decoder = decoder
+        self.memory = without_needless_mask(memory)
+        self.limit = limit
+        self.cache = DecoderCache(len(decoder.layers))
+        #: whether the k hypotheses of a sentence use one copy of its keys and values
+        self.shared = shares_keys(decoder)
+
+    def log_probs(self, tokens: Tensor, length: int) -> Tensor:
+        """[R] → [R, V]; -inf where an option forbids a token."""
+        options = self.options
+        logits = self.decoder.step(tokens, self.memory, self.cache)
+        if options.temperature != 1:
+            logits = logits / options.temperature
+        log_probs = torch.log_softmax(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
+        log_probs[:, PAD] = float("-inf")
+        log_probs[:, UNK] -= options.unkpen
+        if length <= options.min_len:
+            log_probs[:, EOS] = float("-inf")
+        if length == self.limit and options.length_penalty == "fairseq":  # only an end
+            ends = log_probs[:, EOS].clone()
+            log_probs.fill_(float("-inf"))[:, EOS] = ends
+        return log_probs
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row i continues what was row ``rows[i]``."""
+        self.cache.reorder(rows)
+        if not self.shared:
+            self.select(rows)
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """Drop all sentences except these."""
+        if self.shared:  # else the reordering that follows drops their rows
+            self.select(sentences)
+
+    def select(self, order: Tensor) -> None:
+        """Entry i of the source's part becomes what entry ``order[i]`` was."""
+        self.cache.select_sentences(order)
+        self.memory = self.memory.select(order)
+
+
+def without_needless_mask(memory: Memory) -> Memory:
+    """The same, without a mask if nothing is padded; on a GPU, the host would have to wait."""
+    is_padding = memory.is_padding
+    if is_padding is not None and is_padding.device.type == "cpu" and not is_padding.any():
+        return Memory(memory.states)
+    return memory
+
+
+def search(
+    decoder: Any, memory: Memory, source: Tensor, options: SearchOptions, max_len: int = 10**6
+) -> Hypotheses:
+    """The ``beam`` best hypotheses of each sentence of a batch [N, S], best first.
+
+    Raises:
+        FloatingPointError: the model's output is not a number.
+    """
+    options.check()
+    rule, limit = options.rule_and_limit(source, max_len)
+    model = IncrementalModel(options, decoder, memory, limit)
+    history = search_loop(model, rule, len(source), options.beam, EOS, limit, source.device)
+    hypotheses = history.hypotheses(rule.penalty, options.beam)
+    if hypotheses.scores.isnan().any() or len(set(hypotheses.sentences)) < len(source):
+        raise FloatingPointError(
+            "the model's scores are not numbers (NaN): its training has diverged, or the "
+            "checkpoint is damaged; decode an earlier one"
+        )
+    return hypotheses
+
+
+@torch.no_grad()
+def beam_search(
+    model: nn.Module, source: Tensor, beam: int = 4, alpha: float = 0.6, extra: int = 50
+) -> List[List[int]]:
+    """The best translation of each sentence, as section 6.1 searches for it.
+
+    Args:
+        model: a trained Transformer, in evaluation mode
+        source: ids [N, S], padded on either side
+        beam: k
+        alpha: of the length penalty ((5 + length) / 6)^alpha
+        extra: the greatest length is the source's plus this
+
+    Returns:
+        The ids of each translation, its end included.
+    """
+    lengths = {"max_len_a": 1, "max_len_b": extra, "min_len": 0}
+    options = SearchOptions(beam=beam, lenpen=alpha, length_penalty="gnmt", **lengths)
+    found = search(model.decoder, model.encoder(source), source, options)
+    first = {sentence: n for n, sentence in reversed(list(enumerate(found.sentences)))}
+    return [found.tokens[first[n]].tolist() for n in range(len(source))]

@@ -1,0 +1,67 @@
+"""The shortest forms of the search (section 6.1): without a cache, a few lines each.
+
+They call the model on the whole prefix in each step, so that a translation of T words takes T times
+as long as it could. :mod:`.incremental` gives the same results.
+
+Shape letters: B sentences, S source, k beam, T tokens so far, V vocabulary.
+"""
+
+from typing import List
+
+import torch
+from torch import Tensor, nn
+
+from ..vocabulary import EOS, PAD
+
+
+@torch.no_grad()
+def greedy_decode(model: nn.Module, source: Tensor, max_len: int = 200) -> List[List[int]]:
+    """The likeliest next token, again and again: [B, S] → ids of each sentence, its end included.
+
+    Args:
+        model: a trained Transformer, in evaluation mode
+        source: ids, padded on either side
+        max_len: the greatest length in tokens
+    """
+    target = source.new_full((len(source), 1), EOS)
+    for _ in range(max_len):
+        logits = model(source, target)[:, -1]  # [B, V]
+        logits[:, PAD] = float("-inf")
+        target = torch.cat([target, logits.argmax(-1, keepdim=True)], dim=1)  # [B, 1 + T]
+        if target[:, 1:].eq(EOS).any(1).all():
+            break
+    rows = target[:, 1:].tolist()
+    return [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
+
+
+@torch.no_grad()
+def simple_beam_search(
+    model: nn.Module, source: Tensor, beam: int = 4, alpha: float = 0.6, extra: int = 50
+) -> List[int]:
+    """The best of k hypotheses by log P / ((5 + length) / 6)^alpha, as in the paper.
+
+    Args:
+        model: a trained Transformer, in evaluation mode
+        source: the ids of one sentence [1, S]
+        beam: k
+        alpha: of the length penalty
+        extra: the greatest length is the source's plus this
+    """
+    limit = source.size(1) + extra
+    rows, scores = source.new_full((1, 1), EOS), torch.zeros(1, device=source.device)
+    best, best_score = rows[0], float("-inf")
+    for length in range(1, limit + 1):
+        log_probs = torch.log_softmax(model(source.expand(len(rows), -1), rows)[:, -1], dim=-1)
+        log_probs[:, PAD] = float("-inf")
+        totals = (scores[:, None] + log_probs).flatten()  # [k·V]
+        scores, places = totals.topk(2 * beam)  # k at most of these are ends, so k can go on
+        parents, tokens = places // log_probs.size(1), places % log_probs.size(1)
+        rows = torch.cat([rows[parents], tokens[:, None]], dim=1)  # [2k, 1 + length]
+        ended = tokens.eq(EOS)
+        for row, score in zip(rows[ended], scores[ended] / ((5 + length) / 6) ** alpha):  # noqa: B905
+            if score > best_score:
+                best, best_score = row, float(score)
+        rows, scores = rows[~ended][:beam], scores[~ended][:beam]
+        if best_score > scores[0] / ((5 + limit) / 6) ** alpha:
+            break  # no live hypothesis can still become better
+    return (rows[0] if best_score == float("-inf") else best)[1:].tolist()

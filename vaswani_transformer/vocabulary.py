@@ -1,0 +1,53 @@
+"""The types of a language and their ids, in fairseq's form."""
+
+from pathlib import Path
+from typing import Dict, Iterable, List, Union
+
+PAD, EOS, UNK = 1, 2, 3
+"""Padding, the end of a sentence (with which the decoder also begins), and an unknown type."""
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+class Vocabulary:
+    """Types by their ids, which count from 0; the first four are :data:`SPECIAL`.
+
+    Args:
+        types: the others, in the order of their ids
+    """
+
+    def __init__(self, types: Iterable[str]) -> None:
+        self.types: List[str] = [*SPECIAL, *types]
+        self.ids: Dict[str, int] = {name: number for number, name in enumerate(self.types)}
+
+    @classmethod
+    def load(cls, path: Union[str, Path]) -> "Vocabulary":
+        """Read a dictionary of fairseq's: on each line a type and how often it occurred.
+
+        Raises:
+            ValueError: a line has another form, or a type occurs twice.
+        """
+        types = []
+        with open(path, encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                name, _, count = line.rstrip("\n").removesuffix(" #fairseq:overwrite").rpartition(" ")
+                if not (name and count.isdecimal()):
+                    raise ValueError(f"{path}: not a type and a count: {line!r}")
+                types.append(name)
+        found = cls(types)
+        if len(found.ids) < len(SPECIAL) + len(set(types)) or len(set(types)) < len(types):
+            raise ValueError(f"{path}: a type occurs twice")
+        return found
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    def __getitem__(self, number: int) -> str:
+        return self.types[number]
+
+    def encode(self, words: Iterable[str]) -> List[int]:
+        """The ids of subwords, with an end of sentence."""
+        return [*(self.ids.get(word, UNK) for word in words), EOS]
+
+    def decode(self, ids: Iterable[int]) -> List[str]:
+        """The subwords of ids, without padding and ends."""
+        return [self.types[number] for number in ids if number not in (PAD, EOS)]
