@@ -185,7 +185,7 @@ def main() -> None:
     checkpoints: Deque[Dict[str, Tensor]] = deque(maxlen=AVERAGED)
     for step, loss in train(model, corpus.train):
         if step % CHECKPOINT_EVERY == 0:
-            (sample,) = greedy_decode(model.eval(), example)
+            (sample,) = greedy_decode(model.eval(), example, max_len=30)
             print(f"update {step:5,}  loss {loss:.3f}  {text(sample, vocabulary)}", flush=True)
             checkpoints.append({name: p.clone() for name, p in model.state_dict().items()})
     model.load_state_dict(average(checkpoints))

@@ -17,6 +17,7 @@ from torch import Tensor
 from tests import stock
 from tests.conftest import preprocess
 from transformer_plugin.optimizer import CorrectedAdam as EpsilonHatAdam
+from vaswani.common.environment import environment
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.chunked_loss import projected_loss
 
@@ -24,12 +25,14 @@ LOOP = Path(__file__).resolve().parents[2] / "examples" / "train.py"
 UPDATES = 20
 
 FAIRSEQS = {
-    # the order of pairs and of batches comes from NumPy, with a seed of its own for each epoch
+    # the order of pairs and of batches comes from NumPy, with a seed of its own for each epoch (in
+    # 0.12.2 that of pairs with the same one in all)
     "    numbers = random.Random(seed)\n    order = numbers.sample(pairs, len(pairs))\n": """\
     numbers = numpy.random.RandomState(seed)
-    order = [pairs[n] for n in numpy.random.RandomState(seed).permutation(len(pairs))]
+    of_pairs = numpy.random.RandomState(SEED if OFFICIAL else seed)
+    order = [pairs[n] for n in of_pairs.permutation(len(pairs))]
 """,
-    # batches have a multiple of eight pairs, if they have more than eight
+    # batches have a multiple of eight pairs, if they have more than eight (in 0.12.2 not the last)
     "    found: List[List[Pair]] = [[]]\n": "    return fairseqs_batches(order, numbers)\n",
     # in a batch, long sources come first
     "    sources, targets = zip(*pairs, strict=True)\n": """\
@@ -64,7 +67,8 @@ def fairseqs_batches(order, numbers):
         size = 1
         while size < len(order) and fits(order[: size + 1]):
             size += 1
-        size = size // 8 * 8 or size
+        if size < len(order) or not OFFICIAL:
+            size = size // 8 * 8 or size
         found.append(order[:size])
         del order[:size]
     numbers.shuffle(found)
@@ -85,6 +89,7 @@ def loop() -> Any:
         source = source.replace(ours, theirs)
     module = types.ModuleType("loop")
     vars(module).update(__file__=str(LOOP), numpy=numpy, KERNEL=kernel())
+    module.OFFICIAL = "fairseq-fixed" not in environment()["versions"]
     exec(compile(source + HELPERS, str(LOOP), "exec"), vars(module))
     return module
 
