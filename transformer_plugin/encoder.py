@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vaswani_transformer.embedding import InputEmbedding, LearnedPositions
 from vaswani_transformer.encoder import Encoder, Memory
+from vaswani_transformer.fast.attention import FastEncoder
 from vaswani_transformer.layers import EncoderLayer
 from vaswani_transformer.precision import autocast
 from vaswani_transformer.transformer import encoder_layer
@@ -32,7 +33,7 @@ def memory_of(encoder_out: EncoderOut) -> Memory:
     return Memory(encoder_out["encoder_out"][0], padding[0])
 
 
-class VaswaniEncoder(FairseqEncoder, Encoder):
+class VaswaniEncoder(FairseqEncoder, FastEncoder):
     """The paper's encoder as fairseq calls it.
 
     Args:
@@ -74,14 +75,6 @@ class VaswaniEncoder(FairseqEncoder, Encoder):
             "encoder_padding_mask": [] if memory.is_padding is None else [memory.is_padding],
             "encoder_attention": weights if need_head_weights else [],
         }
-
-    def find_padding(self, tokens: Tensor) -> Optional[Tensor]:
-        """[B, S] → bool [B, S], or None if a cheap check shows that nothing is padded.
-
-        On a GPU the check is left out: the host would wait for the device in every forward pass.
-        """
-        is_padding = super().find_padding(tokens)
-        return None if tokens.device.type == "cpu" and not is_padding.any() else is_padding
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """``encoder_out`` with its batch in ``new_order`` [B'], as beam search asks."""

@@ -14,8 +14,9 @@ from typing import Dict, Type
 from torch import nn
 
 from ..attention import CrossAttention, SelfAttention
+from ..encoder import Encoder
 from ..layers import AddAndNorm
-from .attention import FastCrossAttention, FastSelfAttention
+from .attention import FastCrossAttention, FastEncoder, FastSelfAttention
 from .dropout import FastAddAndNorm, FastDropout
 from .linear import FastLinear
 
@@ -25,6 +26,7 @@ FAST: Dict[Type[nn.Module], Type[nn.Module]] = {
     AddAndNorm: FastAddAndNorm,
     SelfAttention: FastSelfAttention,
     CrossAttention: FastCrossAttention,
+    Encoder: FastEncoder,
 }
 """What replaces what."""
 

@@ -97,7 +97,7 @@ class IncrementalModel:
     def __init__(self, options: SearchOptions, decoder: Any, memory: Memory, limit: int) -> None:
         self.options = options
         self.decoder = decoder
-        self.memory = without_needless_mask(memory)
+        self.memory = memory
         self.limit = limit
         self.cache = DecoderCache(len(decoder.layers))
         #: whether the k hypotheses of a sentence use one copy of its keys and values
@@ -134,14 +134,6 @@ class IncrementalModel:
         """Entry i of the source's part becomes what entry ``order[i]`` was."""
         self.cache.select_sentences(order)
         self.memory = self.memory.select(order)
-
-
-def without_needless_mask(memory: Memory) -> Memory:
-    """The same, without a mask if nothing is padded; on a GPU, the host would have to wait."""
-    is_padding = memory.is_padding
-    if is_padding is not None and is_padding.device.type == "cpu" and not is_padding.any():
-        return Memory(memory.states)
-    return memory
 
 
 def search(
