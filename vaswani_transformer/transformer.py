@@ -1,7 +1,8 @@
 """The whole Transformer (section 3), its sizes in the paper, and shared matrices (3.4)."""
 
 from dataclasses import dataclass, field
-from typing import Any, Optional, Tuple
+from pathlib import Path
+from typing import Any, Optional, Tuple, Union
 
 from torch import Tensor, nn
 
@@ -115,6 +116,13 @@ class Transformer(nn.Module):
             output,
         )
         initialise(self, str(config.init))
+
+    @classmethod
+    def from_pretrained(cls, folder: Union[str, Path]) -> "Transformer":
+        """The model in a folder that ``vaswani pack`` made, in evaluation mode; see packed.py."""
+        from .packed import load
+
+        return load(folder)[0]
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """[B, S] and, shifted right, [B, T] → logits [B, T, V]."""

@@ -1,0 +1,118 @@
+"""Reads a packed model: the folder that ``vaswani pack`` makes, without fairseq.
+
+    config.json         the model's sizes, how text is prepared, how to decode, where it comes from
+    model.safetensors   the parameters; a matrix that is shared is stored once
+    dict.LANG.txt       the vocabularies
+    SHA256SUMS          a hash of every file
+"""
+
+import hashlib
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Dict, Iterable, Mapping, Tuple, Union
+
+from torch import Tensor
+
+from .transformer import Transformer, TransformerConfig
+from .vocabulary import Vocabulary
+
+CONFIG, WEIGHTS, SUMS = "config.json", "model.safetensors", "SHA256SUMS"
+#: the matrices of source, target and output, which may be one (3.4)
+MATRICES = (
+    "encoder.embedding.tokens.weight",
+    "decoder.embedding.tokens.weight",
+    "decoder.output_projection.weight",
+)
+
+
+def read_sums(path: Path) -> Dict[str, str]:
+    """The hashes in a file in ``sha256sum``'s format, by name."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def check_sums(folder: Path, names: Iterable[str]) -> None:
+    """Raise ValueError for a file that is not as ``SHA256SUMS`` says; OSError if one is missing."""
+    sums = read_sums(folder / SUMS)
+    for name in names:
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != sums.get(name):
+            raise ValueError(
+                f"{folder / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
+                "the folder again, or pack the model again"
+            )
+
+
+def shared_matrices(architecture: Mapping[str, Any]) -> Dict[str, str]:
+    """The matrices that are not stored, each with the one that it is."""
+    source, target, output = MATRICES
+    if architecture.get("untie_embeddings"):
+        return {}
+    if architecture.get("share_decoder_input_output_embed"):
+        return {output: target}
+    return {target: source, output: source}
+
+
+def read_config(architecture: Mapping[str, Any], where: str) -> TransformerConfig:
+    """The sizes in the section ``architecture`` of config.json.
+
+    Raises:
+        ValueError: a name that this version does not know.
+    """
+    known = {item.name for item in fields(TransformerConfig)}
+    unknown = sorted(set(architecture) - known)
+    if unknown:
+        raise ValueError(f"{where}: architecture has {unknown[0]!r}, which this version lacks")
+    return TransformerConfig(**architecture)
+
+
+def read_parameters(path: Path, config: TransformerConfig) -> Dict[str, Tensor]:
+    """The parameters in float32, with a shared matrix under all its names.
+
+    Raises:
+        ValueError: the file's header does not have the sizes of ``config``; nothing was read then.
+    """
+    from safetensors import safe_open
+
+    with safe_open(str(path), framework="pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        for name, expected in sizes(config).items():
+            if shapes.get(name) != expected:
+                raise ValueError(
+                    f"{path}: {name} is {shapes.get(name, 'missing')}, not {expected} as {CONFIG} "
+                    "says: pack the model again"
+                )
+        state = {name: file.get_tensor(name).float() for name in shapes}
+    for name, stored in shared_matrices(vars(config)).items():
+        state[name] = state[stored]
+    return state
+
+
+def sizes(config: TransformerConfig) -> Dict[str, Tuple[int, ...]]:
+    """Shapes that bound how large a model ``config`` describes: of each side's last layer."""
+    found = {}
+    for side in ("encoder", "decoder"):
+        layers, width = getattr(config, f"{side}_layers"), getattr(config, f"{side}_embed_dim")
+        rows = getattr(config, f"{side}_ffn_embed_dim")
+        found[f"{side}.layers.{layers - 1}.feed_forward.fc1.weight"] = (rows, width)
+    return found
+
+
+def load(folder: Union[str, Path]) -> Tuple[Transformer, Vocabulary, Vocabulary]:
+    """The model of a folder, in evaluation mode, and the vocabularies of source and target.
+
+    Raises:
+        ValueError: the folder is of another version, or was altered.
+        OSError: a file is missing.
+    """
+    folder = Path(folder)
+    check_sums(folder, [CONFIG, WEIGHTS])
+    table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    languages = [table["text"][side] for side in ("source_lang", "target_lang")]
+    check_sums(folder, [f"dict.{language}.txt" for language in languages])
+    source, target = (Vocabulary.load(folder / f"dict.{language}.txt") for language in languages)
+    config = read_config(table["architecture"], str(folder / CONFIG))
+    state = read_parameters(folder / WEIGHTS, config)
+    model = Transformer(config, len(source), len(target))
+    model.load_state_dict(state)
+    return model.eval(), source, target
