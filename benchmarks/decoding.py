@@ -51,7 +51,7 @@ class Decoding:
         from fairseq import tasks
 
         from transformer_plugin.checkpoints import load_checkpoint
-        from transformer_plugin.inference import pack_weights
+        from vaswani_transformer.fast.linear import pack_weights
         from vaswani.model_folder.convert import from_fairseq
 
         state = load_checkpoint(Path(checkpoint))

@@ -1,17 +1,15 @@
 """The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
 
-import logging
 from typing import Any, Dict, List
 
-import torch
 from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from torch import nn
 
 from vaswani_transformer.fast import use_fast_kernels
+from vaswani_transformer.fast.linear import convert_to_bf16
 from vaswani_transformer.fast.malloc import keep_freed_memory
 from vaswani_transformer.initialisation import initialise
-from vaswani_transformer.layers import DecoderLayer, EncoderLayer
 from vaswani_transformer.transformer import (
     embedding_matrices,
     input_embedding,
@@ -20,6 +18,7 @@ from vaswani_transformer.transformer import (
 
 from .checkpoints import CheckpointError
 from .checkpoints.parameters import explain_mismatch, explain_untied
+from .compiled import compile_layers
 from .config import (
     ConfigError,
     VaswaniTransformerBigConfig,
@@ -30,9 +29,7 @@ from .config import (
 )
 from .decoder import VaswaniDecoder
 from .encoder import VaswaniEncoder
-from .inference import convert_to_bf16, retain_dropout
-
-logger = logging.getLogger(__name__)
+from .retained_dropout import retain_dropout
 
 
 @register_model("vaswani_transformer", dataclass=VaswaniTransformerConfig)
@@ -69,10 +66,9 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         )
         model = cls(cfg, encoder, decoder)
         initialise(model, str(cfg.init))
+        compiled = compile_layers(model) if cfg.compile else []
         if str(cfg.attention_impl) != "readable":
-            use_fast_kernels(model)
-        if cfg.compile:
-            compile_layers(model)
+            use_fast_kernels(model, compiled)
         return model
 
     def prepare_for_inference_(self, cfg: Any) -> None:
@@ -172,21 +168,3 @@ def share_again(model: nn.Module, shared: List[List[str]]) -> None:
         for name in others:
             owner, _, last = name.rpartition(".")
             setattr(model.get_submodule(owner), last, model.get_parameter(first))
-
-
-def compile_layers(model: nn.Module) -> None:
-    """Compile each layer with ``torch.compile``, for batches of any shape.
-
-    The first updates then take minutes. If compiling fails, a warning says so, and nothing is
-    compiled.
-    """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.compile(lambda x: x + 1, dynamic=True)(torch.ones(2, device=device))
-    except Exception as error:  # a missing or broken compiler may raise anything
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        logger.warning("--compile: torch.compile fails here (%s); going on without it", reason)
-        return
-    for module in model.modules():
-        if isinstance(module, (EncoderLayer, DecoderLayer)):
-            module.compile(dynamic=True)

@@ -10,7 +10,7 @@ import hashlib
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Dict, Iterable, Mapping, Tuple, Union
+from typing import Any, Dict, Iterable, Mapping, Sequence, Tuple, Union
 
 from torch import Tensor
 
@@ -110,8 +110,15 @@ def load(folder: Union[str, Path]) -> Tuple[Transformer, Vocabulary, Vocabulary]
     table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     languages = [table["text"][side] for side in ("source_lang", "target_lang")]
     check_sums(folder, [f"dict.{language}.txt" for language in languages])
+    return build(folder, table["architecture"], languages)
+
+
+def build(
+    folder: Path, architecture: Mapping[str, Any], languages: Sequence[str]
+) -> Tuple[Transformer, Vocabulary, Vocabulary]:
+    """As :func:`load`, of a folder whose files were checked."""
     source, target = (Vocabulary.load(folder / f"dict.{language}.txt") for language in languages)
-    config = read_config(table["architecture"], str(folder / CONFIG))
+    config = read_config(architecture, str(folder / CONFIG))
     state = read_parameters(folder / WEIGHTS, config)
     model = Transformer(config, len(source), len(target))
     model.load_state_dict(state)

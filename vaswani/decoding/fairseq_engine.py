@@ -83,7 +83,7 @@ class FairseqEngine:
         processes: Optional[int] = None,
         sample: Optional[Callable[[Any], Dict[str, Any]]] = None,
     ) -> None:
-        from transformer_plugin.inference import pack_weights
+        from vaswani_transformer.fast.linear import pack_weights
 
         self.task, self.models = task, list(models)
         for model in self.models:

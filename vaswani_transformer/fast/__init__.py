@@ -9,7 +9,7 @@ and adds no parameter:
     processor.py     computes nothing; says which form is quick on which processor
 """
 
-from typing import Dict, Type
+from typing import Dict, Iterable, Type
 
 from torch import nn
 
@@ -29,14 +29,22 @@ FAST: Dict[Type[nn.Module], Type[nn.Module]] = {
     Encoder: FastEncoder,
 }
 """What replaces what."""
+COMPILED = (nn.Linear, nn.Dropout, AddAndNorm)
+"""What torch.compile makes quicker itself."""
 
 
-def use_fast_kernels(model: nn.Module) -> nn.Module:
+def use_fast_kernels(model: nn.Module, compiled: Iterable[nn.Module] = ()) -> nn.Module:
     """Give each module whose type is exactly one in the table the class beside it.
 
     Subclasses keep their own. Parameters, their names and hooks stay as they are, as under torch's
     parametrisations, which also change a module's class.
+
+    Args:
+        model: is changed, and returned
+        compiled: parts of it that torch.compile will see; in these only attention gets a kernel
     """
+    left = {id(m) for part in compiled for m in part.modules() if isinstance(m, COMPILED)}
     for module in model.modules():
-        module.__class__ = FAST.get(type(module), type(module))
+        if id(module) not in left:
+            module.__class__ = FAST.get(type(module), type(module))
     return model

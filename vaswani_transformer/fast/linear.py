@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..precision import has_bf16_units
 from .processor import choices_for
 
 MIN_MULTIPLICATIONS = 2**21
@@ -166,3 +167,21 @@ class FastLinear(nn.Linear):
     def __getstate__(self) -> Dict[str, Any]:
         """The state to copy, without the packed weights, which cannot be copied."""
         return {**self.__dict__, "packed": None}
+
+
+def convert_to_bf16(model: nn.Module) -> None:
+    """For decoding in bf16: convert the matrices, if the model's device has units for it."""
+    if has_bf16_units(next(model.parameters()).device.type):
+        for module in model.modules():
+            if isinstance(module, FastLinear):
+                module.to_bf16()
+
+
+def pack_weights(model: nn.Module) -> None:
+    """For decoding on a CPU: also keep the matrices in oneDNN's layout, see :meth:`FastLinear.pack`.
+
+    Only for an engine that owns its model: not all writes to the weights would be noticed.
+    """
+    for module in model.modules():
+        if isinstance(module, FastLinear):
+            module.pack()

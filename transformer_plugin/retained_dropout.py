@@ -1,4 +1,4 @@
-"""Prepares a trained model for decoding, once."""
+"""``--retain-dropout``: dropout in decoding."""
 
 import re
 from typing import Any, List
@@ -6,8 +6,6 @@ from typing import Any, List
 from torch import nn
 
 from vaswani_transformer.fast.dropout import FastDropout
-from vaswani_transformer.fast.linear import FastLinear
-from vaswani_transformer.precision import has_bf16_units
 
 from .config import ConfigError
 
@@ -25,29 +23,6 @@ class RetainedFastDropout(RetainedDropout, FastDropout):
 
 
 RETAINED = {nn.Dropout: RetainedDropout, FastDropout: RetainedFastDropout}
-
-
-def convert_to_bf16(model: nn.Module) -> None:
-    """Convert the weight matrices to bfloat16, if the model's device has units for it."""
-    if has_bf16_units(next(model.parameters()).device.type):
-        for module in model.modules():
-            if isinstance(module, FastLinear):
-                module.to_bf16()
-
-
-def pack_weights(model: nn.Module) -> None:
-    """On a CPU, also keep the weight matrices in oneDNN's layout: see :meth:`FastLinear.pack`.
-
-    Only for an engine that owns its model: not all writes to the weights would be noticed. Not for
-    ``torch.compile``, which sees only torch's own products.
-
-    Args:
-        model: any; prepared for inference, on the device on which it will decode
-    """
-    if not getattr(getattr(model, "cfg", None), "compile", False):
-        for module in model.modules():
-            if isinstance(module, FastLinear):
-                module.pack()
 
 
 def retain_dropout(model: nn.Module, generation: Any) -> None:

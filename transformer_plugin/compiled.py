@@ -1,0 +1,64 @@
+"""``--compile``: each layer's training pass as one graph of torch.compile."""
+
+import logging
+from typing import Any, Dict, List, Type
+
+import torch
+from torch import nn
+
+from vaswani_transformer.layers import DecoderLayer, EncoderLayer
+
+logger = logging.getLogger(__name__)
+
+
+class CompiledLayer(nn.Module):
+    """For a subclass of a layer: compiled in training, for batches of any shape; else as it is."""
+
+    compiled: Any = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the layer's."""
+        if not self.training:
+            return super().forward(*args, **kwargs)
+        if self.compiled is None:
+            self.compiled = torch.compile(super().forward, dynamic=True)
+        return self.compiled(*args, **kwargs)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """The state to copy, without what was compiled."""
+        return {**self.__dict__, "compiled": None}
+
+
+class CompiledEncoderLayer(CompiledLayer, EncoderLayer):
+    """The encoder's."""
+
+
+class CompiledDecoderLayer(CompiledLayer, DecoderLayer):
+    """The decoder's."""
+
+
+COMPILED: Dict[Type[nn.Module], Type[nn.Module]] = {
+    EncoderLayer: CompiledEncoderLayer,
+    DecoderLayer: CompiledDecoderLayer,
+}
+
+
+def compile_layers(model: nn.Module) -> List[nn.Module]:
+    """Let the layers be compiled in their first training pass, which then takes a minute or more.
+
+    If torch.compile does not work here, a warning says so, and nothing is compiled.
+
+    Returns:
+        The layers.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.compile(lambda x: x + 1, dynamic=True)(torch.ones(2, device=device))
+    except Exception as error:  # a missing or broken compiler may raise anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        logger.warning("--compile: torch.compile fails here (%s); going on without it", reason)
+        return []
+    layers = [module for module in model.modules() if type(module) in COMPILED]
+    for layer in layers:
+        layer.__class__ = COMPILED[type(layer)]
+    return layers
