@@ -15,21 +15,19 @@ from torch import nn
 
 from ..attention import CrossAttention, SelfAttention
 from ..encoder import Encoder
-from ..layers import AddAndNorm
 from .attention import FastCrossAttention, FastEncoder, FastSelfAttention
-from .dropout import FastAddAndNorm, FastDropout
+from .dropout import FastDropout
 from .linear import FastLinear
 
 FAST: Dict[Type[nn.Module], Type[nn.Module]] = {
     nn.Linear: FastLinear,
     nn.Dropout: FastDropout,
-    AddAndNorm: FastAddAndNorm,
     SelfAttention: FastSelfAttention,
     CrossAttention: FastCrossAttention,
     Encoder: FastEncoder,
 }
 """What replaces what."""
-COMPILED = (nn.Linear, nn.Dropout, AddAndNorm)
+COMPILED = (nn.Linear, nn.Dropout)
 """What torch.compile makes quicker itself."""
 
 

@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..layers import AddAndNorm
-
 LEVELS = 2**16
 """16 random bits decide each element of a mask: P_drop is rounded to a multiple of 1 / LEVELS."""
 
@@ -38,15 +36,3 @@ class FastDropout(nn.Dropout):
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
         return x * keep_mask(x, self.p)
-
-
-class FastAddAndNorm(AddAndNorm):
-    """:class:`AddAndNorm`, with the sum and its dropout in one pass over memory."""
-
-    def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
-        """[B, L, D] and [B, L, D] → [B, L, D]."""
-        dropout = self.dropout
-        fusable = isinstance(dropout, FastDropout) and dropout.training and dropout.p
-        if not fusable or x.device.type != "cpu":
-            return super().forward(x, sublayer_output)
-        return self.norm(torch.addcmul(x, sublayer_output, keep_mask(x, dropout.p)))
