@@ -116,8 +116,8 @@ class MemoryUse:
     attention_weights: bool = True
     #: the logits of a whole batch; our criterion with our model computes some rows at a time
     logits: bool = True
-    #: these rows, and those of them whose softmax is computed at a time
-    loss_rows: Tuple[int, int] = (0, 0)
+    #: how many rows that is
+    loss_rows: int = 0
 
 
 def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
@@ -146,13 +146,13 @@ def activation_bytes(sizes: Sizes, use: MemoryUse) -> float:
 def output_bytes(sizes: Sizes, max_tokens: int, use: MemoryUse) -> float:
     """Memory of the loss, in float32, if logits are not kept.
 
-    The logits of some rows, the probabilities of some of these and their inputs; and the gradient
-    of the output matrix, which is computed with them and copied once in the backward pass.
+    The logits and probabilities of some rows; and the gradient of the output matrix, which is
+    computed with them and copied once in the backward pass.
     """
     if use.logits:
         return 0.0
-    product, softmax = (min(max_tokens, rows) for rows in use.loss_rows)
-    return 4.0 * sizes.vocabulary * (product + 2 * softmax + 2 * sizes.d)
+    rows = min(max_tokens, use.loss_rows)
+    return 4.0 * sizes.vocabulary * (2 * rows + 2 * sizes.d)
 
 
 def memory_bytes(sizes: Sizes, parameters: int, max_tokens: int, use: MemoryUse) -> float:

@@ -112,7 +112,7 @@ def memory_use(config: Any) -> arithmetic.MemoryUse:
         product_bytes=2 if in_16_bits else 4,
         attention_weights=not plugin_model or readable,
         logits=not (plugin_model and plugin_loss) or readable or bool(config.common.fp16),
-        loss_rows=(gpu.product_rows, gpu.softmax_rows),
+        loss_rows=gpu.product_rows,
     )
 
 
