@@ -25,7 +25,7 @@ class Loss:
         system: ``fairseq`` or ``ours``
         precision: ``fp32``, or ``bf16`` for products under autocast
         device: ``cpu`` or ``cuda``
-        rows: ``product_rows`` and ``softmax_rows`` to use instead of this processor's
+        rows: ``product_rows`` to use instead of this processor's
     """
 
     def __init__(
@@ -142,13 +142,13 @@ def row(key: Any, rounds: Dict[Any, List[Dict[str, float]]]) -> Row:
 def sweep(device: str, usable: List[str]) -> List[Row]:
     """Ours with slices other than those that ``processor.py`` chooses."""
     rows: List[Row] = []
-    for precision, many, few in product(usable, (256, 512, 1024, 2048), (16, 32, 64, 128)):
-        slices = {"product_rows": many, "softmax_rows": few}
+    for precision, many in product(usable, (256, 512, 1024, 2048)):
+        slices = {"product_rows": many}
         options = {"system": "ours", "precision": precision, "device": device, "rows": slices}
         worker = Worker(Loss, options)
         taken = [1000 * worker.ask("measure")["seconds"] for _ in range(4)][1:]
         worker.end()
         rows.append(
-            {"system": f"ours, {precision}, {many} × {few} rows", "ms": median_and_range(taken)}
+            {"system": f"ours, {precision}, {many} rows", "ms": median_and_range(taken)}
         )
     return rows

@@ -1,6 +1,6 @@
 """Measures our model and its peers in one run, and writes a record.
 
-    python -m benchmarks.run                       train, decode, scaling, loss
+    python -m benchmarks.run                       train, decode, scaling, loss, pieces
     python -m benchmarks.run train --device cuda
     python -m benchmarks.run decode --full         1,000 sentences; for train, the big model too
     python -m benchmarks.run learning [LOGS]       measures nothing: see 'learning --help'
@@ -18,19 +18,20 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from benchmarks import curves, decode, learning, loss, scaling, train
+from benchmarks import curves, decode, learning, loss, pieces, scaling, train
 from benchmarks.machine import machine, precisions
 from benchmarks.table import markdown
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 
-NAMES = ("train", "decode", "scaling", "loss")
+NAMES = ("train", "decode", "scaling", "loss", "pieces")
 TITLES = {
     "train": "Training",
     "decode": "Decoding, beam 4",
     "scaling": "Cost of one forward and backward pass, fp32",
     "loss": "Output projection and loss alone",
+    "pieces": "Time without one of the quick forms",
 }
 RESULTS = Path(__file__).parent / "results"
 
@@ -115,6 +116,8 @@ def measure(name: str, args: argparse.Namespace, data: str) -> Dict[str, Any]:
         return decode.run(args.device, args.full, data, args.threads, checkpoint)
     if name == "scaling":
         return scaling.run(args.device, args.full, args.threads)
+    if name == "pieces":
+        return pieces.run(args.device, data)
     return loss.run(args.device, args.full)
 
 

@@ -1,0 +1,102 @@
+"""What each quick form saves: an update and decoding with all of them, and without each one.
+
+    python -m benchmarks.run pieces         3+3 layers of width 256, one thread
+
+The systems take turns, on the same batches, each in a process of its own. A piece pays if the time
+without it is longer: the last columns are times without it, relative to those with all.
+"""
+
+import statistics
+import time
+from typing import Any, Dict, List
+
+from benchmarks.systems import OURS, size_flags
+from benchmarks.table import Row, median_and_range
+from benchmarks.train import Training
+from benchmarks.worker import Worker, log_progress
+
+PIECES = ("FastLinear", "FastDropout", "fused attention", "loss from features", "keep_freed_memory")
+
+
+def leave_out(piece: str) -> None:
+    """Take one of ``PIECES`` out of this process; "" leaves all of them in."""
+    from torch import nn
+
+    from transformer_plugin import criterion, model
+    from vaswani_transformer import fast
+    from vaswani_transformer.attention import CrossAttention, SelfAttention
+
+    if piece == "loss from features":
+        criterion.computes_losses = lambda model: False
+    if piece == "keep_freed_memory":
+        model.keep_freed_memory = lambda: False
+    names = {
+        "FastLinear": [nn.Linear],
+        "FastDropout": [nn.Dropout],
+        "fused attention": [SelfAttention, CrossAttention],
+    }
+    for kind in names.get(piece, []):
+        del fast.FAST[kind]
+
+
+class WithoutPiece(Training):
+    """A training and a search without one piece, on request."""
+
+    def __init__(self, piece: str, **options: Any) -> None:
+        from vaswani.experiment.fairseq_config import load_plugin
+
+        load_plugin()
+        leave_out(piece)
+        super().__init__(**options)
+
+    def decode(self, sentences: int) -> Dict[str, float]:
+        """Seconds of a beam search of 4 for sources of 20 random words, to 40 words each."""
+        import copy
+
+        import torch
+
+        from transformer_plugin.generator import VaswaniSequenceGenerator
+        from vaswani_transformer.fast.linear import pack_weights
+
+        model, words = copy.deepcopy(self.trainer.model).eval(), self.trainer.task.target_dictionary
+        pack_weights(model)  # as in `vaswani generate`
+        search = {"beam_size": 4, "min_len": 39, "max_len_a": 0, "max_len_b": 39}
+        generator = VaswaniSequenceGenerator([model], words, **search)
+        numbers = torch.Generator().manual_seed(1)
+        source = torch.randint(4, len(words), (sentences, 20), generator=numbers)
+        sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(1).sum(1)}}
+        start, processor = time.perf_counter(), time.process_time()
+        with torch.no_grad():
+            generator.generate([model], sample)
+        return {
+            "seconds": time.perf_counter() - start,
+            "processor_seconds": time.process_time() - processor,
+        }
+
+
+def run(device: str, data: str, rounds: int = 8) -> Dict[str, Any]:
+    """One row for each piece."""
+    flags = [*OURS, *size_flags("small"), "--max-tokens", "2048", "--lr", "5e-4"]
+    options = {"data": data, "flags": [*flags, "--num-workers", "0"], "device": device}
+    one_thread = {"OMP_NUM_THREADS": "1"}
+    systems = {p: Worker(WithoutPiece, {"piece": p, **options}, one_thread) for p in ("", *PIECES)}
+    taken: Dict[str, Dict[str, List[float]]] = {p: {"train": [], "decode": []} for p in systems}
+    for worker in systems.values():
+        worker.ask("warm_up", 4)
+        worker.ask("decode", 16)
+    for number in range(1, rounds + 1):
+        for piece, worker in systems.items():
+            taken[piece]["train"].append(worker.ask("updates", 4)["processor_seconds"] / 4)
+            taken[piece]["decode"].append(worker.ask("decode", 16)["processor_seconds"])
+            log_progress(f"round {number} of {rounds}, without {piece or 'nothing'}")
+    rows: List[Row] = []
+    for piece, own in taken.items():
+        row: Row = {"without": piece or "–"}
+        for work, label in (("train", "an update"), ("decode", "16 sentences")):
+            ratios = [a / b for a, b in zip(own[work], taken[""][work], strict=True)]
+            row[f"{label}, ms"] = round(1000 * statistics.median(own[work]), 1)
+            row[f"{label}, to all"] = median_and_range(ratios)
+        rows.append(row)
+    for worker in systems.values():
+        worker.end()
+    return {"rows": rows, "notes": ["Processor time; one thread; 3+3 layers of width 256."]}
