@@ -1725,8 +1725,8 @@ MUTANTS = [
     Mutant(
         "documents-left-out-of-the-wheel",
         "setup.py",
-        'for name in ("configs", "docs"):',
-        'for name in ("configs",):',
+        'for name in ("configs", "docs", "examples/demo_text"):',
+        'for name in ("configs", "examples/demo_text"):',
         "every document that a help text or a message names comes with the wheel",
         ("integration/test_wheel.py::test_what_it_names_is_in_it",),
     ),

@@ -103,7 +103,7 @@ TORCH_ONLY += [f"fast.{path.stem}" for path in (PLUGIN / "fast").glob("[a-z]*.py
 # the packages of vaswani/, highest first: each may import those below it
 ORDER = [
     *("__main__", "cli", "commands", "paper", "attention_page", "export", "scoring", "planning"),
-    *("decoding", "model_folder", "data", "experiment", "demo", "common"),
+    *("decoding", "model_folder", "data", "experiment", "common"),
 ]
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60

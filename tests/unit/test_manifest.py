@@ -19,7 +19,7 @@ def test_a_recipe_states_every_value_and_names_parts_there_are(name):
     recipe, folder = find_recipe(name)
     assert str(folder) == f"data/{name}"
     table = read_yaml(CONFIGS / "data" / f"{name}.yaml")
-    left_to_the_user = {"generate", "limit", "like", "valid", "valid_every"}
+    left_to_the_user = {"limit", "like", "valid", "valid_every"}
     left_to_the_user |= {"trees", "keep_tags", "subword"}  # none of them in WMT 2014
     assert {item.name for item in fields(Recipe)} - left_to_the_user <= set(table)
     manifest = read_manifest(str(recipe.archives))
@@ -111,7 +111,6 @@ def test_unknown_names_are_said_with_what_there_is():
         ({"archives": 5}, "archives is 5, but must be a name"),
         ({"test": 5}, "test is 5, but must be a file prefix"),
         ({"test": ["a", "b"]}, "test is ['a', 'b'], but must be a single prefix"),
-        ({"generate": "phrases"}, "the text is generated, so 'train' cannot be given too"),
         ({"source_lang": "zh-CN"}, "name your files .zh_CN and give that"),
     ],
 )
@@ -143,7 +142,7 @@ def as_shown(value: Any) -> str:
 def test_the_page_shows_what_the_recipes_say(pair):
     """Every value that decides what the data is, of all three, side by side."""
     table = documented(pair)
-    elsewhere = {"source_lang", "target_lang", "archives", "generate", "limit"}
+    elsewhere = {"source_lang", "target_lang", "archives", "limit"}
     elsewhere |= {"about_pairs", "expected", "like", "trees", "keep_tags", "subword"}
     assert set(table) == {item.name for item in fields(Recipe)} - elsewhere
     for column, kind in enumerate(("", "_t2t", "_fairseq")):

@@ -151,12 +151,12 @@ def demo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "runs" / "demo" / "config.yaml", "task: {}")
     write(tmp_path / "runs" / "demo" / "finished.json", json.dumps({"num_updates": 9}))
-    recipe = ["generate: phrases", "source_lang: en", "target_lang: de"]
+    recipe = ["test: examples/demo_text/test", "source_lang: en", "target_lang: de"]
     write(tmp_path / "data" / "demo" / "recipe.yaml", *recipe)
     text = tmp_path / "data" / "demo" / "text"
     for name in ("train.en", "train.de", "test.en", "test.de"):
         write(text / name, *LINES)
-    write(text / "test.values.tsv", "sentence\tvalue\ttext", "2\ty:1987\t1987")
+    monkeypatch.setattr(demo_report, "number_rows", lambda _: [(1, "1987")])
     out = write(tmp_path / "runs" / "demo" / "eval" / "test.hyp", *LINES).parent
     translation = {"data": "data/demo/data-bin", "checkpoint": "last.pt", "seconds": 1.0}
     scores = {"bleu": {"score": 100.0, "signature": "-"}, "translation": translation}

@@ -11,6 +11,7 @@ from vaswani.data.clean import Limits
 from vaswani.data.recipe import Recipe
 from vaswani.data.stage_options import TextOptions, TokenOptions
 from vaswani.data.steps import Job, Like
+from vaswani.data.text import SPLITS
 
 #: a recipe's other values; those that only say where text is, or are shown, are no stage's option
 OTHERS = {
@@ -31,9 +32,18 @@ OTHERS = {
     "trees": True,
     "keep_tags": True,
 }
-IN_THE_INPUT = {"source_lang", "target_lang", "train", "valid", "test", "generate", "archives"}
+IN_THE_INPUT = {"source_lang", "target_lang", "train", "valid", "test", "archives"}
 SHOWN = {"about_pairs", "expected"}
-RECIPE = Recipe("en", "de", generate="phrases", max_words=30)
+RECIPE = Recipe("en", "de", *SPLITS, max_words=30)
+
+
+@pytest.fixture(autouse=True)
+def texts(tmp_path, monkeypatch):
+    """What the recipe names, as text and as trees."""
+    monkeypatch.chdir(tmp_path)
+    for split in SPLITS:
+        for name in (split, f"{split}.en", f"{split}.de"):
+            Path(name).write_text("a\n")
 
 
 def keys(recipe, like=None):
@@ -67,7 +77,7 @@ def test_the_keys_are_those_of_version_0_1():
     recipe = replace(RECIPE, valid_every=7, straight_test_apostrophes=True, dictionary=50)
     limits = [{"min_words": None, "max_words": 30, "ratio": None}] * 2
     none = [{"min_words": None, "max_words": None, "ratio": None}] * 2
-    key = key_of(["phrases", ["en", "de"], prepare.phrases.VERSION])
+    key = prepare.plan_stages(Job(RECIPE, Path("out"), 1, {}, Path()), None)[0]
     for clean_after, tok, bpe in (("tok", limits, []), ("bpe", none, limits)):
         found = keys(replace(recipe, clean_after=clean_after))
         before = key

@@ -11,6 +11,7 @@ For comparison: the BLEU of answering with the translation of the nearest traini
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -21,10 +22,18 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.options import argument
 from vaswani.data.text import read_lines
-from vaswani.experiment.find import AS_TRAINED, find_run, read_yaml
+from vaswani.experiment.find import AS_TRAINED, DEMO_TEXT, SHIPPED, find_run, read_yaml
 
 SHOWN = 5
 FILES = ("report.json", "report.txt", "attention.png")
+# What makes a number longer than it looks: a digit after a mark or a space, or in French, where
+# the words of a number are separate, another such word.
+_FRENCH_NUMBER = (
+    "deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|"
+    "vingts?|trente|quarante|cinquante|soixante|cents?|mille"
+)
+_GOES_ON_BEFORE = re.compile(rf"(\d[.,: ]|\b({_FRENCH_NUMBER}) )$")
+_GOES_ON_AFTER = re.compile(rf"[.,: ]\d| ({_FRENCH_NUMBER}|et un)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +62,7 @@ def run(options: Options) -> int:
             f"{len(reference_lines):,}: run 'vaswani generate' again"
         )
     train = [list(read_lines(data / "text" / f"train.{lang}")) for lang in (source, target)]
-    values = number_rows(data / "text" / "test.values.tsv")
+    values = number_rows(DEMO_TEXT / f"test.values.{target}.tsv")
     report = {
         "bleu": scores["bleu"],
         "exact_match": share(
@@ -95,14 +104,14 @@ def scores_and_data(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]
     """The scores of a run, the folder of its data, and the data's recipe.
 
     Raises:
-        UserError: it is not scored yet, or its text is not the demo's generated text.
+        UserError: it is not scored yet, or its text is not the demo's.
     """
     scores = read_json(folder / "eval" / "test.score.json")
     if "translation" not in scores or "bleu" not in scores:
         raise UserError(f"{folder} has no scores yet: run 'vaswani generate' and 'vaswani score'")
     data = Path(scores["translation"]["data"]).parent
     recipe = read_yaml(data / "recipe.yaml")
-    if recipe.get("generate") != "phrases":
+    if SHIPPED / str(recipe.get("test")) != DEMO_TEXT / "test":
         raise UserError(f"{folder} was not trained on the demo's text: there is nothing to report")
     return scores, data, recipe
 
@@ -121,9 +130,19 @@ def number_rows(path: Path) -> List[Tuple[int, str]]:
 
 def numbers_right(rows: List[Tuple[int, str]], translations: List[str]) -> float:
     """The share of the test's numbers that the translations contain, in percent."""
-    from vaswani.demo.phrases import has_number
-
     return share(has_number(number, translations[sentence]) for sentence, number in rows)
+
+
+def has_number(surface: str, text: str) -> bool:
+    """Whether ``text`` contains ``surface`` as a complete number.
+
+    "47" is not in "147", "47,5" or "1 047", nor "deux cent trois" in "mille deux cent trois".
+    """
+    for match in re.finditer(r"(?<![\w-])" + re.escape(surface) + r"(?![\w-])", text):
+        before, after = text[: match.start()], text[match.end() :]
+        if not (_GOES_ON_BEFORE.search(before) or _GOES_ON_AFTER.match(after)):
+            return True
+    return False
 
 
 def nearest(source_lines: List[str], known: List[str]) -> List[int]:

@@ -1,6 +1,6 @@
 """Makes data/NAME from text: {text,tok,bpe}/{train,valid,test}.LANG, codes and data-bin.
 
-    vaswani prepare demo_en_de                       generated text
+    vaswani prepare demo_en_de                       text that comes with vaswani
     vaswani prepare multi30k_en_de --text FOLDER     a corpus you have
     vaswani prepare wmt14_en_de                      a public corpus (docs/wmt14-data.md)
     vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
@@ -45,7 +45,6 @@ from vaswani.data.stage_options import (
 )
 from vaswani.data.steps import Job, Pair
 from vaswani.data.subwords import KINDS, SENTENCEPIECE
-from vaswani.demo import phrases
 from vaswani.experiment.find import file_stem, known_configs
 from vaswani.model_folder.reused_codes import find_like, recipe_like, reused_codes
 
@@ -173,7 +172,7 @@ def job_of(options: Options) -> Job:
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {options.name} with options")
         folder = Path(options.out) if options.out else folder
         like = reused_codes(find_like(recipe.like)) if recipe.like else None
-    if options.text and (recipe.generate or recipe.archives):
+    if options.text and recipe.archives:
         raise UserError("--text names a folder of text files, but this recipe uses none")
     if recipe.trees and not (recipe.train and recipe.valid):
         raise UserError(
@@ -253,9 +252,7 @@ def plan_stages(
     recipe, stages = job.recipe, []
     sources: Dict[str, List[Pair]] = {}
     seen: Dict[Path, Tuple[int, ...]] = {}
-    if recipe.generate:
-        key = key_of([recipe.generate, recipe.langs, phrases.VERSION])
-    elif job.parts:
+    if job.parts:
         named = [part for parts in job.parts.values() for part in parts]
         known = [[p.name, p.files(recipe.langs), p.sources[0].sha256] for p in named]
         key = key_of([recipe.langs, known, job.sacrebleu])
@@ -298,7 +295,7 @@ def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[S
         key = step.key(key)
         if undone or not stage.is_done(job.folder / step.name, key):
             undone.append(step.name)
-    if not undone or job.recipe.generate:
+    if not undone:
         return
     pairs = job.recipe.about_pairs or 0
     if not pairs and "raw" not in undone:

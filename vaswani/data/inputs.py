@@ -10,10 +10,13 @@ from vaswani.data import text
 from vaswani.data.recipe import RECIPE_FILE, Recipe
 from vaswani.data.stage import PART, STAGES
 from vaswani.data.steps import Job, Pair
+from vaswani.experiment.find import DEMO_TEXT, SHIPPED
 
 
 def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     """The two files of each set of one's own text; of trees, the same file for both sides.
+
+    Without a folder, the demo's text is that which comes with ``vaswani``.
 
     Raises:
         UserError: one is missing or empty.
@@ -21,7 +24,8 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     files = {}
     for split in text.SPLITS:
         for name in recipe.parts(split):
-            prefix = folder / name
+            comes_with_it = not folder.parts and (SHIPPED / name).parent == DEMO_TEXT
+            prefix = (SHIPPED if comes_with_it else folder) / name
             if recipe.trees:
                 if not prefix.is_file():
                     raise UserError(f"there is no file {prefix}: it should hold the {split} trees")

@@ -49,13 +49,11 @@ class Recipe:
 
     source_lang: str
     target_lang: str
-    #: prefixes of the files, LANG (and .gz or .xz) appended; or ``generate`` instead of the three;
-    #: with ``archives``, parts of the manifest, of which ``train`` may list several
+    #: prefixes of the files, LANG (and .gz or .xz) appended; with ``archives``, parts of the
+    #: manifest, of which ``train`` may list several
     train: Union[str, List[str], None] = None
     valid: Optional[str] = None
     test: Optional[str] = None
-    #: "phrases": the demo's generator
-    generate: Optional[str] = None
     #: the manifest the parts are in: ``configs/data/archives/NAME.yaml``
     archives: Optional[str] = None
     #: the folder of prepared text whose codes and dictionary are used for these texts (``--like``)
@@ -107,7 +105,7 @@ class Recipe:
     def splits(self) -> List[str]:
         """The existing sets; a user's own text may have no test set."""
         held_out = ["valid"] if self.valid_every else []
-        return [n for n in SPLITS if self.generate or n in held_out or getattr(self, n)]
+        return [n for n in SPLITS if n in held_out or getattr(self, n)]
 
     def parts(self, split: str) -> List[str]:
         """The prefixes or parts that make up a set, in order."""
@@ -173,13 +171,6 @@ def check_sets(given: Dict[str, Any], where: str) -> None:
         parts = given[split] if isinstance(given[split], list) else [given[split]]
         if not all(isinstance(part, str) and part for part in parts):
             raise UserError(f"{where}: {split} is {given[split]!r}, but must be a file prefix")
-    if "generate" in given:
-        if named:
-            raise UserError(
-                f"{where}: the text is generated, so '{named[0]}' cannot be given too: leave out "
-                "the recipe's name to use your own text"
-            )
-        return
     if given.get("trees") and not named:
         return  # the recipe of any trees; the arguments name them
     if "like" in given:
@@ -204,7 +195,7 @@ def check_values(given: Dict[str, Any], where: str) -> None:
     for key in ("tokenised", "split_hyphens", "straight_test_apostrophes", "trees", "keep_tags"):
         if not isinstance(given.get(key, False), bool):
             raise UserError(f"{where}: {key} is {given[key]!r}, but must be true or false")
-    for key in ("generate", "archives", "like"):
+    for key in ("archives", "like"):
         if not isinstance(given.get(key, ""), str):
             raise UserError(f"{where}: {key} is {given[key]!r}, but must be a name")
     expected = given.get("expected", {})

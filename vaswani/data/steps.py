@@ -105,13 +105,6 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
     """The raw sentences: readable, one per line, parallel; normalised if asked."""
     out.mkdir()
     recipe = job.recipe
-    if recipe.generate:
-        if recipe.generate != "phrases":
-            raise UserError(f"there is no generator '{recipe.generate}'; known: phrases")
-        from vaswani.demo import phrases
-
-        phrases.write("-".join(recipe.langs), out)
-        return {}
     if options.trees:
         return make_sides_of_trees(job, options, sources, out)
     counts: Dict[str, Any] = {}

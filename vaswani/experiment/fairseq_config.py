@@ -126,7 +126,7 @@ def refuse_other_files(table: Dict[str, Any], path: Path) -> None:
             f"'vaswani reproduce {table['base']} --row ROW' trains a row of it"
         )
     if "model" not in table and not {"task", "dataset", "optimization"} & set(table):
-        for key in ("bpe", "parts", "train", "generate"):
+        for key in ("bpe", "parts", "train"):
             if key in table:
                 raise UserError(
                     f"{path} is not an experiment, but a data recipe or manifest ('{key}:'): use "

@@ -11,9 +11,11 @@ from typing import Any, Dict, List
 from vaswani.common.errors import UserError, nearest
 
 _HERE = Path(__file__).resolve().parents[1]
-#: the shipped experiments and documents: inside an installed package, beside it in a checkout
-_SHIPPED = _HERE if (_HERE / "configs").is_dir() else _HERE.parent
-CONFIGS, DOCS = _SHIPPED / "configs", _SHIPPED / "docs"
+#: the shipped experiments, documents and text: inside an installed package, beside it in a checkout
+SHIPPED = _HERE if (_HERE / "configs").is_dir() else _HERE.parent
+CONFIGS, DOCS = SHIPPED / "configs", SHIPPED / "docs"
+#: in recipes, ``examples/demo_text/train`` is found from any folder
+DEMO_TEXT = SHIPPED / "examples" / "demo_text"
 
 #: in configs/, but changes to experiments
 TABLES = ("table3", "small_tables")

@@ -23,7 +23,6 @@ from vaswani.model_folder.model_as_run import codes_and_dictionary, is_model, re
 #: what a recipe says about its own text, and not about how text is processed
 OF_THE_TEXT = (
     *SPLITS,
-    "generate",
     "archives",
     "valid_every",
     "limit",
