@@ -1579,12 +1579,12 @@ MUTANTS = [
         ("unit/test_score.py::test_nothing_without_spaces_is_scored_as_words",),
     ),
     Mutant(
-        "archive-recorded-unopened",
+        "archive-kept-unopened",
         "vaswani/data/download.py",
         'problem = f"it {error.what}"',
         "problem = None",
-        "a checksum is recorded only for an archive that opens and has the texts",
-        ("unit/test_download.py::test_what_is_no_whole_archive_is_not_recorded",),
+        "an archive without a checksum is kept only if it opens and has the texts",
+        ("unit/test_download.py::test_what_is_no_whole_archive_is_not_kept",),
     ),
     Mutant(
         "archive-bomb-unpacked",

@@ -18,8 +18,6 @@ from urllib.parse import unquote, urlsplit
 from vaswani.common.errors import UserError, nearest
 from vaswani.experiment.find import config_folders, read_yaml
 
-#: where the checksums of first downloads are kept, beside the archives
-RECORD = "checksums.json"
 #: valid names of a part (also used for its text) and an archive: no path, nothing hidden
 _NAME = re.compile(r"\w[\w.+-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -122,7 +120,7 @@ def source_from(item: Any, where: str) -> Source:
     source = Source(**item)
     if urlsplit(str(source.url)).scheme not in ("http", "https") or not source.name:
         raise UserError(f"{where}: '{source.url}' is not the URL of a file (http or https)")
-    if not _NAME.fullmatch(source.name) or source.name == RECORD:
+    if not _NAME.fullmatch(source.name):
         raise UserError(f"{where}: '{source.name}' cannot be used as a file name")
     if source.bytes is not None and (not isinstance(source.bytes, int) or source.bytes < 1):
         raise UserError(f"{where}: bytes of {source.name} is {source.bytes!r}, not a size")
