@@ -1504,14 +1504,6 @@ MUTANTS = [
         ("integration/test_prepare_trouble.py::test_a_full_disk_in_any_stage[tok]",),
     ),
     Mutant(
-        "text-without-line-feeds-is-one-line",
-        "vaswani/data/text.py",
-        "if returns - both > (lines if feeds else 0):",
-        "if returns - both > lines:",
-        "text that is CR-only is refused, with the file and the line",
-        ("integration/test_prepare_odd_text.py::test_files_that_are_not_what_they_seem",),
-    ),
-    Mutant(
         "end-of-sentence-in-a-text",
         "vaswani/data/bpe.py",
         "line, count = spell_out_symbols(self.split(line))",

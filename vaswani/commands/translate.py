@@ -23,7 +23,8 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
-from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
+from vaswani.data.text import decode
+from vaswani.decoding.text_input import STDIN, Windows, count_lines
 from vaswani.decoding.translated_file import Tally, TranslatedFile, key_of_output
 from vaswani.decoding.translator import Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
@@ -166,7 +167,7 @@ def answer(translating: "Translating") -> None:
         number += 1
         tally = Tally()
         try:
-            line = parse_line(raw.rstrip(b"\n"), STDIN, number)
+            line = decode(raw.rstrip(b"\n"), STDIN, number)
             print_rows(translating.rows([line], number, tally, lambda _: None))
             tally.print_warnings("the output")
         except UserError as error:

@@ -109,9 +109,6 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
         return make_sides_of_trees(job, options, sources, out)
     counts: Dict[str, Any] = {}
     all_pairs = [pair for pairs in sources.values() for pair in pairs]
-    if not recipe.archives:  # nobody has checked one's own text before
-        for path in dict.fromkeys(path for pair in all_pairs for path in pair):
-            text.check_form(path)
     with Bar("text", count_pairs(all_pairs)) as bar:
         for split, pairs in sources.items():
             report = Report()

@@ -48,7 +48,7 @@ class Windows:
                 continue
             if number == stop:
                 break
-            window.append(parse_line(line, path, place))
+            window.append(text.decode(line, path, place))
             if len(window) == self.size:
                 yield self.given_out(window)
                 window = []
@@ -80,18 +80,6 @@ def numbered(stream: IO[bytes], path: Path) -> Iterator[Tuple[Path, int, bytes]]
         number += 1
 
 
-def parse_line(line: bytes, path: Path, number: int) -> str:
-    """The text of a line; UserError, with the place, if it is not text."""
-    if b"\0" in line:
-        raise UserError(
-            f"{path}, line {number:,}, has a NUL byte, so it may be UTF-16 or not text at all: "
-            "convert it to UTF-8"
-        )
-    decoded = text.decode(line, path, number)
-    text.check_line(decoded.rstrip("\r"), path, number)
-    return decoded
-
-
 def check_files(paths: Sequence[Path]) -> None:
     """Raises UserError for what cannot be read as text; a pipe is checked when it is read."""
     for path in paths:
@@ -99,8 +87,6 @@ def check_files(paths: Sequence[Path]) -> None:
             raise UserError(f"{path} is a folder: give the files in it")
         if not path.exists():
             raise UserError(f"there is no file {path}")
-        if path.is_file():
-            text.check_form(path)
 
 
 def count_lines(paths: Sequence[Path]) -> int:
