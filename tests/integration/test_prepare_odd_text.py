@@ -186,19 +186,3 @@ def test_more_workers_than_cores_have_a_use_for(own, monkeypatch, capsys, worker
     prepare(*OWN, "--out", "out", "--workers", workers)
     assert requested == [6] and "than 3 cores can use: continuing with 6" in capsys.readouterr().err
     assert processes.limit_workers(6) == 6 and capsys.readouterr().err == ""
-
-
-def test_text_that_changes_while_it_is_read_is_refused(own, light, monkeypatch, capsys):
-    """Or its marker would speak of other text, and the same command would call it done."""
-    make = steps.make_text
-
-    def meanwhile(*arguments):
-        report = make(*arguments)
-        with open(own / "valid.de", "a", encoding="utf-8") as stream:
-            stream.write("noch ein Satz\n")
-        return report
-
-    with monkeypatch.context() as patch:
-        patch.setattr(steps, "make_text", meanwhile)
-        refused(capsys, "valid.de was changed while it was read: run the same command again")
-    assert not (own / "out" / "text").exists()

@@ -31,7 +31,7 @@ from vaswani.common.options import argument, option, stage_named
 from vaswani.common.processes import limit_workers
 from vaswani.common.usage import cpu_seconds
 from vaswani.data import pieces, plan, stage, steps, text
-from vaswani.data.inputs import check_places, refuse_changed, source_files, stamps
+from vaswani.data.inputs import check_places, source_files
 from vaswani.data.manifest import choose, find_manifest, read_manifest
 from vaswani.data.recipe import Recipe, find_recipe, recipe_from, write_recipe
 from vaswani.data.stage_options import (
@@ -251,7 +251,6 @@ def plan_stages(
     """The key of a job's input, its stages in order, and the texts of each set."""
     recipe, stages = job.recipe, []
     sources: Dict[str, List[Pair]] = {}
-    seen: Dict[Path, Tuple[int, ...]] = {}
     if job.parts:
         named = [part for parts in job.parts.values() for part in parts]
         known = [[p.name, p.files(recipe.langs), p.sources[0].sha256] for p in named]
@@ -261,15 +260,8 @@ def plan_stages(
             sources[split] = [job.pair(job.folder / "raw", part.name) for part in parts]
     else:
         sources = source_files(recipe, text_folder or Path())
-        seen = stamps(sources)
         hashes = {s: [[sha256_of(p) for p in pair] for pair in own] for s, own in sources.items()}
         key = key_of([recipe.langs, hashes])
-
-    def make_text(out: Path) -> Any:
-        report = steps.make_text(job, at_text, sources, out)
-        if not job.parts:
-            refuse_changed(sources, seen)
-        return report
 
     codes, dictionary = job.like.hashes if job.like else (None, None)
     at_text = TextOptions.from_recipe(recipe)
@@ -279,7 +271,7 @@ def plan_stages(
     at_data_bin = BinaryOptions.from_recipe(recipe, dictionary_sha256=dictionary)
     learned = KINDS[recipe.subword].in_data
     stages += [
-        Stage("text", at_text, make_text),
+        Stage("text", at_text, lambda out: steps.make_text(job, at_text, sources, out)),
         Stage("tok", at_tok, lambda out: steps.make_tokens(job, at_tok, out)),
         Stage(learned, at_codes, lambda out: steps.make_codes(job, at_codes, out)),
         Stage("bpe", at_bpe, lambda out: steps.make_bpe(job, at_bpe, out)),

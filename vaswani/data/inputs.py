@@ -41,22 +41,6 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     return files
 
 
-def stamps(sources: Dict[str, List[Pair]]) -> Dict[Path, Tuple[int, ...]]:
-    """What changes when a file does: its inode, size and modification time."""
-    by_path: Dict[Path, Tuple[int, ...]] = {}
-    for path in (path for pairs in sources.values() for pair in pairs for path in pair):
-        status = path.stat()
-        by_path[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return by_path
-
-
-def refuse_changed(sources: Dict[str, List[Pair]], before: Dict[Path, Tuple[int, ...]]) -> None:
-    """Raises UserError if a file is no longer the one that was seen before."""
-    for path, stamp in stamps(sources).items():
-        if stamp != before[path]:
-            raise UserError(f"{path} was changed while it was read: run the same command again")
-
-
 def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]]) -> None:
     """Check, before anything is touched, what stages of these ``names`` would replace.
 
