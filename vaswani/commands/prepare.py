@@ -212,6 +212,8 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     check_places(job, [step.name for step in stages], sources)
     lock = job.folder / stage.STAGES / "lock"
     with writing(lock.parent, "--out"), locked(lock, f"{job.folder} is being prepared"):
+        if stage.is_of_another_version(job.folder / stages[-1].name):
+            print(f"{job.folder}: prepared by another version: made again, once", file=sys.stderr)
         for left in stages[redo:]:
             stage.redo(job.folder / left.name)
         show_plan(job, sources, key, stages)

@@ -1,7 +1,6 @@
 """Where preparation reads from and writes to; refused if one is inside the other."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
@@ -69,13 +68,6 @@ def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]])
                     f"the {what} {path} is in {output}, which this command makes itself: move "
                     "it elsewhere, or give another --out"
                 )
-    for name in names:
-        left = job.folder / f".{name}.part"
-        if os.path.lexists(left):
-            print(
-                f"{left}: left by an earlier version that was killed; it is no longer needed",
-                file=sys.stderr,
-            )
 
 
 def read_by(job: Job, sources: Dict[str, List[Pair]]) -> Iterator[Tuple[str, Path]]:

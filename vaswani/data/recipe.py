@@ -138,10 +138,10 @@ def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
         UserError: an unknown or missing key, or an invalid value.
     """
     known = [item.name for item in fields(Recipe)]
-    for key in table:
+    given = {key: value for key, value in table.items() if value is not None}
+    for key in given:
         if key not in known:
             raise UserError(f"{where}: there is no key '{key}'{nearest(str(key), known)}")
-    given = {key: value for key, value in table.items() if value is not None}
     for key in ("source_lang", "target_lang"):
         if not isinstance(given.get(key), str):
             raise UserError(f"{where}: '{key}' is missing (a code such as 'en'; quote 'no')")
@@ -258,30 +258,11 @@ def write_recipe(recipe: Recipe, folder: Path) -> None:
 
     content = yaml.safe_dump(asdict(recipe), sort_keys=False)
     path = folder / RECIPE_FILE
-    earlier = path.read_bytes() if path.is_file() else b""
-    if earlier == content.encode():
+    if path.is_file() and path.read_bytes() == content.encode():
         return
-    if not stage.record_of(path) and looks_written(earlier):
-        stage.write_record(path, {"left": {".": len(earlier)}})
     stage.redo(path)
     lines = content.split("\n")[:-1]
     stage.run_stage(path, key_of(content), lambda aside: text.write_lines(aside, lines))
-
-
-def looks_written(recipe: bytes) -> bool:
-    """Whether an earlier version, which left no marker for it, wrote this ``recipe.yaml``.
-
-    They wrote every existing key, with ``null`` if it was not given; nobody else would.
-    """
-    import yaml
-
-    try:
-        table = yaml.safe_load(recipe)
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return False
-    known = {item.name for item in fields(Recipe)}
-    every_key = isinstance(table, dict) and None in table.values() and set(table) <= known
-    return every_key and yaml.safe_dump(table, sort_keys=False).encode() == recipe
 
 
 def has_trees(data_bin: Path) -> bool:

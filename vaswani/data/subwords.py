@@ -38,7 +38,7 @@ KINDS: Dict[Name, Kind] = {
 
 
 def kind_of(recipe: Mapping[str, Any]) -> Name:
-    """What makes the subwords of a recipe.yaml; of one without, or an older one, BPE."""
+    """What makes the subwords of a recipe.yaml; of one that says nothing, BPE."""
     name = recipe.get("subword") or BPE
     kind = next((kind for kind in KINDS if kind == name), None)
     if kind is None:
