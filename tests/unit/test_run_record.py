@@ -24,7 +24,7 @@ CONFIG = OmegaConf.create(
     }
 )
 TRAIN, VALID = "train.en-de.en.bin", "valid.en-de.en.bin"
-DATA = {"sha256": {"dict.en.txt": "1", TRAIN: "2", VALID: "3"}, "bytes": {TRAIN: 8, VALID: 9}}
+DATA = {"sha256": {"dict.en.txt": "1", TRAIN: "2", VALID: "3"}}
 
 
 @pytest.fixture
@@ -75,14 +75,6 @@ def test_another_dictionary_is_refused(folder):
 def test_another_training_text_of_the_same_lengths_is_refused(folder):
     with pytest.raises(UserError, match=rf"{TRAIN} has changed.*reset_dataloader"):
         refuse(folder, sha256={TRAIN: "9"})
-
-
-def test_a_training_text_recorded_by_its_size_alone_is_compared_by_it(folder):
-    """As versions before 0.2 recorded it."""
-    old = {"sha256": {"dict.en.txt": "1"}, "bytes": {TRAIN: 7}}
-    (folder / "env.json").write_text(json.dumps({"command": "vaswani train", "data": old}))
-    with pytest.raises(UserError, match=f"{TRAIN} has changed"):
-        refuse(folder)
 
 
 def test_another_text_may_be_asked_for_and_is_said(folder):

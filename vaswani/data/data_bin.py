@@ -203,11 +203,9 @@ def check_dictionaries(config: Any, folder: Path) -> None:
 
 
 def fingerprint(config: Any) -> Dict[str, Any]:
-    """What identifies the data: hashes of its dictionaries, indexes and texts, and text sizes."""
+    """What identifies the data: hashes of its dictionaries, indexes and texts."""
     folder = first_data_bin(config.task.data)
-    texts = sorted(folder.glob("*.bin"))
-    files = [*sorted(folder.glob("dict.*.txt")), *sorted(folder.glob("*.idx")), *texts]
-    return {
-        "sha256": {path.name: sha256_of(path) for path in files},
-        "bytes": {path.name: path.stat().st_size for path in texts},
-    }
+    files = [
+        path for kind in ("dict.*.txt", "*.idx", "*.bin") for path in sorted(folder.glob(kind))
+    ]
+    return {"sha256": {path.name: sha256_of(path) for path in files}}

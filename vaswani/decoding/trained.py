@@ -64,8 +64,7 @@ def is_decoded(folder: Path, checkpoint: Path, config: Any, subset: str = "test"
     scored = read_json(folder / "eval" / f"{subset}.score.json").get("translation")
     if not made or made != scored:
         return False
-    # earlier versions did not record the precision
-    used = {"precision": "fp32", **made, **made["options"]}
+    used = {**made, **made["options"]}
     wanted = {**decoding(config), "precision": "fp32"}
     same = all(used.get(name) == value for name, value in wanted.items())
     return same and Path(made["checkpoint"]).name == checkpoint.name

@@ -148,8 +148,6 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
     for other in checkpoints[1:]:
         for name in sorted(set(first.run) | set(other.run)):
             here, there = first.run.get(name), other.run.get(name)
-            if name.endswith("dictionary") and None in (here, there):
-                continue  # from an earlier version, which did not record it
             # an option that did not exist when the run began had its default's effect: off
             if (here or None) != (there or None):
                 raise UserError(

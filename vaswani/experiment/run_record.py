@@ -166,11 +166,8 @@ def trained_differently(config: Any, data: Dict[str, Any], folder: Path) -> str:
 
 def changed_files(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
     """The files of a data-bin that differ between two records which both list them, by name."""
-    differ = set()
-    for kind in ("sha256", "bytes"):  # earlier versions recorded only the text's size
-        old, new = before.get(kind, {}), now.get(kind, {})
-        differ |= {name for name in set(old) & set(new) if old[name] != new[name]}
-    return sorted(differ)
+    old, new = before.get("sha256", {}), now.get("sha256", {})
+    return sorted(name for name in set(old) & set(new) if old[name] != new[name])
 
 
 # ---- records ----------------------------------------------------------------------------------
