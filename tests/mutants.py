@@ -1017,10 +1017,10 @@ MUTANTS = [
         ("unit/test_evalb.py::test_a_sentence_has_evalbs_figures[61]",),
     ),
     Mutant(
-        "trees-without-content",
+        "trees-that-do-not-end",
         TREES,
-        "if not filled:",
-        "if not filled and not place:",
+        "    if unclosed:\n",
+        "    if unclosed[1:]:\n",
         "a malformed tree is refused",
         ("unit/test_trees.py::test_malformed_trees_are_refused",),
     ),

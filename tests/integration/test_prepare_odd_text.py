@@ -138,7 +138,6 @@ def test_unknown_pieces_are_counted(tmp_path, kind):
         (["--target-lang", "d e"], "target_lang is 'd e'"),
         (["--target-lang", "de.gz"], "target_lang is 'de.gz'"),
         (["--target-lang", ""], "target_lang is ''"),
-        (["--target-lang", "EN"], "'en' and 'EN' differ only in case"),
         (["--show-dropped", "-1"], "--show-dropped is -1"),
         (["--manifest", "mine.yaml"], "--manifest and --test-sets are for archives"),
         (["--test-sets", "sacrebleu"], "--manifest and --test-sets are for archives"),

@@ -124,7 +124,6 @@ def test_xz_is_read_as_gz_is(own, light, capsys):
         (["--from", "tokens"], "no stage 'tokens' (did you mean 'tok"),
         (["--from", "raw"], "no stage 'raw'"),
         (["--workers", "0"], "--workers is 0"),
-        (["--ratio", "0"], "ratio is 0"),
         (["--max-words", "1"], "no pair of sentences within the limits"),
     ],
 )

@@ -240,7 +240,7 @@ def test_another_subword_than_that_of_like(own, light, capsys, monkeypatch):
 def test_without_the_library_nothing_is_begun(own, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     assert prepare(*SPM, "--out", "data/own") == 1
-    assert "'pip install sentencepiece' installs it" in failed(capsys)
+    assert "the package 'sentencepiece' is missing: pip install" in failed(capsys)
     assert not Path("data").exists()
 
 

@@ -190,9 +190,6 @@ def check_dictionaries(config: Any, folder: Path) -> None:
     plugin_model = is_plugin_model(model._name)
     shared = not source_has_own_matrix(model) if plugin_model else model.get("share_all_embeddings")
     paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
-    for path in paths:
-        if not path.is_file():
-            raise UserError(f"{path} is missing: prepare the data again")
     if shared and sha256_of(paths[0]) != sha256_of(paths[1]):
         own = "model.share_decoder_input_output_embed=true or model.untie_embeddings=true"
         hint = f", or give {own}" if plugin_model else ""

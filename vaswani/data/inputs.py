@@ -7,7 +7,7 @@ from typing import Dict, Iterator, List, Sequence, Set, Tuple
 from vaswani.common.errors import UserError
 from vaswani.data import text
 from vaswani.data.recipe import RECIPE_FILE, Recipe
-from vaswani.data.stage import PART, STAGES
+from vaswani.data.stage import STAGES
 from vaswani.data.steps import Job, Pair
 from vaswani.experiment.find import DEMO_TEXT, SHIPPED
 
@@ -20,7 +20,7 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     Raises:
         UserError: one is missing or empty.
     """
-    files = {}
+    files: Dict[str, List[Pair]] = {}
     for split in text.SPLITS:
         for name in recipe.parts(split):
             comes_with_it = not folder.parts and (SHIPPED / name).parent == DEMO_TEXT
@@ -36,7 +36,7 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
                 lost = prefix.parent == Path()
                 hint = "; give their folder with --text" if lost else ""
                 raise UserError(f"{error}{hint}") from None
-            files[split] = [(source, target)]
+            files.setdefault(split, []).append((source, target))
     return files
 
 
@@ -44,23 +44,11 @@ def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]])
     """Check, before anything is touched, what stages of these ``names`` would replace.
 
     Raises:
-        UserError: the folder is a file, an output is a link, or an input is inside an output.
+        UserError: an input is inside an output.
     """
-    folders = [(job.folder / STAGES, "--out")]
-    folders += [(job.archives, "--archives")] if job.parts else []
-    for folder, option in folders:
-        for place in (folder, *folder.parents):
-            if os.path.lexists(place) and not place.is_dir():
-                raise UserError(f"{place} is not a folder, but must be one: give another {option}")
-    outputs = [job.folder / name for name in (*names, STAGES)]
-    for output in [*outputs, job.folder / STAGES / PART]:
-        if output.is_symlink():
-            raise UserError(
-                f"{output} is a symbolic link (to {os.readlink(output)}), but must be made here: "
-                "remove the link, or give another --out"
-            )
+    outputs = [job.folder / name for name in (*names, STAGES, RECIPE_FILE)]
     for what, path in read_by(job, sources):
-        for output in [*outputs, job.folder / RECIPE_FILE]:
+        for output in outputs:
             if what == "recipe" and output.name == RECIPE_FILE:
                 continue  # it may be repeated; changed by hand, it is kept
             if lies_in(path, output):

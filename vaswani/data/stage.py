@@ -7,11 +7,10 @@ may be somebody's work: it is kept under another name.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Callable, Dict
 
-from vaswani.common.artifact import Artifact, hashes_of, keep, not_writable, sizes_in, writing
+from vaswani.common.artifact import Artifact, hashes_of, keep, sizes_in, writing
 from vaswani.common.files import atomic_write, read_json, sha256_of
 
 #: the folder of records, beside the outputs; and in it, that of what is being made
@@ -107,7 +106,6 @@ def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
         artifact.recover()
         if is_done(output, key):
             return False
-        check_writable(output.parent)
         with artifact.making() as part:
             made = part / output.name
             report = make(made)
@@ -117,10 +115,3 @@ def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
             with atomic_write(part / record_file(output).name) as stream:
                 json.dump(record, stream, indent=1)
     return True
-
-
-def check_writable(folder: Path) -> None:
-    """Raises UserError if an existing folder is not writable."""
-    for place in (folder, folder / STAGES):
-        if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
-            raise not_writable(folder, "--out", "no write permission")

@@ -136,12 +136,3 @@ def count_lines(path: Path) -> int:
         for block in iter(lambda: stream.read(1 << 20), b""):
             lines, last = lines + block.count(b"\n"), block[-1:]
     return lines + (last != b"\n")
-
-
-def check_count(path: Path, expected: int) -> None:
-    """Raises UserError if a stage has gained or lost lines, which would shift every pair."""
-    lines = count_lines(path)
-    if lines != expected:
-        raise UserError(
-            f"{path} has {lines:,} lines instead of {expected:,}: please report this as a bug"
-        )
