@@ -1976,14 +1976,6 @@ MUTANTS = [
         ("integration/test_pack.py::test_half_the_bytes",),
     ),
     Mutant(
-        "last-shard-left-out",
-        "vaswani/commands/translate.py",
-        "windows * n // options.num_shards for n in",
-        "windows // options.num_shards * n for n in",
-        "the joined shards equal the whole",
-        ("integration/test_translate.py::test_shards_joined_are_the_whole[3-2]",),
-    ),
-    Mutant(
         "failed-proof-of-no-consequence",
         "vaswani/commands/export.py",
         "    proof.print_and_check(options.to)\n",

@@ -249,15 +249,16 @@ def test_every_line_is_answered_in_its_place(model, text, capsys):
     assert len(one_by_one) == 23
 
 
-@pytest.mark.parametrize("shards, workers", [(1, 2), (2, 1), (3, 2), (7, 1)])
-def test_shards_joined_are_the_whole(shards, workers, model, text, tmp_path, capsys):
+def test_files_of_whole_windows_joined_are_the_whole(model, text, tmp_path, capsys):
+    """Whatever the number of processes: what ``split -l`` makes can be translated apart."""
     whole = output(capsys, model, text, "--buffer-size", 5, "--scores", "--workers", 1)
+    lines = text.read_text(encoding="utf-8").splitlines(keepends=True)
     parts = []
-    for shard in range(shards):
-        flags = ["--num-shards", shards, "--shard-id", shard, "--workers", workers, "--scores"]
-        parts.append(output(capsys, model, text, "--buffer-size", 5, *flags))
+    for first in (0, 15):
+        (tmp_path / "part").write_text("".join(lines[first : first + 15]), encoding="utf-8")
+        flags = ["--buffer-size", 5, "--scores", "--workers", 2]
+        parts.append(output(capsys, model, tmp_path / "part", *flags))
     assert "".join(parts) == whole
-    assert shards < 5 or any(not part for part in parts)
 
 
 def test_several_files_are_one_text_and_may_be_packed(model, text, tmp_path, capsys):
@@ -507,8 +508,6 @@ def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
     [
         (["gone"], "there is no file gone"),
         (["."], "is a folder: give the files in it"),
-        (["text.en", "--num-shards", "2", "--shard-id", "2"], "--shard-id 2 must be from 0 to 1"),
-        (["--num-shards", "2"], "--num-shards needs a FILE"),
         (["text.en", "-"], "cannot be combined"),
         (["text.en", "--buffer-size", "0"], "--buffer-size is 0, but must be at least 1"),
         (["text.en", "--max-tokens", "0"], "--max-tokens is 0, but must be at least 1"),
