@@ -1,6 +1,5 @@
 """``vaswani translate`` and ``Translator``: text in, text out, as prepare and generate do it."""
 
-import copy
 import errno
 import gzip
 import importlib.metadata
@@ -8,7 +7,6 @@ import io
 import json
 import math
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -605,13 +603,6 @@ def test_a_seed_that_cannot_be(seed, model, text, capsys):
     assert stock.vaswani("translate", model, text, "--sampling", "--seed", seed) == 1
     assert message in capsys.readouterr().err
     assert translator.translate(["the house"], sampling=True, seed=4_000_000_000)
-
-
-def test_a_translator_is_not_copied(model):
-    translator = Translator.from_pretrained(str(model), device="cpu")
-    for take in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match="cannot be pickled or copied: .*from_pretrained"):
-            take(translator)
 
 
 def test_the_package_names_what_it_has():

@@ -134,12 +134,6 @@ class Translator:
             pairs = zip(sentences_read, results, strict=True)
             return [self.translation(sentence, best, chosen) for sentence, best in pairs]
 
-    def __reduce__(self) -> Any:
-        raise TypeError(
-            "a Translator cannot be pickled or copied: pass on the name of its folder, and call "
-            "Translator.from_pretrained there"
-        )
-
     # ---- the steps, for those who search elsewhere ---------------------------------------------
 
     def read(self, line: str) -> InputSentence:
