@@ -166,7 +166,8 @@ def main(argv: Optional[List[str]] = None) -> int:
                 with contextlib.suppress(OSError):
                     print(f"\n{name}: {what}{signals.continue_hint()}.", file=sys.stderr)
                 return signals.TERMINATED if terminated else signals.INTERRUPTED
-            if isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone():
+            gone = isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone()
+            if gone or isinstance(error, BrokenPipeError):
                 return signals.NO_READER
             problem = problem_of(error)
             if problem is None:
