@@ -477,7 +477,6 @@ def test_files_of_others_are_left_alone(model, text, tmp_path, monkeypatch, caps
 
 BAD_TEXT = {
     "encoding": ("Köln\n".encode("latin-1"), "bad, line 1: byte 2 is not UTF-8"),
-    "NUL": (b"a\nb\nc\n" * 9 + b"the\0house\n", "bad, line 28, has a NUL byte"),
     "UTF-16": ("the house\n".encode("utf-16"), "NUL bytes, as in UTF-16"),
     "1 MB": (b"the house\n" + b"x" * (1 << 20) + b"y\n", "bad, line 2, is longer than 1,048,576"),
     "gzip": (gzip.compress(b"the house\n"), "bad is compressed (gz): decompress it"),

@@ -72,11 +72,6 @@ def numbered(stream: IO[bytes], path: Path) -> Iterator[Tuple[Path, int, bytes]]
 
 def parse_line(line: bytes, path: Path, number: int) -> str:
     """The text of a line; UserError, with the place, if it is not text."""
-    if b"\0" in line:
-        raise UserError(
-            f"{path}, line {number:,}, has a NUL byte, so it may be UTF-16 or not text at all: "
-            "convert it to UTF-8"
-        )
     decoded = text.decode(line, path, number)
     text.check_line(decoded.rstrip("\r"), path, number)
     return decoded
