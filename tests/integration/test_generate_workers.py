@@ -115,7 +115,6 @@ def test_the_same_to_the_last_digit_in_any_number_of_processes(search, data, tmp
     one, two, three = (left(tmp_path / str(count)) for count in (1, 2, 3))
     assert one == two == three
     assert len(one["test.hyp"].splitlines()) == 20 and len(set(one["test.hyp"].splitlines())) > 1
-    assert one["test.log"].count(b"\nGenerate test with beam=2: BLEU4 = ") == 1
     keys = {report(tmp_path / str(count))["key"] for count in (1, 2, 3)}
     assert len(keys) == 1
     assert not multiprocessing.active_children()

@@ -111,11 +111,6 @@ def test_average_generate_score(trained, workplace, monkeypatch, capsys):
     assert "already translated" in capsys.readouterr().err
     assert run(workplace, monkeypatch, "score", "small") == 0
     scores = json.loads((trained / "eval" / "test.score.json").read_text(encoding="utf-8"))
-    log = (trained / "eval" / "test.log").read_text(encoding="utf-8")
-    tokenised = scores["bleu_tokenised"]
-    precisions = tokenised["text"].split(" (")[0].split()[-1]
-    expected = f"BLEU4 = {tokenised['score']:.2f}, {precisions} (BP="
-    assert expected in log and precisions[0] != "0", "as fairseq-generate says"
     assert "tok:13a" in scores["bleu"]["signature"]
 
 

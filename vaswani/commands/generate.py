@@ -7,8 +7,8 @@
 
 The default of an option is its value in the run's ``generation:`` or ``task:`` section. For each
 subset it writes SUBSET.hyp.tok (tokens, or SentencePiece's pieces, in the order of the source),
-SUBSET.hyp (detokenised), SUBSET.log (as fairseq-generate prints it) and SUBSET.json (options and
-counts). The translations do not depend on the number of processes.
+SUBSET.hyp (detokenised), SUBSET.log (lines S-, H-, D- and P- as of fairseq-generate) and
+SUBSET.json (options and counts). The translations do not depend on the number of processes.
 """
 
 import contextlib
@@ -212,7 +212,6 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
         {
             "task": task,
             "generation": search,
-            "scoring": {"_name": "bleu"},
             "model": {},
             "common_eval": {
                 "path": str(checkpoint),
