@@ -242,9 +242,9 @@ def to_huggingface(
     if options.python is None and find_spec("transformers") is None:
         yield None
         return
-    with engine_of(folder, part, options.python or sys.executable) as engine:
-        table["versions"] = engine.versions
-        yield Translator(folder, engine=engine)
+    engine = engine_of(folder, part, options.python or sys.executable)
+    yield Translator(folder, engine=engine)
+    table["versions"] = engine.versions
 
 
 TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq, "huggingface": to_huggingface}
