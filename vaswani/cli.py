@@ -46,7 +46,6 @@ VERBS: Dict[str, str] = {
     "export": "export a packed model to CTranslate2, fairseq or transformers, with proof",
     "attention": "show where every head of a model looks: a page and pictures",
     "reproduce": "reproduce a result of the paper, start to finish",
-    "demo-report": "report what the demo's model learned",
 }
 
 

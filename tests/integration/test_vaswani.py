@@ -171,14 +171,11 @@ def test_blank_and_overlong_sentences_keep_their_lines(
         (["generate", "small", "--data", "nowhere"], "no data in nowhere"),
         (["generate", "small", "--beam", "0"], "above 0"),
         (["score", "small", "--subset", "valid"], "no translations of 'valid'"),
-        (["demo-report", "small"], "no scores yet"),
     ],
 )
 def test_what_cannot_be_decoded(trained, workplace, monkeypatch, capsys, command, message):
     last = (trained / "checkpoints" / "checkpoint_last.pt").read_bytes()
     (workplace / "broken.pt").write_bytes(last[: len(last) // 2])
-    if command[0] == "demo-report":
-        shutil.rmtree(trained / "eval", ignore_errors=True)
     assert run(workplace, monkeypatch, *command) == 1
     error = capsys.readouterr().err
     *taken, problem = error.strip().splitlines()
