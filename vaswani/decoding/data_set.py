@@ -10,7 +10,6 @@ import contextlib
 import math
 from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence
 
-from vaswani.common.errors import UserError
 from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.model_folder.search_options import SearchOptions
@@ -32,7 +31,7 @@ class DataSet:
         workers: the most processes that search
 
     Raises:
-        UserError: the checkpoint is gone.
+        OSError: the checkpoint is gone.
         CheckpointError, ConfigError: it cannot be used.
     """
 
@@ -46,14 +45,9 @@ class DataSet:
         utils.set_torch_seed(config.common.seed)
         self.task = tasks.setup_task(config.task)
         path = config.common_eval.path
-        try:
-            models, saved = checkpoint_utils.load_model_ensemble(
-                [path], ast.literal_eval(config.common_eval.model_overrides), self.task
-            )
-        except OSError as error:
-            if error.errno is None:  # fairseq's own: the checkpoint has disappeared in the meantime
-                raise UserError(str(error)) from None
-            raise
+        models, saved = checkpoint_utils.load_model_ensemble(
+            [path], ast.literal_eval(config.common_eval.model_overrides), self.task
+        )
         self.task.load_dataset(subset, task_cfg=saved.task)
         self.on_gpu = torch.cuda.is_available() and not config.common.cpu
         for model in models:

@@ -74,7 +74,8 @@ class MarianEngine:
             lines: for the tokenizer to read
 
         Raises:
-            UserError: there is no such Python, it cannot import transformers, or it fails.
+            UserError: it cannot import transformers, or it fails.
+            OSError: there is no such Python.
         """
         given = [
             {"sources": batch.ids, "targets": [targets[place] for place in batch.places]}
@@ -112,12 +113,7 @@ class MarianEngine:
             # -I: neither PYTHONPATH nor the script's folder, which has names of other modules
             command = [self.python, "-I", str(PROCESS), str(self.folder), *map(str, files)]
             environment = {**os.environ, "HF_HUB_OFFLINE": "1"}  # the folder has everything
-            try:
-                done = subprocess.run(command, env=environment, capture_output=True)
-            except OSError as error:
-                raise UserError(
-                    f"--python {self.python} cannot be run ({error.strerror})"
-                ) from None
+            done = subprocess.run(command, env=environment, capture_output=True)
             if files[1].is_file() and not done.returncode:
                 answers: Dict[str, Any] = json.loads(files[1].read_text(encoding="utf-8"))
                 return answers

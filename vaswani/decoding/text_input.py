@@ -80,9 +80,7 @@ def parse_line(line: bytes, path: Path, number: int) -> str:
 def check_files(paths: Sequence[Path]) -> None:
     """Raises UserError for what cannot be read as text; a pipe is checked when it is read."""
     for path in paths:
-        if path.is_dir():
-            raise UserError(f"{path} is a folder: give the files in it")
-        if not path.exists():
+        if path.is_dir() or not path.exists():
             raise UserError(f"there is no file {path}")
         if path.is_file():
             text.check_form(path)

@@ -102,13 +102,10 @@ class Proof:
     def translate_packed(self, translator: Any) -> None:
         """Translate with the packed model's search settings; computes the exponent for the export.
 
-        Raises:
-            UserError: a line is longer than the model accepts, or there is nothing to compare.
+        Lines longer than the model accepts are left out.
         """
         self.translator = translator
         taken = [translator.read(line).ids is not None for line in self.text.source]
-        if not any(taken):
-            raise UserError(f"{self.text.name} holds no sentence that the model takes")
         self.text = ProofText(
             self.text.name,
             [line for line, ok in zip(self.text.source, taken, strict=True) if ok],
