@@ -12,7 +12,7 @@ Beside what the command itself reports stand
   the processor's own seconds for these passes (the column "CPU minutes of the passes": without
   optimizer, validation and loading), times what one core does in the best of several products of
   square matrices;
-- on the demo's text, as ``vaswani demo-report`` counts them, sentences exactly right and numbers
+- on the demo's text, as ``demo_report.py`` counts them, sentences exactly right and numbers
   right: none of these numbers is in the training text;
 - each seed with its 95 % interval and the paired bootstrap against the first row's, and the losses
   that chose the learning rates;
@@ -36,11 +36,11 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import yaml
 
+from benchmarks.demo_report import number_rows, numbers_right, share
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
 from benchmarks.training_cost import cost_of, sustained
 from vaswani.commands import score
-from vaswani.commands.demo_report import number_rows, numbers_right, share
 from vaswani.common.artifact import same_file
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json

@@ -45,7 +45,6 @@ PROOF = "vaswani/export/proof.py"
 COMPARISON = "vaswani/export/comparison.py"
 MARIAN = "vaswani/export/to_huggingface.py"
 FOLDER = "vaswani/model_folder/folder.py"
-WEIGHTS = "vaswani/model_folder/weights.py"
 CLI = "vaswani/cli.py"
 CONFIGURATION = "vaswani/experiment/fairseq_config.py"
 TRAINER = "transformer_plugin/compat/trainer.py"
@@ -1170,14 +1169,6 @@ MUTANTS = [
         ("unit/test_endings.py::test_a_closed_stream_is_the_null_device",),
     ),
     Mutant(
-        "weights-of-any-type",
-        WEIGHTS,
-        "if kind not in FLOATS:",
-        "if not kind:",
-        "a model folder's weights are those that config.json describes",
-        ("unit/test_model_schema.py::test_weights_are_those_of_the_model",),
-    ),
-    Mutant(
         "old-model-without-the-tasks-options",
         CONFIGURATION,
         "argparse.Namespace(**{**task, **model})",
@@ -1557,8 +1548,8 @@ MUTANTS = [
     Mutant(
         "pieces-like-codes",
         "vaswani/model_folder/reused_codes.py",
-        'if own.get("subword") not in (None, kind):',
-        'if own.get("subword") not in (None, *KINDS):',
+        'own.get("subword") not in (None, kind):',
+        'own.get("subword") not in (None, *KINDS):',
         "text is split as that of --like was, or refused",
         ("integration/test_sentencepiece.py::test_another_subword_than_that_of_like",),
     ),
@@ -1835,7 +1826,7 @@ MUTANTS = [
         "a decoding option that cannot work is refused in one sentence",
         (
             "integration/test_translations.py::test_an_impossible_option_is_one_sentence"
-            "[options12---nbest 3 asks for more translations than --beam 2 finds]",
+            "[options9---nbest 3 asks for more translations than --beam 2 finds]",
         ),
     ),
     Mutant(
@@ -1944,28 +1935,12 @@ MUTANTS = [
         ("integration/test_translate.py::test_raw_text_is_translated_as_prepare_and_generate_do",),
     ),
     Mutant(
-        "pickle-in-a-model-folder",
-        FOLDER,
-        "named = path.suffix in _PICKLES and path.name not in known",
-        "named = path.suffix in known",
-        "a model folder that contains a pickle is refused",
-        ("unit/test_model_folder.py::test_what_is_not_whole_is_refused",),
-    ),
-    Mutant(
         "halves-read-as-halves",
         FOLDER,
         "{name: value.float() for",
         "{name: value for",
         "float16 is only how 'vaswani pack --half' stores: what reads the folder gets float32",
         ("integration/test_pack.py::test_half_the_bytes",),
-    ),
-    Mutant(
-        "last-shard-left-out",
-        "vaswani/commands/translate.py",
-        "windows * n // options.num_shards for n in",
-        "windows // options.num_shards * n for n in",
-        "the joined shards equal the whole",
-        ("integration/test_translate.py::test_shards_joined_are_the_whole[3-2]",),
     ),
     Mutant(
         "failed-proof-of-no-consequence",

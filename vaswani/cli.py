@@ -46,7 +46,6 @@ VERBS: Dict[str, str] = {
     "export": "export a packed model to CTranslate2, fairseq or transformers, with proof",
     "attention": "show where every head of a model looks: a page and pictures",
     "reproduce": "reproduce a result of the paper, start to finish",
-    "demo-report": "report what the demo's model learned",
 }
 
 
@@ -166,7 +165,8 @@ def main(argv: Optional[List[str]] = None) -> int:
                 with contextlib.suppress(OSError):
                     print(f"\n{name}: {what}{signals.continue_hint()}.", file=sys.stderr)
                 return signals.TERMINATED if terminated else signals.INTERRUPTED
-            if isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone():
+            gone = isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone()
+            if gone or isinstance(error, BrokenPipeError):
                 return signals.NO_READER
             problem = problem_of(error)
             if problem is None:

@@ -195,7 +195,6 @@ def test_each_verb_works_from_it(installed, tmp_path):
         "train demo_en_de optimization.max_update=1",
         "generate demo_en_de --beam 1 --max-len-a 0 --max-len-b 3",
         "score demo_en_de",
-        "demo-report demo_en_de",
     ]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", VERBS, str(installed)],

@@ -133,6 +133,7 @@ def scripts(tmp_path, command, **environ):
     tools.mkdir()
     bodies = {
         "vaswani": SAY,
+        "python": SAY,
         "torchrun": SAY,
         "scontrol": SAY + '[ "$1" = requeue ] || printf "one\\ntwo\\n"\n',
         "srun": SAY + 'shift 2\nSLURM_NODEID=1 exec "$@"\n',
@@ -157,8 +158,8 @@ def test_the_demo_reports_what_each_stage_took(tmp_path):
     assert process.wait(timeout=60) == 0
     calls = [line.split()[1:] for line in said.read_text().splitlines()]
     verbs = ["prepare", "train", "average", "generate", "score", "pack"]
-    assert [call[0] for call in calls] == [*verbs, "demo-report", "translate"]
-    took = [item.partition("=") for item in calls[-2][2:]]
+    assert [call[0] for call in calls] == [*verbs, "-m", "translate"]
+    took = [item.partition("=") for item in calls[-2][3:]]
     assert [stage for stage, _, _ in took] == verbs
     assert all(seconds.isdigit() for _, _, seconds in took)
 

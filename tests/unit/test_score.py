@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.demo_report import has_number, nearest, number_rows, numbers_right, share
 from tests.files import write
 from vaswani import cli
-from vaswani.commands.demo_report import has_number, nearest, number_rows, numbers_right, share
 from vaswani.commands.generate import in_order
 from vaswani.decoding.data_set import Translated
 from vaswani.scoring import published

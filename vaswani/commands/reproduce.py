@@ -93,8 +93,6 @@ def run(options: AnyOptions) -> int:
 
 def run_result(options: ResultOptions) -> int:
     """Run the stages one after another, or say what they would be."""
-    if options.gpus is not None and options.gpus < 1:
-        raise UserError(f"--gpus must be at least 1, not {options.gpus}")
     target = find_reproduction(options)
     stages = target.stages
     first = stage_named(options.start, stages) if options.start else 0
@@ -107,10 +105,6 @@ def run_result(options: ResultOptions) -> int:
         refuse_without_trees(target)
     if "train" in stages[first:] and (options.start in STAGES[:3] or not is_trained(target)):
         refuse_without_gpus(target, local_gpus)
-        if options.start == "train" and not (target.data / "data-bin").is_dir():
-            raise UserError(
-                f"there is no data in {target.data} to train on: leave out --from train"
-            )
     if options.start:
         set_aside(target, stages[first:])
     for stage in stages[first:]:

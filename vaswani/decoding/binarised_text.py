@@ -37,9 +37,6 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
             f"{prefix} has {total:,} {pair[0]} and {len(lengths[-1]):,} {pair[1]} sentences: the "
             "numbers should be equal; prepare it again"
         )
-    dictionary = folder / f"dict.{pair[1]}.txt"
-    if not dictionary.is_file():
-        raise UserError(f"{dictionary} is missing: prepare the data again")
     files = [folder / f"dict.{language}.txt" for language in pair]
     files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
     check_lengths(config, lengths)

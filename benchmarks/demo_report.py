@@ -1,6 +1,9 @@
 """Reports what the demo's model learned: figures, five sentences and one picture.
 
-    vaswani demo-report RUN        after 'vaswani generate RUN' and 'vaswani score RUN'
+    python -m benchmarks.demo_report RUN [STAGE=SECONDS …]
+
+RUN is a run of a demo experiment after 'vaswani generate' and 'vaswani score'; what the stages took
+is for the record. ``scripts/demo.sh`` calls it last.
 
 RUN/eval/report.json is a whole record: the figures, and what they depend on (commit, versions,
 machine, seed, commands).
@@ -12,7 +15,8 @@ For comparison: the BLEU of answering with the translation of the nearest traini
 
 import json
 import re
-from dataclasses import dataclass
+import shlex
+import sys
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -20,7 +24,6 @@ from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.common.options import argument
 from vaswani.data.text import read_lines
 from vaswani.experiment.find import AS_TRAINED, DEMO_TEXT, SHIPPED, find_run, read_yaml
 
@@ -36,20 +39,14 @@ _GOES_ON_BEFORE = re.compile(rf"(\d[.,: ]|\b({_FRENCH_NUMBER}) )$")
 _GOES_ON_AFTER = re.compile(rf"[.,: ]\d| ({_FRENCH_NUMBER}|et un)\b")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """A run of a demo experiment."""
+def report(name: str, stages: Dict[str, float]) -> None:
+    """Print the report; leave report.txt, report.json and attention.png in RUN/eval.
 
-    run: str = argument("RUN", "a run: its folder, or its name under runs/")
-    seconds: List[str] = argument(
-        "STAGE=SECONDS", "what the stages before took, for the record", default=[]
-    )
-
-
-def run(options: Options) -> int:
-    """Print the report; leave report.txt, report.json and attention.png in RUN/eval."""
-    folder = find_run(options.run)
-    stages = stage_seconds(options.seconds)
+    Args:
+        name: of the run
+        stages: the seconds that they took
+    """
+    folder = find_run(name)
     out = folder / "eval"
     scores, data, recipe = scores_and_data(folder)
     source, target = recipe["source_lang"], recipe["target_lang"]
@@ -63,7 +60,7 @@ def run(options: Options) -> int:
         )
     train = [list(read_lines(data / "text" / f"train.{lang}")) for lang in (source, target)]
     values = number_rows(DEMO_TEXT / f"test.values.{target}.tsv")
-    report = {
+    figures = {
         "bleu": scores["bleu"],
         "exact_match": share(
             hyp == ref for hyp, ref in zip(translations, reference_lines, strict=True)
@@ -75,24 +72,26 @@ def run(options: Options) -> int:
         "training": read_training(folder),
         "generation_seconds": scores["translation"]["seconds"],
         "stage_seconds": stages,
-        "environment": environment(),
+        "environment": {
+            **environment(),
+            "command": shlex.join(["benchmarks/demo_report.py", *sys.argv[1:]]),
+        },
     }
     numbers, words, picture = (
         output_file(out / name, may_replace=is_of_a_report) for name in FILES
     )
     lines = (
-        summary(report)
+        summary(figures)
         + examples(source_lines, reference_lines, translations)
         + locations(folder, data, picture)
     )
     with writing(numbers):
         with atomic_write(numbers) as stream:  # first: it says whose the other two files are
-            json.dump(report, stream, indent=1)
+            json.dump(figures, stream, indent=1)
         with atomic_write(words) as stream:
             stream.write("\n".join(lines) + "\n")
         draw_attention(picture, folder, scores["translation"]["checkpoint"], data, recipe)
     print("\n".join(lines))
-    return 0
 
 
 def is_of_a_report(path: Path) -> bool:
@@ -186,18 +185,6 @@ def nearest_bleu(
     return round(BLEU().corpus_score(copied, [reference_lines]).score, 2)
 
 
-def stage_seconds(given: List[str]) -> Dict[str, float]:
-    """Seconds by stage, from ``train=97``; UserError for anything else."""
-    seconds = {}
-    for item in given:
-        stage, _, value = item.partition("=")
-        try:
-            seconds[stage] = float(value)
-        except ValueError:
-            raise UserError(f"'{item}' is not a stage and its seconds, such as train=97") from None
-    return seconds
-
-
 def read_training(folder: Path) -> Dict[str, Any]:
     """Updates, seconds and seed of a finished training, and what it ran on; UserError if it is not.
 
@@ -285,3 +272,16 @@ def locations(folder: Path, data: Path, picture: Path) -> List[str]:
         f"translations, scores        {folder / 'eval'}",
         f"attention                   {picture}",
     ]
+
+
+def main(words: List[str]) -> None:
+    """Report on a run; ends with one line if it cannot."""
+    stages = dict(word.split("=") for word in words[1:])
+    try:
+        report(words[0], {stage: float(seconds) for stage, seconds in stages.items()})
+    except UserError as error:
+        sys.exit(f"demo_report: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
