@@ -1151,17 +1151,6 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "spin-though-chosen",
-        "vaswani/experiment/busy_cores.py",
-        "any(environ.get(name) for name in CHOSEN)",
-        "any(environ.get(name) for name in CHOSEN[1:])",
-        "docs/training.md: GOMP_SPINCOUNT stays as the user set it",
-        (
-            "unit/test_busy_cores.py::"
-            "test_only_on_busy_cores_and_never_over_the_users_choice[given6-0.0-False]",
-        ),
-    ),
-    Mutant(
         "closed-stream-is-none",
         CLI,
         "        if getattr(sys, name) is None:",

@@ -22,9 +22,8 @@ from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
 from vaswani.common.processes import end_with_parent
 from vaswani.common.signals import StopRequest
-from vaswani.experiment.busy_cores import wait_briefly
 from vaswani.experiment.check_config import check_here, named_by_section
-from vaswani.experiment.devices import gpus_to_use, on_cpu
+from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
     BY_HAND,
@@ -72,15 +71,11 @@ RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optim
 
 
 class Decision(NamedTuple):
-    """What rank 0 decides for all processes: whether to train, and from which checkpoint, if any.
-
-    ``remark`` is printed when training begins.
-    """
+    """What rank 0 decides for all: whether to train, and from which checkpoint, if any."""
 
     trains: bool
     resumes: bool
     restore_file: str = "checkpoint_last.pt"
-    remark: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +94,6 @@ def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
     path = find_config(options.config)
     name, overrides = split_run(options.overrides)
-    waits = wait_briefly(os.environ)  # before torch is imported
 
     from vaswani.data import data_bin
     from vaswani.experiment.fairseq_config import experiment_config
@@ -124,18 +118,16 @@ def run(options: Options) -> int:
     if launch.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        train_or_skip(config, data, folder, launch, waits if on_cpu(config) else "")
+        train_or_skip(config, data, folder, launch)
     else:
         start_process(config, data, folder, launch, None)
     return 0
 
 
-def train_or_skip(
-    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, remark: str
-) -> None:
+def train_or_skip(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
     """Rank 0: decide whether there is anything to train, write the records, train.
 
-    ``remark`` is printed when training begins. If training is refused before the first update,
+    If training is refused before the first update,
     no new folder is left, and an old one is kept as it was.
     """
     from transformer_plugin.config import PluginError
@@ -158,9 +150,7 @@ def train_or_skip(
                 return
             remove_half_written(folder)
             record(config, data, folder, launch)
-            start_process(
-                config, data, folder, launch, Decision(True, resumes, restore_file, remark)
-            )
+            start_process(config, data, folder, launch, Decision(True, resumes, restore_file))
         except PluginError:
             undo()
             raise
@@ -264,7 +254,7 @@ def train_process(
         Path(folder) / STATISTICS,
         limits.max_update,
         limits.stop_time_hours,
-        functools.partial(start_message, config, remark=decision.remark),
+        functools.partial(start_message, config),
     )
     log = log_file(Path(folder) / "train.log", logging.INFO)
     with StopRequest(STOPPING) as request:
