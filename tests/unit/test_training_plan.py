@@ -16,7 +16,7 @@ from transformer_plugin.fast.processor import OTHER_CPU, choices_for
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.planning import arithmetic, on_cpu, training_plan
+from vaswani.planning import arithmetic, training_plan
 from vaswani.planning.arithmetic import MemoryUse, Sizes
 from vaswani.planning.batching import memory_use
 from vaswani.planning.disk_plan import disk, saves
@@ -359,19 +359,12 @@ def test_a_measured_speed_gives_the_hours(capsys, tmp_path, monkeypatch):
     assert found["time"].startswith("2.8 hours at 250,000 target tokens/s")
 
 
-def test_without_gpus_and_data_the_time_is_not_known(capsys, tmp_path, monkeypatch):
+def test_without_gpus_the_time_is_not_known(capsys, tmp_path, monkeypatch):
     """The paper's hours are those of GPUs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     found, _ = rows(capsys, WMT[0])
-    assert found["time"].startswith("not known: there is no data to measure with")
-
-
-def test_the_speed_counts_from_the_end_of_the_first_update():
-    """300 and 500 tokens in 2 and 3 seconds; the validation in between counts as time."""
-    inner = [(10.0, 900.0), (12.0, 300.0), (15.0, 500.0)]
-    lines = [{"tag": "train_inner", "time": time, "wpb": tokens} for time, tokens in inner]
-    assert on_cpu.speed([*lines, {"tag": "train", "time": 99.0, "wpb": 567.0}]) == 160
+    assert found["time"].startswith("not known: give --tokens-per-second")
 
 
 @pytest.mark.parametrize(

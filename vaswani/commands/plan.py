@@ -1,6 +1,6 @@
-"""Works out what a training will take on given hardware; nothing that is trained for it is kept.
+"""Works out what a training will take on given hardware; nothing is trained for it.
 
-    vaswani plan demo_en_de                             on this machine; a CPU's speed is measured
+    vaswani plan demo_en_de                             on this machine
     vaswani plan wmt14_en_de_base --gpus 2
     vaswani plan wmt14_en_de_big --gpus 8 --memory 80 --tokens-per-second 500000
 

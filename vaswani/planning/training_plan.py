@@ -14,7 +14,7 @@ from vaswani.experiment.check_config import named_by_section
 from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config
 from vaswani.experiment.run_record import split_run
-from vaswani.planning import arithmetic, on_cpu
+from vaswani.planning import arithmetic
 from vaswani.planning.batching import (
     Batch,
     batch_that_suits,
@@ -99,11 +99,7 @@ def training_plan(
     }
     speed, changes = hardware.tokens_per_second, [*overrides, *chosen_options(batch, data)]
     if not gpus:
-        plan.update(measured_updates=None, memory_bytes=None)
-        if not speed and text.folder is not None:
-            one_batch = plan["flops"] / updates / batch.update_freq
-            measured, speed = on_cpu.measure(path, changes, one_batch)
-            plan.update(measured)
+        plan["memory_bytes"] = None  # the estimate is a GPU's
     plan.update(time_and_cost(config, batch, gpus, speed))
     plan.update(saving(config, batch, plan))
     plan.update(whole_disk(experiment, plan["disk_bytes"], text.folder is None))
@@ -149,11 +145,12 @@ def time_and_cost(
     size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
     costs: Dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
     costs["tokens_per_second"] = tokens_per_second
-    if size and gpus:
+    if size:
         an_update, hours, _ = PAPER[size]
         all_gpus = arithmetic.PAPER_GPUS * arithmetic.P100_FLOPS
         costs["paper_flops"] = 3600 * hours * all_gpus
-        costs["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
+        if gpus:
+            costs["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
     if tokens_per_second:
         costs["seconds"] = updates * batch.target_tokens / tokens_per_second
     return costs
@@ -198,7 +195,7 @@ def table(plan: Dict[str, Any]) -> str:
         head = f"{plan['experiment']} on {plan['gpus']} GPUs of {plan['memory_gb']:g} GB"
         takes = [("memory", memory_text(plan)), *time_rows(plan)]
     else:
-        head, takes = on_cpu.title(plan), on_cpu.rows(plan)
+        head, takes = f"{plan['experiment']} on this machine's CPU", time_rows(plan)
     rows = [*batch_rows(plan), *takes, ("disk", disk_text(plan))]
     lines = [f"  {name:<13}{value}" for name, value in rows]
     return "\n".join([head, *lines, "", f"next: {plan['command']}"])
@@ -246,7 +243,7 @@ def time_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
     """Hours and operations, each beside the paper's."""
     size, seconds, own = plan["paper_size"], plan["seconds"], plan["flops"]
     if seconds is None:
-        time = "not known for this model: give --tokens-per-second"
+        time = "not known: give --tokens-per-second"
     elif plan["tokens_per_second"]:
         time = f"{seconds / 3600:,.1f} hours at {plan['tokens_per_second']:,.0f} target tokens/s"
         time += saving_text(plan)
@@ -257,7 +254,7 @@ def time_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
             "for other hardware give --tokens-per-second"
         )
     operations = f"{own:.1e} by the model's arithmetic, {own / plan['updates']:.1e} per update"
-    if seconds:
+    if seconds and plan["gpus"]:
         training = seconds - plan["save_seconds"]
         operations += f": {own / training / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
     rows = [("time", time), ("operations", operations)]
