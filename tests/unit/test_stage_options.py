@@ -32,7 +32,7 @@ OTHERS = {
     "keep_tags": True,
 }
 IN_THE_INPUT = {"source_lang", "target_lang", "train", "valid", "test", "generate", "archives"}
-SHOWN = {"about_pairs", "expected"}
+SHOWN = {"expected"}
 RECIPE = Recipe("en", "de", generate="phrases", max_words=30)
 
 

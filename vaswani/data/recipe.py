@@ -39,7 +39,6 @@ LEAST = {
     "min_words": 0,
     "max_words": 1,
     "limit": 1,
-    "about_pairs": 1,
 }
 
 
@@ -93,8 +92,6 @@ class Recipe:
     dictionary: Optional[int] = None
     #: a trial: the first pairs of each training part, this many together
     limit: Optional[int] = None
-    #: approximate number of training pairs, for the plan of disk and time
-    about_pairs: Optional[int] = None
     #: expected counts, by ``text/train``, ``tok/train``, …: shown beside the counts
     expected: Optional[Dict[str, int]] = None
 

@@ -27,7 +27,6 @@ OF_THE_TEXT = (
     "archives",
     "valid_every",
     "limit",
-    "about_pairs",
     "expected",
     "like",
 )
