@@ -8,7 +8,6 @@ continues; a run that is finished is left alone unless its stopping conditions c
 the machine are used. For several machines, or several processes on a CPU, see docs/training.md.
 """
 
-import functools
 import logging
 import os
 import sys
@@ -41,17 +40,17 @@ from vaswani.experiment.patience import patient
 from vaswani.experiment.run_record import (
     FINISHED,
     STATISTICS,
-    Undo,
     changed_data,
     finish,
     has_checkpoints,
     last_checkpoint,
-    record,
+    records_of,
     refuse_foreign_folder,
     remove_half_written,
     run_folder,
     split_run,
     stop_key,
+    write_records,
 )
 from vaswani.experiment.stopping import Stopped, stoppable
 from vaswani.experiment.training_progress import (
@@ -76,6 +75,8 @@ class Decision(NamedTuple):
     trains: bool
     resumes: bool
     restore_file: str = "checkpoint_last.pt"
+    #: of this start, written when its first update begins
+    records: Dict[str, str] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,35 +126,24 @@ def run(options: Options) -> int:
 
 
 def train_or_skip(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
-    """Rank 0: decide whether there is anything to train, write the records, train.
-
-    If training is refused before the first update,
-    no new folder is left, and an old one is kept as it was.
-    """
-    from transformer_plugin.config import PluginError
-
+    """Rank 0: decide whether there is anything to train, and train."""
     refuse_foreign_folder(folder)
-    undo = Undo(folder)
     patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
     with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
         signals.continues_if(lambda: has_checkpoints(folder))
-        try:
-            for change in changed_data(config, data, folder):
-                print(f"warning: {change}", file=sys.stderr)
-            finished = read_json(folder / FINISHED)
-            resumes = has_checkpoints(folder)
-            restore_file = checkpoint_to_start_from(config, folder, resumes)
-            if resumes and finished.get("stop") == stop_key(config):
-                if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
-                    start_process(config, data, folder, launch, Decision(False, resumes))
-                print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
-                return
-            remove_half_written(folder)
-            record(config, data, folder, launch)
-            start_process(config, data, folder, launch, Decision(True, resumes, restore_file))
-        except PluginError:
-            undo()
-            raise
+        for change in changed_data(config, data, folder):
+            print(f"warning: {change}", file=sys.stderr)
+        finished = read_json(folder / FINISHED)
+        resumes = has_checkpoints(folder)
+        restore_file = checkpoint_to_start_from(config, folder, resumes)
+        if resumes and finished.get("stop") == stop_key(config):
+            if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
+                start_process(config, data, folder, launch, Decision(False, resumes))
+            print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
+            return
+        remove_half_written(folder)
+        records = records_of(config, data, folder, launch)
+        start_process(config, data, folder, launch, Decision(True, resumes, restore_file, records))
     print_end(config, folder, "trained")
 
 
@@ -249,12 +239,18 @@ def train_process(
             run_fairseq(config, [log], request)
         return
     stop = stop_key(config)  # before fairseq runs, which may be told to stop at once
+    records = decision.records
+
+    def first_update(updates: int) -> str:
+        write_records(records, Path(folder))  # nothing is refused any more
+        return start_message(config, updates)
+
     limits = config.optimization
     progress = TrainingProgress(
         Path(folder) / STATISTICS,
         limits.max_update,
         limits.stop_time_hours,
-        functools.partial(start_message, config),
+        first_update,
     )
     log = log_file(Path(folder) / "train.log", logging.INFO)
     with StopRequest(STOPPING) as request:
