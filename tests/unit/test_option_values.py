@@ -12,7 +12,7 @@ from tests import models
 from transformer_plugin.config import ConfigError
 from vaswani import cli
 from vaswani.common.errors import UserError
-from vaswani.experiment.check_config import check_config, check_here, named_by_section
+from vaswani.experiment.check_config import check_config, check_here
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.strict_yaml import parse
 
@@ -155,28 +155,6 @@ def test_a_training_on_gpus_can_be_planned_without_one(demo, monkeypatch):
 
 def test_fairseqs_own_model_keeps_fairseqs_bf16(theirs):
     assert experiment_config(theirs, ["common.bf16=true"]).common.bf16 is True
-
-
-# ---- what fairseq's components refuse ------------------------------------------------------------
-
-
-def test_what_fairseq_cannot_build_is_named_by_its_section(theirs):
-    from fairseq import optim
-
-    config = experiment_config(theirs, ["optimizer.adam_betas=abc"])
-    message = "optimizer: fairseq cannot build 'adam'.*'abc'"
-    with pytest.raises(ConfigError, match=message), named_by_section(config):
-        optim.build_optimizer(config.optimizer, [torch.nn.Parameter(torch.zeros(2))])
-
-
-def test_other_errors_stay_as_they_are():
-    """A bug of ours inside fairseq's building, and any error outside of it."""
-
-    def build_model() -> None:
-        raise KeyError("a bug")
-
-    with pytest.raises(KeyError), named_by_section({}):
-        build_model()
 
 
 # ---- 16 bits -----------------------------------------------------------------------------------

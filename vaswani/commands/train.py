@@ -21,7 +21,7 @@ from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
 from vaswani.common.processes import end_with_parent
 from vaswani.common.signals import StopRequest
-from vaswani.experiment.check_config import check_here, named_by_section
+from vaswani.experiment.check_config import check_here
 from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
@@ -286,7 +286,7 @@ def run_fairseq(config: Any, handlers: List[logging.Handler], request: StopReque
         # only now: importing it sets up logging to the terminal unless handlers already exist
         from fairseq_cli.train import main
 
-        with named_by_section(config), patient(), stoppable(request):
+        with patient(), stoppable(request):
             main(fairseq_form(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")

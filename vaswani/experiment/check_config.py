@@ -1,20 +1,17 @@
-"""Whether an experiment can be trained: its types, its values, the machine, fairseq's components.
+"""Whether an experiment can be trained: its types, its values, the machine.
 
-Each failure is one sentence that names the option. fairseq has some hundred components, which check
-their options with assertions or not at all: an error raised in fairseq's code while it builds one
-is caused by the options that were given, and so becomes a sentence, too.
+Each failure is one sentence that names the option. What fairseq's components are given is checked
+by them.
 """
 
 import ast
-import contextlib
 import enum
 import importlib.util
 import math
 import reprlib
-import traceback
 import typing
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Union
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.devices import on_cpu
@@ -22,16 +19,6 @@ from vaswani.experiment.option_rules import RULES, Rule
 
 #: texts that omegaconf reads as true or false
 TRUTHS = ("true", "false", "yes", "no", "on", "off", "y", "n")
-#: fairseq's functions that build something from a section of the configuration
-BUILDERS = {
-    "setup_task": "task",
-    "build_model": "model",
-    "build_criterion": "criterion",
-    "build_optimizer": "optimizer",
-    "_build_optimizer": "optimizer",
-    "build_lr_scheduler": "lr_scheduler",
-}
-PACKAGES = ("fairseq", "fairseq_cli", "transformer_plugin", "vaswani")
 
 
 def check_config(config: Any) -> None:
@@ -322,56 +309,3 @@ def type_in_words(kind: Any) -> str:
         known[dict] = "a table"
         words = known.get(bare, "given")
     return words + (" or null" if may_be_none(kind) else "")
-
-
-# ---- what fairseq cannot build -------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def named_by_section(config: Any) -> Iterator[None]:
-    """While the block runs, fairseq's failure to build a component becomes one sentence.
-
-    Other errors are left as they are.
-
-    Raises:
-        ConfigError: names the section and quotes fairseq's message.
-    """
-    from transformer_plugin.config import ConfigError
-
-    try:
-        yield
-    except Exception as error:
-        reason = build_error(error, config)
-        if reason is None:
-            raise
-        raise ConfigError(reason) from error
-
-
-def build_error(error: Exception, config: Any) -> Optional[str]:
-    """The message for an error; None unless fairseq's own code raised it in building a section."""
-    frames = traceback.extract_tb(error.__traceback__)
-    places = [(next((p for p in PACKAGES if p in Path(f.filename).parts), ""), f) for f in frames]
-    known = [package for package, _ in places if package]
-    if not known or not known[-1].startswith("fairseq"):
-        return None
-    built = [
-        "distributed_training" if frame.name == "__init__" else BUILDERS[frame.name]
-        for package, frame in places
-        if frame.name in BUILDERS
-        or (package == "fairseq" and frame.name == "__init__" and is_trainer(frame.filename))
-    ]
-    if not built:
-        return None
-    section = config.get(built[-1])
-    name = section.get("_name") if hasattr(section, "get") else getattr(section, "_name", None)
-    lines = str(error).strip().splitlines() or ["no reason given"]
-    what = f"'{name}'" if name else "the component"
-    return (
-        f"{built[-1]}: fairseq cannot build {what} with these options "
-        f"({type(error).__name__}: {lines[0][:200]}): correct them"
-    )
-
-
-def is_trainer(path: str) -> bool:
-    """Whether a file is that of fairseq's Trainer."""
-    return Path(path).name == "trainer.py"

@@ -12,7 +12,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
-from vaswani.experiment.check_config import named_by_section
 from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config
 from vaswani.experiment.run_record import split_run
@@ -70,10 +69,9 @@ def training_plan(
     config = experiment_config(path, split_run(overrides)[1])
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
-    with named_by_section(config):
-        text = training_text(config, data)
-        sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
-        parameters = count_parameters(config, text.task)
+    text = training_text(config, data)
+    sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
+    parameters = count_parameters(config, text.task)
     use = memory_use(config)
     gpus, memory = gpus_and_memory(hardware, gpus_to_use(config))
     most = most_tokens(sizes, parameters, memory, use) if gpus else int(config.dataset.max_tokens)
