@@ -53,7 +53,7 @@ dataset.batch_size=0 dataset.required_batch_size_multiple=0 dataset.validate_int
 dataset.dataset_impl=cached dataset.dataset_impl=raw dataset.curriculum=-1
 common.seed=-1 common.seed=100000000000000000000 common.log_interval=0 common.tpu=true
 common.model_parallel_size=2 common.bf16=true common.memory_efficient_bf16=true
-common.profile=true common.fp16=true common.memory_efficient_fp16=true common.wandb_project=x
+common.profile=true common.fp16=true common.memory_efficient_fp16=true
 common.log_file=/nowhere/x common.log_file=/ common.quantization_config_path=nowhere
 optimization.lr=[.nan] optimization.lr=[] optimization.lr=[-0.1] optimization.lr=[.inf]
 optimization.lr=[0] optimization.max_update=-1 optimization.max_epoch=-1
@@ -65,7 +65,6 @@ criterion.label_smoothing=1 task.max_source_positions=0 optimizer.weight_decay=.
 optimizer.adam_eps=.nan
 lr_scheduler.warmup_updates=-1 checkpoint.save_interval=0 checkpoint.patience=-2
 checkpoint.finetune_from_model=no.pt checkpoint.continue_once=no.pt
-checkpoint.best_checkpoint_metric=bleu checkpoint.optimizer_overrides=abc
 checkpoint.checkpoint_suffix=_x checkpoint.checkpoint_shard_count=2
 distributed_training.distributed_world_size=0 distributed_training.pipeline_model_parallel=true
 """

@@ -4,9 +4,7 @@ Each failure is one sentence that names the option. What fairseq's components ar
 by them.
 """
 
-import ast
 import enum
-import importlib.util
 import math
 import reprlib
 import typing
@@ -29,7 +27,7 @@ def check_config(config: Any) -> None:
     """
     for section, rules in RULES.items():
         check_values(config.get(section) or {}, rules, f"{section}.")
-    for check in (check_batch, check_end, check_components, check_checkpoint):
+    for check in (check_batch, check_end, check_components):
         check(config)
 
 
@@ -37,9 +35,9 @@ def check_here(config: Any) -> None:
     """Check what a training needs of this machine (a plan may be for another one).
 
     Raises:
-        UserError, ConfigError: a GPU, a file or a package is missing.
+        UserError, ConfigError: a GPU or a file is missing.
     """
-    for check in (check_devices, check_files, check_packages):
+    for check in (check_devices, check_files):
         check(config)
 
 
@@ -99,40 +97,6 @@ def check_components(config: Any) -> None:
         raise UserError("common.fp16 and common.amp exclude each other: give one of them")
 
 
-def check_checkpoint(config: Any) -> None:
-    """Raises UserError for overrides that cannot be read, or a metric that is not measured."""
-    checkpoint = config.checkpoint
-    try:
-        overrides = ast.literal_eval(str(checkpoint.optimizer_overrides))
-    except (ValueError, SyntaxError):
-        overrides = None
-    if not isinstance(overrides, dict):
-        raise UserError(
-            f"checkpoint.optimizer_overrides is {checkpoint.optimizer_overrides}, but must be a "
-            "dictionary in quotes, such as '{\"lr\": 0.001}'"
-        )
-    known = metrics_of(config)
-    if known and checkpoint.best_checkpoint_metric not in known:
-        raise UserError(
-            f"checkpoint.best_checkpoint_metric is {checkpoint.best_checkpoint_metric}, but the "
-            f"validation measures {', '.join(known)} (bleu with task.eval_bleu: true)"
-        )
-
-
-def metrics_of(config: Any) -> Optional[List[str]]:
-    """What a validation measures; None for other criteria or tasks, where it is not known."""
-    measured = {
-        "vaswani_label_smoothed_cross_entropy": ["loss", "nll_loss", "ppl", "accuracy"],
-        "label_smoothed_cross_entropy": ["loss", "nll_loss", "ppl"],
-        "cross_entropy": ["loss", "ppl"],
-    }
-    known = measured.get(config.criterion._name)
-    if known is None or config.task._name not in ("translation", "vaswani_translation"):
-        return None
-    more = ["accuracy"] if config.criterion.get("report_accuracy") else []
-    return known + more + (["bleu"] if config.task.get("eval_bleu") else [])
-
-
 def check_devices(config: Any) -> None:
     """Raises UserError or ConfigError for options that need a GPU if none is used."""
     from transformer_plugin.config import check_fp16_device
@@ -149,26 +113,6 @@ def check_files(config: Any) -> None:
         path = config.checkpoint.get(key)
         if path and not Path(path).is_file():
             raise UserError(f"checkpoint.{key}: there is no checkpoint {path}")
-
-
-def check_packages(config: Any) -> None:
-    """Raises UserError for an option whose package is not installed."""
-    backend = str(config.distributed_training.ddp_backend)
-    needs = {
-        "common.wandb_project": (config.common.get("wandb_project"), "wandb"),
-        "common.aim_repo": (config.common.get("aim_repo"), "aim"),
-        "common.azureml_logging": (config.common.get("azureml_logging"), "azureml"),
-        "checkpoint.write_checkpoints_asynchronously": (
-            config.checkpoint.get("write_checkpoints_asynchronously"),
-            "iopath",
-        ),
-        f"distributed_training.ddp_backend={backend}": (backend == "fully_sharded", "fairscale"),
-    }
-    for option, (requested, package) in needs.items():
-        if requested and importlib.util.find_spec(package) is None:
-            raise UserError(
-                f"{option} needs the package '{package}': pip install it, or leave the option out"
-            )
 
 
 # ---- values of one option ------------------------------------------------------------------------
