@@ -1593,17 +1593,6 @@ MUTANTS = [
         ("integration/test_stock_commands.py::test_train_by_yaml",),
     ),
     Mutant(
-        "updates-below-zero",
-        "vaswani/experiment/option_rules.py",
-        '"max_update": COUNT,',
-        '"max_update": LIMIT,',
-        "options that cannot work are refused before the first update",
-        (
-            "unit/test_option_values.py::test_a_value_is_refused_by_its_option"
-            "[optimization.max_update=-1]",
-        ),
-    ),
-    Mutant(
         "plugins-rules-not-asked",
         "vaswani/experiment/check_config.py",
         "        plugin.check_adam_config(config.optimizer)",
