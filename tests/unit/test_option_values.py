@@ -71,22 +71,13 @@ def test_a_value_is_refused_by_its_option(override, demo, monkeypatch):
     assert "\n" not in str(stopped.value)
 
 
-TYPES = """
-common.seed=yes common.log_format=xml optimization.lr=[abc] optimization.lr=0.001
-optimization.max_update=abc optimization.max_update= optimization.max_update=1.5
-optimization.update_freq=2 optimization.update_freq=[1.5] model.encoder_layers=true
-model.precision=fp64 model.compile=maybe task.source_lang=no task.data=[a]
-lr_scheduler.lr= lr_scheduler.lr=null generation.beam=many checkpoint.save_dir=
-distributed_training.ddp_backend=x model._name=[x] model._name=5 generation.lenpen=nan
-optimization.lr.0=0.1
-"""
-
-
-@pytest.mark.parametrize("override", TYPES.split())
-def test_a_value_of_another_kind_is_refused(override):
-    section, name = override.partition("=")[0].split(".")[:2]
-    sentence = refused(override)
-    assert f"{section}.{name}" in sentence or (name == "_name" and f"no {section} " in sentence)
+@pytest.mark.parametrize(
+    "override",
+    ["optimization.max_update=abc", "optimization.lr=[abc]", "common.seed=yes", "common.fp16=[a]"],
+)
+def test_a_value_of_another_kind_is_refused_by_omegaconf(override, capsys):
+    assert cli.main(["plan", "demo_en_de", override]) == 1
+    assert override.partition("=")[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -94,11 +85,6 @@ def test_a_value_of_another_kind_is_refused(override):
     [
         ("optimization.max_update=1:15", "base-60"),
         ("common.seed=010", "base 8"),
-        ("optimization.max_update=1e4", "must be a whole number: write 10000"),
-        ("optimization.lr=0.001", "a list, such as [0.001]"),
-        ("lr_scheduler.lr=", "has no value: write lr_scheduler.lr=VALUE"),
-        ("optimization.max_update=abc", "is 'abc', but must be a whole number"),
-        ("task.source_lang=no", "is False, but must be text or null (YAML reads words such as no"),
         ("optimization.max_update=0", "would never end: give optimization.max_update"),
         ("dataset.max_tokens=null", "how large a batch is: give dataset.max_tokens"),
         ("dataset.max_tokens=-1", "how large a batch is: give dataset.max_tokens"),

@@ -1,10 +1,9 @@
-"""Whether an experiment can be trained: its types, its values, the machine.
+"""Whether an experiment can be trained: its values, the machine. Types of a file's values.
 
 Each failure is one sentence that names the option. What fairseq's components are given is checked
 by them.
 """
 
-import enum
 import math
 import reprlib
 import typing
@@ -14,9 +13,6 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 from vaswani.common.errors import UserError
 from vaswani.experiment.devices import on_cpu
 from vaswani.experiment.option_rules import Rule
-
-#: texts that omegaconf reads as true or false
-TRUTHS = ("true", "false", "yes", "no", "on", "off", "y", "n")
 
 
 def check_config(config: Any) -> None:
@@ -139,46 +135,26 @@ def holds(rule: Rule, value: Any) -> bool:
 # ---- types ---------------------------------------------------------------------------------------
 
 
-def check_types(
-    given: Mapping[str, Any], declared: Dict[str, Any], where: str, strict: bool = False
-) -> None:
-    """Check that a section's values have the types that are declared for them.
-
-    For an experiment's YAML, what omegaconf would convert is accepted: "4" is a whole number.
-    Elsewhere (``strict``: JSON, and options in Python) nothing is converted. omegaconf checks too,
-    but reads 0.5 as a whole number (0) and ``no`` as the text "False", and its message is "Value
-    'abc' of type 'str' could not be converted to Integer".
+def check_types(given: Mapping[str, Any], declared: Dict[str, Any], where: str) -> None:
+    """Check that values, of JSON or of options in Python, have the types declared for them.
 
     Args:
         given: the values by their keys
         declared: the type of each key; others are not checked
-        where: what comes before a key in the message: ``configs/a.yaml: model.``
-        strict: whether a value must have the type as it is
+        where: what comes before a key in the message: ``model/config.json: text.``
 
     Raises:
         UserError: a value of the wrong type; names the key and what it may be.
     """
     for key, value in given.items():
         kind = declared.get(key)
-        if kind is None or (isinstance(value, str) and "${" in value and not strict):
+        if kind is None:
             continue
         if value is None and not may_be_none(kind):
             raise UserError(f"{where}{key} is empty, but must be {type_in_words(kind)}")
-        if value is not None and not (
-            is_exactly(value, kind) if strict else converts_to(value, kind)
-        ):
-            hint = "" if strict else misread_by_yaml(value, without_optional(kind))
+        if value is not None and not is_exactly(value, kind):
             shown = reprlib.repr(value)
-            raise UserError(f"{where}{key} is {shown}, but must be {type_in_words(kind)}{hint}")
-
-
-def misread_by_yaml(value: Any, kind: Any) -> str:
-    """What YAML may have misread, to end a message with."""
-    if kind is str and isinstance(value, (bool, float)):
-        return " (YAML reads words such as no, on and 1e5 as something else: quote them)"
-    if kind is int and isinstance(value, float) and value.is_integer():
-        return f": write {value:.0f}"
-    return ""
+            raise UserError(f"{where}{key} is {shown}, but must be {type_in_words(kind)}")
 
 
 def may_be_none(kind: Any) -> bool:
@@ -195,35 +171,10 @@ def without_optional(kind: Any) -> Any:
 
 
 def choices_of(kind: Any) -> Optional[List[str]]:
-    """The names in an enumeration, or in a ``Literal``."""
+    """The choices of a ``Literal``."""
     if typing.get_origin(kind) is Literal:
         return [str(choice) for choice in typing.get_args(kind)]
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return [str(choice.value) for choice in kind]
     return None
-
-
-def converts_to(value: Any, kind: Any) -> bool:
-    """Whether a value, as read from YAML, has a type."""
-    kind = without_optional(kind)
-    choices = choices_of(kind)
-    if choices is not None:
-        return isinstance(value, enum.Enum) or str(value) in choices
-    if typing.get_origin(kind) in (list, List):
-        item = (typing.get_args(kind) or (Any,))[0]
-        return isinstance(value, (list, tuple)) and all(converts_to(part, item) for part in value)
-    if kind is bool:
-        return isinstance(value, bool) or value in (0, 1) or str(value).lower() in TRUTHS
-    if kind is str:
-        return isinstance(value, (str, int)) and not isinstance(value, bool)
-    if kind in (int, float):
-        if isinstance(value, bool) or not isinstance(value, (int, str, kind)):
-            return False
-        try:
-            return not math.isnan(kind(value))  # no option accepts NaN
-        except (ValueError, OverflowError):
-            return False
-    return True
 
 
 def is_exactly(value: Any, kind: Any) -> bool:
@@ -243,9 +194,6 @@ def type_in_words(kind: Any) -> str:
     choices = choices_of(bare)
     if choices is not None:
         words = f"one of {', '.join(choices)}"
-    elif typing.get_origin(bare) in (list, List):
-        whole = typing.get_args(bare)[:1] == (int,)
-        words = "a list of whole numbers, such as [1]" if whole else "a list, such as [0.001]"
     else:
         known = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         known[dict] = "a table"

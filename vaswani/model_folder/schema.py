@@ -91,7 +91,7 @@ def read_section(
     for name in needed:
         if name not in table:
             raise UserError(f"{altered}: '{name}' is missing")
-    check_types(table, declared, f"{where}.", strict=True)
+    check_types(table, declared, f"{where}.")
     check_values(table, rules or {}, f"{where}.")
     return kind(**table)
 
@@ -112,5 +112,5 @@ def check_sections(
     for name in table:
         if name not in known:
             raise UserError(f"{path} was altered: it has '{name}'{nearest(name, known)}")
-    check_types(table["origin"], ORIGIN_TYPES, f"{path}: origin.", strict=True)
+    check_types(table["origin"], ORIGIN_TYPES, f"{path}: origin.")
     check_values(table["origin"], ORIGIN_RULES, f"{path}: origin.")

@@ -88,7 +88,7 @@ class SearchOptions:
             if name not in declared:
                 raise TypeError(f"there is no option '{name}'{nearest(name, list(declared))}")
         try:
-            check_types(options, declared, "the option ", strict=True)
+            check_types(options, declared, "the option ")
         except UserError as error:
             raise TypeError(str(error)) from None
         return replace(self, **options)
