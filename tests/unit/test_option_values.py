@@ -83,8 +83,6 @@ def test_a_value_of_another_kind_is_refused_by_omegaconf(override, capsys):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimization.max_update=1:15", "base-60"),
-        ("common.seed=010", "base 8"),
         ("optimization.max_update=0", "would never end: give optimization.max_update"),
         ("dataset.max_tokens=null", "how large a batch is: give dataset.max_tokens"),
         ("dataset.max_tokens=-1", "how large a batch is: give dataset.max_tokens"),
