@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Dict
 
-from vaswani.common.artifact import Artifact, hashes_of, keep, not_writable, sizes_in, writing
+from vaswani.common.artifact import Artifact, hashes_of, keep, sizes_in, writing
+from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json, sha256_of
 
 #: the folder of records, beside the outputs; and in it, that of what is being made
@@ -114,4 +115,4 @@ def check_writable(folder: Path) -> None:
     """Raises UserError if an existing folder is not writable."""
     for place in (folder, folder / STAGES):
         if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
-            raise not_writable(folder, "--out", "no write permission")
+            raise UserError(f"the folder {folder} cannot be written to: give another with --out")
