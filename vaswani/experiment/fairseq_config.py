@@ -9,7 +9,6 @@ import argparse
 import dataclasses
 import logging
 import os
-import traceback
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence, Set
 
@@ -44,7 +43,7 @@ def load_user_dir(user_dir: Optional[str]) -> str:
             here, in fairseq's folder, and beside that
 
     Raises:
-        UserError: there is no such folder, or it cannot be imported.
+        UserError: there is no such folder.
     """
     load_plugin()
     if not user_dir or Path(user_dir).name == plugin_dir().name:
@@ -60,16 +59,7 @@ def load_user_dir(user_dir: Optional[str]) -> str:
             f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
             "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
         )
-    try:
-        import_user_module(argparse.Namespace(user_dir=str(folder)))
-    except Exception as error:
-        import_user_module.memo.discard(str(folder))  # fairseq's: what it has imported
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-        where = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
-        raise UserError(
-            f"common.user_dir: {folder} cannot be imported ({where}{type(error).__name__}: {error})"
-        ) from error
+    import_user_module(argparse.Namespace(user_dir=str(folder)))
     return str(folder)
 
 
@@ -88,9 +78,7 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
         UserError: an unknown section, component or key.
         OmegaConfBaseException: a value of the wrong type.
     """
-    table = read_yaml(path)
-    refuse_other_files(table, path)
-    return config_of(table, str(path), overrides)
+    return config_of(read_yaml(path), str(path), overrides)
 
 
 def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
@@ -110,22 +98,6 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
     config = with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
     check_config(config)
     return config
-
-
-def refuse_other_files(table: Dict[str, Any], path: Path) -> None:
-    """Raises UserError for a YAML file of this project that is not an experiment."""
-    if "rows" in table and "base" in table:
-        raise UserError(
-            f"{path} is not an experiment, but a table of changes to one, {table['base']}: "
-            f"'vaswani reproduce {table['base']} --row ROW' trains a row of it"
-        )
-    if "model" not in table and not {"task", "dataset", "optimization"} & set(table):
-        for key in ("bpe", "parts", "train", "generate"):
-            if key in table:
-                raise UserError(
-                    f"{path} is not an experiment, but a data recipe or manifest ('{key}:'): use "
-                    "it with 'vaswani prepare'"
-                )
 
 
 def with_defaults(config: Any) -> Any:
@@ -208,8 +180,6 @@ def check_names(given: Dict[str, Any], where: str) -> None:
             raise UserError(
                 f"{where}: there is no section '{section}'{nearest(str(section), list(sections))}"
             )
-        if keys is not None and not isinstance(keys, dict):
-            raise UserError(f"{where}: section '{section}' should hold 'key: value' lines")
         known: Optional[Set[str]] = None
         if section in COMPONENTS:
             known = component_keys(section, keys, where)
