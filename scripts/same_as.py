@@ -64,10 +64,8 @@ def run(root: Path, work: Path) -> None:
     with open(f"{work}.log", "w") as log:
         for command in commands(root):
             print(f"$ vaswani {' '.join(command)}", file=log, flush=True)
-            subprocess.run(
-                [sys.executable, "-m", "vaswani", *command],
-                **{"cwd": work, "env": environment, "stdout": log, "stderr": log, "check": True},
-            )
+            line = [sys.executable, "-m", "vaswani", *command]
+            subprocess.run(line, cwd=work, env=environment, stdout=log, stderr=log, check=True)
             if command == ["prepare", "demo_en_de"]:
                 take_pairs(work)
 

@@ -358,12 +358,12 @@ def test_another_criterion_is_refused_in_a_sentence(four, capsys):
     assert (folder / "config.yaml").read_text() == before
 
 
-def test_a_restore_file_that_is_missing_leaves_no_folder(four, capsys):
+def test_a_restore_file_that_is_missing_leaves_no_run(four, capsys):
     folder, train = four
     shutil.rmtree(folder)
     assert train("checkpoint.restore_file=gone.pt") == 1
     assert "gone.pt does not exist" in capsys.readouterr().err
-    assert not folder.exists()
+    assert not (folder / "config.yaml").exists()
 
 
 def test_a_changed_training_text_is_refused(four, workplace, capsys):  # noqa: F811

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import List
 
 import pytest
+from omegaconf.errors import ConfigKeyError
 
 from vaswani import cli
 from vaswani.commands import reproduce
@@ -130,6 +131,9 @@ PROBLEMS: List[tuple] = [
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried\nto allocate 9 bytes"),
         "there is not enough memory (smaller batches need less): DefaultCPUAllocator",
     ),
+    (TimeoutError("timed out"), "timed out"),
+    (RuntimeError("Error(s) in loading\n\tsize mismatch"), "Error(s) in loading size mismatch"),
+    (ConfigKeyError("Key 'a' not in 'B'\n    full_key: a"), "Key 'a' not in 'B' full_key: a"),
 ]
 
 

@@ -93,7 +93,7 @@ def test_the_page_shows_what_the_recipes_say(pair):
     """Every value that decides what the data is, of all three, side by side."""
     table = documented(pair)
     elsewhere = {"source_lang", "target_lang", "archives", "limit"}
-    elsewhere |= {"about_pairs", "expected", "like", "trees", "keep_tags", "subword"}
+    elsewhere |= {"expected", "like", "trees", "keep_tags", "subword"}
     assert set(table) == {item.name for item in fields(Recipe)} - elsewhere
     for column, kind in enumerate(("", "_t2t", "_fairseq")):
         recipe = find_recipe(pair + kind)[0]

@@ -76,9 +76,9 @@ def test_scores_replace_scores_and_nothing_else(place, capsys):
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (".", "is a folder"),
-        ("fifo", "is not a regular file"),
-        ("h/scores.json", "h is not a folder"),
+        (".", ". exists and is no report"),
+        ("fifo", "fifo exists and is no report"),
+        ("h/scores.json", "h cannot be written to (it is not a folder)"),
     ],
 )
 def test_outputs_that_are_no_files(place, capsys, output, message):
@@ -239,7 +239,7 @@ def test_a_read_only_folder_is_named(place, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "mkstemp", refused)
     assert score("--json", "scores.json") == 1
     err = capsys.readouterr().err
-    assert ". cannot be written to" in err and ".part" not in err and err.count("\n") == 1
+    assert "Read-only file system" in err and ".part" not in err and err.count("\n") == 1
 
 
 def test_an_interrupt_leaves_the_earlier_scores(place, monkeypatch, capsys):

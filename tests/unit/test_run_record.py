@@ -103,38 +103,6 @@ def test_our_own_records_are(folder):
     run_record.refuse_foreign_folder(folder)
 
 
-def test_a_refused_start_brings_the_records_back(folder):
-    before = {name: (folder / name).read_bytes() for name in run_record.RECORDS}
-    undo = run_record.Undo(folder)
-    for name in run_record.RECORDS:
-        (folder / name).write_text("half a start")
-    undo()
-    assert {name: (folder / name).read_bytes() for name in run_record.RECORDS} == before
-
-
-def test_a_start_that_saved_something_is_not_undone(folder):
-    undo = run_record.Undo(folder)
-    (folder / "checkpoints" / "checkpoint1.pt").touch()
-    (folder / "config.yaml").write_text("new")
-    undo()
-    assert (folder / "config.yaml").read_text() == "new"
-
-
-def test_a_folder_made_by_a_refused_start_goes_but_not_what_is_not_ours(tmp_path):
-    folder = tmp_path / "run"
-    undo = run_record.Undo(folder)
-    (folder / "checkpoints").mkdir(parents=True)
-    for name in ("config.yaml", "env.json", "train.log", "train.jsonl", ".lock"):
-        (folder / name).touch()
-    undo()
-    assert not folder.exists()
-    undo = run_record.Undo(folder)
-    folder.mkdir()
-    (folder / "notes.txt").touch()
-    undo()
-    assert (folder / "notes.txt").exists()
-
-
 def test_a_training_that_had_nothing_left_to_do_keeps_its_seconds(tmp_path):
     """And its perplexity; the reason is the new one."""
     found = {"num_updates": 60, "seconds": 123.4, "reason": "patience", "perplexity": 7.5}
@@ -183,7 +151,7 @@ def test_a_job_that_slurm_starts_again_waits_for_the_lock_of_a_dead_machine(tmp_
     monkeypatch.setattr(train, "AFTER_RESTART", 0.2)
     monkeypatch.setattr("time.sleep", lambda seconds: (process.kill(), process.wait()))
     monkeypatch.setattr(train, "changed_data", lambda *_: 1 / 0)  # past the lock
-    arguments = (None, {}, tmp_path, None, "")
+    arguments = (None, {}, tmp_path, None)
     try:
         with pytest.raises(UserError, match="is being trained by another"):
             train.train_or_skip(*arguments)

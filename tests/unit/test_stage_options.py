@@ -30,7 +30,7 @@ OTHERS = {
     "keep_tags": True,
 }
 IN_THE_INPUT = {"source_lang", "target_lang", "train", "valid", "test", "archives"}
-SHOWN = {"about_pairs", "expected"}
+SHOWN = {"expected"}
 RECIPE = Recipe("en", "de", *SPLITS, max_words=30)
 
 

@@ -30,7 +30,7 @@ from vaswani.common.files import locked, sha256_of
 from vaswani.common.options import argument, option, stage_named
 from vaswani.common.processes import limit_workers
 from vaswani.common.usage import cpu_seconds
-from vaswani.data import pieces, plan, stage, steps, text
+from vaswani.data import pieces, stage, steps, text
 from vaswani.data.inputs import check_places, source_files
 from vaswani.data.manifest import choose, find_manifest, read_manifest
 from vaswani.data.recipe import Recipe, find_recipe, recipe_from, write_recipe
@@ -216,7 +216,6 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
             print(f"{job.folder}: prepared by another version: made again, once", file=sys.stderr)
         for left in stages[redo:]:
             stage.redo(job.folder / left.name)
-        show_plan(job, sources, key, stages)
         # downloads continue where they stopped
         signals.continues_if(lambda: bool(job.parts) and any(job.archives.glob("*")))
         ran = run_stages(job, key, stages, examples, bool(start))
@@ -280,20 +279,3 @@ def plan_stages(
         Stage("data-bin", at_data_bin, lambda out: steps.make_data_bin(job, at_data_bin, out)),
     ]
     return key, stages, sources
-
-
-def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[Stage]) -> None:
-    """Say what is ahead if it is a lot; say nothing if it is little, or done."""
-    undone: List[str] = []
-    for step in stages:
-        key = step.key(key)
-        if undone or not stage.is_done(job.folder / step.name, key):
-            undone.append(step.name)
-    if not undone:
-        return
-    pairs = job.recipe.about_pairs or 0
-    if not pairs and "raw" not in undone:
-        pairs = steps.count_pairs(sources.get("train", []))
-    pairs = min(pairs, job.recipe.limit or pairs)
-    if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
-        print(plan.plan(job, pairs, undone), file=sys.stderr)

@@ -82,8 +82,6 @@ class Recipe:
     dictionary: Optional[int] = None
     #: a trial: the first pairs of each training part, this many together
     limit: Optional[int] = None
-    #: approximate number of training pairs, for the plan of disk and time
-    about_pairs: Optional[int] = None
     #: expected counts, by ``text/train``, ``tok/train``, …: shown beside the counts
     expected: Optional[Dict[str, int]] = None
 

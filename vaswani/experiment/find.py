@@ -99,17 +99,12 @@ def trained_as(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
 
     Raises:
-        UserError: the checkpoint is from a fairseq too old to have one.
         CheckpointError: the file is not a checkpoint.
     """
     from transformer_plugin.checkpoints import checkpoint_metadata
 
     saved = checkpoint_metadata(checkpoint).get("cfg")
     run = read_yaml(folder / AS_TRAINED) if is_run(folder) else {}
-    if saved is None and not run:
-        raise UserError(
-            f"{checkpoint} has no configuration (fairseq before 0.11): it cannot be used"
-        )
     return {name: plain(section) for name, section in {**(saved or {}), **run}.items()}
 
 

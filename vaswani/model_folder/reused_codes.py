@@ -26,7 +26,6 @@ OF_THE_TEXT = (
     "archives",
     "valid_every",
     "limit",
-    "about_pairs",
     "expected",
     "like",
 )

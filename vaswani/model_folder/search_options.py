@@ -82,7 +82,7 @@ class SearchOptions:
             TypeError: an unknown option, or a value of another type.
         """
         try:
-            check_types(options, get_type_hints(SearchOptions), "the option ", strict=True)
+            check_types(options, get_type_hints(SearchOptions), "the option ")
         except UserError as error:
             raise TypeError(str(error)) from None
         return replace(self, **options)
