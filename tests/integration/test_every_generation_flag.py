@@ -350,6 +350,7 @@ REFUSED = {
     "--beam 0": "--beam must be above 0, not 0",
     "--beam -3": "--beam must be above 0, not -3",
     "--nbest 0": "--nbest must be above 0, not 0",
+    "--replace-unk": "--replace-unk fails in every version",
     "--lenpen nan": "--lenpen must be a finite number, not nan",
     "--lenpen inf": "--lenpen must be a finite number, not inf",
     "--unkpen nan": "--unkpen must be a finite number",

@@ -162,14 +162,6 @@ def test_batches_are_made_of_any_iterable() -> None:
     assert [list(batch) for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_unknown_words_are_replaced_by_plain_numbers_too() -> None:
-    """The form of alignment that fairseq's own function reads: of each word, its source word."""
-    from fairseq.utils import replace_unk
-
-    assert replace_unk("<unk> b <unk>", "x y", [1, 0, 2], {"y": "Y"}, "<unk>") == "Y b <eos>"
-    assert replace_unk("<unk> b", "x y", [], {}, "<unk>") == "<unk> b"  # nothing was aligned
-
-
 # --- divergence ---------------------------------------------------------------------------------
 
 

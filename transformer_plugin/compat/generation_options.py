@@ -25,6 +25,11 @@ def check(args: Any) -> None:
     def value(name: str) -> Any:
         return getattr(args, name, _DEFAULTS.get(name))
 
+    if value("replace_unk") is not None:
+        raise ConfigError(
+            "--replace-unk fails in every version of fairseq at the first unknown word: leave it "
+            "out, or decode with 'vaswani translate --replace-unk'"
+        )
     for name in _FINITE:
         no_unknown_words = name == "unkpen" and value(name) == math.inf
         if not math.isfinite(value(name)) and not no_unknown_words:

@@ -4,7 +4,6 @@
 it. Tasks of others, among them subclasses of fairseq's, are left as they are.
 """
 
-import copy
 from typing import Any, Dict
 
 import numpy as np
@@ -103,7 +102,7 @@ class CheckedTranslationTask(TranslationTask):
             ) from None
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
-        """As fairseq's, for options that can work; aligned words for ``--replace-unk``.
+        """As fairseq's, for options that can work.
 
         Raises:
             CheckpointError: the dictionaries are not the model's.
@@ -112,10 +111,6 @@ class CheckedTranslationTask(TranslationTask):
         self.refuse_other_dictionaries()
         check(args)
         warn_of_reduced(args, len(self.target_dictionary))
-        replacing = getattr(args, "replace_unk", None) is not None
-        if replacing and not getattr(args, "print_alignment", None):
-            args = copy.deepcopy(args)  # the command itself still does not print it
-            args.print_alignment = "hard"
         return super().build_generator(models, args, *rest, **kwargs)
 
     def inference_step(
@@ -138,7 +133,7 @@ class CheckedTranslationTask(TranslationTask):
     PROTECTS,
     "all",
     "`--task translation` refuses another dictionary than the model's, and options that cannot "
-    "work; `--replace-unk`, `--diverse-beam-groups` and data in several parts work",
+    "work; `--diverse-beam-groups` and data in several parts work",
 )
 def setup_task(cfg: Any, **kwargs: Any) -> Any:
     """As fairseq's; the task ``translation`` is a ``CheckedTranslationTask``."""
