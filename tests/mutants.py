@@ -1825,14 +1825,6 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        "first-shard-every-time",
-        "transformer_plugin/compat/generate.py",
-        "cfg.distributed_training.distributed_rank = shard",
-        "cfg.distributed_training.distributed_rank = 0",
-        "each documented decoding option changes what it should",
-        ("integration/test_every_generation_flag.py::test_shards_are_parts_of_the_whole",),
-    ),
-    Mutant(
         "option-without-effect-not-named",
         GENERATION,
         "if nbest > beam:",

@@ -184,7 +184,6 @@ OTHERS: Cases = {
     "--left-pad-source": ([], the_same),  # a switch that turns it off
     "--required-batch-size-multiple 1": ([], the_same),
     "--post-process sentencepiece": ([], joined),
-    "--sacrebleu": ([], one_bleu("BLEU = ")),
     "--scoring sacrebleu": ([], one_bleu("BLEU = ")),
     "--scoring chrf": ([], one_bleu("chrF")),
 }
@@ -230,13 +229,6 @@ def test_dropout_that_is_retained_follows_the_seed(tiny_data_bin, trained) -> No
         stock.generate(tiny_data_bin, trained, *SHORT, *flags, seed) for seed in "112"
     )
     assert best(one) == best(same) != best(another)
-
-
-def test_shards_are_parts_of_the_whole(generate) -> None:
-    """``--num-shards`` and ``--shard-id``: each sentence is in one of them."""
-    parts = [generate("--num-shards", "2", "--shard-id", number) for number in "01"]
-    numbers = [set(best(part)) for part in parts]
-    assert numbers[0] | numbers[1] == set(range(20)) and not numbers[0] & numbers[1]
 
 
 def test_results_go_into_a_folder(tiny_data_bin, trained, tmp_path, generate) -> None:
@@ -362,7 +354,6 @@ REFUSED = {
 }
 REFUSED_BY_THE_COMMAND = {
     "--lenpen nan": "--lenpen must be a finite number, not nan",
-    "--num-shards 2 --shard-id 2": "--shard-id 2 must be at least 0 and below --num-shards 2",
     "--retain-dropout-modules FeedForward": "has no effect without --retain-dropout",
     "--retain-dropout --retain-dropout-modules Nothing": "no module named Nothing has dropout",
     "--left-pad-target": "--left-pad-target is not supported",

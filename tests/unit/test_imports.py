@@ -77,7 +77,6 @@ MAY_IMPORT = {
     "compat.data": {"compat.replacing", "config"},
     "compat.decoding": {"compat.replacing"},
     "compat.divergence": {"compat.replacing"},
-    "compat.generate": {"compat.replacing", "config"},
     "compat.saving": {
         *{"checkpoints", "checkpoints.parameters", "compat.replacing", "compat.resuming"},
         "compat.scope",

@@ -8,7 +8,7 @@ and later, numpy 2). Importing this package replaces attributes of fairseq, each
     resuming.py        resuming training          trainer.py        before and during training
     data.py            damaged text               dictionaries.py   whether they are the model's
     batches.py         what goes into a batch     divergence.py     NaN and infinity
-    decoding.py        fairseq's generators       generate.py       fairseq-generate
+    decoding.py        fairseq's generators
     generation_options.py  options of beam search that cannot work
     translation_task.py    what ``--task translation`` does besides
     scope.py           whose task or model it is: other people's are left to fairseq
@@ -20,7 +20,6 @@ from . import (  # noqa: F401  (importing each replaces what it names)
     data,
     decoding,
     divergence,
-    generate,
     loading,
     resuming,
     saving,
