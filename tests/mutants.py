@@ -2107,16 +2107,6 @@ MUTANTS = [
         ("unit/test_compat.py::test_an_attribute_is_replaced_once",),
     ),
     Mutant(
-        "their-generator-not-compiled",
-        "transformer_plugin/compat/decoding.py",
-        "size: int = self.no_repeat_ngram_size",
-        'size = int(vars(self)["no_repeat_ngram_size"])',
-        "fairseq's transformer and its generator can be compiled to TorchScript",
-        (
-            "integration/test_fairseq_stays_whole.py::test_their_generator_becomes_torchscript[beam]",
-        ),
-    ),
-    Mutant(
         "picture-ends-the-training",
         "vaswani/experiment/training_progress.py",
         "except Exception as error:\n            self.draws = False",

@@ -64,7 +64,7 @@ def test_their_generator_becomes_torchscript(way: str, tmp_path: Path) -> None:
     """Model, ensemble and search in one program, which decodes what they decode."""
     words, (source, _, _) = dictionary(), batch()
     sample = {"net_input": {"src_tokens": source, "src_lengths": source.ne(1).sum(1)}}
-    options = {"search_strategy": WAYS[way](words), "no_repeat_ngram_size": 2, "max_len_b": 8}
+    options = {"search_strategy": WAYS[way](words), "max_len_b": 8}
     generator = SequenceGenerator(
         EnsembleModel([their_transformer()]), words, beam_size=2, **options
     )

@@ -217,8 +217,8 @@ def test_several_translations_of_a_sentence(place):
 
 @pytest.mark.parametrize(
     "options",
-    [["--nbest", "2"], ["--no-repeat-ngram-size", "2"], ["--lenpen", "0.6", "--unkpen", "2"]],
-    ids=["ours", "fairseq's", "penalties"],
+    [["--nbest", "2"], ["--lenpen", "0.6", "--unkpen", "2"]],
+    ids=["ours", "penalties"],
 )
 def test_the_log_is_what_fairseq_generate_prints(options, place):
     """Every line, to the last digit of each score: its BLEU too."""
@@ -255,10 +255,6 @@ def test_a_beam_above_the_vocabulary_is_reduced(place, caplog):
         (["--beam", "0"], "--beam must be above 0, not 0"),
         (["--nbest", "0"], "--nbest must be above 0"),
         (["--nbest", "3"], "--nbest 3 asks for more translations than --beam 2 finds"),
-        (
-            ["--length-penalty", "gnmt", "--no-repeat-ngram-size", "2"],
-            "--no-repeat-ngram-size needs fairseq's search, which does not have",
-        ),
         (["--max-tokens", "0"], "--max-tokens is 0"),
         (["--max-tokens", "-1"], "--max-tokens is -1"),
         (["--max-tokens", "8"], "has 9 tokens, more than --max-tokens 8 allows"),

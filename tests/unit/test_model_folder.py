@@ -97,6 +97,7 @@ DAMAGES = {
     "a text option": (change("text", alphabet="runes"), "section 'text' was altered"),
     "a language": (change("text", source_lang=None), "section 'text' was altered"),
     "a search option": (change("generation", luck=1), "'generation' was altered: it has 'luck'"),
+    "one of before": (change("generation", no_repeat_ngram_size=2), "_size is not supported"),
     "no safetensors": (junk, "model.safetensors is not a safetensors file"),
     "a checkpoint": (write("model.pt", b"x"), "model.pt is a pickle.*nothing was loaded"),
     "a pickle": (write("extra", pickle.dumps([1])), "extra is a pickle"),

@@ -30,6 +30,11 @@ def check(args: Any) -> None:
             "--replace-unk fails in every version of fairseq at the first unknown word: leave it "
             "out, or decode with 'vaswani translate --replace-unk'"
         )
+    if value("no_repeat_ngram_size") > 0:
+        raise ConfigError(
+            "--no-repeat-ngram-size changes nothing, since fairseq compares words with padding: "
+            "leave it out"
+        )
     for name in _FINITE:
         no_unknown_words = name == "unkpen" and value(name) == math.inf
         if not math.isfinite(value(name)) and not no_unknown_words:
