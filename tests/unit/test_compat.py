@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, tasks
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
@@ -106,8 +106,7 @@ def test_an_attribute_is_replaced_once(monkeypatch):
 
 
 def test_methods_stay_of_their_kind():
-    """Of a class, as ``Dictionary.load``, and of none, as ``PathManager.copy``."""
-    assert isinstance(vars(Dictionary)["load"], classmethod)
+    """Of none, as ``PathManager.copy``."""
     assert isinstance(vars(PathManager)["copy"], staticmethod)
 
 

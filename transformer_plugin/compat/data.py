@@ -1,4 +1,4 @@
-"""Binarised text and dictionaries: damaged files are refused in one sentence before they are read.
+"""Binarised text: damaged files are refused in one sentence before they are read.
 
 All versions trust an index: a negative size is copied without end, an offset leads out of the file,
 and a token beyond the dictionary fails in the middle of training, on a GPU without a message.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 import numpy as np
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import indexed_dataset
 
 from ..config import ConfigError
 from .replacing import PROTECTS, REPAIRS, replaces
@@ -32,7 +32,7 @@ MANY_UNKNOWN = 0.1
 
 
 class DataError(ConfigError):
-    """Binarised text or a dictionary that is damaged; one sentence naming the file."""
+    """Binarised text that is damaged; one sentence naming the file."""
 
 
 @dataclass(frozen=True)
@@ -171,43 +171,3 @@ def merge_file_(builder: Any, another_file: str) -> Any:
     done = merge_file_.original(builder, another_file)
     builder._sizes[there:] = map(int, builder._sizes[there:])
     return done
-
-
-@replaces(
-    Dictionary,
-    "load",
-    PROTECTS,
-    "all",
-    "the error for an unreadable dictionary names the file and the line",
-)
-def load_dictionary(cls: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-    """As fairseq's, whose errors name neither file nor line."""
-    original = load_dictionary.original
-    if not isinstance(f, (str, Path)):
-        return original(cls, f, *args, **kwargs)
-    try:
-        return original(cls, str(f), *args, **kwargs)
-    except (FileNotFoundError, TypeError):
-        raise
-    except Exception as error:  # also of fairseq's own: "Incorrect encoding detected"
-        raise DataError(f"{f}: {_what_is_wrong(Path(f)) or error}") from None
-
-
-def _what_is_wrong(path: Path) -> str:
-    """What is wrong with a dictionary, and in which line; empty where nothing is."""
-    seen = dict.fromkeys(Dictionary().symbols, 0)
-    try:
-        with open(path, encoding="utf-8") as stream:
-            for number, line in enumerate(stream, 1):
-                word, gap, count = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
-                if not count.lstrip("-").isdecimal() or not gap:
-                    return f"line {number} is not 'WORD COUNT': prepare the data again"
-                if word in seen and "#fairseq:overwrite" not in line:
-                    where = f"already in line {seen[word]}" if seen[word] else "fairseq's own"
-                    return f"line {number} has '{word}', which is {where}: prepare the data again"
-                seen[word] = number
-    except UnicodeError:
-        return "not text in UTF-8: prepare the data again"
-    except OSError:  # not a local file
-        pass
-    return ""
