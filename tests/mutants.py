@@ -57,7 +57,7 @@ PROCESSES = "vaswani/common/processes.py"
 ATTENTION_PAGE = "vaswani/attention_page/page.py"
 FIGURES = "vaswani/paper/figures.py"
 SAVING = "transformer_plugin/compat/saving.py"
-DATA = "transformer_plugin/compat/data.py"
+BINARISED = "vaswani/data/binarised.py"
 DATA_BIN = "vaswani/data/data_bin.py"
 OUTPUTS = "vaswani/common/artifact.py"
 RECORD = "vaswani/experiment/run_record.py"
@@ -1667,9 +1667,9 @@ MUTANTS = [
     ),
     Mutant(
         "index-longer-than-its-text",
-        DATA,
-        "if held != (ends[-1] if count else 0):",
-        "if held < (ends[-1] if count else 0):",
+        BINARISED,
+        "held != begins[-1]:",
+        "held < begins[-1]:",
         "a damaged text is refused in seconds",
         ("integration/test_damaged_data.py::test_a_damaged_index_is_named[another binary]",),
     ),
@@ -1684,8 +1684,8 @@ MUTANTS = [
     Mutant(
         "unknown-words-trained-on",
         DATA_BIN,
-        "if tokens.unknown == 1:",
-        "if tokens.unknown > 1:",
+        "if unknown == 1:",
+        "if unknown > 1:",
         "text of nothing but unknown words is not trained on",
         ("integration/test_damaged_data.py::test_text_of_unknown_words_is_refused",),
     ),
@@ -1700,7 +1700,7 @@ MUTANTS = [
     ),
     Mutant(
         "offsets-of-32-bits",
-        DATA,
+        "transformer_plugin/compat/data.py",
         "builder._sizes[there:] = map(int, builder._sizes[there:])",
         "builder._sizes[there:] = list(builder._sizes[there:])",
         "more than 2 GB of text is binarised correctly by several workers (numpy 2)",

@@ -13,9 +13,10 @@ import yaml
 
 from tests import stock
 from tests.conftest import preprocess
-from transformer_plugin.compat.data import read_index
 from transformer_plugin.config import ConfigError
 from vaswani import cli
+from vaswani.common.errors import UserError
+from vaswani.data.binarised import read_index
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = 26  # of an index: magic word, version, type, N
@@ -113,7 +114,7 @@ INDEX_DAMAGE: Dict[str, Callable[[Path], None]] = {
 def test_a_damaged_index_is_named(damage, data):
     path = data / "train.en-de.de.idx"
     INDEX_DAMAGE[damage](path)
-    with pytest.raises(ConfigError, match="damaged .* prepare again") as refused:
+    with pytest.raises(UserError, match="missing or damaged: prepare again") as refused:
         read_index(str(path.with_suffix("")))
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
 
@@ -126,8 +127,6 @@ def test_a_damaged_index_is_refused_by_every_command(damage, data, small, capsys
     assert not Path("runs").exists()
     assert cli.main(["plan", str(small), "--gpus", "1"]) == 1
     assert "missing or damaged" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="missing or damaged"):
-        stock.train(data, data / "run", "--max-update", "1", "--no-save")
 
 
 def drop_entries(path: Path) -> None:
@@ -149,9 +148,6 @@ def test_a_damaged_dictionary_is_refused(damage, data, small, capsys):
         break_it(data / f"dict.{language}.txt")
     sentence = refused(capsys, str(small))
     assert message in sentence and "dict." in sentence
-    if damage == "shorter than the data":
-        with pytest.raises(ConfigError, match=message):
-            stock.train(data, data / "run", "--max-update", "1", "--no-save")
 
 
 def test_text_of_unknown_words_is_refused(tiny_text, tmp_path, small, capsys):
@@ -161,8 +157,6 @@ def test_text_of_unknown_words_is_refused(tiny_text, tmp_path, small, capsys):
     other = preprocess(tiny_text, tmp_path / "unk", "--srcdict", str(words), "--joined-dictionary")
     sentence = refused(capsys, str(small), f"task.data={other}")
     assert "no token that" in sentence and "<unk>" in sentence
-    lines = stock.train(other, tmp_path / "run", "--max-update", "1", "--no-save")
-    assert any("100% of the tokens of" in line for line in lines)
 
 
 # ---- sentences that are too long ----------------------------------------------------------------

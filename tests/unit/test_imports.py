@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "compat.dictionaries": set(),
     "compat.generation_options": {"config"},
     "compat.batches": {"compat.replacing", "config"},
-    "compat.data": {"compat.replacing", "config"},
+    "compat.data": {"compat.replacing"},
     "compat.decoding": {"compat.replacing"},
     "compat.divergence": {"compat.replacing"},
     "compat.saving": {

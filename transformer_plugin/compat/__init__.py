@@ -6,7 +6,7 @@ and later, numpy 2). Importing this package replaces attributes of fairseq, each
 
     loading.py         reading checkpoints        saving.py         writing checkpoints
     resuming.py        resuming training          trainer.py        before and during training
-    data.py            damaged text               dictionaries.py   whether they are the model's
+    data.py            binarising                 dictionaries.py   whether they are the model's
     batches.py         what goes into a batch     divergence.py     NaN and infinity
     decoding.py        fairseq's generators
     generation_options.py  options of beam search that cannot work
