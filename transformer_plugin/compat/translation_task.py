@@ -67,19 +67,6 @@ class CheckedTranslationTask(TranslationTask):
         self.refuse_other_dictionaries()
         return super().valid_step(*args, **kwargs)
 
-    def load_dataset(self, *args: Any, **kwargs: Any) -> None:
-        """As fairseq's; data in several parts (``train``, ``train1``, …) need no option.
-
-        All versions repeat the first part as often as ``--upsample-primary`` says, and its default
-        is -1: "negative dimensions are not allowed". So does ``--combine-valid-subsets``.
-        """
-        given = self.cfg.upsample_primary
-        self.cfg.upsample_primary = 1 if given == -1 else given
-        try:
-            super().load_dataset(*args, **kwargs)
-        finally:
-            self.cfg.upsample_primary = given
-
     def filter_indices_by_size(
         self, indices: Any, dataset: Any, max_positions: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
@@ -133,7 +120,7 @@ class CheckedTranslationTask(TranslationTask):
     PROTECTS,
     "all",
     "`--task translation` refuses another dictionary than the model's, and options that cannot "
-    "work; `--diverse-beam-groups` and data in several parts work",
+    "work; `--diverse-beam-groups` works",
 )
 def setup_task(cfg: Any, **kwargs: Any) -> Any:
     """As fairseq's; the task ``translation`` is a ``CheckedTranslationTask``."""
