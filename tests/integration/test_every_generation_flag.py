@@ -155,7 +155,6 @@ SEARCH: Cases = {
     "--retain-dropout": ([], other),
 }
 LEFT_TO_FAIRSEQ: Cases = {
-    "--diverse-beam-groups 4 --diverse-beam-strength 1000": (APART, first_words_differ),
     "--diversity-rate 1000": (APART, first_words_differ),
     "--match-source-len": ([], as_long_as_the_source),
     "--prefix-size 2": ([], begins_as_the_target),
@@ -328,6 +327,7 @@ REFUSED = {
     "--beam -3": "--beam must be above 0, not -3",
     "--nbest 0": "--nbest must be above 0, not 0",
     "--no-repeat-ngram-size 2": "--no-repeat-ngram-size changes nothing",
+    "--diverse-beam-groups 4": "--diverse-beam-groups compares the groups of other sentences",
     "--replace-unk": "--replace-unk fails in every version",
     "--lenpen nan": "--lenpen must be a finite number, not nan",
     "--lenpen inf": "--lenpen must be a finite number, not inf",

@@ -161,18 +161,6 @@ def test_sampling_only_the_best_token_is_greedy_search(tiny_data_bin, trained):
     assert hypotheses(sampled) == hypotheses(stock.generate(tiny_data_bin, trained, *one))
 
 
-def test_diverse_beam_groups_begin_differently(tiny_data_bin, trained):
-    """Groups of one, strongly kept apart, choose four different first words.
-
-    By fairseq-interactive; test_every_generation_flag.py has fairseq-generate.
-    """
-    options = ["--diverse-beam-groups", "4", "--diverse-beam-strength", "1000", "--nbest", "4"]
-    options += ["--min-len", "3", "--max-len-b", "3", "--buffer-size", "8"]
-    lines = stock.interactive(tiny_data_bin, trained, "1 2 3\n4 5\n6 7 8 9\n", *options)
-    for columns in stock.results(lines, "H").values():
-        assert len({text.split()[0] for text in columns[1::2]}) == 4
-
-
 def test_constraints_are_met(tiny_data_bin, trained):
     text = "".join(f"1 2 3 4\t{symbol}\n" for symbol in SYMBOLS)
     lines = stock.interactive(tiny_data_bin, trained, text, "--constraints", "--max-len-b", "10")

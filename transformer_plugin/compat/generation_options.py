@@ -35,6 +35,11 @@ def check(args: Any) -> None:
             "--no-repeat-ngram-size changes nothing, since fairseq compares words with padding: "
             "leave it out"
         )
+    if value("diverse_beam_groups") > 0:
+        raise ConfigError(
+            "--diverse-beam-groups compares the groups of other sentences, or fails: leave it out, "
+            "or give --diversity-rate"
+        )
     for name in _FINITE:
         no_unknown_words = name == "unkpen" and value(name) == math.inf
         if not math.isfinite(value(name)) and not no_unknown_words:

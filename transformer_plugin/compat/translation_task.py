@@ -9,7 +9,6 @@ from typing import Any, Dict
 import numpy as np
 from fairseq import tasks
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.translation import TranslationTask
 
 from ..checkpoints import CheckpointError
@@ -100,19 +99,6 @@ class CheckedTranslationTask(TranslationTask):
         warn_of_reduced(args, len(self.target_dictionary))
         return super().build_generator(models, args, *rest, **kwargs)
 
-    def inference_step(
-        self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any
-    ) -> Any:
-        """As fairseq's; ``--diverse-beam-groups`` works.
-
-        Modern fairseq stores the overlap of the groups under the sentence's number in its batch,
-        but looks it up under that in the data set: an IndexError, or another sentence's overlap.
-        Without the latter number, its generator counts within the batch.
-        """
-        if isinstance(getattr(generator, "search", None), DiverseBeamSearch):
-            sample = {name: value for name, value in sample.items() if name != "id"}
-        return super().inference_step(generator, models, sample, *args, **kwargs)
-
 
 @replaces(
     tasks,
@@ -120,7 +106,7 @@ class CheckedTranslationTask(TranslationTask):
     PROTECTS,
     "all",
     "`--task translation` refuses another dictionary than the model's, and options that cannot "
-    "work; `--diverse-beam-groups` works",
+    "work",
 )
 def setup_task(cfg: Any, **kwargs: Any) -> Any:
     """As fairseq's; the task ``translation`` is a ``CheckedTranslationTask``."""
