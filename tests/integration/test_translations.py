@@ -245,8 +245,6 @@ def test_a_beam_above_the_vocabulary_is_reduced(place, caplog):
     [
         (["--lenpen", "nan"], "--lenpen must be a finite number, not nan"),
         (["--lenpen", "inf"], "--lenpen must be a finite"),
-        (["--unkpen", "nan"], "--unkpen must be a finite"),
-        (["--max-len-a", "nan"], "--max-len-a must be a finite"),
         (["--max-len-a", "-1"], "--max-len-a must not be negative, but is -1.0"),
         (["--max-len-b", "-1", "--max-len-a", "1"], "--max-len-b must not be negative"),
         (["--max-len-b", "0"], "allows fewer words than --min-len 1"),

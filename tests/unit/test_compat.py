@@ -34,10 +34,9 @@ from tests.models import dictionary, small_model, task
 from transformer_plugin import compat
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 from transformer_plugin.checkpoints.parameters import explain_mismatch
-from transformer_plugin.compat import generation_options, replacing, saving, translation_task
+from transformer_plugin.compat import replacing, saving, translation_task
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.replacing import REPLACED
-from transformer_plugin.config import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -277,15 +276,6 @@ def test_a_dictionary_in_a_tasks_state_can_be_read(tmp_path):
     torch.save({**state, "task_state": kept.state_dict()}, tmp_path / "saved.pt")
     found = load_checkpoint(tmp_path / "saved.pt")["task_state"]["target_dictionary"]
     assert found.symbols == dictionary(30).symbols and found.index("w3") == 7
-
-
-# --- decoding options --------------------------------------------------------------------------
-
-
-def test_unknown_words_can_be_kept_out():
-    generation_options.check(argparse.Namespace(unkpen=float("inf")))
-    with pytest.raises(ConfigError, match="--unkpen must be a finite number"):
-        generation_options.check(argparse.Namespace(unkpen=float("-inf")))
 
 
 # --- batches -----------------------------------------------------------------------------------

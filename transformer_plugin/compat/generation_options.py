@@ -13,7 +13,6 @@ logger = logging.getLogger(__name__)
 
 _DEFAULTS: Dict[str, Any] = {f.name: f.default for f in dataclasses.fields(GenerationConfig)}
 _ABOVE_ZERO = ["beam", "nbest", "temperature"]  # for others, 0 and less mean "off"
-_FINITE = ["lenpen", "unkpen", "temperature", "max_len_a"]
 
 
 def check(args: Any) -> None:
@@ -40,10 +39,8 @@ def check(args: Any) -> None:
             "--diverse-beam-groups compares the groups of other sentences, or fails: leave it out, "
             "or give --diversity-rate"
         )
-    for name in _FINITE:
-        no_unknown_words = name == "unkpen" and value(name) == math.inf
-        if not math.isfinite(value(name)) and not no_unknown_words:
-            raise ConfigError(f"{flag(name)} must be a finite number, not {value(name)}")
+    if not math.isfinite(value("lenpen")):
+        raise ConfigError(f"--lenpen must be a finite number, not {value('lenpen')}")
     for name in _ABOVE_ZERO:
         if value(name) <= 0:
             raise ConfigError(f"{flag(name)} must be above 0, not {value(name)}")

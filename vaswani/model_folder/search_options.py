@@ -173,12 +173,10 @@ def check_for_ctranslate2(options: SearchOptions) -> None:
             raise UserError(f"{name} is unavailable for a model exported to CTranslate2: {reason}")
     for name in ("beam", "nbest", "max_tokens"):
         check_at_least_one(name, getattr(options, name))
-    for name in (*NOT_NEGATIVE, "lenpen"):
-        value = getattr(options, name)
-        if not math.isfinite(value):
-            raise UserError(f"{flag(name)} must be a finite number, not {value}")
-        if name != "lenpen":
-            check_not_negative(name, value)
+    if not math.isfinite(options.lenpen):
+        raise UserError(f"--lenpen must be a finite number, not {options.lenpen}")
+    for name in NOT_NEGATIVE:
+        check_not_negative(name, getattr(options, name))
     if not options.max_len_a and options.max_len_b < options.min_len:
         raise UserError(
             f"--max-len-b {options.max_len_b} allows fewer words than --min-len "
