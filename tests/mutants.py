@@ -2115,14 +2115,6 @@ MUTANTS = [
         ("unit/test_progress.py::test_a_curve_that_cannot_be_drawn_is_said_once",),
     ),
     Mutant(
-        "link-of-the-same-file-left-aside",
-        "transformer_plugin/compat/saving.py",
-        "    finally:  # also where both",
-        "    except OSError:  # also where both",
-        "best and last are replaced in one step, and nothing is written into the file they share",
-        ("unit/test_saving.py::test_best_and_last_are_links_through_which_nothing_is_written",),
-    ),
-    Mutant(
         "nothing-made-up-after-a-stop",
         "vaswani/experiment/stopping.py",
         "            make_up(trainer, extra_state)",

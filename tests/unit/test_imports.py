@@ -78,8 +78,7 @@ MAY_IMPORT = {
     "compat.decoding": {"compat.replacing"},
     "compat.divergence": {"compat.replacing"},
     "compat.saving": {
-        *{"checkpoints", "checkpoints.parameters", "compat.replacing", "compat.resuming"},
-        "compat.scope",
+        *{"compat.replacing", "compat.resuming", "compat.scope"},
     },
     "compat.translation_task": {
         *{"checkpoints", "compat.dictionaries", "compat.generation_options"},
