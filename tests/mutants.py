@@ -48,7 +48,7 @@ FOLDER = "vaswani/model_folder/folder.py"
 WEIGHTS = "vaswani/model_folder/weights.py"
 CLI = "vaswani/cli.py"
 CONFIGURATION = "vaswani/experiment/fairseq_config.py"
-TRAINER = "transformer_plugin/compat/trainer.py"
+PATIENCE = "vaswani/experiment/patience.py"
 RESUMING = "transformer_plugin/compat/resuming.py"
 GENERATION = "transformer_plugin/compat/generation_options.py"
 PARAMETERS = "transformer_plugin/checkpoints/parameters.py"
@@ -1211,16 +1211,16 @@ MUTANTS = [
     ),
     # ---- other people's tasks ---------------------------------------------------------------
     Mutant(
-        "refusals-for-every-task",
-        "transformer_plugin/compat/translation_task.py",
+        "translation-unchecked",
+        PATIENCE,
         "if type(task) is TranslationTask:",
-        "if isinstance(task, TranslationTask):",
-        "another plugin's task is left to fairseq",
-        ("unit/test_compat.py::test_translation_is_set_up_to_compare_dictionaries",),
+        "if task is TranslationTask:",
+        "'vaswani train' protects a training of fairseq's own task",
+        ("integration/test_nothing_lost.py::test_options_that_changed_are_said_on_the_terminal",),
     ),
     Mutant(
         "dictionaries-compared-though-reset",
-        TRAINER,
+        RESUMING,
         "if other and not reset_optimizer:",
         "if other:",
         "where the optimizer is reset, another training begins",
@@ -1409,7 +1409,7 @@ MUTANTS = [
     ),
     Mutant(
         "diverged-one-update-before",
-        TRAINER,
+        PATIENCE,
         "update = self.get_num_updates() + 1",
         "update = self.get_num_updates()",
         "if training diverges, the error names the update",
@@ -1417,9 +1417,9 @@ MUTANTS = [
     ),
     Mutant(
         "changed-options-said-where-all-is-reset",
-        TRAINER,
-        "if not reset_optimizer and self.data_parallel_rank == 0:",
-        "if reset_optimizer and self.data_parallel_rank == 0:",
+        RESUMING,
+        "if not reset_optimizer and trainer.data_parallel_rank == 0:",
+        "if reset_optimizer and trainer.data_parallel_rank == 0:",
         "options that changed since the checkpoint was saved are named in one line",
         ("integration/test_nothing_lost.py::test_options_that_changed_are_said",),
     ),
@@ -1663,7 +1663,7 @@ MUTANTS = [
         'for name in ("memory_efficient_bf16", "bf16"):',
         'for name in ("memory_efficient_bf16",):',
         "fairseq's own bf16 does not train the plugin's models",
-        ("unit/test_option_values.py::test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer",),
+        ("unit/test_option_values.py::test_fairseqs_bf16_of_our_models_is_refused",),
     ),
     Mutant(
         "index-longer-than-its-text",
@@ -2072,14 +2072,14 @@ MUTANTS = [
         ("integration/test_fairseq_stays_whole.py::test_batches_are_made_of_any_iterable",),
     ),
     Mutant(
-        "validation-before-other-tasks-train",
-        TRAINER,
-        "type(trainer) is Trainer and is_translation(task):",
-        "type(trainer) is Trainer and task:",
-        "other tasks give the same numbers, to the last bit and digit",
+        "protections-of-every-task",
+        RESUMING,
+        "if not isinstance(trainer.task, CheckedTranslationTask):",
+        "if not trainer.task:",
+        "what this plugin refuses in training is left to fairseq in other tasks",
         (
-            "integration/test_other_tasks.py::test_the_same_numbers_as_without_the_plugin"
-            "[denoising, trained]",
+            "integration/test_other_tasks.py"
+            "::test_another_plugins_task_starts_and_ends_where_fairseq_does",
         ),
     ),
     Mutant(
@@ -2093,8 +2093,8 @@ MUTANTS = [
     Mutant(
         "attribute-listed-and-not-replaced",
         "transformer_plugin/compat/replacing.py",
-        "if not needed:",
-        "if needed:",
+        "elif needed:",
+        "elif not needed:",
         "what loading the plugin changes is listed",
         ("unit/test_compat.py::test_what_loading_the_plugin_changes_is_listed",),
     ),

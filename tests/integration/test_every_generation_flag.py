@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 import torch
-from fairseq import options
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq import options, tasks
+from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 
@@ -249,7 +249,6 @@ def test_pieces_of_words_are_joined(tiny_data_bin, trained, tmp_path) -> None:
         path = tmp_path / "subwords" / f"dict.{language}.txt"
         entries = path.read_text(encoding="utf-8").splitlines()
         path.write_text("".join(e.replace(" ", "@@ ", 1) + "\n" for e in entries), "utf-8")
-    trained = stock.without_dictionaries(trained, tmp_path / "checkpoint.pt")
     for flags in (["--remove-bpe"], ["--post-process", "subword_nmt"]):
         lines = stock.generate(tmp_path / "subwords", trained, *SHORT, *flags)
         assert all(len(words) == 1 for words in best(lines).values())
@@ -351,11 +350,12 @@ def build(tiny_data_bin, trained) -> Callable[[str], Any]:
     def run(flags: str) -> Any:
         arguments = [str(tiny_data_bin), *stock.ON_CPU, "--path", str(trained), "--beam", "4"]
         parser = options.get_generation_parser()
-        args = options.parse_args_and_arch(parser, [*arguments, *SHORT, *flags.split()])
+        arguments += [*TASKS["ours"], *SHORT, *flags.split()]
+        args = options.parse_args_and_arch(parser, arguments)
         cfg = stock.configuration(args)
         if not known:
-            models, _, known["task"] = load_model_ensemble_and_task([str(trained)])
-            known["models"] = models
+            known["task"] = tasks.setup_task(cfg.task)
+            known["models"], _ = load_model_ensemble([str(trained)], task=known["task"])
         return known["task"].build_generator(known["models"], cfg.generation)
 
     return run
@@ -372,7 +372,7 @@ def test_what_cannot_work_is_one_sentence(flags: str, build) -> None:
 @pytest.mark.parametrize("flags", REFUSED_BY_THE_COMMAND)
 def test_what_the_command_cannot_do_is_one_sentence(flags: str, tiny_data_bin, trained) -> None:
     with pytest.raises(ConfigError) as refused:
-        stock.generate(tiny_data_bin, trained, *SHORT, *flags.split())
+        stock.generate(tiny_data_bin, trained, *SHORT, *TASKS["ours"], *flags.split())
     assert REFUSED_BY_THE_COMMAND[flags] in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -77,21 +77,17 @@ MAY_IMPORT = {
     "compat.data": {"compat.replacing"},
     "compat.decoding": {"compat.replacing"},
     "compat.divergence": {"compat.replacing"},
-    "compat.saving": {
-        *{"compat.replacing", "compat.resuming", "compat.scope"},
-    },
+    "compat.saving": {"compat.replacing", "compat.resuming", "compat.translation_task"},
     "compat.translation_task": {
         *{"checkpoints", "compat.dictionaries", "compat.generation_options"},
-        *{"compat.replacing", "config"},
+        *{"compat.replacing", "compat.scope", "config", "fast.malloc"},
     },
-    "compat.scope": {"compat.translation_task"},
+    "compat.scope": set(),
     "compat.loading": {
         *{"checkpoints", "checkpoints.parameters", "compat.replacing", "compat.scope"},
     },
-    "compat.resuming": {"checkpoints", "compat.replacing", "compat.scope"},
-    "compat.trainer": {
-        *{"checkpoints", "compat.dictionaries", "compat.replacing", "compat.resuming"},
-        *{"compat.scope", "config", "fast.malloc"},
+    "compat.resuming": {
+        *{"checkpoints", "compat.dictionaries", "compat.replacing", "compat.translation_task"},
     },
     "compat": {f"compat.{path.stem}" for path in (PLUGIN / "compat").glob("[a-z]*.py")},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},

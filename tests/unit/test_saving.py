@@ -9,6 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from transformer_plugin.compat import saving
+from transformer_plugin.compat.replacing import protect
 
 TENSOR_BYTES = 4 * 4096
 STATE = {"model": {str(n): torch.full((4096,), float(n)) for n in range(8)}}
@@ -54,6 +55,7 @@ def passing(data: bytes) -> bytes:
 @pytest.fixture
 def save(tmp_path, monkeypatch):
     """``save(happens, times)`` onto an older file; returns its path."""
+    protect()
     path = tmp_path / "checkpoint_last.pt"
     path.write_bytes(b"what was good")
     monkeypatch.setattr(saving, "PAUSE", 0)

@@ -18,7 +18,7 @@ from fairseq.logging import metrics
 
 from .replacing import PROTECTS, REPAIRS, replaces
 from .resuming import why_over
-from .scope import is_translation
+from .translation_task import CheckedTranslationTask
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
     All processes say the same: they agree on the number of updates and the time.
     """
     last = getattr(getattr(trainer.task, "cfg", None), "save_all_last", None)
-    if not is_translation(trainer.task) or not last:
+    if not isinstance(trainer.task, CheckedTranslationTask) or not last:
         return False
     if cfg.patience > 0 or epoch_itr.end_of_epoch() or why_over(trainer):
         return False  # training may end here

@@ -1,29 +1,26 @@
-"""What ``translation``, our task and its subclasses do besides what fairseq's task does.
+"""What our task does besides what fairseq's ``translation`` does.
 
-``--task translation`` becomes the class below when fairseq sets it up, and our task inherits from
-it. Tasks of others, among them subclasses of fairseq's, are left as they are.
+``vaswani train`` makes a ``translation`` of an experiment the class below, too.
 """
 
 from typing import Any, Dict
 
-import numpy as np
-from fairseq import tasks
+import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationTask
+from omegaconf import DictConfig
 
 from ..checkpoints import CheckpointError
-from ..config import ConfigError
+from ..config import check_fp16_device, check_precision
+from ..fast.malloc import keep_fewer_programs
 from .dictionaries import KEY, dictionary_hashes, other_dictionaries
 from .generation_options import check, warn_of_reduced
-from .replacing import PROTECTS, replaces
-
-_SKIP = (
-    "--skip-invalid-size-inputs-valid-test (in YAML dataset.skip_invalid_size_inputs_valid_test)"
-)
+from .replacing import protect
+from .scope import is_plugin_model
 
 
 class CheckedTranslationTask(TranslationTask):
-    """fairseq's ``translation``, which compares dictionaries and checks what it is given."""
+    """fairseq's ``translation``, whose trainings are protected; compares dictionaries."""
 
     #: one sentence if the model that was loaded has other dictionaries than the task
     other_dictionaries = ""
@@ -48,10 +45,12 @@ class CheckedTranslationTask(TranslationTask):
             raise CheckpointError(self.other_dictionaries)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """As fairseq's, which fails in formatting the message for a model that is not registered.
+        """As fairseq's; a model that is not made from a checkpoint is going to be trained.
 
         Raises:
-            CheckpointError: there is no such model, as for a checkpoint of another plugin.
+            CheckpointError: there is no such model, as for a checkpoint of another plugin; fairseq
+                fails in formatting its message.
+            ConfigError: 16-bit options that do not suit our model.
         """
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
@@ -59,33 +58,25 @@ class CheckedTranslationTask(TranslationTask):
                 f"No model {name!r} is registered; correct model._name (--arch), or, for a "
                 "checkpoint of another plugin, add the --user-dir that it was trained with."
             )
+        if not from_checkpoint:
+            protect()
+            common = getattr(cfg._get_root(), "common", None) if type(cfg) is DictConfig else None
+            if common is not None and is_plugin_model(name):
+                check_precision(common, cfg.precision)
+                check_fp16_device(common, on_gpu=torch.cuda.is_available() and not common.cpu)
         return super().build_model(cfg, from_checkpoint)
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """As fairseq's, which calls it before the first update."""
+        super().begin_epoch(epoch, model)
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        if on_cpu and is_plugin_model(type(model)) and str(model.cfg.precision) == "bf16":
+            keep_fewer_programs()
 
     def valid_step(self, *args: Any, **kwargs: Any) -> Any:
         """As fairseq's; raises CheckpointError if the dictionaries are not the model's."""
         self.refuse_other_dictionaries()
         return super().valid_step(*args, **kwargs)
-
-    def filter_indices_by_size(
-        self, indices: Any, dataset: Any, max_positions: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        """As fairseq's, whose error names only the first sentence that is too long.
-
-        Raises:
-            ConfigError: sentences are too long; how many, and which option leaves them out.
-        """
-        try:
-            return super().filter_indices_by_size(indices, dataset, max_positions, *args, **kwargs)
-        except Exception as error:
-            if "is invalid" not in str(error):
-                raise
-            fit, _ = dataset.filter_indices_by_size(indices, max_positions)
-            too_long = np.setdiff1d(indices, fit)
-            raise ConfigError(
-                f"{len(too_long):,} of {len(indices):,} sentences (the first is #{too_long[0]}) "
-                f"are longer than the {max_positions} tokens that the model takes: leave them out "
-                f"with {_SKIP}, or shorten them"
-            ) from None
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """As fairseq's, for options that can work.
@@ -98,19 +89,3 @@ class CheckedTranslationTask(TranslationTask):
         check(args)
         warn_of_reduced(args, len(self.target_dictionary))
         return super().build_generator(models, args, *rest, **kwargs)
-
-
-@replaces(
-    tasks,
-    "setup_task",
-    PROTECTS,
-    "all",
-    "`--task translation` refuses another dictionary than the model's, and options that cannot "
-    "work",
-)
-def setup_task(cfg: Any, **kwargs: Any) -> Any:
-    """As fairseq's; the task ``translation`` is a ``CheckedTranslationTask``."""
-    task = setup_task.original(cfg, **kwargs)
-    if type(task) is TranslationTask:
-        task.__class__ = CheckedTranslationTask
-    return task
