@@ -1625,12 +1625,12 @@ MUTANTS = [
     Mutant(
         "plugins-rules-not-asked",
         "vaswani/experiment/check_config.py",
-        "        plugin.check_adam_config(config.optimizer)",
+        "        plugin.check_label_smoothing(config.criterion.label_smoothing)",
         "        pass",
         "options that cannot work are refused before the first update",
         (
             "unit/test_option_values.py::test_a_value_is_refused_by_its_option"
-            "[optimizer.weight_decay=.inf]",
+            "[criterion.label_smoothing=1]",
         ),
     ),
     Mutant(
@@ -1822,17 +1822,6 @@ MUTANTS = [
         (
             "integration/test_translate.py::test_what_translate_takes"
             "[the house-options2-a list of sentences, not bytes]",
-        ),
-    ),
-    Mutant(
-        "option-without-effect-not-named",
-        GENERATION,
-        "if nbest > beam:",
-        "if nbest > 9 * beam:",
-        "a number of hypotheses that is reduced is named in a warning",
-        (
-            "integration/test_every_generation_flag.py"
-            "::test_what_changes_nothing_is_said[--nbest 9]",
         ),
     ),
     Mutant(

@@ -13,7 +13,6 @@ import yaml
 
 from tests import stock
 from tests.conftest import preprocess
-from transformer_plugin.config import ConfigError
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.binarised import read_index
@@ -219,12 +218,6 @@ def test_every_shipped_experiment_leaves_them_out(name):
 )
 def test_batches_that_cannot_be(options, message, small, capsys):
     assert message in refused(capsys, str(small), *options)
-
-
-def test_batches_that_cannot_be_with_fairseq_train(data, tmp_path):
-    options = ["--max-tokens", "500", "--max-tokens-valid", "5", "--max-update", "1"]
-    with pytest.raises(ConfigError, match="does not fit into batches of 5"):
-        stock.train(data, tmp_path / "run", *options)
 
 
 def test_parts_of_more_than_2_gb_are_joined(tmp_path):

@@ -336,7 +336,6 @@ REFUSED = {
 }
 REFUSED_BY_THE_COMMAND = {
     "--lenpen nan": "--lenpen must be a finite number, not nan",
-    "--retain-dropout-modules FeedForward": "has no effect without --retain-dropout",
     "--retain-dropout --retain-dropout-modules Nothing": "no module named Nothing has dropout",
     "--left-pad-target": "--left-pad-target is not supported",
 }
@@ -378,9 +377,7 @@ def test_what_the_command_cannot_do_is_one_sentence(flags: str, tiny_data_bin, t
 
 
 NOTHING = {
-    "--unnormalized --lenpen 2": "--lenpen has no effect with --unnormalized",
     "--beam 400": "--beam 400 is reduced to 15: the dictionary has no more words",
-    "--nbest 9": "--nbest 9 gives no more than the 4 hypotheses of --beam 4",
 }
 
 

@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "compat.stale_warnings": set(),
     "compat.dictionaries": set(),
     "compat.generation_options": {"config"},
-    "compat.batches": {"compat.replacing", "config"},
+    "compat.batches": {"compat.replacing"},
     "compat.data": {"compat.replacing"},
     "compat.decoding": {"compat.replacing"},
     "compat.divergence": {"compat.replacing"},

@@ -1,4 +1,4 @@
-"""Options of beam search that cannot work, or that fairseq silently reduces or ignores."""
+"""Options of beam search that cannot work, or that fairseq silently reduces."""
 
 import dataclasses
 import logging
@@ -53,20 +53,9 @@ def check(args: Any) -> None:
 
 
 def warn_of_reduced(args: Any, types: int) -> None:
-    """Warn of a beam or number of hypotheses that fairseq reduces, and a penalty it leaves out.
-
-    Args:
-        args: fairseq's options
-        types: size of the target dictionary
-    """
-    beam, nbest, lenpen = (getattr(args, n, _DEFAULTS[n]) for n in ("beam", "nbest", "lenpen"))
-    if getattr(args, "unnormalized", False) and lenpen != _DEFAULTS["lenpen"]:
-        logger.warning("--lenpen has no effect with --unnormalized")
+    """Warn of a beam that fairseq reduces to the target dictionary's number of ``types``."""
+    beam = getattr(args, "beam", _DEFAULTS["beam"])
     if beam > types - 1:
         logger.warning(
             "--beam %d is reduced to %d: the dictionary has no more words", beam, types - 1
-        )
-    if nbest > beam:
-        logger.warning(
-            "--nbest %d gives no more than the %d hypotheses of --beam %d", nbest, beam, beam
         )

@@ -5,13 +5,12 @@
 
 from typing import Any, Dict
 
-import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
 from ..checkpoints import CheckpointError
-from ..config import check_fp16_device, check_precision
+from ..config import check_precision
 from ..fast.malloc import keep_fewer_programs
 from .dictionaries import KEY, dictionary_hashes, other_dictionaries
 from .generation_options import check, warn_of_reduced
@@ -63,7 +62,6 @@ class CheckedTranslationTask(TranslationTask):
             common = getattr(cfg._get_root(), "common", None) if type(cfg) is DictConfig else None
             if common is not None and is_plugin_model(name):
                 check_precision(common, cfg.precision)
-                check_fp16_device(common, on_gpu=torch.cuda.is_available() and not common.cpu)
         return super().build_model(cfg, from_checkpoint)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:

@@ -102,8 +102,6 @@ def check_components(config: Any) -> None:
         plugin.check_precision(common, config.model.get("precision"))
     if config.criterion._name == "vaswani_label_smoothed_cross_entropy":
         plugin.check_label_smoothing(config.criterion.label_smoothing)
-    if config.optimizer._name == "vaswani_adam":
-        plugin.check_adam_config(config.optimizer)
     if config.lr_scheduler._name == "vaswani_inverse_sqrt":
         plugin.check_schedule_config(config.lr_scheduler)
     if common.memory_efficient_fp16 and not common.fp16:
@@ -147,12 +145,8 @@ def metrics_of(config: Any) -> Optional[List[str]]:
 
 
 def check_devices(config: Any) -> None:
-    """Raises UserError or ConfigError for options that need a GPU if none is used."""
-    from transformer_plugin.config import check_fp16_device
-
-    without_gpu = on_cpu(config)
-    check_fp16_device(config.common, on_gpu=not without_gpu)
-    if config.common.get("profile") and without_gpu:
+    """Raises UserError for options that need a GPU if none is used."""
+    if config.common.get("profile") and on_cpu(config):
         raise UserError("common.profile needs a GPU, and none is used here: leave it out")
 
 
