@@ -152,9 +152,6 @@ def test_columns_and_bounds(moved, text):
     bound = ["--max-len-a", 0, "--max-len-b", 3, "--print-alignment"]
     tokens = [row.split("\t")[2].split() for row in printed(moved, text, *bound).splitlines()]
     assert max(map(len, tokens)) == 3
-    for line in printed(moved, text, "--no-repeat-ngram-size", 1, *bound[-1:]).splitlines():
-        words = line.split("\t")[2].split()
-        assert len(words) == len(set(words))
 
 
 def test_scores(model, moved, text):

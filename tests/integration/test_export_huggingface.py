@@ -145,11 +145,8 @@ ALWAYS = {
             {"num_beams": 1, "min_new_tokens": 2, "max_new_tokens": 20},
         ),
         (
-            {"beam": 1, "max_len_b": 20, "min_len": 0, "unkpen": 3.5, "no_repeat_ngram_size": 2},
-            {
-                **{"num_beams": 1, "max_new_tokens": 21, "no_repeat_ngram_size": 2},
-                "sequence_bias": [[[3], -3.5]],
-            },
+            {"beam": 1, "max_len_b": 20, "min_len": 0, "unkpen": 3.5},
+            {"num_beams": 1, "max_new_tokens": 21, "sequence_bias": [[[3], -3.5]]},
         ),
     ],
 )
@@ -373,7 +370,7 @@ FOUND = {
     "the paper's": ({}, {}),
     "three matrices, greedily": ({"untie_embeddings": True}, {"beam": 1, "min_len": 3}),
     "the paper's length penalty": ({}, {"length_penalty": "gnmt"}),
-    "more options": ({}, {"unkpen": 9.0, "no_repeat_ngram_size": 2, "lenpen": 2.0}),
+    "more options": ({}, {"unkpen": 9.0, "lenpen": 2.0}),
     "cut at four words": ({"decoder_layers": 2}, {"beam": 1, "max_len_a": 0.0, "max_len_b": 4}),
 }
 

@@ -509,11 +509,6 @@ def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
         (["text.en", "--beam", "0"], "--beam must be above 0"),
         (["text.en", "--lenpen", "nan"], "--lenpen must be a finite number"),
         (["text.en", "--lenpen", "-1", "--length-penalty", "gnmt"], "--lenpen -1.0 is negative"),
-        (["text.en", "--unkpen", "-1", "--length-penalty", "gnmt"], "--unkpen -1.0 is negative"),
-        (
-            ["text.en", "--length-penalty", "gnmt", "--no-repeat-ngram-size", "2"],
-            "--no-repeat-ngram-size needs fairseq's search, which does not have",
-        ),
         (["text.en", "--sampling-topk", "3"], "--sampling-topk has no effect without --sampling"),
     ],
 )

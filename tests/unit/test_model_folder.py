@@ -90,6 +90,7 @@ DAMAGES = {
     "a text option": (change("text", alphabet="runes"), "text is of another version.*'alphabet'"),
     "a language": (change("text", source_lang=None), "text is of another version.*'source_lang'"),
     "a search option": (change("generation", luck=1), "generation is of another version.*'luck'"),
+    "one of before": (change("generation", no_repeat_ngram_size=2), "_size is not supported"),
 }
 
 

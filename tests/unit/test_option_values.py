@@ -1,14 +1,15 @@
 """Values that fairseq fails on later, hangs at, or takes for others: one sentence each."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 import yaml
+from fairseq.tasks.translation import TranslationConfig
+from omegaconf import OmegaConf
 
 from tests import models
+from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from transformer_plugin.config import ConfigError
 from vaswani import cli
 from vaswani.common.errors import UserError
@@ -48,12 +49,10 @@ def demo() -> Any:
 
 
 VALUES = """
-common.bf16=true common.memory_efficient_bf16=true common.fp16=true
+common.bf16=true common.memory_efficient_bf16=true
 optimization.lr=[.nan] optimization.clip_norm=.nan optimization.stop_min_lr=.nan
-optimization.stop_time_hours=.nan
-model.dropout=.nan model.dropout=1 model.encoder_layers=0 model.head_key_dim=0
-model.layer_norm_eps=0 lr_scheduler.lr_factor=0 criterion.label_smoothing=.nan
-criterion.label_smoothing=1 optimizer.weight_decay=.inf optimizer.adam_eps=.nan
+optimization.stop_time_hours=.nan model.dropout=.nan model.dropout=1
+criterion.label_smoothing=.nan criterion.label_smoothing=1 optimizer.adam_eps=.nan
 lr_scheduler.warmup_updates=-1 checkpoint.finetune_from_model=no.pt checkpoint.continue_once=no.pt
 """
 
@@ -124,29 +123,29 @@ def test_fairseqs_own_model_keeps_fairseqs_bf16(theirs):
 # ---- 16 bits -----------------------------------------------------------------------------------
 
 
-def trainer_options(**common: bool) -> SimpleNamespace:
+def train_with(precision: str = "fp32", **common: bool) -> Any:
+    """Begin a training of our model by our task, with 16-bit options of fairseq's."""
     names = ("bf16", "memory_efficient_bf16", "fp16", "memory_efficient_fp16")
     values = dict.fromkeys((*names, "fp16_no_flatten_grads"), False)
-    return SimpleNamespace(common=SimpleNamespace(**{**values, "cpu": True, **common}))
+    model = {"_name": "vaswani_transformer", "precision": precision}
+    cfg = OmegaConf.create({"common": {**values, "cpu": True, **common}, "model": model})
+    task = CheckedTranslationTask(TranslationConfig(), models.dictionary(), models.dictionary())
+    return task.build_model(cfg.model)
 
 
 @pytest.mark.parametrize("name", ["bf16", "memory_efficient_bf16"])
-def test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer(name):
+def test_fairseqs_bf16_of_our_models_is_refused(name):
     """``--bf16``, which also switches to TPU mode, and ``common.bf16`` of fairseq-hydra-train."""
-    from fairseq.trainer import Trainer
-
     with pytest.raises(ConfigError, match=f"common.{name}.*--precision bf16"):
-        Trainer(trainer_options(**{name: True}), None, models.small_model(), None)
+        train_with(**{name: True})
 
 
-def test_16_bits_that_lose_small_gradients_are_refused_by_the_trainer(demo, monkeypatch):
+def test_16_bits_that_lose_small_gradients_are_refused(demo, monkeypatch):
     """fairseq's AMP unscales them twice; with bf16's products float16 gets them unscaled."""
-    from fairseq.trainer import Trainer
-
     with pytest.raises(ConfigError, match="--amp .* by the loss scale twice"):
-        Trainer(trainer_options(amp=True), None, models.small_model(), None)
+        train_with(amp=True)
     with pytest.raises(ConfigError, match="--fp16 and --precision bf16 exclude each other"):
-        Trainer(trainer_options(fp16=True), None, models.small_model(precision="bf16"), None)
+        train_with(fp16=True, precision="bf16")
     monkeypatch.setitem(demo.common, "amp", True)
     with pytest.raises(ConfigError, match="--amp .* by the loss scale twice"):
         check_config(demo)
@@ -155,24 +154,3 @@ def test_16_bits_that_lose_small_gradients_are_refused_by_the_trainer(demo, monk
     monkeypatch.setitem(demo.model, "precision", "bf16")
     with pytest.raises(ConfigError, match="--fp16 and --precision bf16 exclude"):
         check_config(demo)
-
-
-def test_fp16_without_a_gpu_is_refused_by_the_trainer():
-    from fairseq.trainer import Trainer
-
-    with pytest.raises(ConfigError, match="--fp16 needs a GPU"):
-        Trainer(trainer_options(fp16=True), None, models.small_model(), None)
-
-
-def test_memory_efficient_fp16_is_refused_by_our_optimizer():
-    """fairseq says "Unsupported optimizer: VaswaniAdam"."""
-    from fairseq.optim.fp16_optimizer import MemoryEfficientFP16Optimizer
-
-    from transformer_plugin.config import VaswaniAdamConfig
-    from transformer_plugin.optimizer import VaswaniAdam
-
-    cfg = VaswaniAdamConfig()
-    cfg.lr = [0.1]
-    optimizer = VaswaniAdam(cfg, [torch.nn.Parameter(torch.zeros(2))])
-    with pytest.raises(ConfigError, match="--memory-efficient-fp16 does not work with"):
-        MemoryEfficientFP16Optimizer(trainer_options(), [], optimizer)

@@ -38,7 +38,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         options: fairseq's, see its SequenceGenerator
 
     Raises:
-        ConfigError: ``gnmt`` with a negative ``len_penalty`` or ``unk_penalty``.
+        ConfigError: ``gnmt`` with a negative ``len_penalty``.
     """
 
     def __init__(
@@ -56,12 +56,6 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             raise ConfigError(
                 f"--lenpen {self.len_penalty} is negative, which --length-penalty gnmt cannot be: "
                 "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
-            )
-        if length_penalty == "gnmt" and self.unk_penalty < 0:
-            raise ConfigError(
-                f"--unkpen {self.unk_penalty} is negative, so that a longer translation may be "
-                "better, but --length-penalty gnmt stops as if none were: give 0 or more, or "
-                "--length-penalty fairseq"
             )
         self._reason = self.reason_for_fairseqs_search()
         self._logged: Set[str] = set()

@@ -17,11 +17,11 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     """The files read for a subset (dictionaries, source, target), and its number of sentences.
 
     Raises:
-        UserError: no such data or subset, it is empty, or a sentence does not fit into a batch.
-        DataError: it is damaged.
+        UserError: no such data or subset, it is empty or damaged, or a sentence does not fit into a
+            batch.
     """
-    from transformer_plugin.compat.data import read_index
     from vaswani.data import data_bin
+    from vaswani.data.binarised import read_index
 
     folder = data_bin.fill_in_languages(config.task)
     pair = (config.task.source_lang, config.task.target_lang)

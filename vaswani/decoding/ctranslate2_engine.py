@@ -111,7 +111,6 @@ class CTranslate2Engine:
             beam_size=options.beam,
             num_hypotheses=options.nbest,
             length_penalty=options.lenpen,
-            no_repeat_ngram_size=options.no_repeat_ngram_size,
             max_input_length=0,
             max_decoding_length=limit,
             min_decoding_length=options.min_len,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.devices import on_cpu
 from vaswani.experiment.option_rules import Rule
 
 
@@ -22,16 +21,6 @@ def check_config(config: Any) -> None:
         UserError, ConfigError: a value that fairseq would fail on later, hang on, or misread.
     """
     for check in (check_numbers, check_batch, check_end, check_components):
-        check(config)
-
-
-def check_here(config: Any) -> None:
-    """Check what a training needs of this machine (a plan may be for another one).
-
-    Raises:
-        UserError, ConfigError: a GPU or a file is missing.
-    """
-    for check in (check_devices, check_files):
         check(config)
 
 
@@ -88,20 +77,11 @@ def check_components(config: Any) -> None:
         plugin.check_precision(config.common, config.model.get("precision"))
     if config.criterion._name == "vaswani_label_smoothed_cross_entropy":
         plugin.check_label_smoothing(config.criterion.label_smoothing)
-    if config.optimizer._name == "vaswani_adam":
-        plugin.check_adam_config(config.optimizer)
     if config.lr_scheduler._name == "vaswani_inverse_sqrt":
         plugin.check_schedule_config(config.lr_scheduler)
 
 
-def check_devices(config: Any) -> None:
-    """Raises ConfigError for fp16 if no GPU is used."""
-    from transformer_plugin.config import check_fp16_device
-
-    check_fp16_device(config.common, on_gpu=not on_cpu(config))
-
-
-def check_files(config: Any) -> None:
+def check_here(config: Any) -> None:
     """Raises UserError if the checkpoint to start from does not exist."""
     for key in ("finetune_from_model", "continue_once"):
         path = config.checkpoint.get(key)

@@ -28,10 +28,7 @@ CPU_BATCH, GPU_BATCH = 2000, 8000
 EXPORT_CPU_BATCH = 1000
 
 #: what is used of an experiment's section ``generation``, and recorded in a model folder
-BEAM_OPTIONS = (
-    *("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len"),
-    "no_repeat_ngram_size",
-)
+BEAM_OPTIONS = ("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len")
 #: fairseq's options that only apply to sampling
 SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")
 
@@ -47,7 +44,6 @@ class SearchOptions:
     max_len_a: float = option(0.0, metavar="A", help="at most A · source length + B tokens")
     max_len_b: int = option(200, metavar="B", help="see --max-len-a")
     min_len: int = option(1, metavar="N", help="at least N tokens")
-    no_repeat_ngram_size: int = option(0, metavar="N", help="never repeat N consecutive tokens")
     length_penalty: Literal["fairseq", "gnmt"] = option(
         "fairseq", help="what --lenpen means: a power of the length, or the paper's formula"
     )
@@ -107,6 +103,9 @@ class SearchOptions:
 
 def search_options(table: Dict[str, Any], where: str) -> SearchOptions:
     """The options in the section ``generation`` of a model folder; UserError if it is none."""
+    table = dict(table)
+    if table.pop("no_repeat_ngram_size", 0):  # folders of earlier versions have it, mostly 0
+        raise UserError(f"{where}: generation.no_repeat_ngram_size is not supported: make it 0")
     return read_section(SearchOptions, table, f"{where}: generation")
 
 
@@ -145,11 +144,6 @@ def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
     from transformer_plugin.compat import generation_options
 
     generation_options.check(generation)
-    if length_penalty == "gnmt" and generation.no_repeat_ngram_size > 0:
-        raise UserError(
-            "--no-repeat-ngram-size needs fairseq's search, which does not have "
-            "--length-penalty gnmt: give --length-penalty fairseq, or --no-repeat-ngram-size 0"
-        )
     check_nbest(generation.nbest, generation.beam)
 
 
