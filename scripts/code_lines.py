@@ -17,9 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
-    "product": (("vaswani", "transformer_plugin"), 17_100),
-    "tools": (("benchmarks", "scripts", "examples"), 4_500),
-    "tests": (("tests",), 23_000),
+    "product": (("vaswani", "transformer_plugin"), 14_900),
+    "tools": (("benchmarks", "scripts", "examples"), 4_900),
+    "tests": (("tests",), 22_450),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
 NOT_CODE = {

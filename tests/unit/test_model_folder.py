@@ -85,7 +85,7 @@ DAMAGES = {
     "an unknown size": (change("architecture", experts=2), "another version.*'experts'"),
     "another size": (
         change("architecture", encoder_layers=1),
-        "--encoder-layers: 2 in the checkpoint, 1 in this model",
+        "of another architecture .*encoder.layers.1",
     ),
     "a text option": (change("text", alphabet="runes"), "text is of another version.*'alphabet'"),
     "a language": (change("text", source_lang=None), "text is of another version.*'source_lang'"),
