@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
 
 from transformer_plugin.compat import saving
 from transformer_plugin.compat.replacing import protect
@@ -108,3 +109,21 @@ def test_what_cannot_be_written_leaves_the_older_file(save, tmp_path, happens):
     assert stopped.value.filename == str(save.path)
     assert save.path.read_bytes() == b"what was good"
     assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+def test_best_and_last_are_links_through_which_nothing_is_written(tmp_path):
+    protect()
+
+    def save(updates: int) -> Path:
+        path = tmp_path / f"checkpoint_1_{updates}.pt"
+        checkpoint_utils.torch_persistent_save({"updates": updates}, str(path))
+        PathManager.copy(str(path), str(tmp_path / "checkpoint_last.pt"), overwrite=True)
+        return path
+
+    first = save(1)
+    os.link(first, tmp_path / ".checkpoint_last.pt.part")  # left by a kill
+    second = save(2)
+    save(2)  # again
+    assert os.path.samefile(second, tmp_path / "checkpoint_last.pt")
+    assert [torch.load(path)["updates"] for path in (first, second)] == [1, 2]
+    assert len(os.listdir(tmp_path)) == 3

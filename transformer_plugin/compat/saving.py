@@ -72,6 +72,8 @@ def _replacing(path: str) -> Iterator[str]:
     """The name of a hidden file to make beside ``path``, which it replaces when the block ends."""
     folder, name = os.path.split(path)
     aside = os.path.join(folder, f".{name}.part")
+    # what a killed process left may be a link to a checkpoint, and is not to be written into
+    Path(aside).unlink(missing_ok=True)
     try:
         yield aside
         os.replace(aside, path)
@@ -152,7 +154,8 @@ def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
     "copy",
     PROTECTS,
     "all",
-    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step",
+    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step, by hard links where the "
+    "file system has these",
 )
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     """As fairseq's, but the old file is there until the new one is whole.
@@ -164,9 +167,12 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         return copy.original(src_path, dst_path, overwrite)  # not a local file
     try:
         with _replacing(dst_path) as aside:
-            shutil.copyfile(src_path, aside)
-            with open(aside, "rb+") as stream:
-                os.fsync(stream.fileno())
+            try:
+                os.link(src_path, aside)  # a second name: nothing is written again
+            except (AttributeError, OSError):  # not every system, or file system, has links
+                shutil.copyfile(src_path, aside)
+                with open(aside, "rb+") as stream:
+                    os.fsync(stream.fileno())
     except OSError as error:  # which may name the file that is read
         raise OSError(error.errno, error.strerror, dst_path) from None
     return dst_path
