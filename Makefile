@@ -56,6 +56,7 @@ check: setup
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(RUN) shellcheck -x scripts/*.sh scripts/slurm/*.sbatch .ci/run
+	@$(RUN) python scripts/code_lines.py --check
 	@$(RUN) python -m pytest -q tests/unit/test_imports.py
 
 bench: setup

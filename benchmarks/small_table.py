@@ -12,7 +12,7 @@ Beside what the command itself reports stand
   the processor's own seconds for these passes (the column "CPU minutes of the passes": without
   optimizer, validation and loading), times what one core does in the best of several products of
   square matrices;
-- on the demo's text, as ``vaswani demo-report`` counts them, sentences exactly right and numbers
+- on the demo's text, as ``demo_report.py`` counts them, sentences exactly right and numbers
   right: none of these numbers is in the training text;
 - each seed with its 95 % interval and the paired bootstrap against the first row's, and the losses
   that chose the learning rates;
@@ -36,15 +36,16 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import yaml
 
+from benchmarks.demo_report import number_rows, numbers_right, share
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
 from benchmarks.training_cost import cost_of, sustained
 from vaswani.commands import score
-from vaswani.commands.demo_report import number_rows, numbers_right, share
 from vaswani.common.artifact import same_file
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines
+from vaswani.experiment.find import DEMO_TEXT
 from vaswani.experiment.run_record import STATISTICS
 from vaswani.paper.small_tables import (
     TABLES,
@@ -67,13 +68,15 @@ def right_in(run: Path) -> Dict[str, float]:
     """On the demo's text: per cent of the sentences exactly right, and of the numbers."""
     scores = read_json(run / "eval" / "test.score.json")
     text = Path(scores["translation"]["data"]).parent / "text"
-    if not (text / "test.values.tsv").is_file():
-        return {}
+    target = scores["pair"].split("-")[1]
     said = list(read_lines(run / "eval" / "test.hyp"))
-    meant = list(read_lines(text / f"test.{scores['pair'].split('-')[1]}"))
+    meant = list(read_lines(text / f"test.{target}"))
+    demos = DEMO_TEXT / f"test.{target}.xz"
+    if not demos.is_file() or meant != list(read_lines(demos)):
+        return {}
     return {
         "exactly_right": share(one == other for one, other in zip(said, meant, strict=True)),
-        "numbers_right": numbers_right(number_rows(text / "test.values.tsv"), said),
+        "numbers_right": numbers_right(number_rows(DEMO_TEXT / f"test.values.{target}.tsv"), said),
     }
 
 

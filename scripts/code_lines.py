@@ -17,9 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
-    "product": (("vaswani", "transformer_plugin"), 17_100),
-    "tools": (("benchmarks", "scripts", "examples"), 4_500),
-    "tests": (("tests",), 23_000),
+    "product": (("vaswani", "transformer_plugin"), 14_910),
+    "tools": (("benchmarks", "scripts", "examples"), 4_900),
+    "tests": (("tests",), 22_450),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
 NOT_CODE = {
@@ -38,17 +38,18 @@ def python_lines(text: str) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in NOT_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if ast.get_docstring(node, clean=False) is not None:
-                docstring = node.body[0]
-                lines -= set(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            docstring = node.body[0]
+            lines -= set(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
     return len(lines)
 
 
 def plain_lines(text: str) -> int:
     """The lines that are neither blank nor a # comment."""
-    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in text.splitlines())
+    lines = (line.strip() for line in text.splitlines())
+    return sum(bool(line) and not line.startswith("#") for line in lines)
 
 
 def count() -> Counter:

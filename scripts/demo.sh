@@ -31,7 +31,9 @@ stage vaswani average "$name" --last 5
 stage vaswani generate "$name"
 stage vaswani score "$name"
 stage vaswani pack "$name"
-stage vaswani demo-report "$name" "${seconds[@]}"
+root=$(cd "$(dirname "$0")/.." && pwd)
+stage env PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" \
+    python -m benchmarks.demo_report "$name" "${seconds[@]}"
 sentence='The meeting is on the 3rd of March 1987.'
 printf '\n== echo "%s" | vaswani translate runs/%s/model\n' "$sentence" "$name" >&2
 vaswani translate "runs/$name/model" <<<"$sentence"

@@ -16,11 +16,11 @@ BEGIN, END = "<!-- made by scripts/replaced.py -->\n", "<!-- end -->\n"
 
 
 def table() -> str:
-    """The table as Markdown: what protects a user's work first, then what repairs fairseq."""
-    from transformer_plugin.compat.replacing import REPLACED
+    """The table as Markdown: what repairs fairseq first, then what protects a training."""
+    from transformer_plugin.compat.replacing import PROTECTS, REPLACED
 
-    rows = sorted(REPLACED, key=lambda row: (row.kind, row.attribute))
-    lines = ["| replaced | | versions | with the plugin loaded |", "|---|---|---|---|"]
+    rows = sorted(REPLACED, key=lambda row: (row.kind == PROTECTS, row.attribute))
+    lines = ["| replaced | | versions | what is different then |", "|---|---|---|---|"]
     lines += [f"| `{r.attribute}` | {r.kind} | {r.versions} | {r.reason} |" for r in rows]
     return "\n".join(lines) + "\n"
 

@@ -64,10 +64,8 @@ def run(root: Path, work: Path) -> None:
     with open(f"{work}.log", "w") as log:
         for command in commands(root):
             print(f"$ vaswani {' '.join(command)}", file=log, flush=True)
-            subprocess.run(
-                [sys.executable, "-m", "vaswani", *command],
-                **{"cwd": work, "env": environment, "stdout": log, "stderr": log, "check": True},
-            )
+            line = [sys.executable, "-m", "vaswani", *command]
+            subprocess.run(line, cwd=work, env=environment, stdout=log, stderr=log, check=True)
             if command == ["prepare", "demo_en_de"]:
                 take_pairs(work)
 
@@ -120,7 +118,9 @@ def same(one: Path, other: Path) -> bool:
         return False
     first, second = state(one), state(other)
     return first.keys() == second.keys() and all(
-        torch.equal(value, second[name]) if isinstance(value, torch.Tensor) else value == second[name]
+        torch.equal(value, second[name])
+        if isinstance(value, torch.Tensor)
+        else value == second[name]
         for name, value in first.items()
     )
 
@@ -135,12 +135,15 @@ def differences(here: Path, there: Path) -> Iterator[str]:
             yield f"only there: {name}"
         elif not same(ours[name], theirs[name]):
             yield f"differs: {name}"
-    whole, parts = (here / f"runs/{run}/checkpoints/checkpoint_last.pt" for run in ("whole", "parts"))
+    whole, parts = (
+        here / f"runs/{run}/checkpoints/checkpoint_last.pt" for run in ("whole", "parts")
+    )
     if not same(whole, parts):
         yield "resumed and uninterrupted training differ here"
 
 
 def main() -> int:
+    """Run both sides, and print what differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("commit", metavar="COMMIT")
     commit = parser.parse_args().commit
@@ -148,7 +151,9 @@ def main() -> int:
         there, here = Path(folder) / "there", Path(folder) / "here"
         source = Path(folder) / "source"
         source.mkdir()
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True)
+        archive = subprocess.run(
+            ["git", "archive", commit], cwd=ROOT, check=True, capture_output=True
+        )
         subprocess.run(["tar", "-x", "-C", str(source)], input=archive.stdout, check=True)
         with ThreadPoolExecutor(2) as threads:
             sides = [threads.submit(run, ROOT, here), threads.submit(run, source, there)]

@@ -15,8 +15,7 @@ cd "$ROOT" # constraints are named relative to it: pip splits PIP_CONSTRAINT at 
 VENV=${VENV:-.venv}
 case $VENV in /*) ;; *) VENV=$ROOT/$VENV ;; esac
 STAMP=$VENV/setup.stamp
-LOG=$VENV/setup.log # the errors of the last step; also marks an environment made by this script
-NETWORK_ERRORS='NewConnectionError|ConnectionError|[Tt]imeout|name resolution|Connection refused|ProxyError|SSLError|No matching distribution'
+LOG=$VENV/setup.log # why the stack does not import; also marks an environment made by this script
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() {
@@ -146,22 +145,13 @@ usable() {
 
 # ---- installing ---------------------------------------------------------------------------------
 
-# pip_install WHAT ARGUMENTS...: pip with our pins, also inside the isolated builds it starts. Its
-# progress is shown, its errors go to the log: the user sees a single sentence.
+# pip_install WHAT ARGUMENTS...: pip with our pins, also inside the isolated builds it starts.
 pip_install() {
-    local what=$1 reason
+    local what=$1
     shift
-    if PIP_CONSTRAINT="$CONSTRAINTS" PIP_DISABLE_PIP_VERSION_CHECK=1 \
-        "$VENV/bin/python" -m pip install "$@" 2>"$LOG"; then
-        return
-    fi
-    if grep -qE "$NETWORK_ERRORS" "$LOG"; then
-        die "pip reaches no package index that has $what; check the network, or name a mirror" \
-            "(PIP_INDEX_URL=...), and run it again: it continues where it stopped (log: $LOG)."
-    fi
-    reason=$(sed -n '/ERROR: Exception/d; s/^ *ERROR: //p' "$LOG" | sed -n 1p)
-    reason=${reason:-$(sed -n '$p' "$LOG")} # the last line of a traceback names the error
-    die "pip could not install $what ($reason); correct that and run it again (log: $LOG)."
+    PIP_CONSTRAINT="$CONSTRAINTS" PIP_DISABLE_PIP_VERSION_CHECK=1 \
+        "$VENV/bin/python" -m pip install "$@" ||
+        die "pip could not install $what, as it says above; run it again: it continues where it stopped."
 }
 
 # Installs fairseq, which is compiled, except where there is a wheel: one of its authors', or one

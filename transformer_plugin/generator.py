@@ -37,7 +37,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         options: fairseq's, see its SequenceGenerator
 
     Raises:
-        ConfigError: ``gnmt`` with a negative ``len_penalty`` or ``unk_penalty``.
+        ConfigError: ``gnmt`` with a negative ``len_penalty``.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """The learning-rate schedule (5.3, equation 3) as fairseq calls it."""
 
 import logging
-import math
 from typing import Any, Dict, List
 
 from fairseq.dataclass.configs import OptimizationConfig
@@ -91,10 +90,8 @@ def refuse_ignored_lr(lr: List[float], d_model: int, warmup_updates: int) -> Non
     fairseq's default passes, since it looks the same whether given by hand or not.
     """
     if lr != OptimizationConfig().lr:
-        usable = bool(lr) and all(0 < rate < math.inf for rate in lr)
-        factor = max(lr) * (d_model * warmup_updates) ** 0.5 if usable else 1.0
-        instead = f", or give --lr-factor {factor:.6g} for the same peak" if usable else ""
+        factor = max(lr) * (d_model * warmup_updates) ** 0.5
         raise ConfigError(
             f"--lr {', '.join(map(str, lr))} would be ignored by vaswani_inverse_sqrt: leave it "
-            f"out{instead}"
+            f"out, or give --lr-factor {factor:.6g} for the same peak"
         )

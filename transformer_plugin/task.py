@@ -99,13 +99,11 @@ class VaswaniTranslationTask(CheckedTranslationTask):
         """
         extra = dict(extra_gen_cls_kwargs or {})
         gnmt = str(self.cfg.length_penalty) == "gnmt"
-        attending = ["print_alignment"] if getattr(args, "print_alignment", None) else []
-        attending += ["replace_unk"] if getattr(args, "replace_unk", None) is not None else []
+        attending = getattr(args, "print_alignment", None)
         if attending:
             logger.log(
                 logging.WARNING if gnmt else logging.INFO,
-                "--%s: decoding with fairseq's own search%s",
-                attending[0].replace("_", "-"),
+                "--print-alignment: decoding with fairseq's own search%s",
                 ", with its length penalty, not --length-penalty gnmt" if gnmt else "",
             )
         if seq_gen_cls is None and not attending and not getattr(args, "score_reference", False):

@@ -46,7 +46,6 @@ VERBS: Dict[str, str] = {
     "export": "export a packed model to CTranslate2, fairseq or transformers, with proof",
     "attention": "show where every head of a model looks: a page and pictures",
     "reproduce": "reproduce a result of the paper, start to finish",
-    "demo-report": "report what the demo's model learned",
 }
 
 
@@ -125,10 +124,13 @@ def problem_of(error: BaseException) -> Optional[str]:
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
     if isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY):
         return f"there is not enough memory (smaller batches need less): {error}"
-    if isinstance(error, OSError) and (error.filename is not None or error.errno in NO_SPACE):
-        name = "writing failed" if error.filename is None else str(error.filename)
-        return f"{name}: {error.strerror}"
-    return None
+    if isinstance(error, OSError):
+        where = error.filename or ("writing failed" if error.errno in NO_SPACE else "")
+        return f"{where}: {error.strerror}" if where else str(error) or type(error).__name__
+    modules = [kind.__module__.split(".")[0] for kind in type(error).__mro__]
+    if type(error) is RuntimeError or {"omegaconf", "hydra"} & set(modules):
+        return str(error)
+    return str(error) if modules[0] == "torch" and isinstance(error, RuntimeError) else None
 
 
 def open_standard_streams() -> None:
@@ -166,7 +168,8 @@ def main(argv: Optional[List[str]] = None) -> int:
                 with contextlib.suppress(OSError):
                     print(f"\n{name}: {what}{signals.continue_hint()}.", file=sys.stderr)
                 return signals.TERMINATED if terminated else signals.INTERRUPTED
-            if isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone():
+            gone = isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone()
+            if gone or isinstance(error, BrokenPipeError):
                 return signals.NO_READER
             problem = problem_of(error)
             if problem is None:

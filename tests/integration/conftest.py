@@ -1,6 +1,5 @@
 """Runs that several integration tests look at: made once, read only."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,6 @@ def another(tiny_data_bin, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("another")
     stock.train(tiny_data_bin, folder, "--max-update", "20", "--no-epoch-checkpoints", "--seed=2")
     return folder / "checkpoint_last.pt"
-
-
-@pytest.fixture(scope="session")
-def raw_data(tiny_data_bin, tmp_path_factory) -> Path:
-    """Text for ``--dataset-impl raw`` with words that no dictionary knows, and an empty line."""
-    folder = tmp_path_factory.mktemp("raw")
-    for language in ("en", "de"):
-        shutil.copy(tiny_data_bin / f"dict.{language}.txt", folder)
-    (folder / "test.en-de.en").write_text("1 2 one 4\ntwo 3 4 5 6\n\n7 8 9\n", encoding="utf-8")
-    (folder / "test.en-de.de").write_text("x 2 1\ny 5 4 3\n9 8\n9 8 7\n", encoding="utf-8")
-    return folder
 
 
 @pytest.fixture

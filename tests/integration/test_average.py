@@ -9,7 +9,6 @@ import torch
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
-from vaswani.common.errors import UserError
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.validation import Validation
 
@@ -56,7 +55,7 @@ def test_train_resume_average_generate(
     hypotheses = stock.results(stock.generate(tiny_data_bin, str(averaged)), "H")
     assert sorted(hypotheses) == list(range(20))
     assert cli.main(["average", str(tmp_path), "--last", "4"]) == 1
-    assert "4 checkpoints were asked for, but" in capsys.readouterr().err
+    assert "--last 4, but" in capsys.readouterr().err
 
 
 def test_the_loss_of_any_parameters_by_one_validation(trained: Path, another: Path) -> None:
@@ -73,5 +72,3 @@ def test_the_loss_of_any_parameters_by_one_validation(trained: Path, another: Pa
     assert found["loss"] == pytest.approx(said, abs=6e-4)
     assert losses[0] == found["nll_loss"] < found["loss"], "without label smoothing"
     assert validation({name: 9 * value for name, value in models[0].items()}) > losses[0] + 1
-    with pytest.raises(UserError):
-        validation({"w": torch.zeros(2)})

@@ -84,10 +84,10 @@ def test_the_factor_that_is_proposed_has_the_same_peak(tiny_data_bin, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
 def test_bf16_of_fairseq_names_ours(flag, tiny_data_bin, tmp_path, plugin_dir):
-    """It would become TPU mode; the Trainer check refuses it before the first update."""
+    """It would become TPU mode; our task refuses it before the first update."""
     command = [sys.executable, str(Path(sys.executable).parent / "fairseq-train")]
     command += [str(tiny_data_bin), "--user-dir", str(plugin_dir), *stock.SMALL, flag]
-    command += ["--max-tokens", "300", "--cpu"]
+    command += ["--task", "vaswani_translation", "--max-tokens", "300", "--cpu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file
+
 from vaswani import Translator
 from vaswani.commands.attention import COMMAND, RECORD
 from vaswani.common.artifact import check_recorded
 from vaswani.model_folder.folder import WEIGHTS, changed_since_packed
-from vaswani.model_folder.weights import stored_in
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODEL, PAGE = EXAMPLES / "demo_en_de", EXAMPLES / "demo_en_de_attention"
@@ -30,7 +32,7 @@ def test_it_translates_the_demos_sentences():
 def test_it_is_as_it_was_made():
     """Whole, of halves and so small; and what it says of itself."""
     assert changed_since_packed(MODEL) == {}  # its card included
-    assert {one.type for one in stored_in(MODEL / WEIGHTS).values()} == {"F16"}
+    assert {value.dtype for value in load_file(MODEL / WEIGHTS).values()} == {torch.float16}
     assert sum(path.stat().st_size for path in MODEL.iterdir()) < 2.2e6
     origin = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))["origin"]
     assert (origin["data"], origin["seed"], origin["stored_as"]) == ("demo_en_de", 1, "float16")

@@ -312,7 +312,7 @@ def test_processes_that_fairseq_starts_as_for_gpus(workplace, one, tmp_path):
     message = finish(refused)[0]
     assert refused.returncode == 1 and "Traceback" not in message
     assert "heads" in message.splitlines()[-1], "the sentence of the process that refused"
-    assert not (workplace / "runs" / "refused").exists()
+    assert not (workplace / "runs" / "refused" / "config.yaml").exists()
 
 
 @pytest.mark.slow

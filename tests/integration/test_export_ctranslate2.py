@@ -152,9 +152,6 @@ def test_columns_and_bounds(moved, text):
     bound = ["--max-len-a", 0, "--max-len-b", 3, "--print-alignment"]
     tokens = [row.split("\t")[2].split() for row in printed(moved, text, *bound).splitlines()]
     assert max(map(len, tokens)) == 3
-    for line in printed(moved, text, "--no-repeat-ngram-size", 1, *bound[-1:]).splitlines():
-        words = line.split("\t")[2].split()
-        assert len(words) == len(set(words))
 
 
 def test_scores(model, moved, text):
@@ -165,13 +162,8 @@ def test_scores(model, moved, text):
     assert found == pytest.approx(expected, abs=5e-3)
 
 
-def test_shards_and_a_file(moved, text, tmp_path):
+def test_a_file(moved, text, tmp_path):
     whole = printed(moved, text, "--buffer-size", 5)
-    parts = [
-        printed(moved, text, "--buffer-size", 5, "--num-shards", 3, "--shard-id", n)
-        for n in range(3)
-    ]
-    assert "".join(parts) == whole
     out = tmp_path / "out"
     for _ in range(2):
         assert run("translate", moved, text, "--buffer-size", 5, "--output", out) == 0
@@ -218,7 +210,6 @@ def test_neither_torch_nor_fairseq_is_needed(moved):
         (["--temperature", 2], "--temperature is unavailable"),
         (["--unkpen", 2], "--unkpen is unavailable"),
         (["--precision", "bf16"], "chosen by 'vaswani export --quantization'"),
-        (["--workers", 0], "--workers is 0"),
     ],
 )
 def test_what_it_lacks(options, message, moved, text, tmp_path, capsys):
@@ -237,18 +228,6 @@ def test_a_beam_above_the_vocabulary_is_reduced(moved, caplog):
 
 
 # ---- what goes wrong ----------------------------------------------------------------------------
-
-
-def test_a_model_that_cannot_be_loaded(moved, tmp_path, capsys):
-    import shutil
-
-    folder = tmp_path / "model"
-    shutil.copytree(moved, folder)
-    (folder / "model.bin").write_bytes(b"\6\0\0\0junk")
-    exported.renew(folder, "model.bin")
-    (tmp_path / "text").write_text("the house\n")
-    assert run("translate", folder, tmp_path / "text") == 1
-    assert "model.bin: CTranslate2 cannot load it" in capsys.readouterr().err
 
 
 def test_a_proof_that_fails_leaves_nothing(model, text, tmp_path, capsys, monkeypatch):

@@ -25,9 +25,7 @@ from tests.rounding import rounding_of_small_model
 from tests.stock import fresh_process
 from vaswani import Translator, cli
 from vaswani.commands import export as command
-from vaswani.common.errors import UserError
 from vaswani.data import pieces
-from vaswani.decoding import marian_engine
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.export import to_huggingface
 from vaswani.export.proof import nearest_exponent
@@ -147,11 +145,8 @@ ALWAYS = {
             {"num_beams": 1, "min_new_tokens": 2, "max_new_tokens": 20},
         ),
         (
-            {"beam": 1, "max_len_b": 20, "min_len": 0, "unkpen": 3.5, "no_repeat_ngram_size": 2},
-            {
-                **{"num_beams": 1, "max_new_tokens": 21, "no_repeat_ngram_size": 2},
-                "sequence_bias": [[[3], -3.5]],
-            },
+            {"beam": 1, "max_len_b": 20, "min_len": 0, "unkpen": 3.5},
+            {"num_beams": 1, "max_new_tokens": 21, "sequence_bias": [[[3], -3.5]]},
         ),
     ],
 )
@@ -248,7 +243,7 @@ def test_what_marian_lacks(options, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     "python, message",
     [
-        ("/nowhere/python", "--python /nowhere/python cannot be run (No such file or directory)"),
+        ("/nowhere/python", "/nowhere/python: No such file or directory"),
         pytest.param(
             sys.executable,
             "(ModuleNotFoundError: No module named 'transformers'): name with --python one",
@@ -265,22 +260,6 @@ def test_a_python_without_transformers(python, message, model, text, tmp_path, c
     error = capsys.readouterr().err
     assert message in error and len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_process_that_ends_before_it_answers(tmp_path, monkeypatch):
-    script = tmp_path / "process.py"
-    script.write_text(
-        """print('{"versions": {}, "has_tokenizer": false}', flush=True)
-input()
-raise MemoryError('no more')"""
-    )
-    monkeypatch.setattr(marian_engine, "PROCESS", script)
-    known = packed.dictionary()
-    with MarianEngine(sys.executable, tmp_path, known, known, (64, 64)) as engine:
-        assert engine.versions == {}
-        with pytest.raises(UserError, match=r"cannot be run by .* .MemoryError: no more."):
-            engine.ask("read", lines=["the house"])
-    assert engine.process.returncode is not None
 
 
 def test_the_cards_head(alone, model, text, tmp_path):
@@ -372,10 +351,12 @@ def test_marian_tokenizer_reads_and_writes_as_the_packed_model(
     known = translator.engine.target
     first = known.index("<0xFF>") + 1  # random bytes are no text
     targets = [rng.choices(range(first, len(known)), k=rng.randint(0, 20)) for _ in range(300)]
-    with MarianEngine(transformers_python, out, known, known, (512, 512)) as engine:
-        read = engine.ask("read", lines=lines)
-        targets += [ids[:-1] for ids in read]
-        written = engine.ask("write", targets=[[*target, known.eos()] for target in targets])
+    engine = MarianEngine(transformers_python, out, known, known, (512, 512))
+    engine.ask([], [], [], lines)
+    read = engine.read
+    targets += [ids[:-1] for ids in read]
+    engine.ask([], [[*target, known.eos()] for target in targets], [], [])
+    written = engine.written
     expected = [translator.source_text.subwords(translator.source_text.tokens(x)) for x in lines]
     for line, found, meant in zip(lines, read, expected, strict=True):
         assert found == [*map(known.index, meant.split()), known.eos()], line
@@ -389,7 +370,7 @@ FOUND = {
     "the paper's": ({}, {}),
     "three matrices, greedily": ({"untie_embeddings": True}, {"beam": 1, "min_len": 3}),
     "the paper's length penalty": ({}, {"length_penalty": "gnmt"}),
-    "more options": ({}, {"unkpen": 9.0, "no_repeat_ngram_size": 2, "lenpen": 2.0}),
+    "more options": ({}, {"unkpen": 9.0, "lenpen": 2.0}),
     "cut at four words": ({"decoder_layers": 2}, {"beam": 1, "max_len_a": 0.0, "max_len_b": 4}),
 }
 
@@ -421,7 +402,7 @@ def with_too_few_positions(*given):
         ("marians_order", lambda width: list(range(width)), "the model: log-probabilities"),
         ("TOKENS", {**TOKENS, "decoder_start_token_id": 0}, "the model: log-probabilities"),
         ("SHARED", "model.embeddings.weight", "Marian cannot be run by"),
-        ("configuration", with_too_few_positions, "(IndexError: index out of range in self)\n"),
+        ("configuration", with_too_few_positions, "(IndexError: index out of range in self)"),
     ],
     ids=["our order of dimensions", "another start", "another name", "too few positions"],
 )

@@ -18,7 +18,6 @@ from transformer_plugin.config import ConfigError
 from transformer_plugin.generator import VaswaniSequenceGenerator
 from vaswani import cli
 from vaswani.commands import generate as generate_verb
-from vaswani.common.errors import UserError
 from vaswani.decoding import fairseq_engine
 from vaswani.decoding.fairseq_engine import search_processes
 
@@ -91,12 +90,11 @@ def noted(pids: Path) -> None:
 # --- the same translations ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("search", ["ours", "n-best", "fairseq's", "gnmt"])
+@pytest.mark.parametrize("search", ["ours", "n-best", "gnmt"])
 def test_the_same_to_the_last_digit_in_any_number_of_processes(search, data, tmp_path, monkeypatch):
     """The log too, which holds each score; few at a time, so that batches come out of order."""
     more = {
         "n-best": ["--nbest", "2"],
-        "fairseq's": ["--no-repeat-ngram-size", "2"],
         "gnmt": ["--length-penalty", "gnmt", "--lenpen", "0.6"],
     }.get(search, [])
     monkeypatch.setattr(fairseq_engine, "BATCHES_AT_A_TIME", 3)
@@ -115,7 +113,6 @@ def test_the_same_to_the_last_digit_in_any_number_of_processes(search, data, tmp
     one, two, three = (left(tmp_path / str(count)) for count in (1, 2, 3))
     assert one == two == three
     assert len(one["test.hyp"].splitlines()) == 20 and len(set(one["test.hyp"].splitlines())) > 1
-    assert one["test.log"].count(b"\nGenerate test with beam=2: BLEU4 = ") == 1
     keys = {report(tmp_path / str(count))["key"] for count in (1, 2, 3)}
     assert len(keys) == 1
     assert not multiprocessing.active_children()
@@ -168,8 +165,6 @@ def test_how_many_processes(monkeypatch, capsys):
     assert [search_processes(n, on_cpu=True) for n in (1, 4)] == [1, 4]
     assert search_processes(10**6, on_cpu=True) < 10**5
     assert "--workers 1,000,000 is more than" in capsys.readouterr().err
-    with pytest.raises(UserError, match="--workers is 0, but must be at least 1"):
-        search_processes(0, on_cpu=True)
 
 
 def test_several_processes_on_a_gpu_are_refused(data, tmp_path, monkeypatch, capsys):

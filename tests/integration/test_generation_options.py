@@ -102,36 +102,6 @@ def test_hard_alignment_is_the_largest_soft_one(tiny_data_bin, trained):
             assert rows[target][source] == max(rows[target])
 
 
-@pytest.mark.parametrize("way", [[], ["--print-alignment"], ["--print-alignment", "soft"]])
-def test_an_unknown_word_is_replaced_by_the_source_word_it_attends_to(raw_data, trained, way):
-    """The prefix makes two hypotheses begin with an unknown word."""
-    common = ["--dataset-impl", "raw", *PREFIX, "--max-len-b", "6"]
-    before = hypotheses(stock.generate(raw_data, trained, *common))
-    aligned = stock.results(stock.generate(raw_data, trained, "--print-alignment", *common), "A")
-    lines = stock.generate(raw_data, trained, *common, *way, "--replace-unk")
-    after, sources = hypotheses(lines), stock.results(lines, "S")
-    assert [before[number][0] for number in range(4)] == ["<unk>", "<unk>", "9", "9"]
-    for number in range(4):
-        expected = list(before[number])
-        for pair in aligned[number][0].split():
-            source, target = map(int, pair.split("-"))
-            if expected[target] == "<unk>":
-                expected[target] = sources[number][0].split()[source]
-        assert after[number] == expected
-        assert "<unk>" not in after[number]
-
-
-def test_an_unknown_word_is_translated_by_a_table(raw_data, trained, tmp_path):
-    """``--replace-unk FILE``: lines of a source word and its translation."""
-    common = ["--dataset-impl", "raw", *PREFIX, "--max-len-b", "6"]
-    copied = hypotheses(stock.generate(raw_data, trained, *common, "--replace-unk"))
-    word = copied[0][0]
-    (tmp_path / "table").write_text(f"{word} translated\n", encoding="utf-8")
-    option = ["--replace-unk", str(tmp_path / "table")]
-    lines = stock.generate(raw_data, trained, *common, *option)
-    assert hypotheses(lines)[0] == ["translated", *copied[0][1:]]
-
-
 def test_a_prefix_is_kept(tiny_data_bin, trained):
     lines = stock.generate(tiny_data_bin, trained, *PREFIX)
     for number, words in hypotheses(lines).items():
@@ -189,18 +159,6 @@ def test_sampling_only_the_best_token_is_greedy_search(tiny_data_bin, trained):
     one = ["--beam", "1"]
     sampled = stock.generate(tiny_data_bin, trained, *one, "--sampling", "--sampling-topk", "1")
     assert hypotheses(sampled) == hypotheses(stock.generate(tiny_data_bin, trained, *one))
-
-
-def test_diverse_beam_groups_begin_differently(tiny_data_bin, trained):
-    """Groups of one, strongly kept apart, choose four different first words.
-
-    By fairseq-interactive; test_every_generation_flag.py has fairseq-generate.
-    """
-    options = ["--diverse-beam-groups", "4", "--diverse-beam-strength", "1000", "--nbest", "4"]
-    options += ["--min-len", "3", "--max-len-b", "3", "--buffer-size", "8"]
-    lines = stock.interactive(tiny_data_bin, trained, "1 2 3\n4 5\n6 7 8 9\n", *options)
-    for columns in stock.results(lines, "H").values():
-        assert len({text.split()[0] for text in columns[1::2]}) == 4
 
 
 def test_constraints_are_met(tiny_data_bin, trained):
@@ -292,12 +250,6 @@ def test_what_our_task_leaves_to_fairseqs_search(tiny_data_bin, trained, options
         assert stock.results(ours, letter) == stock.results(theirs, letter)
     (message,) = [line for line in logged if "fairseq's own search" in line]
     assert message.startswith(named) and message.endswith("not --length-penalty gnmt")
-
-
-def test_replace_unk_in_our_task(raw_data, trained):
-    common = ["--dataset-impl", "raw", *PREFIX, "--max-len-b", "6", "--replace-unk"]
-    theirs = stock.generate(raw_data, trained, *common)
-    assert hypotheses(stock.generate(raw_data, trained, *common, *OURS)) == hypotheses(theirs)
 
 
 def test_bleu_in_validation_is_by_our_search(tiny_data_bin, tmp_path, searches):

@@ -1,6 +1,6 @@
 """A training that is interrupted, repeated or continued wrongly costs nothing that was saved.
 
-By fairseq-train with the plugin loaded, in this process; what `vaswani train` adds is at the end.
+By fairseq-train with our task, in this process; what `vaswani train` adds is at the end.
 """
 
 import json
@@ -17,7 +17,8 @@ from tests.integration.test_vaswani import run, workplace  # noqa: F401
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 from transformer_plugin.compat import saving
 
-SMALL = ["--batch-size", "40", "--max-tokens", "100000", "--update-epoch-batch-itr", "True"]
+OURS = ["--task", "vaswani_translation"]
+SMALL = [*OURS, "--batch-size", "40", "--max-tokens", "100000", "--update-epoch-batch-itr", "True"]
 EVERY_3 = [*SMALL, "--save-interval-updates", "3", "--no-epoch-checkpoints"]
 
 
@@ -98,14 +99,13 @@ def test_a_newer_one_that_is_damaged_is_passed_over(begun, tiny_data_bin):
     assert any("going on from checkpoint_1_3.pt (3 updates)" in line for line in lines)
 
 
-def test_a_last_checkpoint_that_is_damaged_is_refused_naming_the_way_round(begun, tiny_data_bin):
+def test_a_last_checkpoint_that_is_cut_short_is_passed_over(begun, tiny_data_bin):
     (begun / "checkpoint_best.pt").unlink()
     last = begun / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:-100])
-    before = contents(begun)
-    with pytest.raises(CheckpointError, match=r"damaged.* goes on from checkpoint_2_6.pt \(6"):
-        stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
-    assert contents(begun) == before
+    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
+    assert any("going on from checkpoint_2_6.pt (6 updates)" in line for line in lines)
+    assert updates(last) == 8
 
 
 def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):
@@ -182,12 +182,12 @@ def test_another_training_may_begin_with_other_words(begun, other_words, tmp_pat
 
 def test_so_is_translating_with_them(begun, other_words):
     with pytest.raises(CheckpointError, match="another source dictionary.*--srcdict"):
-        stock.generate(other_words, begun / "checkpoint_last.pt")
+        stock.generate(other_words, begun / "checkpoint_last.pt", *OURS)
 
 
 def test_so_is_validating_with_them(begun, other_words):
     with pytest.raises(CheckpointError, match="another source dictionary"):
-        stock.validate(other_words, begun / "checkpoint_last.pt")
+        stock.validate(other_words, begun / "checkpoint_last.pt", *OURS)
 
 
 def test_loading_models_of_several_dictionaries_is_no_mistake_yet(begun, other_words):
@@ -202,7 +202,7 @@ def test_loading_models_of_several_dictionaries_is_no_mistake_yet(begun, other_w
 
 def test_a_checkpoint_of_before_is_compared_by_size_alone(begun, other_words):
     path = stock.without_dictionaries(begun / "checkpoint_last.pt", begun / "old.pt")
-    assert stock.results(stock.generate(other_words, path), "H")
+    assert stock.results(stock.generate(other_words, path, *OURS), "H")
 
 
 def test_options_that_changed_are_said(begun, tiny_data_bin):
@@ -237,12 +237,6 @@ def test_so_they_are_of_fairseqs_model_which_keeps_all_options_as_its_own(tiny_d
     lines = stock.train(tiny_data_bin, tmp_path, *changed, **model)
     message = next(line for line in lines if "going on with other options" in line)
     assert message.endswith(": model.dropout was 0.1, is 0.3")
-
-
-@pytest.mark.slow
-def test_an_epoch_that_became_shorter_is_explained(begun, tiny_data_bin):
-    with pytest.raises(CheckpointError, match="fewer batches now.*--reset-dataloader"):
-        stock.train(tiny_data_bin, begun, *EVERY_3, "--batch-size", "200", "--max-update", "9")
 
 
 # --- vaswani train -----------------------------------------------------------------------------
@@ -358,12 +352,12 @@ def test_another_criterion_is_refused_in_a_sentence(four, capsys):
     assert (folder / "config.yaml").read_text() == before
 
 
-def test_a_restore_file_that_is_missing_leaves_no_folder(four, capsys):
+def test_a_restore_file_that_is_missing_leaves_no_run(four, capsys):
     folder, train = four
     shutil.rmtree(folder)
     assert train("checkpoint.restore_file=gone.pt") == 1
     assert "gone.pt does not exist" in capsys.readouterr().err
-    assert not folder.exists()
+    assert not (folder / "config.yaml").exists()
 
 
 def test_a_changed_training_text_is_refused(four, workplace, capsys):  # noqa: F811

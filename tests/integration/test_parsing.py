@@ -154,8 +154,6 @@ def test_runs_that_cannot_be_scored_so_are_one_sentence(treebank, light, capsys)
     assert prepare() == 0
     make_run(treebank, ["XX"] * len(SAME))
     capsys.readouterr()
-    assert cli.main(["score", "parser", "--compare", "parser"]) == 1
-    assert "--compare is for text, but trees are scored here" in capsys.readouterr().err
     make_run(treebank, ["XX"] * len(SAME), trees=None)
     assert cli.main(["score", "parser", "--trees"]) == 1
     assert "this run writes text, not the trees of" in capsys.readouterr().err

@@ -116,7 +116,7 @@ def test_other_codes_redo_what_depends_on_them(more, capsys):
         (["--like", "data/own", "--out", "data/more"], "give --train, --valid or --test"),
         (["--like", "data/own", "--test", "more"], "give --out DIR, and no recipe name"),
         (["demo_en_de", "--like", "data/own", "--out", "x"], "no recipe name"),
-        (["--like", "data/own", "--test", "more", "--bpe", "9", "--out", "x"], "exclude each"),
+        (["--like", "data/own", "--test", "more", "--bpe", "9", "--out", "x"], "exclude --like"),
         (["--like", "nowhere", "--test", "more", "--out", "x"], "there is no run 'nowhere'"),
         (["--like", "data/own", "--test", "more", "--out", "data/own"], "is in data/own/codes"),
         (

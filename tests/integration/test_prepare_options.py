@@ -16,7 +16,6 @@ import pytest
 from tests import archives
 from tests.files import write
 from vaswani import cli
-from vaswani.data import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
@@ -124,7 +123,6 @@ def test_xz_is_read_as_gz_is(own, light, capsys):
         (["--from", "tokens"], "no stage 'tokens' (did you mean 'tok"),
         (["--from", "raw"], "no stage 'raw'"),
         (["--workers", "0"], "--workers is 0"),
-        (["--ratio", "0"], "ratio is 0"),
         (["--max-words", "1"], "no pair of sentences within the limits"),
     ],
 )
@@ -132,14 +130,6 @@ def test_bad_options_are_one_sentence(own, capsys, change, message):
     assert cli.main(["prepare", *OWN, "--out", "data/own", *change]) == 1
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
-
-
-def test_large_text_is_planned_first(own, light, capsys, monkeypatch):
-    monkeypatch.setattr(plan, "WORTH_A_PLAN", 40)
-    _, message = prepare(capsys)
-    assert message.err.startswith("plan for data/own: 40 training pairs, stages text, tok")
-    assert all(word in message.err for word in ("disk", "GB free", "memory", "time"))
-    assert "plan" not in prepare(capsys)[1].err, "nothing is ahead"
 
 
 FULL = """

@@ -202,14 +202,6 @@ def test_the_advice_after_a_bad_first_download_works(served, light, capsys):
     assert cli.main(command) == 0
 
 
-def test_archives_without_a_count_of_their_pairs(served, light, capsys, own):
-    """A recipe of one's own; ``about_pairs`` is for the plan only."""
-    _, command = served
-    text = "archives: wmt14\ntrain: [commoncrawl]\nvalid: newstest2013\nbpe: 30\n"
-    (own / "mine.yaml").write_text(f"source_lang: en\ntarget_lang: de\n{text}")
-    assert cli.main(["prepare", "mine.yaml", *command[2:]]) == 0
-
-
 @pytest.mark.parametrize(("again", "continues"), [([], True), (["--from", "text"], False)])
 def test_a_stage_that_is_kept(own, light, monkeypatch, capsys, again, continues):
     """Only then the same command continues: ``--from text`` makes that stage again."""

@@ -3,7 +3,6 @@
 In this process, without data, network or GPUs; the doing is in test_reproduce.py.
 """
 
-import re
 import socket
 from pathlib import Path
 
@@ -49,14 +48,10 @@ def test_a_dry_run_says_all_and_does_nothing(nowhere, capsys, name):
     assert commands[3] == f"average {run} --last {last}"
     assert f"checkpoint_average_last{last}.pt --subset test" in commands[4]
     assert f"expected by Table 2: {getattr(paper, size)} BLEU" in message
-    # 5.2: 0.4 s × 100,000 and 1.0 s × 300,000 updates, with their saves; Table 2's operations
-    hours, flops = ("84.", "2.3e+19") if size == "big" else ("11.2", "3.3e+18")
-    assert (
-        re.search(rf" {re.escape(hours)}[78]? hours on 8 of the paper's P100", message)
-        and f"Table 2 has {flops}" in message
-    )
-    assert "GB in data/wmt14" in message and "GB free here" in message, "disk for both"
-    assert all(f"{what} " in message for what in ("prepared text", "archives", "checkpoints"))
+    # 5.2: 0.4 s × 100,000 and 1.0 s × 300,000 updates; Table 2's operations
+    hours, flops = ("83.3", "2.3e+19") if size == "big" else ("11.1", "3.3e+18")
+    assert f" {hours} hours on 8 of the paper's P100" in message
+    assert f"Table 2 has {flops}" in message and "GB free here" in message
     assert not list(nowhere.iterdir())
 
 
@@ -148,8 +143,6 @@ def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
         (["table4", "--from", "train"], "no GPU here, which a model of this size needs; for a"),
         (["table4", "--from", "pack"], "no stage 'pack'"),
         (["table2", "--small"], "needs the folder examples/recurrent: run this in a checkout"),
-        (["table4", "--recipe", "t2t"], "--recipe t2t is for WMT 2014: table4 has one recipe"),
-        (["wmt14-en-de-base", "--train", "a"], "--train is for table4: wmt14-en-de-base has its"),
         (["table4", "--row", "C-n2"], "for wmt14_en_de_base, not for parsing_wsj"),
         (["wmt14-en-de-base", "--small"], "--small is for table4 and the comparisons (table2"),
         (["wmt14_en_ro_base"], "there are wmt14-en-de-base, wmt14-en-de-big, wmt14-en-fr-base"),
@@ -159,10 +152,8 @@ def test_fewer_gpus_than_the_machine_has(nowhere, capsys, monkeypatch):
         (["wmt14-en-de-base", "--row", "C-n2", "--from", "average"], "no stage 'average'"),
         (["wmt14-en-de-base", "model.droput=0"], "model has no key 'droput'"),
         (["wmt14-en-de-base", "task.data=x"], "give --data DIR instead"),
-        (["wmt14-en-de-base", "--gpus", "0"], "--gpus must be at least 1, not 0"),
         (["wmt14-en-de-base"], "no GPU here, and this takes 11 hours on 8 of the paper's P100"),
         (["wmt14-en-de-base", "--gpus", "1"], "takes 89 hours on 1 of"),
-        (["wmt14-en-de-base", "--from", "train", "common.cpu=true"], "no data in data/wmt14_en_de"),
         (["wmt14-en-de-base", "--from", "train"], "on a CPU: vaswani reproduce wmt14-en-de-base"),
     ],
 )

@@ -207,7 +207,6 @@ def test_what_cannot_work_is_one_sentence(place: Path, capsys: Any) -> None:
             "table2 compares small models: add --small; at full size it is made row by row",
         ),
         (["equal-updates"], "equal-updates compares small models: add --small\n"),
-        (["table3", "--small"], "small_tables.yaml: 'table3' is not a table of rows"),
         (["table2", "--small", "--row", "our"], "table2 has no row 'our' (did you mean"),
     ):
         assert cli.main(["reproduce", *words]) == 1

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import yaml
 from fairseq.trainer import Trainer
 
 from tests import stock
-from tests.preloaded import python
 from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,9 +180,7 @@ def test_data_that_is_named_is_measured(experiment, tiny_data_bin, capsys):
     )
 
 
-def test_without_a_gpu_the_plan_measures_this_machine(experiment, capsys, monkeypatch):
-    """By the training itself, of which nothing stays; the experiment's own batch."""
-    monkeypatch.setattr(sys, "executable", python())
+def test_without_a_gpu_the_plan_has_the_experiments_own_batch(experiment, capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     change = ["dataset.max_tokens=600", "optimization.max_update=5000", "run=mine"]
     command = ["plan", str(experiment), *change, "--json", "plan.json"]
@@ -192,27 +188,6 @@ def test_without_a_gpu_the_plan_measures_this_machine(experiment, capsys, monkey
     assert cli.main(command) == 0
     assert set(Path().iterdir()) == before
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
-    assert (plan["gpus"], plan["max_tokens"], plan["measured_updates"]) == (0, 600, 30)
-    speed = plan["tokens_per_second"]
-    training = plan["seconds"] - plan["save_seconds"]
-    assert training == pytest.approx(5000 * plan["target_tokens"] / speed)
-    # by the processor's clock: no update is faster than a microsecond, none takes a minute
-    assert plan["target_tokens"] / 60 < speed < plan["target_tokens"] * 1e6
-    assert 5e7 < plan["memory_bytes"] < plan["memory_gb"] * 1e9
+    assert (plan["gpus"], plan["max_tokens"], plan["seconds"]) == (0, 600, None)
     shown = capsys.readouterr().out
-    assert f"at {speed:,.0f} target tokens/s, measured here just now in 30 updates" in shown
     assert "this machine's CPU" in shown.splitlines()[0] and "GPU" not in shown
-
-
-def test_a_measurement_that_fails_says_why(experiment, capsys, monkeypatch):
-    """Here the training is refused after the plan's own checks."""
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    monkeypatch.setattr(sys, "executable", python())
-    monkeypatch.setenv("RANK", "0")
-    assert cli.main(["plan", str(experiment)]) == 1
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert "the speed could not be measured: vaswani train: the environment has RANK" in message
-    monkeypatch.delenv("RANK")
-    assert cli.main(["plan", str(experiment), "--tokens-per-second", "10"]) == 0
-    found = capsys.readouterr()
-    assert "at 10 target tokens/s" in found.out and "measuring" not in found.err

@@ -3,13 +3,12 @@
 import json
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.test_vaswani import run, workplace  # noqa: F401
-from tests.processes import TWO, VASWANI, begin, finish, killed_in_epoch_two, to_the_end
+from tests.processes import TWO, VASWANI, killed_in_epoch_two, to_the_end
 
 #: validation is not to improve: the loss's three digits do not change at such a rate
 STANDING_STILL = ("lr_scheduler.lr_factor=1e-12", "dataset.batch_size=40")
@@ -175,28 +174,3 @@ def test_a_new_optimizer_counts_anew(train):
     begin = (restore, "checkpoint.reset_optimizer=true", "checkpoint.reset_dataloader=true")
     assert train(*PATIENT, *begin, name="unbroken") == 0
     assert finished(train.folder.with_name("unbroken"))["num_updates"] == 12
-
-
-# --- busy cores --------------------------------------------------------------------------------
-
-ON_BUSY_CORES = """
-import sys
-from vaswani.experiment import busy_cores
-busy_cores.idle_cores = lambda: 0.0
-from vaswani.cli import main
-sys.exit(main(["train", "small", "run=busy", "optimization.max_update=1", *sys.argv[1:]]))
-"""
-
-
-def test_on_busy_cores_threads_wait_briefly_and_it_is_said(workplace):  # noqa: F811
-    """By libgomp's own account of its settings when torch loads it; after a warning, too."""
-    long = ("task.max_source_positions=7", "task.max_target_positions=7")
-    environ = {"OMP_NUM_THREADS": "2", "OMP_DISPLAY_ENV": "verbose"}
-    process = begin([sys.executable, "-c", ON_BUSY_CORES, *long], workplace, **environ)
-    message = finish(process)[0]
-    assert process.returncode == 0, message
-    assert "GOMP_SPINCOUNT = '1000'" in message and "warning: " in message
-    first = next(line for line in message.splitlines() if line.startswith("training on the CPU"))
-    assert (
-        "; no core is idle, so threads wait for each other briefly (GOMP_SPINCOUNT=1000)" in first
-    )

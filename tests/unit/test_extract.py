@@ -1,10 +1,9 @@
-"""Texts out of archives, and the archives that are refused."""
+"""Texts out of archives, and damaged ones."""
 
 import gzip
 import io
 import os
 import tarfile
-import zipfile
 
 import pytest
 
@@ -68,35 +67,6 @@ def test_a_test_set_from_sacrebleu(tmp_path, monkeypatch):
     extract.from_sacrebleu(part, LANGS, tmp_path)
     assert (tmp_path / "newstest2014.en").read_text() == "src\n"
     assert (tmp_path / "newstest2014.de").read_text() == "ref\n"
-    with pytest.raises(UserError, match="sacreBLEU has no part 'corpus'"):
-        extract.from_sacrebleu(PART, LANGS, tmp_path)
-
-
-@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "..\\evil", "C:evil"])
-@pytest.mark.parametrize("kind", ["tgz", "zip"])
-def test_names_that_lead_elsewhere_are_refused(tmp_path, name, kind):
-    archives.pack(tmp_path / f"a.{kind}", {**FILES, name: b"x"})
-    with pytest.raises(UserError, match="leads out of the archive's folder"):
-        extracted(tmp_path / f"a.{kind}")
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_links_and_devices_are_refused(tmp_path, kind):
-    with tarfile.open(tmp_path / "a.tgz", "w:gz") as tar:
-        member = tarfile.TarInfo("training/c.de-en.en")
-        member.type, member.linkname = kind, "/etc/passwd"
-        tar.addfile(member)
-    with pytest.raises(UserError, match="is a link or a device"):
-        extracted(tmp_path / "a.tgz")
-
-
-def test_a_link_in_a_zip_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
-        item = zipfile.ZipInfo("training/c.de-en.en")
-        item.external_attr = 0o120777 << 16
-        packed.writestr(item, "/etc/passwd")
-    with pytest.raises(UserError, match="is a link or a device"):
-        extracted(tmp_path / "a.zip")
 
 
 @pytest.mark.parametrize("kind", ["tgz", "zip"])
@@ -112,26 +82,6 @@ def test_damaged_and_foreign_archives_are_named(tmp_path, kind):
         extracted(path)
 
 
-@pytest.mark.parametrize(
-    ("kind", "wanted"),
-    [("tgz", True), ("tgz", False), ("zip", True), ("zip", False), ("xz", True), ("bz2", True)],
-)
-def test_an_archive_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch, kind, wanted):
-    """A few kilobytes that would be megabytes; in zips only what is wanted is unpacked at all."""
-    monkeypatch.setattr(extract, "ALWAYS_FINE", 3 << 20)
-    path, size = tmp_path / f"a.{kind}", 9 << 20
-    name = "training/c.de-en.en" if wanted else "training/other"
-    if kind in ("tgz", "zip"):
-        archives.pack(path, {name: bytes(size)})
-    else:
-        packed_tar(path, {name: bytes(size)})
-    assert extract.MOST_TIMES * path.stat().st_size < size
-    message = "would expand to 9,437,184 bytes" if wanted or kind != "zip" else "has no file"
-    with pytest.raises(UserError, match=message):
-        extracted(path)
-    assert sum(file.stat().st_size for file in (tmp_path / "out").iterdir()) == 0
-
-
 def packed_tar(path, files):
     """A tar packed by xz or bzip2."""
     with tarfile.open(path, f"w:{path.suffix[1:]}") as tar:
@@ -139,32 +89,6 @@ def packed_tar(path, files):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
-
-
-def test_a_bomb_packed_inside_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(extract, "ALWAYS_FINE", 3 << 20)
-    part = Part("g", PART.sources, {"en-de": ["g.en.gz", "g.de.gz"]})
-    files = {"g.en.gz": gzip.compress(bytes(9 << 20)), "g.de.gz": gzip.compress(b"eins\n")}
-    archives.pack(tmp_path / "a.tgz", files)
-    with pytest.raises(UserError, match=r"'g\.en\.gz' in it would expand to"):
-        extracted(tmp_path / "a.tgz", part)
-    assert (tmp_path / "out" / "g.en").stat().st_size <= 3 << 20
-
-
-def test_a_header_that_would_fill_the_memory_is_refused(tmp_path):
-    header = tarfile.TarInfo("././@LongLink")
-    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
-    (tmp_path / "a.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
-    with pytest.raises(UserError, match=r"a header of 1,099,511,627,776 bytes"):
-        extracted(tmp_path / "a.tar")
-
-
-def test_text_that_is_packed_ten_to_one_is_read(tmp_path):
-    """As UN documents are, full of the same words; far from what is refused."""
-    text = b"".join(b"The Committee took note of document %d.\n" % n for n in range(200_000))
-    archives.pack(tmp_path / "a.tgz", dict.fromkeys(FILES, text))
-    assert len(text) * 2 > 10 * (tmp_path / "a.tgz").stat().st_size
-    assert extracted(tmp_path / "a.tgz") == [text, text]
 
 
 @pytest.mark.parametrize("kind", ["tgz", "tar", "zip"])
@@ -189,15 +113,4 @@ def test_damage_within_is_seen_by_the_checksum(tmp_path, kind):
     data[len(data) // 3] ^= 4
     path.write_bytes(data)
     with pytest.raises(UserError, match="damaged or cut short"):
-        extracted(path)
-
-
-def test_an_encrypted_zip_is_refused(tmp_path):
-    path = tmp_path / "a.zip"
-    archives.pack(path, FILES)
-    data = bytearray(path.read_bytes())
-    at = data.index(b"PK\x01\x02")
-    data[at + 8] |= 1
-    path.write_bytes(data)
-    with pytest.raises(UserError, match="is encrypted"):
         extracted(path)

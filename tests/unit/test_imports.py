@@ -73,27 +73,21 @@ MAY_IMPORT = {
     "compat.stale_warnings": set(),
     "compat.dictionaries": set(),
     "compat.generation_options": {"config"},
-    "compat.batches": {"compat.replacing", "config"},
-    "compat.data": {"compat.replacing", "config"},
+    "compat.batches": {"compat.replacing"},
+    "compat.data": {"compat.replacing"},
     "compat.decoding": {"compat.replacing"},
     "compat.divergence": {"compat.replacing"},
-    "compat.generate": {"compat.replacing", "config"},
-    "compat.saving": {
-        *{"checkpoints", "checkpoints.parameters", "compat.replacing", "compat.resuming"},
-        "compat.scope",
-    },
+    "compat.saving": {"compat.replacing", "compat.resuming", "compat.translation_task"},
     "compat.translation_task": {
         *{"checkpoints", "compat.dictionaries", "compat.generation_options"},
-        *{"compat.replacing", "config"},
+        *{"compat.replacing", "compat.scope", "config", "fast.malloc"},
     },
-    "compat.scope": {"compat.translation_task"},
+    "compat.scope": set(),
     "compat.loading": {
         *{"checkpoints", "checkpoints.parameters", "compat.replacing", "compat.scope"},
     },
-    "compat.resuming": {"checkpoints", "compat.replacing", "compat.scope"},
-    "compat.trainer": {
-        *{"checkpoints", "compat.dictionaries", "compat.replacing", "compat.resuming"},
-        *{"compat.scope", "config", "fast.malloc"},
+    "compat.resuming": {
+        *{"checkpoints", "compat.dictionaries", "compat.replacing", "compat.translation_task"},
     },
     "compat": {f"compat.{path.stem}" for path in (PLUGIN / "compat").glob("[a-z]*.py")},
     "__init__": {"compat", "criterion", "lr_schedule", "model", "optimizer", "task"},
@@ -103,7 +97,7 @@ TORCH_ONLY += [f"fast.{path.stem}" for path in (PLUGIN / "fast").glob("[a-z]*.py
 # the packages of vaswani/, highest first: each may import those below it
 ORDER = [
     *("__main__", "cli", "commands", "paper", "attention_page", "export", "scoring", "planning"),
-    *("decoding", "model_folder", "data", "experiment", "demo", "common"),
+    *("decoding", "model_folder", "data", "experiment", "common"),
 ]
 SLOW_TO_IMPORT = {"torch", "fairseq", "fairseq_cli", "transformer_plugin"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.tasks.translation import TranslationConfig
 
+from tests import models
 from tests.preloaded import python
-from tests.unit.test_lr_schedule import OURS, SCHEDULE, command_line, trainer
+from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from vaswani_transformer.fast.malloc import CAPACITY, PROGRAMS, keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +81,9 @@ def test_training_in_bf16_on_a_cpu_keeps_fewer_programs(precision, set_to, monke
     """Set before the first product; in fp32 there are few shapes (linear.py)."""
     monkeypatch.setenv(CAPACITY, "1")  # so that it is restored
     monkeypatch.delenv(CAPACITY)
-    trainer(command_line([*OURS, *SCHEDULE, "--precision", precision]))
+    model = models.small_model(precision=precision)
+    words = models.dictionary()
+    CheckedTranslationTask(TranslationConfig(), words, words).begin_epoch(1, model)
     assert os.environ.get(CAPACITY) == set_to
 
 

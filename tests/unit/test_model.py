@@ -359,10 +359,8 @@ def test_bf16_is_near_fp32() -> None:
     assert error < 0.05
 
 
-def test_misfitting_parameters_are_explained_by_the_option() -> None:
-    with pytest.raises(
-        CheckpointError, match="--encoder-layers: 3 in the checkpoint, 2 in this model"
-    ):
+def test_misfitting_parameters_are_explained() -> None:
+    with pytest.raises(CheckpointError, match="encoder.layers.2.* is only on one side"):
         small_model().load_state_dict(small_model(encoder_layers=3).state_dict())
     other = small_model(seed=1)
     other.load_state_dict(small_model().state_dict())

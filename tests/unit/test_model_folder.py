@@ -2,7 +2,6 @@
 
 import errno
 import json
-import pickle
 from pathlib import Path
 
 import pytest
@@ -69,61 +68,51 @@ def flip(folder):
     (folder / "model.safetensors").write_bytes(data)
 
 
-def junk(folder):
-    (folder / "model.safetensors").write_bytes(b"junk" * 100)
-    again(folder, "model.safetensors")
-
-
 DAMAGES = {
-    "no weights": (remove("model.safetensors"), "incomplete: model.safetensors is missing"),
-    "no dictionary": (remove("dict.de.txt"), "incomplete: dict.de.txt is missing"),
-    "no hashes": (remove("SHA256SUMS"), "incomplete: SHA256SUMS is missing"),
-    "no config": (remove("config.json"), "has no config.json"),
+    "no weights": (remove("model.safetensors"), "No such file .*model.safetensors"),
+    "no dictionary": (remove("dict.de.txt"), "No such file .*dict.de.txt"),
+    "no hashes": (remove("SHA256SUMS"), "No such file .*SHA256SUMS"),
+    "no config": (remove("config.json"), "config.json is missing, damaged, or was not"),
     "a bit": (flip, "model.safetensors was altered or damaged: its hash"),
     "a word": (write("dict.en.txt", b"the 1\n"), "dict.en.txt was altered or damaged"),
-    "codes are missing": (change("text", bpe="subword_nmt"), "incomplete: bpecodes is missing"),
-    "hashes": (write("SHA256SUMS", b"x"), "'x' is not a hash and name"),
+    "codes are missing": (change("text", bpe="subword_nmt"), "No such file .*bpecodes"),
+    "hashes": (write("SHA256SUMS", b"x"), "config.json was altered or damaged: its hash"),
     "a newer format": (change(None, format_version=2), "version 2.*reads version 1: get a newer"),
     "an older format": (change(None, format_version=0), "version 0.*: pack the model again"),
     "another's config": (write("config.json", b'{"model_type": "bert"}'), "not written by 'vas"),
-    "no JSON": (write("config.json", b"{"), "not written by 'vaswani pack', or is damaged"),
-    "a section": (change(None, text=None), "has no section 'text'"),
-    "a size": (change("architecture", encoder_layers=None), "'encoder_layers' is missing"),
-    "an unknown size": (change("architecture", experts=2), "it has 'experts'"),
+    "no JSON": (write("config.json", b"{"), "damaged, or was not written by"),
+    "a size": (change("architecture", encoder_layers=None), "another version.*encoder_layers"),
+    "an unknown size": (change("architecture", experts=2), "another version.*'experts'"),
     "another size": (
         change("architecture", encoder_layers=1),
-        "not the model that config.json describes: encoder.layers.1.* has no place in it",
+        "of another architecture .*encoder.layers.1",
     ),
-    "a text option": (change("text", alphabet="runes"), "section 'text' was altered"),
-    "a language": (change("text", source_lang=None), "section 'text' was altered"),
-    "a search option": (change("generation", luck=1), "'generation' was altered: it has 'luck'"),
-    "no safetensors": (junk, "model.safetensors is not a safetensors file"),
-    "a checkpoint": (write("model.pt", b"x"), "model.pt is a pickle.*nothing was loaded"),
-    "a pickle": (write("extra", pickle.dumps([1])), "extra is a pickle"),
+    "a text option": (change("text", alphabet="runes"), "text is of another version.*'alphabet'"),
+    "a language": (change("text", source_lang=None), "text is of another version.*'source_lang'"),
+    "a search option": (change("generation", luck=1), "generation is of another version.*'luck'"),
+    "one of before": (change("generation", no_repeat_ngram_size=2), "_size is not supported"),
 }
 
 
 @pytest.mark.parametrize("damage, message", DAMAGES.values(), ids=DAMAGES)
 def test_what_is_not_whole_is_refused(damage, message, folder):
     damage(folder)
-    with pytest.raises((UserError, ValueError), match=message):
+    with pytest.raises((ValueError, OSError), match=message):
         Translator.from_pretrained(folder)
 
 
 def test_what_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "last.pt").write_bytes(b"x")
-    (tmp_path / "text").write_bytes(b"x")
     for run in ("fresh", "packed"):
         (tmp_path / "runs" / run).mkdir(parents=True)
         (tmp_path / "runs" / run / "config.yaml").touch()
     packed.pack(tmp_path / "runs" / "packed" / "model")
     for name, message in {
         "last.pt": "last.pt is a checkpoint, not a model folder: 'vaswani pack last.pt --data DIR",
-        "text": "text is a file, not a model folder",
         "gone": "there is no model folder gone",
-        "fresh": "fresh is a run, not a model folder: 'vaswani pack fresh' makes one",
-        "runs/packed": "its model folder is runs/packed/model: give that",
+        "fresh": "fresh is a run; its model folder is runs/fresh/model, which 'vaswani pack",
+        "runs/packed": "its model folder is runs/packed/model, which",
     }.items():
         with pytest.raises(UserError, match=message):
             read_folder(packed.Path(name))

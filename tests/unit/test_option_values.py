@@ -1,18 +1,19 @@
 """Values that fairseq fails on later, hangs at, or takes for others: one sentence each."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 import yaml
+from fairseq.tasks.translation import TranslationConfig
+from omegaconf import OmegaConf
 
 from tests import models
+from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from transformer_plugin.config import ConfigError
 from vaswani import cli
 from vaswani.common.errors import UserError
-from vaswani.experiment.check_config import check_config, check_here, named_by_section
+from vaswani.experiment.check_config import check_config, check_here
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.strict_yaml import parse
 
@@ -48,26 +49,11 @@ def demo() -> Any:
 
 
 VALUES = """
-dataset.max_tokens=0 dataset.max_tokens=-1 dataset.num_workers=-1 dataset.num_workers=30000
-dataset.batch_size=0 dataset.required_batch_size_multiple=0 dataset.validate_interval=0
-dataset.dataset_impl=cached dataset.dataset_impl=raw dataset.curriculum=-1
-common.seed=-1 common.seed=100000000000000000000 common.log_interval=0 common.tpu=true
-common.model_parallel_size=2 common.bf16=true common.memory_efficient_bf16=true
-common.profile=true common.fp16=true common.memory_efficient_fp16=true common.wandb_project=x
-common.log_file=/nowhere/x common.log_file=/ common.quantization_config_path=nowhere
-optimization.lr=[.nan] optimization.lr=[] optimization.lr=[-0.1] optimization.lr=[.inf]
-optimization.lr=[0] optimization.max_update=-1 optimization.max_epoch=-1
-optimization.clip_norm=.nan optimization.clip_norm=-1 optimization.stop_min_lr=.nan
-optimization.update_freq=[] optimization.update_freq=[0] optimization.stop_time_hours=-1
-model.dropout=.nan model.dropout=1 model.encoder_layers=0 model.head_key_dim=0
-model.layer_norm_eps=0 lr_scheduler.lr_factor=0 criterion.label_smoothing=.nan
-criterion.label_smoothing=1 task.max_source_positions=0 optimizer.weight_decay=.inf
-optimizer.adam_eps=.nan
-lr_scheduler.warmup_updates=-1 checkpoint.save_interval=0 checkpoint.patience=-2
-checkpoint.finetune_from_model=no.pt checkpoint.continue_once=no.pt
-checkpoint.best_checkpoint_metric=bleu checkpoint.optimizer_overrides=abc
-checkpoint.checkpoint_suffix=_x checkpoint.checkpoint_shard_count=2
-distributed_training.distributed_world_size=0 distributed_training.pipeline_model_parallel=true
+common.bf16=true common.memory_efficient_bf16=true
+optimization.lr=[.nan] optimization.clip_norm=.nan optimization.stop_min_lr=.nan
+optimization.stop_time_hours=.nan model.dropout=.nan model.dropout=1
+criterion.label_smoothing=.nan criterion.label_smoothing=1 optimizer.adam_eps=.nan
+lr_scheduler.warmup_updates=-1 checkpoint.finetune_from_model=no.pt checkpoint.continue_once=no.pt
 """
 
 
@@ -84,36 +70,21 @@ def test_a_value_is_refused_by_its_option(override, demo, monkeypatch):
     assert "\n" not in str(stopped.value)
 
 
-TYPES = """
-common.seed=yes common.log_format=xml optimization.lr=[abc] optimization.lr=0.001
-optimization.max_update=abc optimization.max_update= optimization.max_update=1.5
-optimization.update_freq=2 optimization.update_freq=[1.5] model.encoder_layers=true
-model.precision=fp64 model.compile=maybe task.source_lang=no task.data=[a]
-lr_scheduler.lr= lr_scheduler.lr=null generation.beam=many checkpoint.save_dir=
-distributed_training.ddp_backend=x model._name=[x] model._name=5 generation.lenpen=nan
-optimization.lr.0=0.1
-"""
-
-
-@pytest.mark.parametrize("override", TYPES.split())
-def test_a_value_of_another_kind_is_refused(override):
-    section, name = override.partition("=")[0].split(".")[:2]
-    sentence = refused(override)
-    assert f"{section}.{name}" in sentence or (name == "_name" and f"no {section} " in sentence)
+@pytest.mark.parametrize(
+    "override",
+    ["optimization.max_update=abc", "optimization.lr=[abc]", "common.seed=yes", "common.fp16=[a]"],
+)
+def test_a_value_of_another_kind_is_refused_by_omegaconf(override, capsys):
+    assert cli.main(["plan", "demo_en_de", override]) == 1
+    assert override.partition("=")[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimization.max_update=1:15", "base-60"),
-        ("common.seed=010", "base 8"),
-        ("optimization.max_update=1e4", "must be a whole number: write 10000"),
-        ("optimization.lr=0.001", "a list, such as [0.001]"),
-        ("lr_scheduler.lr=", "has no value: write lr_scheduler.lr=VALUE"),
-        ("optimization.max_update=abc", "is 'abc', but must be a whole number"),
-        ("task.source_lang=no", "is False, but must be text or null (YAML reads words such as no"),
         ("optimization.max_update=0", "would never end: give optimization.max_update"),
         ("dataset.max_tokens=null", "how large a batch is: give dataset.max_tokens"),
+        ("dataset.max_tokens=-1", "how large a batch is: give dataset.max_tokens"),
         ("common.bf16=true", "--precision bf16 (in YAML: model.precision)"),
         ("=3", "section.key=value"),
         ("optimization.=3", "section.key=value"),
@@ -134,17 +105,9 @@ def test_numbers_may_be_written_as_in_yaml():
     assert config.task.source_lang == "no"
 
 
-@pytest.mark.parametrize("verb", [["train"], ["plan", "--gpus", "1"]])
-def test_a_table_of_rows_is_no_experiment(verb, capsys):
-    assert cli.main([verb[0], "table3", *verb[1:]]) == 1
-    sentence = capsys.readouterr().err
-    assert "configs/table3.yaml is not an experiment, but a table" in sentence
-    assert "vaswani reproduce" in sentence
-
-
-def test_a_recipe_is_no_experiment(capsys):
-    assert cli.main(["train", str(ROOT / "configs" / "data" / "demo_en_de.yaml")]) == 1
-    assert "use it with 'vaswani prepare'" in capsys.readouterr().err
+def test_a_table_of_rows_is_no_experiment(capsys):
+    assert cli.main(["train", "table3"]) == 1
+    assert "configs/table3.yaml: there is no section 'base'" in capsys.readouterr().err
 
 
 def test_a_training_on_gpus_can_be_planned_without_one(demo, monkeypatch):
@@ -157,54 +120,32 @@ def test_fairseqs_own_model_keeps_fairseqs_bf16(theirs):
     assert experiment_config(theirs, ["common.bf16=true"]).common.bf16 is True
 
 
-# ---- what fairseq's components refuse ------------------------------------------------------------
-
-
-def test_what_fairseq_cannot_build_is_named_by_its_section(theirs):
-    from fairseq import optim
-
-    config = experiment_config(theirs, ["optimizer.adam_betas=abc"])
-    message = "optimizer: fairseq cannot build 'adam'.*'abc'"
-    with pytest.raises(ConfigError, match=message), named_by_section(config):
-        optim.build_optimizer(config.optimizer, [torch.nn.Parameter(torch.zeros(2))])
-
-
-def test_other_errors_stay_as_they_are():
-    """A bug of ours inside fairseq's building, and any error outside of it."""
-
-    def build_model() -> None:
-        raise KeyError("a bug")
-
-    with pytest.raises(KeyError), named_by_section({}):
-        build_model()
-
-
 # ---- 16 bits -----------------------------------------------------------------------------------
 
 
-def trainer_options(**common: bool) -> SimpleNamespace:
+def train_with(precision: str = "fp32", **common: bool) -> Any:
+    """Begin a training of our model by our task, with 16-bit options of fairseq's."""
     names = ("bf16", "memory_efficient_bf16", "fp16", "memory_efficient_fp16")
     values = dict.fromkeys((*names, "fp16_no_flatten_grads"), False)
-    return SimpleNamespace(common=SimpleNamespace(**{**values, "cpu": True, **common}))
+    model = {"_name": "vaswani_transformer", "precision": precision}
+    cfg = OmegaConf.create({"common": {**values, "cpu": True, **common}, "model": model})
+    task = CheckedTranslationTask(TranslationConfig(), models.dictionary(), models.dictionary())
+    return task.build_model(cfg.model)
 
 
 @pytest.mark.parametrize("name", ["bf16", "memory_efficient_bf16"])
-def test_fairseqs_bf16_of_our_models_is_refused_by_the_trainer(name):
+def test_fairseqs_bf16_of_our_models_is_refused(name):
     """``--bf16``, which also switches to TPU mode, and ``common.bf16`` of fairseq-hydra-train."""
-    from fairseq.trainer import Trainer
-
     with pytest.raises(ConfigError, match=f"common.{name}.*--precision bf16"):
-        Trainer(trainer_options(**{name: True}), None, models.small_model(), None)
+        train_with(**{name: True})
 
 
-def test_16_bits_that_lose_small_gradients_are_refused_by_the_trainer(demo, monkeypatch):
+def test_16_bits_that_lose_small_gradients_are_refused(demo, monkeypatch):
     """fairseq's AMP unscales them twice; with bf16's products float16 gets them unscaled."""
-    from fairseq.trainer import Trainer
-
     with pytest.raises(ConfigError, match="--amp .* by the loss scale twice"):
-        Trainer(trainer_options(amp=True), None, models.small_model(), None)
+        train_with(amp=True)
     with pytest.raises(ConfigError, match="--fp16 and --precision bf16 exclude each other"):
-        Trainer(trainer_options(fp16=True), None, models.small_model(precision="bf16"), None)
+        train_with(fp16=True, precision="bf16")
     monkeypatch.setitem(demo.common, "amp", True)
     with pytest.raises(ConfigError, match="--amp .* by the loss scale twice"):
         check_config(demo)
@@ -213,24 +154,3 @@ def test_16_bits_that_lose_small_gradients_are_refused_by_the_trainer(demo, monk
     monkeypatch.setitem(demo.model, "precision", "bf16")
     with pytest.raises(ConfigError, match="--fp16 and --precision bf16 exclude"):
         check_config(demo)
-
-
-def test_fp16_without_a_gpu_is_refused_by_the_trainer():
-    from fairseq.trainer import Trainer
-
-    with pytest.raises(ConfigError, match="--fp16 needs a GPU"):
-        Trainer(trainer_options(fp16=True), None, models.small_model(), None)
-
-
-def test_memory_efficient_fp16_is_refused_by_our_optimizer():
-    """fairseq says "Unsupported optimizer: VaswaniAdam"."""
-    from fairseq.optim.fp16_optimizer import MemoryEfficientFP16Optimizer
-
-    from transformer_plugin.config import VaswaniAdamConfig
-    from transformer_plugin.optimizer import VaswaniAdam
-
-    cfg = VaswaniAdamConfig()
-    cfg.lr = [0.1]
-    optimizer = VaswaniAdam(cfg, [torch.nn.Parameter(torch.zeros(2))])
-    with pytest.raises(ConfigError, match="--memory-efficient-fp16 does not work with"):
-        MemoryEfficientFP16Optimizer(trainer_options(), [], optimizer)

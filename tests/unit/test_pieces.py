@@ -1,6 +1,5 @@
 """SentencePiece: fairseq's numbers for its pieces, nothing unknown, and text that comes back."""
 
-import sys
 import unicodedata
 from dataclasses import replace
 
@@ -137,17 +136,10 @@ def test_long_texts_are_sampled_evenly(tmp_path, monkeypatch):
     assert seen == ["a0", "a3", "b1", "b4"]
 
 
-@pytest.mark.parametrize(
-    ("size", "lines", "message"),
-    [
-        (250, ["one two"], "--bpe 250 is too small for SentencePiece: 256 bytes and 4 symbols"),
-        (300, [""], "SentencePiece cannot learn from .*/t and its other side"),
-    ],
-)
-def test_what_cannot_be_learned_leaves_nothing(size, lines, message, tmp_path):
-    write_lines(tmp_path / "t", lines)
-    with pytest.raises(UserError, match=message):
-        pieces.learn([tmp_path / "t"], tmp_path / "model", size)
+def test_what_cannot_be_learned_leaves_nothing(tmp_path):
+    write_lines(tmp_path / "t", ["one two"])
+    with pytest.raises(UserError, match="--bpe 250 is too small for SentencePiece: 256 bytes"):
+        pieces.learn([tmp_path / "t"], tmp_path / "model", 250)
     assert not (tmp_path / "model").exists()
 
 
@@ -167,9 +159,3 @@ def test_a_model_of_another_dictionary(model, tmp_path):
         UserError, match=r"another model than that of .*dict\.zh\.txt, whose '.+' is"
     ):
         pieces.check_dictionary(other, tmp_path / "dict.zh.txt", words)
-
-
-def test_without_the_library(monkeypatch, model):
-    monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(UserError, match="'pip install sentencepiece' installs it"):
-        pieces.load(model)

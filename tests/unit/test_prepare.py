@@ -113,12 +113,6 @@ def test_bpe_is_undone_exactly(tmp_path):
     assert bpe.undo("cut sh@@") == "cut sh"
 
 
-def test_nothing_to_merge_is_said(tmp_path):
-    text.write_lines(tmp_path / "t", ["a b c"])
-    with pytest.raises(UserError, match="no BPE to learn"):
-        bpe.learn([tmp_path / "t"], tmp_path / "codes", 10)
-
-
 def test_one_bar_at_a_time(tmp_path, monkeypatch):
     """subword-nmt draws one of its own, for which the cursor went up and down."""
 
@@ -175,8 +169,6 @@ LANGS = ["--source-lang", "en", "--target-lang", "de"]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--bpe", "0"], "at least 1"),
-        (["--target-lang", "en"], "both 'en'"),
         (["--train", "nowhere"], "no file nowhere.en"),
         (["--text", "nowhere"], "no folder nowhere"),
     ],

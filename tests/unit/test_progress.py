@@ -239,3 +239,19 @@ def test_a_curve_that_cannot_be_drawn_is_said_once(trouble, tmp_path, monkeypatc
         assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
     assert len([*statistics(tmp_path / "train.jsonl")]) == 2
     assert not [*tmp_path.glob(".curve*")]
+
+
+def test_a_line_of_progress(monkeypatch):
+    """The rate counts from the first piece: 30 pairs in 3 seconds, 60 to go."""
+    from vaswani.common import progress
+    from vaswani.common.progress import Bar
+
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Bar("tokenise", 100) as shown:
+        now[0] = 150.0
+        shown.update(10)
+        now[0] = 153.0
+        shown.update(30)
+        assert shown.line() == "tokenise: 40 of 100 pairs, 10 per second, 0:00:06 left"
+    assert progress.clock(3729) == "1:02:09"

@@ -24,7 +24,7 @@ CONFIG = OmegaConf.create(
     }
 )
 TRAIN, VALID = "train.en-de.en.bin", "valid.en-de.en.bin"
-DATA = {"sha256": {"dict.en.txt": "1", TRAIN: "2", VALID: "3"}, "bytes": {TRAIN: 8, VALID: 9}}
+DATA = {"sha256": {"dict.en.txt": "1", TRAIN: "2", VALID: "3"}}
 
 
 @pytest.fixture
@@ -77,14 +77,6 @@ def test_another_training_text_of_the_same_lengths_is_refused(folder):
         refuse(folder, sha256={TRAIN: "9"})
 
 
-def test_a_training_text_recorded_by_its_size_alone_is_compared_by_it(folder):
-    """As versions before 0.2 recorded it."""
-    old = {"sha256": {"dict.en.txt": "1"}, "bytes": {TRAIN: 7}}
-    (folder / "env.json").write_text(json.dumps({"command": "vaswani train", "data": old}))
-    with pytest.raises(UserError, match=f"{TRAIN} has changed"):
-        refuse(folder)
-
-
 def test_another_text_may_be_asked_for_and_is_said(folder):
     change = {"checkpoint": {"reset_dataloader": True}}
     assert f"{TRAIN} has changed" in refuse(folder, change, sha256={TRAIN: "9"})[0]
@@ -109,38 +101,6 @@ def test_a_users_own_file_is_not_replaced(tmp_path, name):
 
 def test_our_own_records_are(folder):
     run_record.refuse_foreign_folder(folder)
-
-
-def test_a_refused_start_brings_the_records_back(folder):
-    before = {name: (folder / name).read_bytes() for name in run_record.RECORDS}
-    undo = run_record.Undo(folder)
-    for name in run_record.RECORDS:
-        (folder / name).write_text("half a start")
-    undo()
-    assert {name: (folder / name).read_bytes() for name in run_record.RECORDS} == before
-
-
-def test_a_start_that_saved_something_is_not_undone(folder):
-    undo = run_record.Undo(folder)
-    (folder / "checkpoints" / "checkpoint1.pt").touch()
-    (folder / "config.yaml").write_text("new")
-    undo()
-    assert (folder / "config.yaml").read_text() == "new"
-
-
-def test_a_folder_made_by_a_refused_start_goes_but_not_what_is_not_ours(tmp_path):
-    folder = tmp_path / "run"
-    undo = run_record.Undo(folder)
-    (folder / "checkpoints").mkdir(parents=True)
-    for name in ("config.yaml", "env.json", "train.log", "train.jsonl", ".lock"):
-        (folder / name).touch()
-    undo()
-    assert not folder.exists()
-    undo = run_record.Undo(folder)
-    folder.mkdir()
-    (folder / "notes.txt").touch()
-    undo()
-    assert (folder / "notes.txt").exists()
 
 
 def test_a_training_that_had_nothing_left_to_do_keeps_its_seconds(tmp_path):
@@ -191,7 +151,7 @@ def test_a_job_that_slurm_starts_again_waits_for_the_lock_of_a_dead_machine(tmp_
     monkeypatch.setattr(train, "AFTER_RESTART", 0.2)
     monkeypatch.setattr("time.sleep", lambda seconds: (process.kill(), process.wait()))
     monkeypatch.setattr(train, "changed_data", lambda *_: 1 / 0)  # past the lock
-    arguments = (None, {}, tmp_path, None, "")
+    arguments = (None, {}, tmp_path, None)
     try:
         with pytest.raises(UserError, match="is being trained by another"):
             train.train_or_skip(*arguments)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.demo_report import has_number, nearest, number_rows, numbers_right, share
 from tests.files import write
 from vaswani import cli
-from vaswani.commands.demo_report import nearest, number_rows, numbers_right, share
 from vaswani.commands.generate import in_order
 from vaswani.decoding.data_set import Translated
 from vaswani.scoring import published
@@ -132,7 +132,6 @@ TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
         (["a"], ["a", "b"], [], "h has 1 lines and "),
         ([], ["a"], [], "h is empty: there is nothing"),
         (["a"], [], [], "r is empty"),
-        (["a", "b"], ["", " "], [], "r is empty: all of its 2 lines"),
         (LINES, TOKENS, [], "r seems to be tokenised (most of its lines"),
         (["a", "b"], ["a", "well @-@ known"], [], "seems to be tokenised (line 2 holds @-@)"),
         (["a"], ["a ##AT##-##AT## b"], [], "seems to be tokenised (line 1"),
@@ -146,7 +145,6 @@ TOKENS = ["Das kostet 3,50 € , sagte er .", "Es war kalt .", "Die E-Mail kam"]
         (["a"], None, [], "give a run, or --hypotheses with"),
         (["a"], None, ["--test-set", "wmt14/ful", "--pair", "en-de"], "mean 'wmt14/full'?"),
         (["a"], ["a"], ["--test-set", "wmt14/ful", "--pair", "en-de"], "mean 'wmt14/full'?"),
-        (["a"], ["a"], ["--tokenised", "--test-set", "wmt13", "--pair", "en-de"], "are not tokens"),
         (["a"], None, ["--test-set", "wmt14/full", "--pair", "en-sw"], "has no pair en-sw; it has"),
         (["a"], ["a"], ["--compare", "nowhere"], "no file nowhere"),
         (["a"], ["a"], ["run"], "not both: --hypotheses, --references"),
@@ -300,6 +298,16 @@ def test_numbers_are_counted_each(tmp_path):
     assert rows == [(0, "sieben"), (0, "acht"), (1, "47")]
     assert numbers_right(rows, ["sieben oder neun", "147"]) == 33.3
     assert share([True, True, True, False]) == 75.0
+
+
+def test_a_number_counts_only_when_it_is_whole():
+    assert has_number("47", "Es sind 47 Kinder.") and has_number("47", "Zimmer 47.")
+    for text in ("147 Kinder", "47,5 Liter", "1.047 Kinder", "1 047 enfants", "47 500 enfants"):
+        assert not has_number("47", text)
+    assert not has_number("deux cent trois", "mille deux cent trois livres")
+    assert not has_number("deux cent", "deux cent trois livres")
+    assert has_number("deux cent trois", "avec deux cent trois amis")
+    assert not has_number("siebenundvierzig", "dreihundertsiebenundvierzig Kinder")
 
 
 # ---- text without spaces ------------------------------------------------------------------------

@@ -182,23 +182,12 @@ def test_python_312_needs_no_compiler(machine: Machine) -> None:
     assert machine.run("--find").stdout.split()[0] == "3.12"
 
 
-def test_no_network(machine: Machine) -> None:
+def test_an_error_of_pip_ends_the_set_up(machine: Machine) -> None:
     machine.python("3.11")
-    says = "WARNING: Retrying: NewConnectionError\nERROR: No matching distribution found for torch"
-    assert "check the network, or name a mirror" in refusal(machine.run(PIP_SAYS=says))
+    failed = machine.run(PIP_SAYS="ERROR: No matching distribution found for torch")
+    assert "pip could not install torch, as it says above" in refusal(failed)
+    assert "No matching distribution" in failed.stderr
     assert "ready" in machine.run().stderr  # and when the network is back it goes on
-
-
-@pytest.mark.parametrize(
-    "says",
-    [
-        "ERROR: Could not install packages due to an OSError: No space left on device",
-        "ERROR: Exception:\nTraceback (most recent call last):\nOSError: No space left on device",
-    ],
-)
-def test_another_error_of_pip_is_named(machine: Machine, says: str) -> None:
-    machine.python("3.11")
-    assert "No space left on device" in refusal(machine.run(PIP_SAYS=says))
 
 
 def test_modern_and_official_are_installed_differently(machine: Machine) -> None:
@@ -232,7 +221,7 @@ def test_fairseq_is_compiled_where_cuda_is_loaded(machine: Machine) -> None:
 def test_a_fairseq_that_does_not_compile_ends_the_set_up(machine: Machine) -> None:
     machine.python("3.11")
     said = refusal(machine.run(PIP_SAYS_OF_FAIRSEQ="ERROR: no compiler"))
-    assert "could not install fairseq-fixed (no compiler)" in said
+    assert "could not install fairseq-fixed" in said
     assert not (machine.checkout / ".venv/setup.stamp").exists()
 
 

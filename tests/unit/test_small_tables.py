@@ -47,6 +47,7 @@ def row(tmp_path: Path, monkeypatch: Any) -> Training:
         (run / name).write_text(json.dumps(content), encoding="utf-8")
     options = decoding(config)
     report = {"checkpoint": str(average), "data": options.pop("data"), "options": options}
+    report["precision"] = "fp32"
     scored(run, report)
     return training
 

@@ -4,7 +4,6 @@ import pytest
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from transformer_plugin.checkpoints import CheckpointError
-from transformer_plugin.compat.data import DataError
 from transformer_plugin.config import ConfigError, PluginError
 from vaswani.cli import problem_of
 from vaswani.common.errors import UserError
@@ -18,7 +17,7 @@ def raised(last_line: str) -> Exception:
     return error_of_process(ProcessRaisedException(f"{TRACEBACK}{last_line}\n", 1, 1))
 
 
-@pytest.mark.parametrize("kind", [UserError, ConfigError, DataError, CheckpointError])
+@pytest.mark.parametrize("kind", [UserError, ConfigError, CheckpointError])
 def test_our_sentences_stay_sentences(kind):
     """The traceback names a class by its module, wherever it stands."""
     error = raised(f"{kind.__module__}.{kind.__qualname__}: the disk is upside down")

@@ -1,17 +1,17 @@
 """Every workaround for a version of fairseq, torch or numpy: what breaks, and in which versions.
 
 "Official" is fairseq 0.12.2 (torch 2.2, numpy 1.23), "modern" is fairseq-fixed 0.12.3.1 (torch 2.6
-and later, numpy 2). Importing this package replaces attributes of fairseq, each by ``@replaces``
-(replacing.py) in the file of its subject; nothing here imports a model:
+and later, numpy 2). Importing this package replaces the attributes of fairseq that do not work,
+each by ``@replaces`` (replacing.py) in the file of its subject; what protects a training is
+replaced when our task begins one, or ``vaswani train``. Nothing here imports a model:
 
     loading.py         reading checkpoints        saving.py         writing checkpoints
-    resuming.py        resuming training          trainer.py        before and during training
-    data.py            damaged text               dictionaries.py   whether they are the model's
-    batches.py         what goes into a batch     divergence.py     NaN and infinity
-    decoding.py        fairseq's generators       generate.py       fairseq-generate
+    data.py            binarising                 resuming.py       resuming training
+    batches.py         what goes into a batch     dictionaries.py   whether they are the model's
+    divergence.py      NaN and infinity           decoding.py       fairseq's own models
     generation_options.py  options of beam search that cannot work
-    translation_task.py    what ``--task translation`` does besides
-    scope.py           whose task or model it is: other people's are left to fairseq
+    translation_task.py    what our task does besides fairseq's
+    scope.py           whose model it is: other people's are left to fairseq
     stale_warnings.py  warnings about fairseq from newer libraries
 """
 
@@ -20,12 +20,9 @@ from . import (  # noqa: F401  (importing each replaces what it names)
     data,
     decoding,
     divergence,
-    generate,
     loading,
     resuming,
     saving,
-    trainer,
-    translation_task,
 )
 from .stale_warnings import quiet
 

@@ -4,12 +4,11 @@ import atexit
 import contextlib
 import queue
 import threading
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from fairseq.data import data_utils, iterators
 
-from ..config import ConfigError
 from .replacing import REPAIRS, replaces
 
 
@@ -18,42 +17,20 @@ from .replacing import REPAIRS, replaces
     "batch_by_size",
     REPAIRS,
     "0.12.3.1",
-    "no sentence is lost where the data do not divide by --required-batch-size-multiple; "
-    "a sentence longer than --max-tokens is no AssertionError",
+    "no sentence is lost where the data do not divide by --required-batch-size-multiple",
 )
-def batch_by_size(
-    indices: Any,
-    num_tokens_fn: Any,
-    num_tokens_vec: Any = None,
-    max_tokens: Optional[int] = None,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
     """As fairseq's, with the last batch whatever its size.
 
     Modern fairseq silently drops the last batch (the longest sentences of a training epoch, and up
     to seven of a test set) unless its size is a multiple of ``--required-batch-size-multiple``; the
     official one keeps it, as the option's own description says.
-
-    Raises:
-        ConfigError: a sentence is longer than ``max_tokens``; in fairseq an AssertionError.
     """
     if not isinstance(indices, np.ndarray):  # an iterator can be read only once
         indices = np.fromiter(indices, dtype=np.int64, count=-1)
     if len(indices) == 0:  # modern fairseq would look at the last batch
         return []
-    original = batch_by_size.original
-    try:
-        batches = original(indices, num_tokens_fn, num_tokens_vec, max_tokens, *args, **kwargs)
-    except AssertionError as error:
-        if "max_tokens" not in str(error):
-            raise
-        longest = max(map(num_tokens_fn, indices) if num_tokens_vec is None else num_tokens_vec)
-        raise ConfigError(
-            f"a sentence of {longest} tokens does not fit into batches of {max_tokens}: give a "
-            "larger --max-tokens (dataset.max_tokens), or --max-tokens-valid "
-            "(dataset.max_tokens_valid) for validation alone"
-        ) from None
+    batches = batch_by_size.original(indices, *args, **kwargs)
     kept = sum(len(batch) for batch in batches)
     if kept < len(indices):  # batches are consecutive parts of `indices`
         batches = [*batches, indices[kept:]]

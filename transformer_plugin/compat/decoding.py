@@ -1,13 +1,8 @@
-"""Decoding: options of fairseq's generators and models that fail, or have no effect."""
+"""Decoding with fairseq's own models."""
 
-import math
-from typing import Any, Dict
+from typing import Any
 
-import torch
-from fairseq import utils
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from fairseq.ngram_repeat_block import NGramRepeatBlock
-from torch import Tensor
 
 from .replacing import REPAIRS, replaces
 
@@ -24,67 +19,3 @@ def without_fast_path(layer: Any, *args: Any, **kwargs: Any) -> None:
     """As fairseq's, without its fused layer, which is called with the arguments of torch 1.13."""
     without_fast_path.original(layer, *args, **kwargs)
     layer.can_use_fastpath = False
-
-
-@replaces(
-    utils,
-    "replace_unk",
-    REPAIRS,
-    "all",
-    "`--replace-unk` reads alignments as the generators write them, in pairs",
-)
-def replace_unk(
-    hypo_str: str, src_str: str, alignment: Any, align_dict: Dict[str, str], unk: str
-) -> str:
-    """A hypothesis with, in place of unknown words, the source words that they attend to most.
-
-    fairseq's takes pairs for single numbers, and stops at the first unknown word.
-    """
-    if len(alignment) and isinstance(alignment[0], int):  # what fairseq's own reads
-        return replace_unk.original(hypo_str, src_str, alignment, align_dict, unk)
-    words, source = hypo_str.split(), src_str.split()
-    for number, origin in _origins(alignment).items():
-        if number < len(words) and words[number] == unk and origin < len(source):
-            words[number] = align_dict.get(source[origin], source[origin])
-    return " ".join(words)
-
-
-def _origins(alignment: Any) -> Dict[int, int]:
-    """Number of a target word → that of its source word, both from 0.
-
-    ``alignment`` is fairseq's: if hard, pairs (source, target); if soft, the weights of each target
-    word as text, the last one for the end of the sentence.
-    """
-    if len(alignment) and isinstance(alignment[0][0], str):
-        rows = [[float(weight) for weight in row[:-1]] for row in alignment]
-        return {number: row.index(max(row)) for number, row in enumerate(rows) if row}
-    return {int(target): int(source) for source, target in alignment}
-
-
-@replaces(
-    NGramRepeatBlock,
-    "_no_repeat_ngram",
-    REPAIRS,
-    "all",
-    "`--no-repeat-ngram-size` works",
-)
-def _no_repeat_ngram(
-    self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
-) -> Tensor:
-    """Give words that would repeat an n-gram of the hypothesis the log-probability -inf.
-
-    TorchScript compiles this with the generator, by this name. fairseq's compares with the end of
-    the whole buffer, which is padding, so nothing counts as repeated; and a size of 1 compares
-    nothing. Arguments as fairseq's: ``tokens`` [bsz·beam_size, longest], the first of which begins
-    the sentence and is not one of its words; ``lprobs`` [bsz·beam_size, V], of the word after
-    number ``step``, changed in place.
-    """
-    size: int = self.no_repeat_ngram_size
-    if step >= size:
-        words = tokens[:, 1 : step + 1]
-        ngrams = words.unfold(1, size, 1)  # [bsz·beam_size, step + 1 - size, size]
-        last = words[:, step + 1 - size :].unsqueeze(1)
-        repeated = (ngrams[:, :, : size - 1] == last).all(dim=2)
-        row, number = torch.where(repeated)
-        lprobs[row, ngrams[row, number, size - 1]] = -math.inf
-    return lprobs

@@ -1,4 +1,4 @@
-"""Options of beam search that cannot work, or that fairseq silently reduces or ignores."""
+"""Options of beam search that cannot work, or that fairseq silently reduces."""
 
 import dataclasses
 import logging
@@ -13,7 +13,6 @@ logger = logging.getLogger(__name__)
 
 _DEFAULTS: Dict[str, Any] = {f.name: f.default for f in dataclasses.fields(GenerationConfig)}
 _ABOVE_ZERO = ["beam", "nbest", "temperature"]  # for others, 0 and less mean "off"
-_FINITE = ["lenpen", "unkpen", "temperature", "max_len_a"]
 
 
 def check(args: Any) -> None:
@@ -25,10 +24,23 @@ def check(args: Any) -> None:
     def value(name: str) -> Any:
         return getattr(args, name, _DEFAULTS.get(name))
 
-    for name in _FINITE:
-        no_unknown_words = name == "unkpen" and value(name) == math.inf
-        if not math.isfinite(value(name)) and not no_unknown_words:
-            raise ConfigError(f"{flag(name)} must be a finite number, not {value(name)}")
+    if value("replace_unk") is not None:
+        raise ConfigError(
+            "--replace-unk fails in every version of fairseq at the first unknown word: leave it "
+            "out, or decode with 'vaswani translate --replace-unk'"
+        )
+    if value("no_repeat_ngram_size") > 0:
+        raise ConfigError(
+            "--no-repeat-ngram-size changes nothing, since fairseq compares words with padding: "
+            "leave it out"
+        )
+    if value("diverse_beam_groups") > 0:
+        raise ConfigError(
+            "--diverse-beam-groups compares the groups of other sentences, or fails: leave it out, "
+            "or give --diversity-rate"
+        )
+    if not math.isfinite(value("lenpen")):
+        raise ConfigError(f"--lenpen must be a finite number, not {value('lenpen')}")
     for name in _ABOVE_ZERO:
         if value(name) <= 0:
             raise ConfigError(f"{flag(name)} must be above 0, not {value(name)}")
@@ -41,20 +53,9 @@ def check(args: Any) -> None:
 
 
 def warn_of_reduced(args: Any, types: int) -> None:
-    """Warn of a beam or number of hypotheses that fairseq reduces, and a penalty it leaves out.
-
-    Args:
-        args: fairseq's options
-        types: size of the target dictionary
-    """
-    beam, nbest, lenpen = (getattr(args, n, _DEFAULTS[n]) for n in ("beam", "nbest", "lenpen"))
-    if getattr(args, "unnormalized", False) and lenpen != _DEFAULTS["lenpen"]:
-        logger.warning("--lenpen has no effect with --unnormalized")
+    """Warn of a beam that fairseq reduces to the target dictionary's number of ``types``."""
+    beam = getattr(args, "beam", _DEFAULTS["beam"])
     if beam > types - 1:
         logger.warning(
             "--beam %d is reduced to %d: the dictionary has no more words", beam, types - 1
-        )
-    if nbest > beam:
-        logger.warning(
-            "--nbest %d gives no more than the %d hypotheses of --beam %d", nbest, beam, beam
         )

@@ -10,7 +10,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from ..checkpoints import TORCH_RESTRICTS_ITSELF, CheckpointError, read_checkpoint
 from ..checkpoints.parameters import model_name, model_options, not_finite
-from .replacing import PROTECTS, REPAIRS, replaces
+from .replacing import REPAIRS, replaces
 from .scope import is_plugin_model
 
 
@@ -47,10 +47,10 @@ def load_safely(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
 replaces(
     checkpoint_utils,
     "torch",
-    PROTECTS,
+    REPAIRS,
     "all",
-    "nothing that a checkpoint names is run, and damage is noticed; on torch 2.6 and later fairseq "
-    "can read its own checkpoints",
+    "on torch 2.6 and later fairseq can read its own checkpoints; nothing that a checkpoint names "
+    "is run, and damage is noticed",
 )(_TorchWithOtherLoad(load_safely))
 
 # Since torch 2.6, ranks above 0 fail in ``broadcast_object``, which sends a class of its own and

@@ -1,7 +1,8 @@
-"""``@replaces``: the one way in which loading the plugin changes fairseq.
+"""``@replaces``: the one way in which the plugin changes fairseq.
 
 Each replacement says why, and is listed in ``REPLACED``, from which ``scripts/replaced.py`` makes
-the table of docs/coming-from-fairseq.md. It is made when the file that it stands in is imported.
+the table of docs/coming-from-fairseq.md. What repairs fairseq is replaced when the file that it
+stands in is imported; what protects a training, when ``protect`` is called.
 """
 
 import types
@@ -26,6 +27,7 @@ class Replacement:
 
 
 REPLACED: List[Replacement] = []
+_ON_REQUEST: List[Callable[[], None]] = []
 
 
 def replaces(
@@ -33,15 +35,12 @@ def replaces(
 ) -> Callable[[Any], Any]:
     """Decorator: what it decorates takes the place of ``owner.name``, its ``.original``.
 
-    A class method or static method is replaced by one. ``__wrapped__`` is not set: TorchScript
-    reads the source of what it compiles, and would follow it to the original's.
-
     Args:
         owner: a module or a class of fairseq
         name: its attribute
         kind: ``REPAIRS`` or ``PROTECTS``
         versions: the versions that need it, for the table
-        reason: what loading the plugin changes, for the table
+        reason: what is different then, for the table
         needed: whether the installed versions need it; if not, it is only listed
 
     Raises:
@@ -52,19 +51,30 @@ def replaces(
     attribute = f"{module}{of_class}.{name}"
 
     def decorator(replacement: Any) -> Any:
+        def replace() -> None:
+            before = vars(owner)[name]  # not getattr, which would bind it
+            static = isinstance(before, staticmethod)
+            original = before.__func__ if static else before
+            if hasattr(original, "replaced_by"):
+                raise RuntimeError(
+                    f"{attribute} is replaced already, by {original.replaced_by}: of two copies of "
+                    "this plugin only one can be loaded; give --user-dir that one"
+                )
+            replacement.original = original
+            replacement.replaced_by = str(Path(__file__).parent.parent)
+            setattr(owner, name, staticmethod(replacement) if static else replacement)
+
         REPLACED.append(Replacement(attribute, kind, versions, reason))
-        if not needed:
-            return replacement
-        before = vars(owner)[name]  # not getattr, which would bind a class method
-        method = type(before) if isinstance(before, (classmethod, staticmethod)) else None
-        original = before.__func__ if method else before
-        if hasattr(original, "replaced_by"):
-            raise RuntimeError(
-                f"{attribute} is replaced already, by {original.replaced_by}: of two copies of "
-                "this plugin only one can be loaded; give --user-dir that one"
-            )
-        replacement.original, replacement.replaced_by = original, str(Path(__file__).parent.parent)
-        setattr(owner, name, method(replacement) if method else replacement)
+        if kind == PROTECTS:
+            _ON_REQUEST.append(replace)
+        elif needed:
+            replace()
         return replacement
 
     return decorator
+
+
+def protect() -> None:
+    """Replace what protects a training, in this process, unless that was done before."""
+    while _ON_REQUEST:
+        _ON_REQUEST.pop()()

@@ -12,8 +12,9 @@ from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
 from ..checkpoints import CheckpointError, checkpoint_metadata, load_checkpoint
+from .dictionaries import other_dictionaries
 from .replacing import PROTECTS, replaces
-from .scope import is_translation
+from .translation_task import CheckedTranslationTask
 
 logger = logging.getLogger(__name__)
 
@@ -37,37 +38,43 @@ ANNOUNCED = {
     "load_checkpoint",
     PROTECTS,
     "all",
-    "a translation's training resumes from its newest checkpoint, refuses a `--restore-file` that "
-    "does not exist, and goes no further than asked",
+    "resumes from the newest checkpoint, refuses another dictionary and a `--restore-file` that "
+    "does not exist, looks at the validation data before the first update, names options that "
+    "changed, and goes no further than asked",
 )
 def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     """As fairseq's ``load_checkpoint``; training goes on where it stopped, and ends when it should.
 
     Without checkpoint_last.pt, or with a ``--restore-file`` that does not exist, all versions start
     over in the same folder, over what is there. A training that has all its updates, or more than
-    it should have by now, gets one more, which replaces its last and best checkpoint.
+    it should have by now, gets one more, which replaces its last and best checkpoint. Official
+    fairseq makes the validation batches only when it first validates, hours later.
     """
     original = load_checkpoint_to_resume.original
-    if not is_translation(trainer.task):
+    if not isinstance(trainer.task, CheckedTranslationTask):
         return original(cfg, trainer, **options)
-    suffix = trainer.checkpoint_suffix or ""
-    with _restoring(cfg, suffix):
+    load = trainer.load_checkpoint
+
+    def load_if_it_fits(path: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> Any:
+        if Path(path).is_file():
+            _compare(checkpoint_metadata(path), trainer, reset_optimizer)
+        return load(path, reset_optimizer, *args, **kwargs)
+
+    # before the training batches, so that fairseq's dummy batch comes from these, as without this
+    dataset = trainer.cfg.dataset
+    for subset in [] if dataset.disable_validation else dataset.valid_subset.split(","):
+        if subset in trainer.task.datasets:
+            trainer.get_valid_iterator(subset)
+    with _restoring(cfg, trainer.checkpoint_suffix or ""):
+        trainer.load_checkpoint = load_if_it_fits
         try:
             extra_state, iterator = original(cfg, trainer, **options)
-        except CheckpointError as error:
-            raise CheckpointError(f"{error}{_way_round_damage(cfg, suffix)}") from None
         except AssertionError as error:  # the optimizer, also by common.fp16, or the criterion
             if "--reset-optimizer" not in str(error):
                 raise
             raise CheckpointError(f"{error} (in YAML: checkpoint.reset_optimizer: true)") from None
-        except RuntimeError as error:
-            if "dataloader mismatch" not in str(error):
-                raise
-            raise CheckpointError(
-                "The epoch in which the checkpoint was saved has fewer batches now: other "
-                "text, batches or number of processes. To begin again with epoch 1, give "
-                "--reset-dataloader (in YAML: checkpoint.reset_dataloader: true)."
-            ) from None
+        finally:
+            del trainer.load_checkpoint
     # None: nothing was loaded, so this training begins
     reason = why_over(trainer) if extra_state is not None else None
     if reason:
@@ -75,6 +82,26 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
         # fairseq checks --max-update only after an update, but this before each epoch
         trainer.cfg.optimization.max_epoch = -1
     return extra_state, iterator
+
+
+def _compare(saved: Mapping[str, Any], trainer: Any, reset_optimizer: bool) -> None:
+    """Log what differs from a checkpoint, of which fairseq compares only the parameters' shapes.
+
+    Where the optimizer is reset, another training begins from these parameters, perhaps with other
+    dictionaries on purpose.
+
+    Raises:
+        CheckpointError: the checkpoint was trained with other dictionaries.
+    """
+    other = other_dictionaries(trainer.task, saved.get("task_state") or {})
+    if other and not reset_optimizer:
+        raise CheckpointError(other)
+    if other:
+        logger.warning(other)
+    if not reset_optimizer and trainer.data_parallel_rank == 0:
+        changes = changed_options(saved.get("cfg") or {}, trainer.cfg)
+        if changes:
+            logger.warning("going on with other options: %s", "; ".join(changes))
 
 
 @contextlib.contextmanager
@@ -96,11 +123,11 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
                 f"{wanted} does not exist: correct --restore-file, or leave it out to start over "
                 "(or to go on from checkpoint_last.pt)."
             )
-    elif cfg.save_dir and not (Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt").exists():
+    elif cfg.save_dir and not _can_be_read(Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt"):
         newest = newest_checkpoint(Path(cfg.save_dir), suffix)
         if newest is not None:
             logger.warning(
-                "checkpoint_last%s.pt is missing in %s: going on from %s (%s updates)",
+                "checkpoint_last%s.pt is missing or damaged in %s: going on from %s (%s updates)",
                 suffix,
                 cfg.save_dir,
                 newest[1].name,
@@ -118,22 +145,13 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
             setattr(cfg, name, value)
 
 
-def _way_round_damage(cfg: Any, suffix: str) -> str:
-    """What to do about a last checkpoint that cannot be read; empty if that is not the case."""
-    last = Path(cfg.save_dir or "") / f"checkpoint_last{suffix}.pt"
-    if cfg.restore_file != DEFAULT or not last.exists():
-        return ""
+def _can_be_read(path: Path) -> bool:
+    """Whether a checkpoint is there and not cut short; damage inside its tensors is not seen."""
     try:
-        load_checkpoint(last, mapped=True)
+        checkpoint_metadata(path)
+        return True
     except CheckpointError:
-        with contextlib.suppress(CheckpointError):
-            newest = newest_checkpoint(last.parent, suffix)
-            if newest:
-                return (
-                    f" With {last.name} moved elsewhere, the same command goes on from "
-                    f"{newest[1].name} ({newest[0]:,} updates)."
-                )
-    return ""
+        return False
 
 
 def trained_checkpoints(folder: Path, suffix: str = "") -> List[Path]:

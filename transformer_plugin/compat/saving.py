@@ -16,11 +16,9 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import metrics
 
-from ..checkpoints import CheckpointError, checkpoint_metadata
-from ..checkpoints.parameters import model_name, model_options
 from .replacing import PROTECTS, REPAIRS, replaces
 from .resuming import why_over
-from .scope import is_plugin_model, is_translation
+from .translation_task import CheckedTranslationTask
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +27,6 @@ TRIES, PAUSE = 3, 2.5
 
 APART = 600.0
 """Seconds between checkpoints that nobody will average; the paper saved every ten minutes (6.1)."""
-
-LASTING = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR),
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-)
-"""Errors that do not pass by waiting; a full disk is among them."""
 
 
 @replaces(
@@ -51,12 +43,7 @@ def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) ->
     and since torch's writer answers a Ctrl-C in the middle with ``RuntimeError``, that is taken for
     such a failure. The unreadable file then replaces the good ones.
     """
-    if not PathManager.supports_rename(filename):
-        return torch_persistent_save.original(obj, filename, async_write)  # not a local file
-    if async_write:  # into the file that is there, which may have a second name
-        if os.path.exists(filename) and os.stat(filename).st_nlink > 1:
-            with _replacing(filename) as aside:
-                shutil.copyfile(filename, aside)
+    if async_write or not PathManager.supports_rename(filename):  # not a local file
         return torch_persistent_save.original(obj, filename, async_write)
     return write_checkpoint(obj, filename)
 
@@ -74,7 +61,7 @@ def write_checkpoint(state: Any, path: str) -> None:
             return
         except OSError as error:
             reason = error.strerror or str(error)
-            if not tries_left or error.errno in LASTING:
+            if not tries_left:
                 raise OSError(error.errno or errno.EIO, reason, path) from None
             logger.warning("%s: %s; trying again in %g s", path, reason, PAUSE)
             time.sleep(PAUSE)
@@ -90,7 +77,7 @@ def _replacing(path: str) -> Iterator[str]:
     try:
         yield aside
         os.replace(aside, path)
-    finally:  # also where both were names of one file, which a rename leaves alone
+    finally:
         Path(aside).unlink(missing_ok=True)
     _sync_folder(path)
 
@@ -149,7 +136,7 @@ def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
     All processes say the same: they agree on the number of updates and the time.
     """
     last = getattr(getattr(trainer.task, "cfg", None), "save_all_last", None)
-    if not is_translation(trainer.task) or not last:
+    if not isinstance(trainer.task, CheckedTranslationTask) or not last:
         return False
     if cfg.patience > 0 or epoch_itr.end_of_epoch() or why_over(trainer):
         return False  # training may end here
@@ -167,8 +154,8 @@ def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
     "copy",
     PROTECTS,
     "all",
-    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step; those of the plugin's "
-    "models are hard links to the checkpoint just written, where the file system has these",
+    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step, by hard links where the "
+    "file system has these",
 )
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     """As fairseq's, but the old file is there until the new one is whole.
@@ -180,28 +167,15 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         return copy.original(src_path, dst_path, overwrite)  # not a local file
     try:
         with _replacing(dst_path) as aside:
-            if not _linked(src_path, aside):
+            try:
+                os.link(src_path, aside)  # a second name: nothing is written again
+            except (AttributeError, OSError):  # not every system, or file system, has links
                 shutil.copyfile(src_path, aside)
                 with open(aside, "rb+") as stream:
                     os.fsync(stream.fileno())
     except OSError as error:  # which may name the file that is read
         raise OSError(error.errno, error.strerror, dst_path) from None
     return dst_path
-
-
-def _linked(path: str, other: str) -> bool:
-    """Whether ``other`` could be made a second name of the checkpoint ``path``.
-
-    Without this plugin fairseq writes into such files, through either name; therefore only the
-    checkpoints of models that it cannot train then.
-    """
-    try:
-        if is_plugin_model(model_name(model_options(checkpoint_metadata(path)))):
-            os.link(path, other)
-            return True
-    except (CheckpointError, OSError):  # some file systems have no links
-        pass
-    return False
 
 
 def _plain(value: Any) -> Any:

@@ -1,31 +1,26 @@
-"""What ``translation``, our task and its subclasses do besides what fairseq's task does.
+"""What our task does besides what fairseq's ``translation`` does.
 
-``--task translation`` becomes the class below when fairseq sets it up, and our task inherits from
-it. Tasks of others, among them subclasses of fairseq's, are left as they are.
+``vaswani train`` makes a ``translation`` of an experiment the class below, too.
 """
 
-import copy
 from typing import Any, Dict
 
-import numpy as np
-from fairseq import tasks
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.translation import TranslationTask
+from omegaconf import DictConfig
+
+from vaswani_transformer.fast.malloc import keep_fewer_programs
 
 from ..checkpoints import CheckpointError
-from ..config import ConfigError
+from ..config import check_precision
 from .dictionaries import KEY, dictionary_hashes, other_dictionaries
 from .generation_options import check, warn_of_reduced
-from .replacing import PROTECTS, replaces
-
-_SKIP = (
-    "--skip-invalid-size-inputs-valid-test (in YAML dataset.skip_invalid_size_inputs_valid_test)"
-)
+from .replacing import protect
+from .scope import is_plugin_model
 
 
 class CheckedTranslationTask(TranslationTask):
-    """fairseq's ``translation``, which compares dictionaries and checks what it is given."""
+    """fairseq's ``translation``, whose trainings are protected; compares dictionaries."""
 
     #: one sentence if the model that was loaded has other dictionaries than the task
     other_dictionaries = ""
@@ -50,10 +45,12 @@ class CheckedTranslationTask(TranslationTask):
             raise CheckpointError(self.other_dictionaries)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """As fairseq's, which fails in formatting the message for a model that is not registered.
+        """As fairseq's; a model that is not made from a checkpoint is going to be trained.
 
         Raises:
-            CheckpointError: there is no such model, as for a checkpoint of another plugin.
+            CheckpointError: there is no such model, as for a checkpoint of another plugin; fairseq
+                fails in formatting its message.
+            ConfigError: 16-bit options that do not suit our model.
         """
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
@@ -61,49 +58,27 @@ class CheckedTranslationTask(TranslationTask):
                 f"No model {name!r} is registered; correct model._name (--arch), or, for a "
                 "checkpoint of another plugin, add the --user-dir that it was trained with."
             )
+        if not from_checkpoint:
+            protect()
+            common = getattr(cfg._get_root(), "common", None) if type(cfg) is DictConfig else None
+            if common is not None and is_plugin_model(name):
+                check_precision(common, cfg.precision)
         return super().build_model(cfg, from_checkpoint)
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """As fairseq's, which calls it before the first update."""
+        super().begin_epoch(epoch, model)
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        if on_cpu and is_plugin_model(type(model)) and str(model.cfg.precision) == "bf16":
+            keep_fewer_programs()
 
     def valid_step(self, *args: Any, **kwargs: Any) -> Any:
         """As fairseq's; raises CheckpointError if the dictionaries are not the model's."""
         self.refuse_other_dictionaries()
         return super().valid_step(*args, **kwargs)
 
-    def load_dataset(self, *args: Any, **kwargs: Any) -> None:
-        """As fairseq's; data in several parts (``train``, ``train1``, …) need no option.
-
-        All versions repeat the first part as often as ``--upsample-primary`` says, and its default
-        is -1: "negative dimensions are not allowed". So does ``--combine-valid-subsets``.
-        """
-        given = self.cfg.upsample_primary
-        self.cfg.upsample_primary = 1 if given == -1 else given
-        try:
-            super().load_dataset(*args, **kwargs)
-        finally:
-            self.cfg.upsample_primary = given
-
-    def filter_indices_by_size(
-        self, indices: Any, dataset: Any, max_positions: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        """As fairseq's, whose error names only the first sentence that is too long.
-
-        Raises:
-            ConfigError: sentences are too long; how many, and which option leaves them out.
-        """
-        try:
-            return super().filter_indices_by_size(indices, dataset, max_positions, *args, **kwargs)
-        except Exception as error:
-            if "is invalid" not in str(error):
-                raise
-            fit, _ = dataset.filter_indices_by_size(indices, max_positions)
-            too_long = np.setdiff1d(indices, fit)
-            raise ConfigError(
-                f"{len(too_long):,} of {len(indices):,} sentences (the first is #{too_long[0]}) "
-                f"are longer than the {max_positions} tokens that the model takes: leave them out "
-                f"with {_SKIP}, or shorten them"
-            ) from None
-
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
-        """As fairseq's, for options that can work; aligned words for ``--replace-unk``.
+        """As fairseq's, for options that can work.
 
         Raises:
             CheckpointError: the dictionaries are not the model's.
@@ -112,37 +87,4 @@ class CheckedTranslationTask(TranslationTask):
         self.refuse_other_dictionaries()
         check(args)
         warn_of_reduced(args, len(self.target_dictionary))
-        replacing = getattr(args, "replace_unk", None) is not None
-        if replacing and not getattr(args, "print_alignment", None):
-            args = copy.deepcopy(args)  # the command itself still does not print it
-            args.print_alignment = "hard"
         return super().build_generator(models, args, *rest, **kwargs)
-
-    def inference_step(
-        self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any
-    ) -> Any:
-        """As fairseq's; ``--diverse-beam-groups`` works.
-
-        Modern fairseq stores the overlap of the groups under the sentence's number in its batch,
-        but looks it up under that in the data set: an IndexError, or another sentence's overlap.
-        Without the latter number, its generator counts within the batch.
-        """
-        if isinstance(getattr(generator, "search", None), DiverseBeamSearch):
-            sample = {name: value for name, value in sample.items() if name != "id"}
-        return super().inference_step(generator, models, sample, *args, **kwargs)
-
-
-@replaces(
-    tasks,
-    "setup_task",
-    PROTECTS,
-    "all",
-    "`--task translation` refuses another dictionary than the model's, and options that cannot "
-    "work; `--replace-unk`, `--diverse-beam-groups` and data in several parts work",
-)
-def setup_task(cfg: Any, **kwargs: Any) -> Any:
-    """As fairseq's; the task ``translation`` is a ``CheckedTranslationTask``."""
-    task = setup_task.original(cfg, **kwargs)
-    if type(task) is TranslationTask:
-        task.__class__ = CheckedTranslationTask
-    return task

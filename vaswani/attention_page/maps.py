@@ -96,8 +96,7 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
         most: the greatest number of weights, over all heads
 
     Raises:
-        UserError: a sentence is empty, several sentences, too long, or has control characters; or
-            there are more weights than ``most``.
+        UserError: a sentence is empty or too long, or there are more weights than ``most``.
     """
     read = subwords_of(translator, source, "source")
     source_dictionary, target_dictionary = translator.engine.source, translator.engine.target
@@ -123,31 +122,12 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
     return Attention(source.strip(), text.strip(), target is None, sides, weights)
 
 
-def check_sentence(text: str, name: str) -> None:
-    """Raises UserError for what is not one sentence of text."""
-    if not text.strip():
-        raise UserError(f"the {name} is empty: give a sentence")
-    lines = text.strip().splitlines()
-    if len(lines) > 1:
-        raise UserError(f"the {name} has {len(lines):,} lines: give one sentence")
-    for place, letter in enumerate(text.strip(), 1):
-        kind = unicodedata.category(letter)
-        if kind == "Cs":
-            raise UserError(f"the {name} is not UTF-8 (character {place}): convert it")
-        if kind == "Cc" and letter != "\t":
-            raise UserError(
-                f"the {name} has a control character (U+{ord(letter):04X}, character {place}): "
-                "remove it"
-            )
-
-
 def subwords_of(translator: Any, text: str, name: str) -> List[str]:
     """The subwords of the source, or of the target.
 
     Raises:
-        UserError: it is empty, several sentences, not text, or too long for the model.
+        UserError: it is empty, or too long for the model.
     """
-    check_sentence(text, name)
     reader = translator.source_text
     limit = translator.engine.task.cfg.max_source_positions
     if name == "target":

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Iterator, List, Optional
 
 from vaswani.common.artifact import check_recorded, making_recorded
-from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
@@ -49,14 +48,11 @@ class Options:
 
 def run(options: Options) -> int:
     """Look inside the model that the arguments name."""
-    from vaswani.attention_page.maps import attend, check_sentence
+    from vaswani.attention_page.maps import attend
     from vaswani.attention_page.page import MOST_WEIGHTS
 
     out = Path(options.out) if options.out else default_folder(options.model)
     check_recorded(out, RECORD, COMMAND)
-    check_sentence(options.source, "source")
-    if options.target is not None:
-        check_sentence(options.target, "target")
     with translator_of(options.model) as model:
         attention = attend(model, options.source, options.target, MOST_WEIGHTS)
     if attention.unknown:
@@ -101,13 +97,7 @@ def translator_of(name: str) -> Iterator[Any]:
     checkpoint, run = find_checkpoint(name)
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "model"
-        try:
-            packable = gather(checkpoint, run, DataOptions())
-        except UserError as error:
-            option = " --" in str(error)
-            hint = " ('vaswani pack' has this option: pack the model, and give its folder)" * option
-            raise UserError(f"{error}{hint}") from None
-        write_model(packed, packable)
+        write_model(packed, gather(checkpoint, run, DataOptions()))
         yield Translator(read_folder(packed))
 
 

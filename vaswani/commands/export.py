@@ -24,7 +24,7 @@ from typing import Any, Dict, Iterator, Optional
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.options import argument, option
-from vaswani.decoding.ctranslate2_engine import CTranslate2Engine, import_ctranslate2
+from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.export.to_ctranslate2 import QUANTIZATIONS, refuse_inexpressible
 from vaswani.model_folder.folder import (
@@ -50,10 +50,8 @@ class Options:
     """The model, where it goes, and the text of the proof."""
 
     model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
-    to: str = option(metavar="TARGET", help=" or ".join(TARGETS), required=True)
-    quantization: Optional[str] = option(
-        metavar="KIND", help=f"{', '.join(QUANTIZATIONS)} (default: float32)"
-    )
+    to: str = option(help="what it is exported to", choices=TARGETS, required=True)
+    quantization: Optional[str] = option(help="default: float32", choices=QUANTIZATIONS)
     out: Optional[str] = option(metavar="DIR", help="the folder to make (default: MODEL-TARGET)")
     text: Optional[str] = option(
         metavar="FILE", help="sentences for the proof (default: the run's test)"
@@ -77,13 +75,16 @@ def export(options: Options) -> Path:
     """Export a model; returns the folder.
 
     Raises:
-        UserError: an unknown target, a model that it cannot express, no text for the proof, or a
-            failed proof. Nothing is written then.
+        UserError: a model that the target cannot express, no text for the proof, or a failed proof.
+            Nothing is written then.
     """
     from vaswani.export.text import proof_text
     from vaswani.export.to_huggingface import refuse_positions
 
-    check_options(options)
+    if options.quantization and options.to != "ctranslate2":
+        raise UserError(f"--quantization is for --to ctranslate2: {options.to} has none")
+    if options.to == "ctranslate2":
+        import ctranslate2  # noqa: F401  (without it there is nothing to begin)
     path = model_folder(options.model)
     folder = read_folder(path)
     refuse_inexpressible(folder, options.to)
@@ -98,26 +99,6 @@ def export(options: Options) -> Path:
 
     write_folder(out, fill, EXPORTED)
     return out
-
-
-def check_options(options: Options) -> None:
-    """Raises UserError for an unknown target or quantization."""
-    if options.to not in TARGETS:
-        known = f"{', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
-        raise UserError(f"--to {options.to} is unknown: it may be {known}")
-    if options.quantization and options.to != "ctranslate2":
-        raise UserError(f"--quantization is for --to ctranslate2: {options.to} has none")
-    if options.python and options.to != "huggingface":
-        raise UserError(f"--python is for --to huggingface: {options.to} needs none")
-    if options.quantization and options.quantization not in QUANTIZATIONS:
-        raise UserError(
-            f"--quantization {options.quantization} is unknown: it may be "
-            f"{', '.join(QUANTIZATIONS)}"
-        )
-    if options.lines < 0:
-        raise UserError(f"--lines is {options.lines}, but must not be negative (0: all)")
-    if options.to == "ctranslate2":
-        import_ctranslate2()
 
 
 def model_folder(name: str) -> Path:
@@ -242,9 +223,9 @@ def to_huggingface(
     if options.python is None and find_spec("transformers") is None:
         yield None
         return
-    with engine_of(folder, part, options.python or sys.executable) as engine:
-        table["versions"] = engine.versions
-        yield Translator(folder, engine=engine)
+    engine = engine_of(folder, part, options.python or sys.executable)
+    yield Translator(folder, engine=engine)
+    table["versions"] = engine.versions
 
 
 TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq, "huggingface": to_huggingface}

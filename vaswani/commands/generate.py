@@ -7,8 +7,8 @@
 
 The default of an option is its value in the run's ``generation:`` or ``task:`` section. For each
 subset it writes SUBSET.hyp.tok (tokens, or SentencePiece's pieces, in the order of the source),
-SUBSET.hyp (detokenised), SUBSET.log (as fairseq-generate prints it) and SUBSET.json (options and
-counts). The translations do not depend on the number of processes.
+SUBSET.hyp (detokenised), SUBSET.log (lines S-, H-, D- and P- as of fairseq-generate) and
+SUBSET.json (options and counts). The translations do not depend on the number of processes.
 """
 
 import contextlib
@@ -42,7 +42,6 @@ from vaswani.model_folder.search_options import (
     GPU_BATCH,
     SearchOptions,
     as_arguments,
-    check_at_least_one,
     check_search,
     given,
 )
@@ -201,18 +200,16 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
 
     from transformer_plugin.compat.scope import is_plugin_model
 
-    check_at_least_one("max_tokens", options.max_tokens)
     trained = trained_with(checkpoint, folder)
     if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {options.precision} is for this plugin's models")
     task = decoding_task(trained["task"], options.length_penalty)
-    search = search_of(options, trained["generation"], task, folder)
+    search = search_of(options, trained["generation"], task)
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {
             "task": task,
             "generation": search,
-            "scoring": {"_name": "bleu"},
             "model": {},
             "common_eval": {
                 "path": str(checkpoint),
@@ -241,9 +238,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     return config
 
 
-def search_of(
-    options: Options, section: Dict[str, Any], task: Dict[str, Any], folder: Path
-) -> Dict[str, Any]:
+def search_of(options: Options, section: Dict[str, Any], task: Dict[str, Any]) -> Dict[str, Any]:
     """The options of the search: those of the run's section, then the arguments.
 
     Raises:
@@ -251,16 +246,11 @@ def search_of(
     """
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     warn_unused(section)
     search = {key: value for key, value in section.items() if key in BEAM_OPTIONS}
     search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
-    try:
-        generation = OmegaConf.merge(OmegaConf.structured(FairseqConfig).generation, search)
-    except OmegaConfBaseException as error:
-        problem = str(error).splitlines()[0]
-        raise UserError(f"{folder}/config.yaml, generation: {problem}") from None
+    generation = OmegaConf.merge(OmegaConf.structured(FairseqConfig).generation, search)
     check_search(generation, task.get("length_penalty", "fairseq"))
     return search
 

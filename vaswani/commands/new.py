@@ -71,11 +71,9 @@ def name_and_path(wanted: str) -> Tuple[str, Path]:
     if not _NAME.fullmatch(plain):
         raise UserError(f"'{wanted}' is not a valid experiment name: use letters, digits, _ and -")
     name = file_stem(plain)
-    for path in experiment_paths(name):
+    for path in (*experiment_paths(name), Path("runs") / name):
         if path.exists() or path.is_symlink():
-            raise UserError(f"{path} already exists: choose another name, or edit that file")
-    if (Path("runs") / name).exists():
-        raise UserError(f"runs/{name} already exists: choose another name")
+            raise UserError(f"{path} already exists: choose another name")
     return name, (Path("configs") if Path("configs").is_dir() else Path()) / f"{name}.yaml"
 
 

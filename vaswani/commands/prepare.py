@@ -1,6 +1,6 @@
 """Makes data/NAME from text: {text,tok,bpe}/{train,valid,test}.LANG, codes and data-bin.
 
-    vaswani prepare demo_en_de                       generated text
+    vaswani prepare demo_en_de                       text that comes with vaswani
     vaswani prepare multi30k_en_de --text FOLDER     a corpus you have
     vaswani prepare wmt14_en_de                      a public corpus (docs/wmt14-data.md)
     vaswani prepare --source-lang en --target-lang fr --train PREFIX --valid PREFIX
@@ -30,8 +30,8 @@ from vaswani.common.files import locked, sha256_of
 from vaswani.common.options import argument, option, stage_named
 from vaswani.common.processes import limit_workers
 from vaswani.common.usage import cpu_seconds
-from vaswani.data import pieces, plan, stage, steps, text
-from vaswani.data.inputs import check_places, refuse_changed, source_files, stamps
+from vaswani.data import pieces, stage, steps, text
+from vaswani.data.inputs import check_places, source_files
 from vaswani.data.manifest import choose, find_manifest, read_manifest
 from vaswani.data.recipe import Recipe, find_recipe, recipe_from, write_recipe
 from vaswani.data.stage_options import (
@@ -45,7 +45,6 @@ from vaswani.data.stage_options import (
 )
 from vaswani.data.steps import Job, Pair
 from vaswani.data.subwords import KINDS, SENTENCEPIECE
-from vaswani.demo import phrases
 from vaswani.experiment.find import file_stem, known_configs
 from vaswani.model_folder.reused_codes import find_like, recipe_like, reused_codes
 
@@ -173,7 +172,7 @@ def job_of(options: Options) -> Job:
         recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {options.name} with options")
         folder = Path(options.out) if options.out else folder
         like = reused_codes(find_like(recipe.like)) if recipe.like else None
-    if options.text and (recipe.generate or recipe.archives):
+    if options.text and recipe.archives:
         raise UserError("--text names a folder of text files, but this recipe uses none")
     if recipe.trees and not (recipe.train and recipe.valid):
         raise UserError(
@@ -213,9 +212,10 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     check_places(job, [step.name for step in stages], sources)
     lock = job.folder / stage.STAGES / "lock"
     with writing(lock.parent, "--out"), locked(lock, f"{job.folder} is being prepared"):
+        if stage.is_of_another_version(job.folder / stages[-1].name):
+            print(f"{job.folder}: prepared by another version: made again, once", file=sys.stderr)
         for left in stages[redo:]:
             stage.redo(job.folder / left.name)
-        show_plan(job, sources, key, stages)
         # downloads continue where they stopped
         signals.continues_if(lambda: bool(job.parts) and any(job.archives.glob("*")))
         ran = run_stages(job, key, stages, examples, bool(start))
@@ -252,10 +252,7 @@ def plan_stages(
     """The key of a job's input, its stages in order, and the texts of each set."""
     recipe, stages = job.recipe, []
     sources: Dict[str, List[Pair]] = {}
-    seen: Dict[Path, Tuple[int, ...]] = {}
-    if recipe.generate:
-        key = key_of([recipe.generate, recipe.langs, phrases.VERSION])
-    elif job.parts:
+    if job.parts:
         named = [part for parts in job.parts.values() for part in parts]
         known = [[p.name, p.files(recipe.langs), p.sources[0].sha256] for p in named]
         key = key_of([recipe.langs, known, job.sacrebleu])
@@ -264,15 +261,8 @@ def plan_stages(
             sources[split] = [job.pair(job.folder / "raw", part.name) for part in parts]
     else:
         sources = source_files(recipe, text_folder or Path())
-        seen = stamps(sources)
         hashes = {s: [[sha256_of(p) for p in pair] for pair in own] for s, own in sources.items()}
         key = key_of([recipe.langs, hashes])
-
-    def make_text(out: Path) -> Any:
-        report = steps.make_text(job, at_text, sources, out)
-        if not job.parts:
-            refuse_changed(sources, seen)
-        return report
 
     codes, dictionary = job.like.hashes if job.like else (None, None)
     at_text = TextOptions.from_recipe(recipe)
@@ -282,27 +272,10 @@ def plan_stages(
     at_data_bin = BinaryOptions.from_recipe(recipe, dictionary_sha256=dictionary)
     learned = KINDS[recipe.subword].in_data
     stages += [
-        Stage("text", at_text, make_text),
+        Stage("text", at_text, lambda out: steps.make_text(job, at_text, sources, out)),
         Stage("tok", at_tok, lambda out: steps.make_tokens(job, at_tok, out)),
         Stage(learned, at_codes, lambda out: steps.make_codes(job, at_codes, out)),
         Stage("bpe", at_bpe, lambda out: steps.make_bpe(job, at_bpe, out)),
         Stage("data-bin", at_data_bin, lambda out: steps.make_data_bin(job, at_data_bin, out)),
     ]
     return key, stages, sources
-
-
-def show_plan(job: Job, sources: Dict[str, List[Pair]], key: str, stages: List[Stage]) -> None:
-    """Say what is ahead if it is a lot; say nothing if it is little, or done."""
-    undone: List[str] = []
-    for step in stages:
-        key = step.key(key)
-        if undone or not stage.is_done(job.folder / step.name, key):
-            undone.append(step.name)
-    if not undone or job.recipe.generate:
-        return
-    pairs = job.recipe.about_pairs or 0
-    if not pairs and "raw" not in undone:
-        pairs = steps.count_pairs(sources.get("train", []))
-    pairs = min(pairs, job.recipe.limit or pairs)
-    if (job.parts and pairs) or pairs >= plan.WORTH_A_PLAN:
-        print(plan.plan(job, pairs, undone), file=sys.stderr)

@@ -16,8 +16,6 @@ command, which is printed; it continues unfinished work and skips what is done. 
 docs/reproduce.md.
 """
 
-import argparse
-import contextlib
 import json
 import shlex
 import subprocess
@@ -25,12 +23,12 @@ import sys
 from pathlib import Path
 from typing import List, Sequence, Union
 
-from vaswani.commands import attention, prepare
+from vaswani.commands import attention
 from vaswani.common import signals
 from vaswani.common.artifact import is_report, keep, output_file, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, locked, read_json
-from vaswani.common.options import parse, stage_named
+from vaswani.common.options import stage_named
 from vaswani.data.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
@@ -93,8 +91,6 @@ def run(options: AnyOptions) -> int:
 
 def run_result(options: ResultOptions) -> int:
     """Run the stages one after another, or say what they would be."""
-    if options.gpus is not None and options.gpus < 1:
-        raise UserError(f"--gpus must be at least 1, not {options.gpus}")
     target = find_reproduction(options)
     stages = target.stages
     first = stage_named(options.start, stages) if options.start else 0
@@ -107,10 +103,6 @@ def run_result(options: ResultOptions) -> int:
         refuse_without_trees(target)
     if "train" in stages[first:] and (options.start in STAGES[:3] or not is_trained(target)):
         refuse_without_gpus(target, local_gpus)
-        if options.start == "train" and not (target.data / "data-bin").is_dir():
-            raise UserError(
-                f"there is no data in {target.data} to train on: leave out --from train"
-            )
     if options.start:
         set_aside(target, stages[first:])
     for stage in stages[first:]:
@@ -269,12 +261,6 @@ def show(target: Reproduction, stages: List[str], gpus: int, local_gpus: int) ->
         plan = plan_on(target, gpus)
         batch = batch_options(plan["max_tokens"], plan["update_freq"])
     lines = command_lines(target, batch, gpus, local_gpus)
-    if "prepare" in stages and target.experiment != PARSER:
-        options = parse(argparse.ArgumentParser(), prepare.Options, lines["prepare"][2:])
-        job = prepare.job_of(options)
-        key, steps, sources = prepare.plan_stages(job, None)
-        with contextlib.redirect_stderr(sys.stdout):
-            prepare.show_plan(job, sources, key, steps)
     if plan:
         print(plan_table(plan))
     print("\n".join(expected(target)))

@@ -145,11 +145,8 @@ def score_trees(options: Options, system: Optional[ScoreInput]) -> int:
     """Print the figures of a run's parses, or of a file's, and save them beside these.
 
     Raises:
-        UserError: a file is not given or cannot be scored, or an option is for text.
+        UserError: a file is not given or cannot be scored.
     """
-    for name in ("pair", "test_set", "tokenised", "compare"):
-        if getattr(options, name):
-            raise UserError(f"--{name.replace('_', '-')} is for text, but trees are scored here")
     if system:
         figures, out = parses.of_run(system), system.out
     elif options.hypotheses and options.references:

@@ -8,7 +8,6 @@ continues; a run that is finished is left alone unless its stopping conditions c
 the machine are used. For several machines, or several processes on a CPU, see docs/training.md.
 """
 
-import functools
 import logging
 import os
 import sys
@@ -22,9 +21,8 @@ from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
 from vaswani.common.processes import end_with_parent
 from vaswani.common.signals import StopRequest
-from vaswani.experiment.busy_cores import wait_briefly
-from vaswani.experiment.check_config import check_here, named_by_section
-from vaswani.experiment.devices import gpus_to_use, on_cpu
+from vaswani.experiment.check_config import check_here
+from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
     BY_HAND,
@@ -42,17 +40,17 @@ from vaswani.experiment.patience import patient
 from vaswani.experiment.run_record import (
     FINISHED,
     STATISTICS,
-    Undo,
     changed_data,
     finish,
     has_checkpoints,
     last_checkpoint,
-    record,
+    records_of,
     refuse_foreign_folder,
     remove_half_written,
     run_folder,
     split_run,
     stop_key,
+    write_records,
 )
 from vaswani.experiment.stopping import Stopped, stoppable
 from vaswani.experiment.training_progress import (
@@ -72,15 +70,13 @@ RESETS = ("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optim
 
 
 class Decision(NamedTuple):
-    """What rank 0 decides for all processes: whether to train, and from which checkpoint, if any.
-
-    ``remark`` is printed when training begins.
-    """
+    """What rank 0 decides for all: whether to train, and from which checkpoint, if any."""
 
     trains: bool
     resumes: bool
     restore_file: str = "checkpoint_last.pt"
-    remark: str = ""
+    #: of this start, written when its first update begins
+    records: Dict[str, str] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +95,6 @@ def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
     path = find_config(options.config)
     name, overrides = split_run(options.overrides)
-    waits = wait_briefly(os.environ)  # before torch is imported
 
     from vaswani.data import data_bin
     from vaswani.experiment.fairseq_config import experiment_config
@@ -124,46 +119,31 @@ def run(options: Options) -> int:
     if launch.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        train_or_skip(config, data, folder, launch, waits if on_cpu(config) else "")
+        train_or_skip(config, data, folder, launch)
     else:
         start_process(config, data, folder, launch, None)
     return 0
 
 
-def train_or_skip(
-    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, remark: str
-) -> None:
-    """Rank 0: decide whether there is anything to train, write the records, train.
-
-    ``remark`` is printed when training begins. If training is refused before the first update,
-    no new folder is left, and an old one is kept as it was.
-    """
-    from transformer_plugin.config import PluginError
-
+def train_or_skip(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
+    """Rank 0: decide whether there is anything to train, and train."""
     refuse_foreign_folder(folder)
-    undo = Undo(folder)
     patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
     with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
         signals.continues_if(lambda: has_checkpoints(folder))
-        try:
-            for change in changed_data(config, data, folder):
-                print(f"warning: {change}", file=sys.stderr)
-            finished = read_json(folder / FINISHED)
-            resumes = has_checkpoints(folder)
-            restore_file = checkpoint_to_start_from(config, folder, resumes)
-            if resumes and finished.get("stop") == stop_key(config):
-                if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
-                    start_process(config, data, folder, launch, Decision(False, resumes))
-                print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
-                return
-            remove_half_written(folder)
-            record(config, data, folder, launch)
-            start_process(
-                config, data, folder, launch, Decision(True, resumes, restore_file, remark)
-            )
-        except PluginError:
-            undo()
-            raise
+        for change in changed_data(config, data, folder):
+            print(f"warning: {change}", file=sys.stderr)
+        finished = read_json(folder / FINISHED)
+        resumes = has_checkpoints(folder)
+        restore_file = checkpoint_to_start_from(config, folder, resumes)
+        if resumes and finished.get("stop") == stop_key(config):
+            if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
+                start_process(config, data, folder, launch, Decision(False, resumes))
+            print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
+            return
+        remove_half_written(folder)
+        records = records_of(config, data, folder, launch)
+        start_process(config, data, folder, launch, Decision(True, resumes, restore_file, records))
     print_end(config, folder, "trained")
 
 
@@ -259,12 +239,18 @@ def train_process(
             run_fairseq(config, [log], request)
         return
     stop = stop_key(config)  # before fairseq runs, which may be told to stop at once
+    records = decision.records
+
+    def first_update(updates: int) -> str:
+        write_records(records, Path(folder))  # nothing is refused any more
+        return start_message(config, updates)
+
     limits = config.optimization
     progress = TrainingProgress(
         Path(folder) / STATISTICS,
         limits.max_update,
         limits.stop_time_hours,
-        functools.partial(start_message, config, remark=decision.remark),
+        first_update,
     )
     log = log_file(Path(folder) / "train.log", logging.INFO)
     with StopRequest(STOPPING) as request:
@@ -300,7 +286,7 @@ def run_fairseq(config: Any, handlers: List[logging.Handler], request: StopReque
         # only now: importing it sets up logging to the terminal unless handlers already exist
         from fairseq_cli.train import main
 
-        with named_by_section(config), patient(), stoppable(request):
+        with patient(), stoppable(request):
             main(fairseq_form(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")

@@ -4,12 +4,11 @@
     echo "It is late." | vaswani translate MODEL
     vaswani translate MODEL                           a prompt that answers at once
     vaswani translate MODEL FILE --output OUT         complete or absent; repeat it to continue
-    vaswani translate MODEL FILE --num-shards 4 --shard-id 0 --output OUT.0     and so on; cat OUT.*
 
 MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'; options default to
 those that it was packed with. With --nbest N there are N output lines per input line; --scores and
 --print-alignment add tab-separated columns. Text is translated in windows of --buffer-size lines;
---workers and shards do not change the translations.
+--workers does not change the translations.
 """
 
 import contextlib
@@ -23,7 +22,8 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
-from vaswani.decoding.text_input import STDIN, Windows, count_lines, parse_line
+from vaswani.data.text import decode
+from vaswani.decoding.text_input import STDIN, Windows
 from vaswani.decoding.translated_file import Tally, TranslatedFile, key_of_output
 from vaswani.decoding.translator import Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
@@ -49,8 +49,6 @@ class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # t
     )
     workers: Optional[int] = option(metavar="N", help="processes, on a CPU (default: one per core)")
     buffer_size: int = option(10000, "lines per window (default: 10,000)", metavar="N")
-    num_shards: int = option(1, "split the text into N parts", metavar="N")
-    shard_id: int = option(0, "which part to translate, from 0", metavar="N")
     output: Optional[str] = option(metavar="FILE", help="write here, not to standard output")
 
 
@@ -58,14 +56,13 @@ def run(options: Options) -> int:
     """Translate what the arguments name."""
     folder = read_model(Path(options.model))
     search = search_options(folder.config["generation"], options.model).changed(**given(options))
-    check(options)
     paths = [Path(name) for name in options.files if name != "-"]
     if paths and "-" in options.files:
         raise UserError("standard input ('-') and files cannot be combined: give one or the other")
     translating = Translating(folder, options, search)
     if not paths and not options.output and sys.stdin.isatty():
         return prompt(translating)
-    windows = shard(paths, options)
+    windows = Windows(paths, options.buffer_size)
     with contextlib.ExitStack() as stack:
         if options.output:
             key = key_of_output(folder, output_settings(options, search))
@@ -86,38 +83,8 @@ def run(options: Options) -> int:
 
 def output_settings(options: Options, search: SearchOptions) -> Dict[str, Any]:
     """All that the output depends on, besides the model and the text."""
-    names = ("scores", "precision", "buffer_size", "num_shards", "shard_id")
+    names = ("scores", "precision", "buffer_size")
     return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
-
-
-def check(options: Options) -> None:
-    """Raises UserError for invalid options, before a model is loaded."""
-    for name in ("buffer_size", "num_shards"):
-        if getattr(options, name) < 1:
-            flag = "--" + name.replace("_", "-")
-            raise UserError(f"{flag} is {getattr(options, name)}, but must be at least 1")
-    if not 0 <= options.shard_id < options.num_shards:
-        raise UserError(
-            f"--shard-id {options.shard_id} must be from 0 to {options.num_shards - 1}, one less "
-            "than --num-shards"
-        )
-
-
-def shard(paths: Sequence[Path], options: Options) -> Windows:
-    """The text's windows, or the consecutive windows of one shard.
-
-    Raises:
-        UserError: a file is missing or not text, or a shard of standard input is asked for.
-    """
-    if options.num_shards == 1:
-        return Windows(paths, options.buffer_size)
-    if not paths:
-        raise UserError("--num-shards needs a FILE: lines of standard input cannot be counted")
-    windows = -(-count_lines(paths) // options.buffer_size)
-    first, last = (
-        windows * n // options.num_shards for n in (options.shard_id, options.shard_id + 1)
-    )
-    return Windows(paths, options.buffer_size, first, last)
 
 
 def print_rows(rows: List[str]) -> None:
@@ -166,7 +133,7 @@ def answer(translating: "Translating") -> None:
         number += 1
         tally = Tally()
         try:
-            line = parse_line(raw.rstrip(b"\n"), STDIN, number)
+            line = decode(raw.rstrip(b"\n"), STDIN, number)
             print_rows(translating.rows([line], number, tally, lambda _: None))
             tally.print_warnings("the output")
         except UserError as error:

@@ -14,7 +14,6 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, 
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import (
-    NO_PERMISSION,
     NO_SPACE,
     locked,
     move,
@@ -56,16 +55,11 @@ def output_file(
                 f"{path} would be replaced, but is an input of the same command"
                 f"{'' if path == source else f' (it is {source})'}: give the output another name"
             )
-    if path.is_dir():
-        raise UserError(f"{path} is a folder: give the output a name in it")
-    if path.exists():
-        if not path.is_file():
-            raise UserError(f"{path} is not a regular file: give the output another name")
-        if path.stat().st_size and not may_replace(path):
-            raise UserError(
-                f"{path} exists and is no {kind}: give the output another name, or move the "
-                "file away"
-            )
+    empty = path.is_file() and not path.stat().st_size
+    if path.exists() and not (empty or (path.is_file() and may_replace(path))):
+        raise UserError(
+            f"{path} exists and is no {kind}: give the output another name, or move it away"
+        )
     check_folder(path.parent)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
@@ -73,10 +67,9 @@ def output_file(
 def check_folder(folder: Path) -> None:
     """Raises UserError unless a folder can be written to, or made; called before hours of work."""
     existing = next(above for above in (folder, *folder.absolute().parents) if above.exists())
-    if not existing.is_dir():
-        raise UserError(f"{existing} is not a folder: give the output another one")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise not_writable(existing, None, "no write permission")
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        why = "no write permission" if existing.is_dir() else "it is not a folder"
+        raise UserError(f"{existing} cannot be written to ({why}): give the output another folder")
 
 
 def same_file(path: Path, other: Path) -> bool:
@@ -108,7 +101,7 @@ def writing(path: Path, option: Optional[str] = None) -> Iterator[None]:
         option: the one that chooses another folder
 
     Raises:
-        UserError: the disk is full, or a folder cannot be written to; ``path`` is unchanged.
+        UserError: the disk is full; ``path`` is unchanged.
     """
     try:
         yield
@@ -118,22 +111,12 @@ def writing(path: Path, option: Optional[str] = None) -> Iterator[None]:
                 f"there is no space left for {path}: free some, or {another_folder(option)}, and "
                 f"run the same command again ({error.strerror}; what was there is unchanged)"
             ) from None
-        folder, named = path.parent.absolute(), Path(error.filename or path).absolute()
-        about_it = folder in (named, *named.parents) or named in folder.parents
-        if error.errno in NO_PERMISSION and about_it:
-            raise not_writable(path.parent, option, str(error.strerror)) from None
         raise
 
 
 def another_folder(option: Optional[str]) -> str:
     """What to do about a folder, by the option that chooses it."""
     return f"give another folder with {option}" if option else "give the output another folder"
-
-
-def not_writable(folder: Path, option: Optional[str], why: str) -> UserError:
-    """The error about a folder that is not writable."""
-    advice = f"change its permissions, or {another_folder(option)}"
-    return UserError(f"the folder {folder} cannot be written to ({why}): {advice}")
 
 
 # ---- made as a whole ------------------------------------------------------------------------
@@ -234,8 +217,6 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
             unchanged.
     """
     check(path)
-    if not path.name:
-        raise UserError("the output cannot be the current folder itself: give another one")
     check_folder(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")

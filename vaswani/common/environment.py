@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from vaswani.common.errors import UserError
-
 PACKAGES = ("vaswani-transformer", "fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf")
 
 
@@ -85,17 +83,9 @@ def cpu_name() -> str:
 
 
 def plugin_dir() -> Path:
-    """The absolute folder of ``transformer_plugin``, found without importing it (or torch).
-
-    Raises:
-        UserError: the package cannot be found beside this one.
-    """
+    """The absolute folder of ``transformer_plugin``, found without importing it (or torch)."""
     spec = importlib.util.find_spec("transformer_plugin")
-    if spec is None or spec.origin is None:
-        raise UserError(
-            "transformer_plugin cannot be found: install the project with 'make setup', or run "
-            "from the repository's root"
-        )
+    assert spec and spec.origin
     return Path(spec.origin).resolve().parent
 
 

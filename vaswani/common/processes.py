@@ -247,5 +247,5 @@ def _pickled_error(error: Exception) -> bytes:
         message = pickle.dumps(("error", (error, trace)))
         pickle.loads(message)
     except Exception:
-        return pickle.dumps(("error", (RuntimeError(str(error)), trace)))
+        return pickle.dumps(("error", (Exception(str(error)), trace)))
     return message

@@ -3,7 +3,6 @@
 import contextlib
 import multiprocessing
 import os
-import select
 import signal
 import sys
 import threading
@@ -135,19 +134,14 @@ def _restore(handlers: Dict[int, Any]) -> None:
 
 
 def output_is_gone() -> bool:
-    """Whether nobody reads standard output or error any more; drops what is left for them."""
+    """Whether standard output or error cannot be flushed; drops what is left for them."""
     gone = False
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(ValueError):  # closed, or not a file
             descriptor = stream.fileno()
-            poll = select.poll()
-            poll.register(descriptor, 0)
-            broken = any(event & select.POLLERR for _, event in poll.poll(0))
             try:
                 stream.flush()
             except OSError:  # also of a full disk, on which the rest would fail again
-                broken = True
-            if broken:
                 gone = True
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     return gone

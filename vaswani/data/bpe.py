@@ -79,16 +79,11 @@ def learn(
     With ``types``, ``size`` counts merges and single characters together, so it is roughly the
     size of the dictionary. Learning from word counts gives the same codes as the running text in a
     fraction of the memory.
-
-    Raises:
-        UserError: the text has nothing to merge.
     """
     from subword_nmt.learn_bpe import learn_bpe
 
     with Bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
         words = vocabulary(sources, workers, bar.update)
-    if not any(len(word) > 1 for word in words):
-        raise UserError(f"{sources[0]}: no word has two letters, so there is no BPE to learn")
     dictionary = io.StringIO(
         "".join(f"{word} {count}\n" for word, count in words.items()), newline="\n"
     )

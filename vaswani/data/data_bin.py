@@ -25,8 +25,7 @@ def fill_in_data_options(config: Any) -> List[str]:
         What is left out of training and of validation, as sentences to show.
 
     Raises:
-        UserError: something is missing, empty or does not fit the model.
-        DataError: something is damaged.
+        UserError: something is missing, empty, damaged or does not fit the model.
     """
     folder = fill_in_languages(config.task)
     check_dictionaries(config, folder)
@@ -94,12 +93,12 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> List
     """The sentence lengths of both sides, each an array [N], of a split that can be trained on.
 
     Raises:
-        UserError: the sides differ in length, or are empty.
-        DataError: a file is missing or damaged, or it was made with another dictionary.
+        UserError: the sides differ in length, or are empty; a file is missing or damaged, or it was
+            made with another dictionary.
     """
     from fairseq.data import Dictionary
 
-    from transformer_plugin.compat.data import check_text, read_index
+    from vaswani.data.binarised import check_text, read_index
 
     prefix = split_prefix(folder, split, source, target)
     sizes = [read_index(f"{prefix}.{language}").sizes for language in (source, target)]
@@ -110,8 +109,8 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> List
         )
     for language in (source, target):
         path = folder / f"dict.{language}.txt"
-        tokens = check_text(f"{prefix}.{language}", len(Dictionary.load(str(path))), str(path))
-        if tokens.unknown == 1:
+        unknown = check_text(f"{prefix}.{language}", len(Dictionary.load(str(path))), str(path))
+        if unknown == 1:
             raise UserError(
                 f"{prefix}.{language} has no token that {path} knows (all are <unk>): there is "
                 "nothing to learn; prepare the data again"
@@ -126,8 +125,8 @@ def leave_out_long(config: Any, folder: Path, split: str, use: str) -> List[str]
         What is left out, as one sentence; none if all fits.
 
     Raises:
-        UserError: nothing is left, or a validation sentence does not fit into a batch.
-        DataError: a file is missing or damaged.
+        UserError: nothing is left, or a validation sentence does not fit into a batch; a file is
+            missing or damaged.
     """
     import numpy as np
 
@@ -174,9 +173,9 @@ def sentences(path: Path) -> int:
     """How many sentences a binarised file (named without .idx) holds; the index is checked.
 
     Raises:
-        DataError: the files are missing, or the index does not belong to the binary.
+        UserError: the files are missing, or the index does not belong to the binary.
     """
-    from transformer_plugin.compat.data import read_index
+    from vaswani.data.binarised import read_index
 
     return len(read_index(str(path)).sizes)
 
@@ -190,9 +189,6 @@ def check_dictionaries(config: Any, folder: Path) -> None:
     plugin_model = is_plugin_model(model._name)
     shared = not source_has_own_matrix(model) if plugin_model else model.get("share_all_embeddings")
     paths = [folder / f"dict.{lang}.txt" for lang in (task.source_lang, task.target_lang)]
-    for path in paths:
-        if not path.is_file():
-            raise UserError(f"{path} is missing: prepare the data again")
     if shared and sha256_of(paths[0]) != sha256_of(paths[1]):
         own = "model.share_decoder_input_output_embed=true or model.untie_embeddings=true"
         hint = f", or give {own}" if plugin_model else ""
@@ -203,11 +199,9 @@ def check_dictionaries(config: Any, folder: Path) -> None:
 
 
 def fingerprint(config: Any) -> Dict[str, Any]:
-    """What identifies the data: hashes of its dictionaries, indexes and texts, and text sizes."""
+    """What identifies the data: hashes of its dictionaries, indexes and texts."""
     folder = first_data_bin(config.task.data)
-    texts = sorted(folder.glob("*.bin"))
-    files = [*sorted(folder.glob("dict.*.txt")), *sorted(folder.glob("*.idx")), *texts]
-    return {
-        "sha256": {path.name: sha256_of(path) for path in files},
-        "bytes": {path.name: path.stat().st_size for path in texts},
-    }
+    files = [
+        path for kind in ("dict.*.txt", "*.idx", "*.bin") for path in sorted(folder.glob(kind))
+    ]
+    return {"sha256": {path.name: sha256_of(path) for path in files}}

@@ -1,23 +1,20 @@
 """Downloads archives: primary URL, then mirrors; resumes where it broke off; checks before use.
 
 A file under its own name in the folder is complete and checked; ``.NAME.part`` is still incomplete.
-If the manifest has no checksum, an archive is opened and read through instead; its own checksum is
-then recorded in ``checksums.json`` there, and required from then on.
+If the manifest has no checksum, an archive is opened and read through instead.
 """
 
-import json
-import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Iterator, Optional, Tuple
 
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, locked, move, sha256_of
+from vaswani.common.files import locked, move, sha256_of
 from vaswani.common.progress import bar
 from vaswani.data import extract
-from vaswani.data.manifest import RECORD, Part, Source
+from vaswani.data.manifest import Part, Source
 
 #: tries per URL, seconds before the second one (doubled each time), seconds without an answer
 TRIES, PAUSE, TIMEOUT = 5, 1.0, 60.0
@@ -36,7 +33,7 @@ def fetch(part: Part, folder: Path, langs: Tuple[str, str]) -> Path:
     """
     for source in part.sources:
         if (folder / source.name).is_file():
-            check_existing(part, source, folder, langs)
+            check_existing(source, folder / source.name)
             return folder / source.name
     reasons = []
     for source in part.sources:
@@ -58,80 +55,13 @@ def fetch(part: Part, folder: Path, langs: Tuple[str, str]) -> Path:
     )
 
 
-def read_record(folder: Path) -> Dict[str, Dict[str, Any]]:
-    """What is known about a folder's files: SHA-256, size and modification time when checked.
-
-    Raises:
-        UserError: the file of that name is something else, which would be overwritten.
-    """
-    path = folder / RECORD
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        known = None
-    if not isinstance(known, dict) or not all(isinstance(one, dict) for one in known.values()):
-        raise UserError(
-            f"{path} is not the record of checksums that this command keeps there: move it "
-            "elsewhere, or give another --archives"
-        )
-    return known
-
-
-def record(path: Path, sha256: str) -> None:
-    """Record the SHA-256 of a file that is correct, so that it need not be read again."""
-    stat = path.stat()
-    known = read_record(path.parent)
-    message = {"sha256": sha256, "bytes": stat.st_size, "changed": stat.st_mtime_ns, "opened": True}
-    known[path.name] = message
-    if os.access(path.parent, os.W_OK):
-        with atomic_write(path.parent / RECORD) as stream:
-            json.dump(known, stream, indent=1, sort_keys=True)
-
-
-def expected_of(source: Source, folder: Path) -> Optional[str]:
-    """The SHA-256 a file should have: the published one, or that of a first download.
-
-    The latter only counts if the archive was opened then; earlier versions recorded any file.
-    """
-    known = read_record(folder).get(source.name, {})
-    return source.sha256 or (known.get("sha256") if known.get("opened") else None)
-
-
-def mismatch_message(digest: str, expected: str, source: Source, folder: Path) -> str:
-    """The message about a different SHA-256, with advice if the expected one was only recorded."""
-    message = f"{digest} instead of {expected}"
-    if source.sha256 is None:
-        message += (
-            f", that of its first download (if it was meant to change, remove "
-            f"'{source.name}' from {folder / RECORD})"
-        )
-    return message
-
-
-def check_existing(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> None:
-    """Check an existing file against the manifest or the record, or by opening it.
-
-    Raises:
-        UserError: it is a different file, or incomplete.
-    """
-    path = folder / source.name
-    stat = path.stat()
-    advice = f"remove {path} to have it downloaded"
-    if source.bytes is not None and stat.st_size != source.bytes:
-        raise UserError(f"{path} has {stat.st_size:,} bytes instead of {source.bytes:,}: {advice}")
-    expected, known = expected_of(source, folder), read_record(folder).get(path.name, {})
-    seen = {"sha256": expected, "bytes": stat.st_size, "changed": stat.st_mtime_ns}
-    if expected is not None and {key: known.get(key) for key in seen} == seen:
-        return
-    digest = sha256_of(path)
-    if expected is None:
-        extract.check(part, path, langs)
-    elif digest != expected:
-        message = mismatch_message(digest, expected, source, folder)
-        raise UserError(f"{path} has SHA-256 {message}: {advice}")
-    record(path, digest)
+def check_existing(source: Source, path: Path) -> None:
+    """Raises UserError if a file has another size or SHA-256 than the manifest says."""
+    size, advice = path.stat().st_size, f"remove {path} to have it downloaded"
+    if source.bytes is not None and size != source.bytes:
+        raise UserError(f"{path} has {size:,} bytes instead of {source.bytes:,}: {advice}")
+    if source.sha256 and (digest := sha256_of(path)) != source.sha256:
+        raise UserError(f"{path} has SHA-256 {digest} instead of {source.sha256}: {advice}")
 
 
 def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -> Path:
@@ -141,25 +71,18 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
         Unavailable: the URL does not give the right file.
     """
     aside = folder / f".{source.name}.part"
-    for path in (aside, version_file(aside)):
-        if path.is_symlink():
-            raise UserError(
-                f"{path} is a symbolic link, whose file would be overwritten: remove it"
-            )
     for again in (True, False):
         resumed = aside.is_file()
         receive_all(source, aside)
-        digest = sha256_of(aside)
-        expected = expected_of(source, folder)
         problem = None
-        if expected is None:
+        if source.sha256 is None:
             print(f"{source.name}: no checksum is published: read through once", file=sys.stderr)
             try:
                 extract.check(part, aside, langs)
             except extract.BadArchive as error:
                 problem = f"it {error.what}"
-        elif digest != expected:
-            problem = f"its SHA-256 is {mismatch_message(digest, expected, source, folder)}"
+        elif (digest := sha256_of(aside)) != source.sha256:
+            problem = f"its SHA-256 is {digest} instead of {source.sha256}"
         if problem is None:
             break
         remove_partial(aside)
@@ -168,7 +91,6 @@ def download(part: Part, source: Source, folder: Path, langs: Tuple[str, str]) -
     path = folder / source.name
     move(aside, path)
     remove_partial(aside)
-    record(path, digest)
     return path
 
 
@@ -229,9 +151,6 @@ def receive(source: Source, aside: Path) -> None:
         if reply.status_code not in (200, 206):
             raise Unavailable(f"the server answered {reply.status_code} {reply.reason}")
         partial = reply.status_code == 206
-        if partial and not reply.headers.get("Content-Range", "").startswith(f"bytes {at}-"):
-            remove_partial(aside)
-            raise requests.ConnectionError("the server sent a range that was not requested")
         length = reply.headers.get("Content-Length")
         whole = None if length is None else int(length) + (at if partial else 0)
         if whole is not None and source.bytes is not None and whole != source.bytes:
@@ -243,9 +162,6 @@ def receive(source: Source, aside: Path) -> None:
     size = aside.stat().st_size
     if (whole or source.bytes or size) > size:
         raise requests.ConnectionError("the connection ended early")
-    if source.bytes is not None and size != source.bytes:
-        remove_partial(aside)
-        raise Unavailable(f"it has {size:,} bytes instead of {source.bytes:,}")
 
 
 def write(reply: Any, aside: Path, at: int, whole: Optional[int], name: str) -> None:

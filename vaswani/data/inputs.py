@@ -1,27 +1,30 @@
 """Where preparation reads from and writes to; refused if one is inside the other."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.data import text
 from vaswani.data.recipe import RECIPE_FILE, Recipe
-from vaswani.data.stage import PART, STAGES
+from vaswani.data.stage import STAGES
 from vaswani.data.steps import Job, Pair
+from vaswani.experiment.find import DEMO_TEXT, SHIPPED
 
 
 def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
     """The two files of each set of one's own text; of trees, the same file for both sides.
 
+    Without a folder, the demo's text is that which comes with ``vaswani``.
+
     Raises:
         UserError: one is missing or empty.
     """
-    files = {}
+    files: Dict[str, List[Pair]] = {}
     for split in text.SPLITS:
         for name in recipe.parts(split):
-            prefix = folder / name
+            comes_with_it = not folder.parts and (SHIPPED / name).parent == DEMO_TEXT
+            prefix = (SHIPPED if comes_with_it else folder) / name
             if recipe.trees:
                 if not prefix.is_file():
                     raise UserError(f"there is no file {prefix}: it should hold the {split} trees")
@@ -33,47 +36,19 @@ def source_files(recipe: Recipe, folder: Path) -> Dict[str, List[Pair]]:
                 lost = prefix.parent == Path()
                 hint = "; give their folder with --text" if lost else ""
                 raise UserError(f"{error}{hint}") from None
-            files[split] = [(source, target)]
+            files.setdefault(split, []).append((source, target))
     return files
-
-
-def stamps(sources: Dict[str, List[Pair]]) -> Dict[Path, Tuple[int, ...]]:
-    """What changes when a file does: its inode, size and modification time."""
-    by_path: Dict[Path, Tuple[int, ...]] = {}
-    for path in (path for pairs in sources.values() for pair in pairs for path in pair):
-        status = path.stat()
-        by_path[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return by_path
-
-
-def refuse_changed(sources: Dict[str, List[Pair]], before: Dict[Path, Tuple[int, ...]]) -> None:
-    """Raises UserError if a file is no longer the one that was seen before."""
-    for path, stamp in stamps(sources).items():
-        if stamp != before[path]:
-            raise UserError(f"{path} was changed while it was read: run the same command again")
 
 
 def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]]) -> None:
     """Check, before anything is touched, what stages of these ``names`` would replace.
 
     Raises:
-        UserError: the folder is a file, an output is a link, or an input is inside an output.
+        UserError: an input is inside an output.
     """
-    folders = [(job.folder / STAGES, "--out")]
-    folders += [(job.archives, "--archives")] if job.parts else []
-    for folder, option in folders:
-        for place in (folder, *folder.parents):
-            if os.path.lexists(place) and not place.is_dir():
-                raise UserError(f"{place} is not a folder, but must be one: give another {option}")
-    outputs = [job.folder / name for name in (*names, STAGES)]
-    for output in [*outputs, job.folder / STAGES / PART]:
-        if output.is_symlink():
-            raise UserError(
-                f"{output} is a symbolic link (to {os.readlink(output)}), but must be made here: "
-                "remove the link, or give another --out"
-            )
+    outputs = [job.folder / name for name in (*names, STAGES, RECIPE_FILE)]
     for what, path in read_by(job, sources):
-        for output in [*outputs, job.folder / RECIPE_FILE]:
+        for output in outputs:
             if what == "recipe" and output.name == RECIPE_FILE:
                 continue  # it may be repeated; changed by hand, it is kept
             if lies_in(path, output):
@@ -81,13 +56,6 @@ def check_places(job: Job, names: Sequence[str], sources: Dict[str, List[Pair]])
                     f"the {what} {path} is in {output}, which this command makes itself: move "
                     "it elsewhere, or give another --out"
                 )
-    for name in names:
-        left = job.folder / f".{name}.part"
-        if os.path.lexists(left):
-            print(
-                f"{left}: left by an earlier version that was killed; it is no longer needed",
-                file=sys.stderr,
-            )
 
 
 def read_by(job: Job, sources: Dict[str, List[Pair]]) -> Iterator[Tuple[str, Path]]:

@@ -31,14 +31,9 @@ SYMBOLS = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
 
 
 def library() -> Any:
-    """The package; UserError, saying how to install it, if it is missing."""
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise UserError(
-            f"the package 'sentencepiece' cannot be imported ({error}): 'pip install "
-            "sentencepiece' installs it (it is in the extra 'text' of vaswani-transformer)"
-        ) from None
+    """The package."""
+    import sentencepiece
+
     return sentencepiece
 
 
@@ -54,7 +49,7 @@ def learn(
     is called for every line read.
 
     Raises:
-        UserError: ``size`` leaves no room for the characters, or the text is too little.
+        UserError: ``size`` leaves no room for the characters.
     """
     trainer = library().SentencePieceTrainer
     lines = partial(sample, sources, -(-sum(map(count_lines, sources)) // MOST_LINES) or 1)
@@ -78,13 +73,11 @@ def learn(
             **SYMBOLS,
         )
     except RuntimeError as error:
-        if "required_chars" in str(error):
-            raise UserError(
-                f"--bpe {size:,} is too small for SentencePiece: 256 bytes and 4 symbols are among "
-                "the pieces, and single characters; give a larger one"
-            ) from None
+        if "required_chars" not in str(error):
+            raise
         raise UserError(
-            f"SentencePiece cannot learn from {sources[0]} and its other side: {error}"
+            f"--bpe {size:,} is too small for SentencePiece: 256 bytes and 4 symbols are among "
+            "the pieces, and single characters; give a larger one"
         ) from None
     with atomic_write(model, "wb") as stream:
         stream.write(learned.getvalue())

@@ -32,15 +32,6 @@ NOT_OF_PIECES = (
     "straight_test_apostrophes",
     "dictionary",
 )
-LEAST = {
-    "bpe": 1,
-    "dictionary": 1,
-    "valid_every": 2,
-    "min_words": 0,
-    "max_words": 1,
-    "limit": 1,
-    "about_pairs": 1,
-}
 
 
 @dataclass(frozen=True)
@@ -49,13 +40,11 @@ class Recipe:
 
     source_lang: str
     target_lang: str
-    #: prefixes of the files, LANG (and .gz or .xz) appended; or ``generate`` instead of the three;
-    #: with ``archives``, parts of the manifest, of which ``train`` may list several
+    #: prefixes of the files, LANG (and .gz or .xz) appended; with ``archives``, parts of the
+    #: manifest, of which ``train`` may list several
     train: Union[str, List[str], None] = None
     valid: Optional[str] = None
     test: Optional[str] = None
-    #: "phrases": the demo's generator
-    generate: Optional[str] = None
     #: the manifest the parts are in: ``configs/data/archives/NAME.yaml``
     archives: Optional[str] = None
     #: the folder of prepared text whose codes and dictionary are used for these texts (``--like``)
@@ -93,8 +82,6 @@ class Recipe:
     dictionary: Optional[int] = None
     #: a trial: the first pairs of each training part, this many together
     limit: Optional[int] = None
-    #: approximate number of training pairs, for the plan of disk and time
-    about_pairs: Optional[int] = None
     #: expected counts, by ``text/train``, ``tok/train``, …: shown beside the counts
     expected: Optional[Dict[str, int]] = None
 
@@ -107,7 +94,7 @@ class Recipe:
     def splits(self) -> List[str]:
         """The existing sets; a user's own text may have no test set."""
         held_out = ["valid"] if self.valid_every else []
-        return [n for n in SPLITS if self.generate or n in held_out or getattr(self, n)]
+        return [n for n in SPLITS if n in held_out or getattr(self, n)]
 
     def parts(self, split: str) -> List[str]:
         """The prefixes or parts that make up a set, in order."""
@@ -137,13 +124,13 @@ def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
     """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
 
     Raises:
-        UserError: an unknown or missing key, or an invalid value.
+        UserError: an unknown or missing key, or a value that is not among the choices.
     """
     known = [item.name for item in fields(Recipe)]
-    for key in table:
+    given = {key: value for key, value in table.items() if value is not None}
+    for key in given:
         if key not in known:
             raise UserError(f"{where}: there is no key '{key}'{nearest(str(key), known)}")
-    given = {key: value for key, value in table.items() if value is not None}
     for key in ("source_lang", "target_lang"):
         if not isinstance(given.get(key), str):
             raise UserError(f"{where}: '{key}' is missing (a code such as 'en'; quote 'no')")
@@ -153,14 +140,6 @@ def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
                 f"{where}: {key} is '{given[key]}', but fairseq's file names allow only letters, "
                 f"digits and _: name your files .{like or 'en'} and give that"
             )
-    source, target = given["source_lang"], given["target_lang"]
-    if source == target:
-        raise UserError(f"{where}: source and target are both '{source}'")
-    if source.lower() == target.lower():
-        raise UserError(
-            f"{where}: '{source}' and '{target}' differ only in case, which some file systems do "
-            "not distinguish"
-        )
     check_sets(given, where)
     check_values(given, where)
     return Recipe(**given)
@@ -169,30 +148,15 @@ def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
 def check_sets(given: Dict[str, Any], where: str) -> None:
     """Raises UserError unless training and validation text are each named once."""
     named = [split for split in SPLITS if split in given]
-    for split in named:
-        parts = given[split] if isinstance(given[split], list) else [given[split]]
-        if not all(isinstance(part, str) and part for part in parts):
-            raise UserError(f"{where}: {split} is {given[split]!r}, but must be a file prefix")
-    if "generate" in given:
-        if named:
-            raise UserError(
-                f"{where}: the text is generated, so '{named[0]}' cannot be given too: leave out "
-                "the recipe's name to use your own text"
-            )
-        return
     if given.get("trees") and not named:
         return  # the recipe of any trees; the arguments name them
     if "like" in given:
         if not named:
             raise UserError(f"{where}: no text is named: give --train, --valid or --test")
         return
-    for split in ("valid", "test"):
-        if isinstance(given.get(split), list) and "archives" not in given:
-            raise UserError(f"{where}: {split} is {given[split]!r}, but must be a single prefix")
-    several = isinstance(given.get("train"), list) and given["train"] and "archives" in given
-    if not several and not isinstance(given.get("train"), str):
+    if not given.get("train"):
         raise UserError(f"{where}: 'train' is missing: the prefix of its two files")
-    if isinstance(given.get("valid"), str) == ("valid_every" in given):
+    if ("valid" in given) == ("valid_every" in given):
         raise UserError(
             f"{where}: 'valid' is missing: the prefix of its two files (or give 'valid_every' to "
             "hold out every n-th training pair; not both)"
@@ -200,26 +164,7 @@ def check_sets(given: Dict[str, Any], where: str) -> None:
 
 
 def check_values(given: Dict[str, Any], where: str) -> None:
-    """Raises UserError if a value has the wrong type, is too small, or is not among the choices."""
-    for key in ("tokenised", "split_hyphens", "straight_test_apostrophes", "trees", "keep_tags"):
-        if not isinstance(given.get(key, False), bool):
-            raise UserError(f"{where}: {key} is {given[key]!r}, but must be true or false")
-    for key in ("generate", "archives", "like"):
-        if not isinstance(given.get(key, ""), str):
-            raise UserError(f"{where}: {key} is {given[key]!r}, but must be a name")
-    expected = given.get("expected", {})
-    if not isinstance(expected, dict) or not all(type(one) is int for one in expected.values()):
-        raise UserError(f"{where}: expected is {expected!r}, but must be counts (text/train: 90)")
-    for key, least in LEAST.items():
-        value = given.get(key, least)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            what = "a number of merges or pieces" if key == "bpe" else "a whole number"
-            raise UserError(f"{where}: {key} is {value!r}, but must be {what}, at least {least}")
-    ratio = given.get("ratio", 1.0)
-    if not isinstance(ratio, (int, float)) or isinstance(ratio, bool) or not ratio >= 1:
-        raise UserError(f"{where}: ratio is {ratio!r}, but must be a number, at least 1")
-    if given.get("min_words", 0) > given.get("max_words", float("inf")):
-        raise UserError(f"{where}: min_words is above max_words, so no pair could be kept")
+    """Raises UserError if a value is not among the choices, or another excludes it."""
     for key, choices in CHOICES.items():
         if given.get(key, choices[0]) not in choices:
             raise UserError(f"{where}: {key} is {given[key]!r}; it may be {', '.join(choices)}")
@@ -267,30 +212,11 @@ def write_recipe(recipe: Recipe, folder: Path) -> None:
 
     content = yaml.safe_dump(asdict(recipe), sort_keys=False)
     path = folder / RECIPE_FILE
-    earlier = path.read_bytes() if path.is_file() else b""
-    if earlier == content.encode():
+    if path.is_file() and path.read_bytes() == content.encode():
         return
-    if not stage.record_of(path) and looks_written(earlier):
-        stage.write_record(path, {"left": {".": len(earlier)}})
     stage.redo(path)
     lines = content.split("\n")[:-1]
     stage.run_stage(path, key_of(content), lambda aside: text.write_lines(aside, lines))
-
-
-def looks_written(recipe: bytes) -> bool:
-    """Whether an earlier version, which left no marker for it, wrote this ``recipe.yaml``.
-
-    They wrote every existing key, with ``null`` if it was not given; nobody else would.
-    """
-    import yaml
-
-    try:
-        table = yaml.safe_load(recipe)
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return False
-    known = {item.name for item in fields(Recipe)}
-    every_key = isinstance(table, dict) and None in table.values() and set(table) <= known
-    return every_key and yaml.safe_dump(table, sort_keys=False).encode() == recipe
 
 
 def has_trees(data_bin: Path) -> bool:

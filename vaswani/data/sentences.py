@@ -5,7 +5,7 @@ from typing import Callable, List, Optional, Tuple
 from vaswani.common.errors import UserError
 from vaswani.data import clean
 from vaswani.data.parallel import Chunk, Outcome
-from vaswani.data.text import check_line, decode, is_blank, safe_line
+from vaswani.data.text import decode, is_blank, safe_line
 
 
 def normaliser(lang: str) -> Callable[[str], str]:
@@ -54,8 +54,6 @@ class Sentences:
     def sentence(self, side: int, line: bytes, number: int) -> str:
         """One side of a pair, empty if it is blank; UserError if it is not UTF-8."""
         text = decode(line, self.names[side], number).rstrip("\r")
-        if not self.lenient:
-            check_line(text, self.names[side], number)
         if self.normalisers:
             text = self.normalisers[side](text)
         return "" if is_blank(text) else safe_line(text)

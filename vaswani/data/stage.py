@@ -7,15 +7,16 @@ may be somebody's work: it is kept under another name.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Callable, Dict
 
-from vaswani.common.artifact import Artifact, hashes_of, keep, not_writable, sizes_in, writing
+from vaswani.common.artifact import Artifact, hashes_of, keep, sizes_in, writing
 from vaswani.common.files import atomic_write, read_json, sha256_of
 
 #: the folder of records, beside the outputs; and in it, that of what is being made
 STAGES, PART = ".stages", "part"
+#: of the records: the keys of another one say nothing
+VERSION = 2
 
 
 def record_file(output: Path) -> Path:
@@ -53,12 +54,18 @@ def is_done(output: Path, key: str) -> bool:
 
 
 def is_as_recorded(output: Path) -> bool:
-    """Whether an output is exactly as recorded: names, sizes and hashes (old records have none)."""
+    """Whether an output is exactly as recorded: names, sizes and hashes."""
     record = record_of(output)
     sizes = record.get("left")
     if not sizes or sizes_in(output) != sizes:
         return False
-    return "sha256" not in record or hashes_of(output, sizes) == record["sha256"]
+    return bool(hashes_of(output, sizes) == record.get("sha256"))
+
+
+def is_of_another_version(output: Path) -> bool:
+    """Whether another version of this command made an output: its keys say nothing here."""
+    record = record_of(output)
+    return bool(record) and record.get("version") != VERSION
 
 
 def is_file_as_recorded(path: Path) -> bool:
@@ -99,19 +106,12 @@ def run_stage(output: Path, key: str, make: Callable[[Path], Any]) -> bool:
         artifact.recover()
         if is_done(output, key):
             return False
-        check_writable(output.parent)
         with artifact.making() as part:
             made = part / output.name
             report = make(made)
             sizes = sizes_in(made)
-            record = {"key": key, "left": sizes, "sha256": hashes_of(made, sizes)}
+            record = {"version": VERSION, "key": key, "left": sizes}
+            record.update(sha256=hashes_of(made, sizes), report=report)
             with atomic_write(part / record_file(output).name) as stream:
-                json.dump({**record, "report": report}, stream, indent=1)
+                json.dump(record, stream, indent=1)
     return True
-
-
-def check_writable(folder: Path) -> None:
-    """Raises UserError if an existing folder is not writable."""
-    for place in (folder, folder / STAGES):
-        if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
-            raise not_writable(folder, "--out", "no write permission")

@@ -105,20 +105,10 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
     """The raw sentences: readable, one per line, parallel; normalised if asked."""
     out.mkdir()
     recipe = job.recipe
-    if recipe.generate:
-        if recipe.generate != "phrases":
-            raise UserError(f"there is no generator '{recipe.generate}'; known: phrases")
-        from vaswani.demo import phrases
-
-        phrases.write("-".join(recipe.langs), out)
-        return {}
     if options.trees:
         return make_sides_of_trees(job, options, sources, out)
     counts: Dict[str, Any] = {}
     all_pairs = [pair for pairs in sources.values() for pair in pairs]
-    if not recipe.archives:  # nobody has checked one's own text before
-        for path in dict.fromkeys(path for pair in all_pairs for path in pair):
-            text.check_form(path)
     with Bar("text", count_pairs(all_pairs)) as bar:
         for split, pairs in sources.items():
             report = Report()
@@ -141,10 +131,7 @@ def make_text(job: Job, options: TextOptions, sources: Dict[str, List[Pair]], ou
             counts[split] = asdict(report)
             if held:
                 counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
-    check(job, counts, out, "non-empty sentences")
-    for split in sources:
-        if not recipe.cleaned(split) and not any(all(row) for row in rows(job.pair(out, split))):
-            raise UserError(f"{sources[split][0][0]} and its other side: every pair has a blank")
+    check(job, counts, "non-empty sentences")
     return counts
 
 
@@ -162,11 +149,6 @@ def make_sides_of_trees(
         text.write_lines(out / f"{split}.ptb", map(trees.penn_brackets, parsed))
         counts[split] = asdict(Report(seen=len(parsed), kept=len(parsed)))
     return counts
-
-
-def rows(pair: Pair) -> Any:
-    """The pairs of sentences of two files."""
-    return zip(*(text.read_lines(path) for path in pair), strict=True)
 
 
 def pairs_per_part(limit: Optional[int], split: str, parts: int) -> List[Optional[int]]:
@@ -300,7 +282,7 @@ def transform_each_set(
             targets = job.pair(out, split)
             report = transform(make(split), chunks(pair), targets, job.workers, bar.update)
             counts[split] = asdict(report)
-    check(job, counts, out, "sentences within the limits")
+    check(job, counts, "sentences within the limits")
     return counts
 
 
@@ -309,15 +291,13 @@ def count_pairs(pairs: Sequence[Pair]) -> int:
     return sum(text.count_lines(pair[0]) for pair in pairs)
 
 
-def check(job: Job, counts: Dict[str, Any], out: Path, what: str) -> None:
-    """Raises UserError if a file has the wrong number of lines, or a set has no pair left."""
+def check(job: Job, counts: Dict[str, Any], what: str) -> None:
+    """Raises UserError if a set has no pair left."""
     for split, report in counts.items():
         if not report["kept"]:
             share = job.recipe.valid_every
             hint = f" (one in {share:,} is held out for it)" if split == "valid" and share else ""
             raise UserError(f"the {split} set of {job.folder} has no pair of {what}{hint}")
-        for path in job.pair(out, split):
-            text.check_count(path, report["kept"])
 
 
 # ---- what is said of a finished stage -------------------------------------------------------

@@ -9,7 +9,6 @@ The names are fairseq's (``--bpe``).
 from pathlib import Path
 from typing import Any, Dict, Final, Literal, Mapping, NamedTuple, Optional, Tuple
 
-from vaswani.common.errors import UserError
 from vaswani.experiment.find import read_yaml
 
 Name = Literal["subword_nmt", "sentencepiece"]
@@ -38,12 +37,8 @@ KINDS: Dict[Name, Kind] = {
 
 
 def kind_of(recipe: Mapping[str, Any]) -> Name:
-    """What makes the subwords of a recipe.yaml; of one without, or an older one, BPE."""
-    name = recipe.get("subword") or BPE
-    kind = next((kind for kind in KINDS if kind == name), None)
-    if kind is None:
-        raise UserError(f"recipe.yaml: subword is '{name}'; it may be {', '.join(KINDS)}")
-    return kind
+    """What makes the subwords of a recipe.yaml; of one that says nothing, BPE."""
+    return recipe.get("subword") or BPE
 
 
 def learned_in(folder: Path) -> Tuple[Name, Optional[Path]]:

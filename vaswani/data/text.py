@@ -23,12 +23,7 @@ LONGEST_LINE = 1 << 20
 PACKED: Dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 #: what decompression raises if a file is not what its name says, or is incomplete
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
-#: how compressed files begin, whatever they are called
-_PACKED_HEADS = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 _ODD_SPACE = re.compile(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f]")
-#: this many carriage returns within a line make it many lines from another system
-_MANY_RETURNS = 10
-_BY_FEEDS = "end the lines by line feeds, for example by tr '\\r' '\\n'"
 #: of UTF-8, as some editors write it at the beginning of a file
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -100,7 +95,7 @@ def decode(line: bytes, path: PathLike, number: int) -> str:
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}, line {number}: byte {error.start + 1} is not UTF-8; convert the file, for "
-            "example with iconv"
+            "example with iconv, or, if it is compressed, name it .gz or .xz"
         ) from None
 
 
@@ -115,44 +110,6 @@ def read_lines(path: Path) -> Iterator[str]:
         while line := next_line(stream, path, number):
             yield decode(line[:-1], path, number)
             number += 1
-
-
-def check_line(line: str, path: PathLike, number: int) -> None:
-    """Raises UserError for a line that is really many lines, ended as on old Macs."""
-    if line.count("\r") >= _MANY_RETURNS:
-        raise UserError(
-            f"{path}, line {number:,}, holds {line.count(chr(13)):,} carriage returns: {_BY_FEEDS}"
-        )
-
-
-def check_form(path: Path) -> None:
-    """Check that a file is lines of text as they are read here.
-
-    Raises:
-        UserError: it is compressed but not named so, has the line ends of another system, or is
-            not UTF-8 but full of NULs.
-    """
-    with open(path, "rb") as raw:
-        head = raw.read(8)
-    for magic, kind in _PACKED_HEADS.items():
-        if path.suffix not in PACKED and head.startswith(magic):
-            raise UserError(
-                f"{path} is compressed ({kind}): decompress it, or name it {path.name}.{kind}"
-            )
-    feeds = returns = both = nuls = 0
-    last = b"\n"
-    with open_text([path]) as (stream,):
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            feeds, returns = feeds + block.count(b"\n"), returns + block.count(b"\r")
-            both += block.count(b"\r\n") + (last == b"\r" and block.startswith(b"\n"))
-            nuls, last = nuls + block.count(b"\0"), block[-1:]
-    lines = feeds + (last != b"\n")
-    if 2 * nuls > lines:
-        raise UserError(f"{path} has {nuls:,} NUL bytes, as in UTF-16: convert it to UTF-8")
-    if returns - both > (lines if feeds else 0):
-        raise UserError(
-            f"{path} has {returns - both:,} carriage returns for {lines:,} lines: {_BY_FEEDS}"
-        )
 
 
 def safe_line(line: str) -> str:
@@ -179,12 +136,3 @@ def count_lines(path: Path) -> int:
         for block in iter(lambda: stream.read(1 << 20), b""):
             lines, last = lines + block.count(b"\n"), block[-1:]
     return lines + (last != b"\n")
-
-
-def check_count(path: Path, expected: int) -> None:
-    """Raises UserError if a stage has gained or lost lines, which would shift every pair."""
-    lines = count_lines(path)
-    if lines != expected:
-        raise UserError(
-            f"{path} has {lines:,} lines instead of {expected:,}: please report this as a bug"
-        )

@@ -54,10 +54,9 @@ def read_trees(path: Path) -> List[Tree]:
     """The trees of a file, compressed or not, one a line.
 
     Raises:
-        UserError: there is no such file, it is empty, or a line is not a tree; gives the line.
+        FileNotFoundError: there is no such file.
+        UserError: it is empty, or a line is not a tree; gives the line.
     """
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
     trees = []
     for number, line in enumerate(read_lines(path), 1):
         try:
@@ -84,40 +83,31 @@ def parse_tree(line: str) -> Tree:
     words: List[str] = []
     tags: List[str] = []
     constituents: List[Constituent] = []
-    # of what is open: its place in `constituents`, and whether something is in it
-    unclosed: List[Tuple[int, bool]] = []
+    unclosed: List[int] = []  # places in `constituents`
     for piece in _PIECE.finditer(line):
         if piece["stray"]:
             raise ValueError(f"'{piece['stray']}' is not alone in brackets with its tag")
-        if constituents and not unclosed:
+        if (words or constituents) and not unclosed:
             raise ValueError(f"'{piece[0]}' comes after the end of the tree")
         if piece["close"]:
             if not unclosed:
                 raise ValueError("')' closes nothing")
-            place, filled = unclosed.pop()
-            if not filled:
-                raise ValueError(f"({constituents[place].label} ) has nothing in it")
+            place = unclosed.pop()
             constituents[place] = constituents[place]._replace(end=len(words))
             continue
-        if unclosed:
-            unclosed[-1] = (unclosed[-1][0], True)
         if piece["tag"]:
-            if not unclosed:
-                raise ValueError(f"'{piece[0]}' is a word without a tree")
             if piece["tag"] != TRACE:
                 words.append(piece["word"])
                 tags.append(piece["tag"])
         else:
             label = piece["label"]
-            if constituents and not label:
-                raise ValueError("a bracket has no label")
             label = _WITHOUT_FUNCTION.findall(label)[0] if label else label
-            unclosed.append((len(constituents), False))
+            unclosed.append(len(constituents))
             constituents.append(Constituent(label, len(words), -1))
     if unclosed:
         raise ValueError(f"{len(unclosed)} of its brackets are not closed")
-    if not words:
-        raise ValueError("it has no words" if constituents else "it holds no tree")
+    if not words or not constituents:
+        raise ValueError("it holds no tree")
     if constituents[0].label in ROOTS:
         constituents = constituents[1:]
     return Tree(words, tags, [one for one in constituents if one.end > one.start])

@@ -17,11 +17,11 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     """The files read for a subset (dictionaries, source, target), and its number of sentences.
 
     Raises:
-        UserError: no such data or subset, it is empty, or a sentence does not fit into a batch.
-        DataError: it is damaged.
+        UserError: no such data or subset, it is empty or damaged, or a sentence does not fit into a
+            batch.
     """
-    from transformer_plugin.compat.data import read_index
     from vaswani.data import data_bin
+    from vaswani.data.binarised import read_index
 
     folder = data_bin.fill_in_languages(config.task)
     pair = (config.task.source_lang, config.task.target_lang)
@@ -37,9 +37,6 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
             f"{prefix} has {total:,} {pair[0]} and {len(lengths[-1]):,} {pair[1]} sentences: the "
             "numbers should be equal; prepare it again"
         )
-    dictionary = folder / f"dict.{pair[1]}.txt"
-    if not dictionary.is_file():
-        raise UserError(f"{dictionary} is missing: prepare the data again")
     files = [folder / f"dict.{language}.txt" for language in pair]
     files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
     check_lengths(config, lengths)

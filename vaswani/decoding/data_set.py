@@ -1,16 +1,15 @@
 """Translates a binarised data set, and writes the log of it in fairseq-generate's format.
 
-For each sentence, with its number in the data set: S- the source, T- the reference; then, for each
-hypothesis, H- its score and words, D- the same detokenised, and P- the score of each token. Scores
-are logarithms to base 2. The last line has the BLEU of the tokens.
+For each sentence, with its number in the data set: S- the source; then, for each hypothesis, H- its
+score and words, D- the same detokenised, and P- the score of each token. Scores are logarithms to
+base 2. References, and their BLEU, are left to ``vaswani score``.
 """
 
 import ast
 import contextlib
 import math
-from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence, Tuple
+from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence
 
-from vaswani.common.errors import UserError
 from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.model_folder.search_options import SearchOptions
@@ -32,7 +31,7 @@ class DataSet:
         workers: the most processes that search
 
     Raises:
-        UserError: the checkpoint is gone.
+        OSError: the checkpoint is gone.
         CheckpointError, ConfigError: it cannot be used.
     """
 
@@ -46,14 +45,9 @@ class DataSet:
         utils.set_torch_seed(config.common.seed)
         self.task = tasks.setup_task(config.task)
         path = config.common_eval.path
-        try:
-            models, saved = checkpoint_utils.load_model_ensemble(
-                [path], ast.literal_eval(config.common_eval.model_overrides), self.task
-            )
-        except OSError as error:
-            if error.errno is None:  # fairseq's own: the checkpoint has disappeared in the meantime
-                raise UserError(str(error)) from None
-            raise
+        models, saved = checkpoint_utils.load_model_ensemble(
+            [path], ast.literal_eval(config.common_eval.model_overrides), self.task
+        )
         self.task.load_dataset(subset, task_cfg=saved.task)
         self.on_gpu = torch.cuda.is_available() and not config.common.cpu
         for model in models:
@@ -94,7 +88,7 @@ class DataSet:
 
         Args:
             options: of the search
-            log: what fairseq-generate would print is written here
+            log: what fairseq-generate would print of the source and the search
             progress: called with the number of sentences translated since the last call
 
         Raises:
@@ -105,15 +99,12 @@ class DataSet:
         with contextlib.closing(search(self.batches, progress)) as results_by_batch:
             for numbers, results in zip(self.batches, results_by_batch, strict=True):
                 yield from writer.add(self.sample(numbers), results)
-        writer.finish()
 
 
 class LogWriter:
     """Writes what fairseq-generate would print about the results of a search."""
 
     def __init__(self, data: DataSet, options: SearchOptions, stream: IO[str]) -> None:
-        from fairseq import scoring
-
         self.config, self.options, self.stream = data.config, options, stream
         self.source, self.target = data.engine.source, data.engine.target
         generator = data.engine.generator
@@ -124,37 +115,21 @@ class LogWriter:
         # None, unless a task has its own
         self.tokenizer = data.task.build_tokenizer(self.config.tokenizer)
         self.bpe = data.task.build_bpe(self.config.bpe)
-        self.scorer = scoring.build_scorer(self.config.scoring, self.target)
-        self.has_references = True
 
     def add(self, sample: Dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
         """Write a batch's lines; the best translation of each sentence."""
         from fairseq import utils
 
         pad, mark = self.target.pad(), self.config.common_eval.post_process
-        targets = sample["target"]
         for row, (number, best) in enumerate(zip(sample["id"].tolist(), results, strict=True)):
             tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
             source = self.plain(self.source.string(tokens, mark))
             print(f"S-{number}\t{source}", file=self.stream)
-            reference = None
-            self.has_references = targets is not None
-            if targets is not None:
-                reference = self.target.string(
-                    utils.strip_pad(targets[row], pad).int(),
-                    mark,
-                    escape_unk=True,
-                    extra_symbols_to_ignore=self.left_out,
-                )
-                reference = self.plain(reference)
-                print(f"T-{number}\t{reference}", file=self.stream)
             written = [self.write(number, hypothesis) for hypothesis in best[: self.options.nbest]]
-            if reference is not None:
-                self.score(reference, self.plain(written[0][0]))
-            yield Translated(number, source, written[0][1])
+            yield Translated(number, source, written[0])
 
-    def write(self, number: int, hypothesis: TokenHypothesis) -> Tuple[str, str]:
-        """Write the lines of a hypothesis; returns its words, and its subwords."""
+    def write(self, number: int, hypothesis: TokenHypothesis) -> str:
+        """Write the lines of a hypothesis; returns its subwords."""
         import torch
 
         tokens = torch.tensor(hypothesis.tokens, dtype=torch.int32)
@@ -168,22 +143,9 @@ class LogWriter:
         print(f"D-{number}\t{score}\t{self.plain(words)}", file=self.stream)
         shown = " ".join(f"{token_score:.4f}" for token_score in scores.tolist())
         print(f"P-{number}\t{shown}", file=self.stream)
-        return words, subwords
+        return subwords
 
     def plain(self, words: str) -> str:
         """Words as the task's own tokeniser and BPE, if it has any, would join them."""
         words = self.bpe.decode(words) if self.bpe else words
         return self.tokenizer.decode(words) if self.tokenizer else words
-
-    def score(self, reference: str, translation: str) -> None:
-        """Count a translation for the BLEU at the end."""
-        self.scorer.add(
-            self.target.encode_line(reference, add_if_not_exist=True),
-            self.target.encode_line(translation, add_if_not_exist=True),
-        )
-
-    def finish(self) -> None:
-        """Write the last line; fairseq's BLEU fails if no word was translated."""
-        if self.has_references and self.scorer.stat.predlen:
-            subset, bleu = self.config.dataset.gen_subset, self.scorer.result_string()
-            print(f"Generate {subset} with beam={self.options.beam}: {bleu}", file=self.stream)

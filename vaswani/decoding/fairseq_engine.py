@@ -27,12 +27,10 @@ def search_processes(requested: Optional[int], on_cpu: bool) -> int:
     torch uses the physical cores available to this process, or ``OMP_NUM_THREADS``.
 
     Raises:
-        UserError: fewer than one are requested, or several on a GPU.
+        UserError: several are requested on a GPU.
     """
     import torch
 
-    if requested is not None and requested < 1:
-        raise UserError(f"--workers is {requested}, but must be at least 1")
     if on_cpu:
         return torch.get_num_threads() if requested is None else limit_workers(requested)
     if requested is not None and requested > 1:

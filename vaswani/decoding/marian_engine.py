@@ -37,7 +37,7 @@ def most_tokens(options: SearchOptions, source: int, longest: int) -> int:
 
 
 class MarianEngine:
-    """A model on a CPU, in a process that ends when the ``with`` block does.
+    """A model on a CPU, which :meth:`ask` asks everything at once; its answers are given out later.
 
     Args:
         python: a Python that has transformers
@@ -45,9 +45,6 @@ class MarianEngine:
             the maximum length
         source, target: fairseq's dictionaries
         longest: tokens of source and target at most
-
-    Raises:
-        UserError: there is no such Python, it cannot import transformers, or it ends.
     """
 
     on_cpu, batch_tokens = True, CPU_BATCH
@@ -56,87 +53,86 @@ class MarianEngine:
         self, python: str, folder: Path, source: Any, target: Any, longest: Sequence[int]
     ) -> None:
         self.lock = contextlib.nullcontext()
-        self.python = python
+        self.python, self.folder = python, folder
         self.source, self.target = source, target
         self.longest_source, self.longest_target = longest
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
-        # no network: the folder has everything
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        try:
-            self.process = subprocess.Popen(
-                # -I: neither PYTHONPATH nor the script's folder, which has names of other modules
-                [python, "-I", str(PROCESS), str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self.errors,
-                env=environment,
-                encoding="utf-8",
-            )
-        except OSError as error:
-            raise UserError(f"--python {python} cannot be run ({error.strerror})") from None
-        try:
-            started = self.answer(ADVICE)
-        except BaseException:
-            self.close()
-            raise
-        self.versions: Dict[str, str] = started["versions"]
-        self.has_tokenizer: bool = started["has_tokenizer"]
 
-    def __enter__(self) -> "MarianEngine":
-        return self
+    def ask(
+        self,
+        batches: Sequence[Batch],
+        targets: Sequence[List[int]],
+        searches: Sequence[SearchOptions],
+        lines: Sequence[str],
+    ) -> None:
+        """Have the process answer, once.
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+        Args:
+            batches: sentences to translate
+            targets: a translation of each sentence by its place: to give a probability, and to
+                write as text
+            searches: to translate with, each with a beam of its own
+            lines: for the tokenizer to read
 
-    def close(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.communicate()
-        self.errors.close()
+        Raises:
+            UserError: it cannot import transformers, or it fails.
+            OSError: there is no such Python.
+        """
+        given = [
+            {"sources": batch.ids, "targets": [targets[place] for place in batch.places]}
+            for batch in batches
+        ]
+        asked = [[self.search_of(batch, options) for batch in batches] for options in searches]
+        answers = self.answers(batches=given, searches=asked, lines=lines, texts=targets)
+        places = [place for batch in batches for place in batch.places]
 
-    def ask(self, name: str, **arguments: Any) -> Any:
-        """What a function of ``marian_process.py`` returns; UserError if the process ends."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # answer() says why
-            self.process.stdin.write(json.dumps([name, arguments]) + "\n")
-            self.process.stdin.flush()
-        return self.answer()
+        def by_place(per_batch: List[List[Any]]) -> Dict[int, Any]:
+            return dict(zip(places, sum(per_batch, []), strict=True))
 
-    def answer(self, advice: str = "") -> Any:
-        """The next answer of the process; UserError, with advice, if it ends instead."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if line.endswith("\n"):
-            return json.loads(line)
-        self.process.wait()
-        self.errors.seek(0)
-        said = self.errors.read().decode("utf-8", "replace").split("\n")
+        self.versions: Dict[str, str] = answers["versions"]
+        #: of the tokenizer; None: the folder has none
+        self.read: Any = answers.get("read")
+        self.written: Any = answers.get("written")
+        self.scores = by_place(answers["log_probabilities"])
+        found = {
+            options.beam: answer
+            for options, answer in zip(searches, answers["searches"], strict=True)
+        }
+        self.found = {beam: by_place(answer["found"]) for beam, answer in found.items()}
+        self.seconds = {beam: float(answer["seconds"]) for beam, answer in found.items()}
+
+    def search_of(self, batch: Batch, options: SearchOptions) -> Dict[str, Any]:
+        """A search for a batch's translations, in transformers' words."""
+        limit = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
+        return {"sources": batch.ids, "num_beams": options.beam, "max_new_tokens": limit}
+
+    def answers(self, **questions: Any) -> Dict[str, Any]:
+        """What the process writes when it has read the questions."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / name for name in ("questions.json", "answers.json")]
+            files[0].write_text(json.dumps(questions), encoding="utf-8")
+            # -I: neither PYTHONPATH nor the script's folder, which has names of other modules
+            command = [self.python, "-I", str(PROCESS), str(self.folder), *map(str, files)]
+            environment = {**os.environ, "HF_HUB_OFFLINE": "1"}  # the folder has everything
+            done = subprocess.run(command, env=environment, capture_output=True)
+            if files[1].is_file() and not done.returncode:
+                answers: Dict[str, Any] = json.loads(files[1].read_text(encoding="utf-8"))
+                return answers
+        said = done.stderr.decode("utf-8", "replace").split("\n")
         last = next((text for text in reversed(said) if text.strip()), "it ended")
-        raise UserError(f"Marian cannot be run by {self.python} ({last.strip()}){advice}")
+        raise UserError(f"Marian cannot be run by {self.python} ({last.strip()}){ADVICE}")
 
     def searcher(self, options: SearchOptions) -> Search:
-        """As :meth:`Engine.searcher`."""
+        """As :meth:`Engine.searcher`, of what was asked."""
 
         def search(
             batches: Sequence[Batch], progress: Callable[[int], Any] = ignore
         ) -> Generator[BatchHypotheses, None, None]:
             for batch in batches:
-                source = max(map(len, batch.ids))
-                limit = most_tokens(options, source, self.longest_target)
-                beam = {"num_beams": options.beam, "num_return_sequences": options.nbest}
-                found = self.ask("generate", sources=batch.ids, max_new_tokens=limit, **beam)
-                progress(len(found))
-                yield [[TokenHypothesis(ids, NO_SCORE, []) for ids in best] for best in found]
+                rows = [self.found[options.beam][place] for place in batch.places]
+                yield [[TokenHypothesis(ids, NO_SCORE, [])] for ids in rows]
 
         return search
 
     def log_probabilities(self, batch: Batch, targets: List[List[str]]) -> List[List[float]]:
-        """For each sentence, the log-probability of each subword of its translation and its end.
-
-        Args:
-            batch: the sources
-            targets: subwords of their translations, without an end
-        """
-        ids = [[*map(self.target.index, target), self.target.eos()] for target in targets]
-        found: List[List[float]] = self.ask("log_probabilities", sources=batch.ids, targets=ids)
-        return found
+        """For each sentence, the log-probability of each subword of its target and its end."""
+        return [self.scores[place] for place in batch.places]

@@ -1,15 +1,15 @@
 """Marian of transformers on an exported folder: run by a Python that need not have this project.
 
-    PYTHON -I marian_process.py FOLDER
+    PYTHON -I marian_process.py FOLDER QUESTIONS ANSWERS
 
-It imports torch, transformers and, for a tokenizer, sentencepiece. It reads one request per line as
-JSON and answers each with a line: first, unasked, what there is, then what the function that is
-asked for returns. Token ids include the end of sentence. It ends with its input.
+It imports torch, transformers and, for a tokenizer, sentencepiece, and reads and writes one JSON
+file. Token ids include the end of sentence. See ``MarianEngine.ask`` for what is asked.
 """
 
 import json
 import os
 import sys
+import time
 from typing import Any, Dict, List
 
 #: of padding in expected tokens: not counted
@@ -38,6 +38,7 @@ class Marian:
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         self.torch = torch
+        self.versions = {"transformers": transformers.__version__, "torch": torch.__version__}
         self.model, loading = transformers.MarianMTModel.from_pretrained(
             folder, output_loading_info=True
         )
@@ -48,25 +49,26 @@ class Marian:
         self.tokenizer: Any = None
         if os.path.isfile(os.path.join(folder, "source.spm")):
             self.tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
-        self.started = {
-            "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
-            "has_tokenizer": self.tokenizer is not None,
-        }
 
     def source(self, sources: List[List[int]]) -> Dict[str, Any]:
         """A batch as the model takes it."""
         ids = padded(self.torch, sources, self.model.config.pad_token_id)
         return {"input_ids": ids, "attention_mask": ids.ne(self.model.config.pad_token_id).long()}
 
-    def generate(self, sources: List[List[int]], **search: Any) -> List[List[List[int]]]:
-        """Translations of each sentence, best first, by generation_config.json and ``search``."""
+    def generate(self, sources: List[List[int]], **search: Any) -> List[List[int]]:
+        """The best translation of each sentence, by generation_config.json and ``search``."""
         with self.torch.no_grad():
             found = self.model.generate(**self.source(sources), **search).tolist()
-        each = len(found) // len(sources)
         end = self.model.config.eos_token_id
         rows = [row[1:] for row in found]  # the first token is the one that decoding starts with
-        rows = [row[: row.index(end) + 1] if end in row else row for row in rows]
-        return [rows[first : first + each] for first in range(0, len(rows), each)]
+        return [row[: row.index(end) + 1] if end in row else row for row in rows]
+
+    def search(self, batches: List[Dict[str, Any]]) -> Dict[str, Any]:
+        """The translations of batches, and how many seconds they took."""
+        self.generate(**batches[0])  # one-time work
+        start = time.perf_counter()
+        found = [self.generate(**batch) for batch in batches]
+        return {"found": found, "seconds": time.perf_counter() - start}
 
     def log_probabilities(
         self, sources: List[List[int]], targets: List[List[int]]
@@ -78,28 +80,24 @@ class Marian:
         log_probs = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
         return [row[: len(ids)].tolist() for row, ids in zip(log_probs, targets, strict=True)]
 
-    def read(self, lines: List[str]) -> List[List[int]]:
-        """The token ids of sentences, by the tokenizer."""
-        return [self.tokenizer(line)["input_ids"] for line in lines]
-
-    def write(self, targets: List[List[int]]) -> List[str]:
-        """Token ids as text, by the tokenizer."""
-        return list(self.tokenizer.batch_decode(targets, skip_special_tokens=True))
-
 
 def main() -> None:
-    """Answer requests until there are no more."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever else prints must not come between the answers
-    marian = Marian(sys.argv[1])
-    answer: Any = marian.started
-    while True:
-        print(json.dumps(answer), file=answers, flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            return
-        name, arguments = json.loads(line)
-        answer = getattr(marian, name)(**arguments)
+    """Answer the questions."""
+    folder, questions, answers = sys.argv[1:]
+    marian = Marian(folder)
+    with open(questions, encoding="utf-8") as stream:
+        asked = json.load(stream)
+    answer = {
+        "versions": marian.versions,
+        "log_probabilities": [marian.log_probabilities(**batch) for batch in asked["batches"]],
+        "searches": [marian.search(batches) for batches in asked["searches"]],
+    }
+    if marian.tokenizer:
+        answer["read"] = [marian.tokenizer(line)["input_ids"] for line in asked["lines"]]
+        skip = {"skip_special_tokens": True}
+        answer["written"] = list(marian.tokenizer.batch_decode(asked["texts"], **skip))
+    with open(answers, "w", encoding="utf-8") as stream:
+        json.dump(answer, stream)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import hashlib
 import sys
 from pathlib import Path
-from typing import IO, Iterator, List, Optional, Sequence, Tuple
+from typing import IO, Iterator, List, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.data import text
@@ -17,38 +17,28 @@ class Windows:
     Args:
         paths: the files, in order; none: standard input
         size: lines per window
-        first, last: the numbers of the first window and of the one after the last; None: all
 
     Attributes:
         digest: SHA-256 of the lines up to the end of the last window yielded
-        lines: how many those are, without lines before the first window
+        lines: how many those are
     """
 
-    def __init__(
-        self, paths: Sequence[Path], size: int, first: int = 0, last: Optional[int] = None
-    ) -> None:
+    def __init__(self, paths: Sequence[Path], size: int) -> None:
         self.paths, self.size = list(paths), size
-        self.first, self.last = first, last
         self.digest = hashlib.sha256()
         self.lines = 0
         check_files(self.paths)
         self.rest = self.read()
 
     def __iter__(self) -> Iterator[Tuple[int, List[str]]]:
-        """The remaining windows: the number of the first line, from 1 in this shard; the lines."""
+        """The remaining windows: the number of the first line, from 1; the lines."""
         return self.rest
 
     def read(self) -> Iterator[Tuple[int, List[str]]]:
         """Yield all windows."""
         window: List[str] = []
-        start = self.first * self.size
-        stop = None if self.last is None else self.last * self.size
-        for number, (path, place, line) in enumerate(raw_lines(self.paths)):
-            if number < start:
-                continue
-            if number == stop:
-                break
-            window.append(parse_line(line, path, place))
+        for path, place, line in raw_lines(self.paths):
+            window.append(text.decode(line, path, place))
             if len(window) == self.size:
                 yield self.given_out(window)
                 window = []
@@ -80,33 +70,8 @@ def numbered(stream: IO[bytes], path: Path) -> Iterator[Tuple[Path, int, bytes]]
         number += 1
 
 
-def parse_line(line: bytes, path: Path, number: int) -> str:
-    """The text of a line; UserError, with the place, if it is not text."""
-    if b"\0" in line:
-        raise UserError(
-            f"{path}, line {number:,}, has a NUL byte, so it may be UTF-16 or not text at all: "
-            "convert it to UTF-8"
-        )
-    decoded = text.decode(line, path, number)
-    text.check_line(decoded.rstrip("\r"), path, number)
-    return decoded
-
-
 def check_files(paths: Sequence[Path]) -> None:
     """Raises UserError for what cannot be read as text; a pipe is checked when it is read."""
     for path in paths:
-        if path.is_dir():
-            raise UserError(f"{path} is a folder: give the files in it")
-        if not path.exists():
+        if path.is_dir() or not path.exists():
             raise UserError(f"there is no file {path}")
-        if path.is_file():
-            text.check_form(path)
-
-
-def count_lines(paths: Sequence[Path]) -> int:
-    """The number of lines in files; UserError for what cannot be read twice."""
-    check_files(paths)
-    for path in paths:
-        if not path.is_file():
-            raise UserError(f"{path} is not a regular file: its lines cannot be counted for shards")
-    return sum(text.count_lines(path) for path in paths)

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.experiment.find import AS_TRAINED, is_run, read_yaml, trained_as
 from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
@@ -18,13 +17,10 @@ def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     A checkpoint is not trusted: a user-dir, which is a program, is taken from a run's config.yaml.
 
     Raises:
-        UserError: the checkpoint is from a fairseq too old to have them, or it lacks a task.
+        UserError: the checkpoint is from a fairseq too old to have them.
     """
     config = trained_as(checkpoint, folder)
     sections = {name: config.get(name, {}) for name in NEEDED}
-    if "_name" not in sections["task"]:
-        where = folder / AS_TRAINED if is_run(folder) else checkpoint
-        raise UserError(f"{where} names no task to decode with (task: _name:)")
     if not is_run(folder):
         sections["common"].pop("user_dir", None)
     return sections
@@ -64,8 +60,7 @@ def is_decoded(folder: Path, checkpoint: Path, config: Any, subset: str = "test"
     scored = read_json(folder / "eval" / f"{subset}.score.json").get("translation")
     if not made or made != scored:
         return False
-    # earlier versions did not record the precision
-    used = {"precision": "fp32", **made, **made["options"]}
+    used = {**made, **made["options"]}
     wanted = {**decoding(config), "precision": "fp32"}
     same = all(used.get(name) == value for name, value in wanted.items())
     return same and Path(made["checkpoint"]).name == checkpoint.name

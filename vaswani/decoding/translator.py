@@ -109,6 +109,7 @@ class Translator:
 
         Raises:
             vaswani.common.errors.UserError: it is not such a folder, or was altered.
+            OSError: a file is missing.
         """
         return cls(read_model(Path(path)), precision, device)
 
@@ -122,7 +123,7 @@ class Translator:
                 ``print_alignment=True``
 
         Raises:
-            TypeError: an unknown option or one of another type, or anything but a list of strings.
+            TypeError: an unknown option or one of another type, or anything but a list.
             UserError, ConfigError: an option's value that cannot work; both are ValueErrors.
         """
         chosen, lines = self.options.changed(**options), list_of_strings(sentences)
@@ -133,12 +134,6 @@ class Translator:
         with self.lock:
             pairs = zip(sentences_read, results, strict=True)
             return [self.translation(sentence, best, chosen) for sentence, best in pairs]
-
-    def __reduce__(self) -> Any:
-        raise TypeError(
-            "a Translator cannot be pickled or copied: pass on the name of its folder, and call "
-            "Translator.from_pretrained there"
-        )
 
     # ---- the steps, for those who search elsewhere ---------------------------------------------
 
@@ -237,7 +232,7 @@ def engine_for(
         in_processes: whether a packed model's search may fork; otherwise this process searches
 
     Raises:
-        UserError: no such device or precision, invalid workers, or a file that is damaged.
+        UserError: no such precision, or a file of another version.
     """
     if is_export(folder):
         from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
@@ -259,15 +254,11 @@ def engine_for(
 
 
 def list_of_strings(sentences: Any) -> List[str]:
-    """The sentences given to ``translate``; TypeError if they are not strings."""
+    """The sentences given to ``translate``; TypeError for a string, which is also iterable."""
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         kind = "a string" if isinstance(sentences, str) else type(sentences).__name__
         raise TypeError(f"translate takes a list of sentences, not {kind}: translate([text])")
-    strings = list(sentences)
-    for number, sentence in enumerate(strings, 1):
-        if not isinstance(sentence, str):
-            raise TypeError(f"sentence {number} is {type(sentence).__name__}, but must be str")
-    return strings
+    return list(sentences)
 
 
 def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> List[Batch]:

@@ -30,11 +30,6 @@ def find_checkpoint(name: str) -> Tuple[Path, Path]:
     """
     path = Path(name)
     if path.suffix == ".pt":
-        if not path.is_file() and ".pt:" in name:
-            raise UserError(
-                f"{name} names several checkpoints, but only one can be used: for an ensemble use "
-                "fairseq-generate --path, for their mean 'vaswani average'"
-            )
         if not path.is_file():
             raise UserError(f"there is no checkpoint {path}")
         return path, run_of(path)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, plural
 from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES
 
@@ -55,10 +55,8 @@ def checkpoints_in(folder: Path) -> List[Checkpoint]:
 def named(inputs: Sequence[str]) -> List[Checkpoint]:
     """The checkpoints with these file names, fewest updates first."""
     for path in map(Path, inputs):
-        if path.is_dir():
-            raise UserError(f"{path} is a folder: give one run, or checkpoint files only")
         if not path.is_file():
-            raise UserError(f"there is no checkpoint or run '{path}'")
+            raise UserError(f"there is no checkpoint '{path}': give one run, or files")
     return select_named([describe(Path(path)) for path in inputs])
 
 
@@ -105,25 +103,19 @@ def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> Li
     Raises:
         UserError: fewer than two are asked for, or more than there are.
     """
-    if count < 2:
-        raise UserError(f"--last must be at least 2, not {count}: there is nothing to average")
     at_hand = distinct(checkpoints)
-    if len(at_hand) < count:
+    if not 2 <= count <= len(at_hand):
         updates = ", ".join(str(checkpoint.updates) for checkpoint in at_hand)
-        listed = f" (updates: {updates})" if at_hand else ""
-        remedy = f"give --last {len(at_hand)}, or train longer" if at_hand[1:] else "train longer"
         raise UserError(
-            f"{count} checkpoints were asked for, but {where} has {len(at_hand)}{listed}: {remedy}"
+            f"--last {count}, but {where} has {plural(len(at_hand), 'checkpoint')} "
+            f"(updates: {updates}): "
+            "give 2 or more of them, or train longer"
         )
     return at_hand[-count:]
 
 
 def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
-    """All, fewest updates first; UserError for a single one, an average, or an update twice."""
-    if len(checkpoints) < 2:
-        raise UserError(
-            f"{checkpoints[0].path} is a single checkpoint: give a run, or two checkpoints or more"
-        )
+    """All, fewest updates first; UserError for an average, or an update twice."""
     ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.updates)
     refuse_averages(ordered)
     for before, after in zip(ordered, ordered[1:], strict=False):
@@ -148,8 +140,6 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
     for other in checkpoints[1:]:
         for name in sorted(set(first.run) | set(other.run)):
             here, there = first.run.get(name), other.run.get(name)
-            if name.endswith("dictionary") and None in (here, there):
-                continue  # from an earlier version, which did not record it
             # an option that did not exist when the run began had its default's effect: off
             if (here or None) != (there or None):
                 raise UserError(

@@ -9,13 +9,12 @@ import argparse
 import dataclasses
 import logging
 import os
-import traceback
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence, Set
 
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.check_config import check_config, check_types
+from vaswani.experiment.check_config import check_config
 from vaswani.experiment.find import read_yaml
 from vaswani.experiment.strict_yaml import parse
 
@@ -44,7 +43,7 @@ def load_user_dir(user_dir: Optional[str]) -> str:
             here, in fairseq's folder, and beside that
 
     Raises:
-        UserError: there is no such folder, or it cannot be imported.
+        UserError: there is no such folder.
     """
     load_plugin()
     if not user_dir or Path(user_dir).name == plugin_dir().name:
@@ -60,16 +59,7 @@ def load_user_dir(user_dir: Optional[str]) -> str:
             f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
             "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
         )
-    try:
-        import_user_module(argparse.Namespace(user_dir=str(folder)))
-    except Exception as error:
-        import_user_module.memo.discard(str(folder))  # fairseq's: what it has imported
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-        where = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
-        raise UserError(
-            f"common.user_dir: {folder} cannot be imported ({where}{type(error).__name__}: {error})"
-        ) from error
+    import_user_module(argparse.Namespace(user_dir=str(folder)))
     return str(folder)
 
 
@@ -85,11 +75,10 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
     ``overrides`` are ``section.key=value``, as on fairseq-hydra-train's command line.
 
     Raises:
-        UserError: an unknown section, component or key, or a value of the wrong type.
+        UserError: an unknown section, component or key.
+        OmegaConfBaseException: a value of the wrong type.
     """
-    table = read_yaml(path)
-    refuse_other_files(table, path)
-    return config_of(table, str(path), overrides)
+    return config_of(read_yaml(path), str(path), overrides)
 
 
 def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
@@ -97,41 +86,18 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
-    try:
-        given = OmegaConf.create(table)
-        for changed, value in parse_overrides(overrides).items():
-            OmegaConf.update(given, changed, value, merge=True)
-        common = given.get("common")
-        load_user_dir(str(common.get("user_dir") or "") if OmegaConf.is_dict(common) else None)
-        given = OmegaConf.to_container(given)
-        check_names(given, where)
-        config = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)
-        config = with_defaults(config)
-    except OmegaConfBaseException as error:
-        key = getattr(error, "full_key", None)
-        key = f": {key}" if key else ""
-        raise UserError(f"{where}{key}: {str(error).splitlines()[0]}") from None
+    given = OmegaConf.create(table)
+    for changed, value in parse_overrides(overrides).items():
+        OmegaConf.update(given, changed, value, merge=True)
+    common = given.get("common")
+    load_user_dir(str(common.get("user_dir") or "") if OmegaConf.is_dict(common) else None)
+    given = OmegaConf.to_container(given)
+    check_names(given, where)
+    config = with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
     check_config(config)
     return config
-
-
-def refuse_other_files(table: Dict[str, Any], path: Path) -> None:
-    """Raises UserError for a YAML file of this project that is not an experiment."""
-    if "rows" in table and "base" in table:
-        raise UserError(
-            f"{path} is not an experiment, but a table of changes to one, {table['base']}: "
-            f"'vaswani reproduce {table['base']} --row ROW' trains a row of it"
-        )
-    if "model" not in table and not {"task", "dataset", "optimization"} & set(table):
-        for key in ("bpe", "parts", "train", "generate"):
-            if key in table:
-                raise UserError(
-                    f"{path} is not an experiment, but a data recipe or manifest ('{key}:'): use "
-                    "it with 'vaswani prepare'"
-                )
 
 
 def with_defaults(config: Any) -> Any:
@@ -190,7 +156,7 @@ def parse_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
     """The overrides' values by their keys; for one given twice, the last.
 
     Raises:
-        UserError: one is not ``section.key=value``, or its value would be misread.
+        UserError: one is not ``section.key=value``.
     """
     values: Dict[str, Any] = {}
     for override in overrides:
@@ -200,8 +166,6 @@ def parse_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
                 f"'{override}' is not an override: write section.key=value, for example "
                 "optimization.max_update=1000, or run=NAME"
             )
-        if not text.strip():
-            raise UserError(f"'{override}' has no value: write {key}=VALUE, or {key}=null for none")
         values[key] = parse(text, override)
     return values
 
@@ -216,33 +180,27 @@ def check_names(given: Dict[str, Any], where: str) -> None:
             raise UserError(
                 f"{where}: there is no section '{section}'{nearest(str(section), list(sections))}"
             )
-        if keys is not None and not isinstance(keys, dict):
-            raise UserError(f"{where}: section '{section}' should hold 'key: value' lines")
-        known: Optional[Dict[str, Any]] = None
+        known: Optional[Set[str]] = None
         if section in COMPONENTS:
             known = component_keys(section, keys, where)
         elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
-            known = types_of(sections[section].default)
+            known = keys_of(sections[section].default)
         for key in keys or {}:
             if known is not None and key not in known:
                 offer = nearest(str(key), list(known))
                 raise UserError(f"{where}: {section} has no key '{key}'{offer}")
-        check_types(keys or {}, known or {}, f"{where}: {section}.")
     for section in COMPONENTS:
         if not given.get(section):
             raise UserError(f"{where}: section '{section}' is missing")
 
 
-def types_of(section: Any) -> Dict[str, Any]:
-    """The keys of a dataclass and their types; None for an unknown type."""
-    return {
-        item.name: None if isinstance(item.type, str) else item.type
-        for item in dataclasses.fields(section)
-    }
+def keys_of(section: Any) -> Set[str]:
+    """The keys of a dataclass."""
+    return {item.name for item in dataclasses.fields(section)}
 
 
-def component_keys(section: str, keys: Any, where: str) -> Optional[Dict[str, Any]]:
-    """Keys and types of the component that ``_name`` chooses; None where fairseq lists none.
+def component_keys(section: str, keys: Any, where: str) -> Optional[Set[str]]:
+    """Keys of the component that ``_name`` chooses; None where fairseq lists none.
 
     Raises:
         UserError: ``_name`` is missing or not registered.
@@ -270,19 +228,11 @@ def component_keys(section: str, keys: Any, where: str) -> Optional[Dict[str, An
             f"{where}: there is no {section} '{name}'{nearest(str(name), list(registry))}"
         )
     if configs.get(name) is not None:
-        return {"_name": str, **types_of(configs[name])}
+        return {"_name", *keys_of(configs[name])}
     if section == "model":
         # fairseq's older models declare their options on a parser, and a few only by a default
         parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
         registry[name].add_args(parser)
         ARCH_CONFIG_REGISTRY[name](defaults)
-        declared = {action.dest: types_of_argument(action) for action in parser._actions}
-        return {"_name": str, **dict.fromkeys(vars(defaults)), **declared}
+        return {"_name", *vars(defaults), *(action.dest for action in parser._actions)}
     return None
-
-
-def types_of_argument(action: argparse.Action) -> Any:
-    """The type of an option that is declared on a parser; None if it is not known."""
-    if isinstance(action.const, bool):
-        return bool
-    return Optional[action.type] if action.type in (int, float, str) else None

@@ -11,9 +11,11 @@ from typing import Any, Dict, List
 from vaswani.common.errors import UserError, nearest
 
 _HERE = Path(__file__).resolve().parents[1]
-#: the shipped experiments and documents: inside an installed package, beside it in a checkout
-_SHIPPED = _HERE if (_HERE / "configs").is_dir() else _HERE.parent
-CONFIGS, DOCS = _SHIPPED / "configs", _SHIPPED / "docs"
+#: the shipped experiments, documents and text: inside an installed package, beside it in a checkout
+SHIPPED = _HERE if (_HERE / "configs").is_dir() else _HERE.parent
+CONFIGS, DOCS = SHIPPED / "configs", SHIPPED / "docs"
+#: in recipes, ``examples/demo_text/train`` is found from any folder
+DEMO_TEXT = SHIPPED / "examples" / "demo_text"
 
 #: in configs/, but changes to experiments
 TABLES = ("table3", "small_tables")
@@ -97,17 +99,12 @@ def trained_as(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
 
     Raises:
-        UserError: the checkpoint is from a fairseq too old to have one.
         CheckpointError: the file is not a checkpoint.
     """
     from transformer_plugin.checkpoints import checkpoint_metadata
 
     saved = checkpoint_metadata(checkpoint).get("cfg")
     run = read_yaml(folder / AS_TRAINED) if is_run(folder) else {}
-    if saved is None and not run:
-        raise UserError(
-            f"{checkpoint} has no configuration (fairseq before 0.11): it cannot be used"
-        )
     return {name: plain(section) for name, section in {**(saved or {}), **run}.items()}
 
 

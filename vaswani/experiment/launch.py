@@ -17,7 +17,7 @@ import signal
 import socket
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import NO_MEMORY, UserError
@@ -49,13 +49,11 @@ class Launch(NamedTuple):
 def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
     """Determine it from the configuration, the environment and the number of visible GPUs.
 
-    ``config`` needs the sections common, optimization and distributed_training.
+    ``config`` needs the sections common and distributed_training.
 
     Raises:
-        UserError: variables are missing or contradict each other, there are more processes than
-            GPUs, or an update has no batches.
+        UserError: variables are missing, or there are more processes than GPUs.
     """
-    check_update_freq(config.optimization.update_freq)
     gpus = 0 if config.common.cpu else gpus
     given = config.distributed_training
     if given.distributed_init_method:
@@ -65,23 +63,9 @@ def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
     return from_this_machine(given, gpus)
 
 
-def check_update_freq(frequencies: Sequence[int]) -> None:
-    """Raises UserError unless every update has at least one batch."""
-    if not frequencies or min(frequencies) < 1:
-        raise UserError(
-            f"optimization.update_freq is {list(frequencies)}: an update needs at least one batch "
-            "from each process, so give 1 or more"
-        )
-
-
 def by_hand(given: Any, gpus: int) -> Launch:
     """fairseq's settings as given; without a GPU, the two that work there."""
     world_size, rank = given.distributed_world_size, given.distributed_rank or 0
-    if not 0 <= rank < world_size:
-        raise UserError(
-            f"distributed_training.distributed_rank is {rank}, but of {world_size} processes "
-            f"(distributed_world_size) it must be 0 to {world_size - 1}"
-        )
     section = {} if gpus else {**ON_CPU, "distributed_no_spawn": True}
     return Launch(BY_HAND, rank, world_size, section)
 
@@ -95,18 +79,7 @@ def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
             f"the environment has {', '.join(there)} but not {', '.join(missing)}: start with "
             "torchrun, which sets all of them, or unset them to train in one process"
         )
-    numbers = {}
-    for name in LAUNCHER:
-        if name != "MASTER_ADDR":
-            if not environ[name].isdecimal():
-                raise UserError(f"the environment has {name}={environ[name]}: expected a number")
-            numbers[name] = int(environ[name])
-    rank, world_size, local_rank = (numbers[name] for name in LAUNCHER[:3])
-    if rank >= world_size:
-        raise UserError(
-            f"the environment has RANK={rank} and WORLD_SIZE={world_size}: ranks count from 0 to "
-            f"{world_size - 1}"
-        )
+    rank, world_size, local_rank = (int(environ[name]) for name in LAUNCHER[:3])
     if gpus and local_rank >= gpus:
         raise UserError(
             f"process {local_rank} of this machine has no GPU: only {gpus} visible; start "

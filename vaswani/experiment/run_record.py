@@ -166,18 +166,15 @@ def trained_differently(config: Any, data: Dict[str, Any], folder: Path) -> str:
 
 def changed_files(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
     """The files of a data-bin that differ between two records which both list them, by name."""
-    differ = set()
-    for kind in ("sha256", "bytes"):  # earlier versions recorded only the text's size
-        old, new = before.get(kind, {}), now.get(kind, {})
-        differ |= {name for name in set(old) & set(new) if old[name] != new[name]}
-    return sorted(differ)
+    old, new = before.get("sha256", {}), now.get("sha256", {})
+    return sorted(name for name in set(old) & set(new) if old[name] != new[name])
 
 
 # ---- records ----------------------------------------------------------------------------------
 
 
-def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
-    """Write env.json, keeping earlier starts in it, then config.yaml (complete, as trained)."""
+def records_of(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Dict[str, str]:
+    """The texts of env.json, with earlier starts in it, and config.yaml (complete, as trained)."""
     from omegaconf import OmegaConf
 
     from vaswani_transformer.precision import tf32
@@ -185,13 +182,18 @@ def record(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> N
 
     before = read_json(folder / "env.json")
     earlier = before.pop("earlier_starts", []) + ([before] if before else [])
-    with atomic_write(folder / "env.json") as stream:
-        now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
-        device = "cpu" if on_cpu(config) else "cuda"
-        now.update(device=device, precision=precision_of(config), tf32=tf32())
-        json.dump({**now, "data": data, "earlier_starts": earlier}, stream, indent=1)
-    with atomic_write(folder / "config.yaml") as stream:
-        stream.write(OmegaConf.to_yaml(config))
+    now = {**environment(), "processes": launch.world_size, "started_by": launch.kind}
+    device = "cpu" if on_cpu(config) else "cuda"
+    now.update(device=device, precision=precision_of(config), tf32=tf32())
+    now.update(data=data, earlier_starts=earlier)
+    return {"env.json": json.dumps(now, indent=1), "config.yaml": OmegaConf.to_yaml(config)}
+
+
+def write_records(records: Dict[str, str], folder: Path) -> None:
+    """Write them into a run's folder."""
+    for name, text in records.items():
+        with atomic_write(folder / name) as stream:
+            stream.write(text)
 
 
 def finish(folder: Path, stop: str, summary: Dict[str, Any]) -> None:
@@ -207,39 +209,3 @@ def finish(folder: Path, stop: str, summary: Dict[str, Any]) -> None:
         summary = {**summary, **{k: before[k] for k in ("seconds", "perplexity") if k in before}}
     with atomic_write(folder / FINISHED) as stream:
         json.dump({**summary, "stop": stop}, stream)
-
-
-class Undo:
-    """Restores a folder to how it was before a start that was refused.
-
-    Args:
-        folder: the run's; need not exist yet
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.is_new = not folder.exists()
-        self.records = {
-            name: (folder / name).read_bytes() for name in RECORDS if (folder / name).is_file()
-        }
-        self.checkpoints = self._checkpoints()
-
-    def _checkpoints(self) -> Dict[str, int]:
-        paths = (self.folder / "checkpoints").glob("*.pt")
-        return {path.name: path.stat().st_mtime_ns for path in paths}
-
-    def __call__(self) -> None:
-        """Restore the records, or remove a folder that the start made; not after a save."""
-        if self._checkpoints() != self.checkpoints:
-            return
-        for name, content in self.records.items():
-            with atomic_write(self.folder / name, "wb") as stream:
-                stream.write(content)
-        if self.is_new:
-            for path in (*self.folder.glob("train*.log"), self.folder / STATISTICS):
-                path.unlink(missing_ok=True)
-            for name in (*RECORDS, ".lock"):
-                (self.folder / name).unlink(missing_ok=True)
-            for made in (self.folder / "checkpoints", self.folder):
-                if made.is_dir() and not any(made.iterdir()):
-                    made.rmdir()

@@ -1,8 +1,7 @@
 """Reads YAML as it is meant: what PyYAML would silently misread is refused, with its line.
 
-Refused are a key that occurs twice (the last would win), and numbers in base 8 or 60 (``010`` is 8
-in YAML 1.1, ``1:15`` is 75). ``1e-4`` is a number and ``2026-11-21`` is text, as in omegaconf's
-reader, which fairseq-hydra-train uses.
+Refused is a key that occurs twice: the last would win. ``1e-4`` is a number and ``2026-11-21`` is
+text, as in omegaconf's reader, which fairseq-hydra-train uses.
 """
 
 import re
@@ -13,9 +12,7 @@ import yaml
 
 from vaswani.common.errors import UserError
 
-_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
-_LEADING_ZERO = re.compile(r"[-+]?0(o[0-7_]+|[0-9_]+)")
-_FLOAT = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+")
+_FLOAT = re.compile(r"^[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$")
 
 
 class _Refused(yaml.constructor.ConstructorError):
@@ -39,43 +36,12 @@ class StrictLoader(yaml.SafeLoader):
                 seen.add(key.value)
         return node
 
-    def construct_number(self, node: yaml.ScalarNode) -> Any:
-        """A number in base 10 (or, if written explicitly, 16 or 2)."""
-        text = str(node.value)
-        if _BASE_60.fullmatch(text):
-            raise _Refused(
-                f"{text} is a base-60 number in YAML: write it in base 10, or in quotes if it is "
-                "text",
-                node,
-            )
-        if _LEADING_ZERO.fullmatch(text) and text.strip("+-0_"):
-            raise _Refused(
-                f"{text} may be read in base 8: write it without the leading zero, or in quotes "
-                "if it is text",
-                node,
-            )
-        if _FLOAT.fullmatch(text):
-            return float(text.replace("_", ""))
-        if node.tag.endswith(":int"):
-            return self.construct_yaml_int(node)
-        return self.construct_yaml_float(node)
 
-
-def _set_up() -> None:
-    """Define which plain words are numbers: more than in YAML 1.1, so that they can be refused."""
-    kept = {
-        first: [(tag, pattern) for tag, pattern in rules if not tag.endswith(":timestamp")]
-        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    StrictLoader.yaml_implicit_resolvers = kept
-    for pattern in (_LEADING_ZERO, _FLOAT):
-        whole = re.compile(f"^(?:{pattern.pattern})$")
-        StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", whole, list("-+.0123456789"))
-    for kind in ("int", "float"):
-        StrictLoader.add_constructor(f"tag:yaml.org,2002:{kind}", StrictLoader.construct_number)
-
-
-_set_up()
+StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if not tag.endswith(":timestamp")]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 
 def parse(text: str, where: str) -> Any:
@@ -91,8 +57,6 @@ def parse(text: str, where: str) -> Any:
         line = f", line {mark.line + 1}" if mark and "\n" in text.strip() else ""
         invalid = "" if isinstance(error, _Refused) else "not valid YAML: "
         raise UserError(f"{where}{line}: {invalid}{error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, LookupError) as error:
-        raise UserError(f"{where}: not valid YAML: {str(error).splitlines()[0]}") from None
 
 
 def read_table(path: Path) -> Dict[str, Any]:

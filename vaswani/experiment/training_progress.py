@@ -231,19 +231,18 @@ class TrainingProgress(logging.Handler):
 # ---- when it begins and ends ---------------------------------------------------------------------
 
 
-def start_message(config: Any, updates: int, remark: str = "") -> str:
+def start_message(config: Any, updates: int) -> str:
     """``training on the CPU in fp32 to update 8,000; saves every 100 updates; log: …``.
 
     Args:
         config: the experiment's
         updates: how many the run has already
-        remark: what else to say
     """
     verb = f"continuing at update {updates:,}" if updates else "training"
     where = f"{devices.in_words(config)}{',' if updates else ''}"
     log = Path(config.checkpoint.save_dir).parent / "train.log"
     parts = [f"{verb} {where} {limits_in_words(config)}", saving_in_words(config)]
-    return "; ".join([*parts, *([remark] if remark else []), f"log: {log}"])
+    return "; ".join([*parts, f"log: {log}"])
 
 
 def limits_in_words(config: Any) -> str:

@@ -35,14 +35,13 @@ class Validation:
     """
 
     def __init__(self, checkpoint: Path, folder: Path) -> None:
-        config = validation_config(checkpoint, folder)
         from fairseq import tasks
         from fairseq.trainer import Trainer
 
         from vaswani.experiment.fairseq_config import fairseq_form
 
         try:
-            config = fairseq_form(config)
+            config = fairseq_form(validation_config(checkpoint, folder))
             task = tasks.setup_task(config.task)
             self.model = task.build_model(config.model)
             criterion = task.build_criterion(config.criterion)
@@ -53,7 +52,7 @@ class Validation:
             most = config.dataset.max_valid_steps
             self.most = None if most is None else most + 1  # as many as fairseq takes
         except Exception as error:  # anything that fairseq, or a model of one's own, may raise
-            raise UserError(in_one_line(error)) from error
+            raise UserError(" ".join(str(error).split()) or type(error).__name__) from error
 
     def __len__(self) -> int:
         """The number of batches."""
@@ -71,25 +70,17 @@ class Validation:
         Args:
             parameters: of the run's model; they are copied
             on_batch: called with 1 after each batch
-
-        Raises:
-            UserError: they are not of this model, or it fails on a batch.
         """
         from fairseq.logging import metrics
 
-        try:
-            self.model.load_state_dict(dict(parameters))
-            batches = self.batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
-            with metrics.aggregate(new_root=True) as logged:
-                for batch in itertools.islice(batches, self.most):
-                    self.trainer.valid_step(batch)
-                    if on_batch:
-                        on_batch(1)
-            return {
-                name: float(logged[name].avg) for name in ("loss", "nll_loss") if name in logged
-            }
-        except Exception as error:  # as above
-            raise UserError(in_one_line(error)) from error
+        self.model.load_state_dict(dict(parameters))
+        batches = self.batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
+        with metrics.aggregate(new_root=True) as logged:
+            for batch in itertools.islice(batches, self.most):
+                self.trainer.valid_step(batch)
+                if on_batch:
+                    on_batch(1)
+        return {name: float(logged[name].avg) for name in ("loss", "nll_loss") if name in logged}
 
 
 def validation_config(checkpoint: Path, folder: Path) -> Any:
@@ -98,9 +89,6 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
     data = table.get("task", {}).get("data")
     if data and not first_data_bin(data).is_dir():
         raise UserError(f"there is no data in {first_data_bin(data)}")
-    missing = [name for name in SECTIONS if not table.get(name)]
-    if missing:
-        raise UserError(f"{checkpoint} does not say its {missing[0]}")
 
     from vaswani.experiment.fairseq_config import load_plugin, with_defaults
 
@@ -119,12 +107,4 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
     if is_run(folder):  # a checkpoint alone is not trusted to name a program
         sections["common"]["user_dir"] = common.get("user_dir")
     sections["distributed_training"] = {"distributed_world_size": 1}
-    try:
-        return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections))
-    except Exception as error:  # of a task or model that is not registered here, for example
-        raise UserError(in_one_line(error)) from error
-
-
-def in_one_line(error: Exception) -> str:
-    """What an error says, on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections))

@@ -71,6 +71,8 @@ def translate_all(
         start = time.perf_counter()
         hypotheses = translator.search(sources, search, CPU_BATCH)
         seconds = time.perf_counter() - start
+    if isinstance(translator.engine, MarianEngine):
+        seconds = translator.engine.seconds[options.beam]
     results = [
         translator.translation(source, best, options)
         for source, best in zip(sources, hypotheses, strict=True)
@@ -100,13 +102,10 @@ class Proof:
     def translate_packed(self, translator: Any) -> None:
         """Translate with the packed model's search settings; computes the exponent for the export.
 
-        Raises:
-            UserError: a line is longer than the model accepts, or there is nothing to compare.
+        Lines longer than the model accepts are left out.
         """
         self.translator = translator
         taken = [translator.read(line).ids is not None for line in self.text.source]
-        if not any(taken):
-            raise UserError(f"{self.text.name} holds no sentence that the model takes")
         self.text = ProofText(
             self.text.name,
             [line for line, ok in zip(self.text.source, taken, strict=True) if ok],
@@ -139,13 +138,14 @@ class Proof:
 
     def compare(self, exported: Any) -> None:
         """Compare with the export's translator, which searches as its own options say."""
+        beams = list(dict.fromkeys([1, self.plain.beam]))
+        asked = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
+        if isinstance(exported.engine, MarianEngine):
+            self.ask(exported.engine, asked)
         self.model = self.compare_models(exported)
-        if isinstance(exported.engine, MarianEngine) and exported.engine.has_tokenizer:
-            self.tokenizer = self.compare_tokenizers(exported.engine)
-        for beam in dict.fromkeys([1, self.plain.beam]):
+        for beam, search in zip(beams, asked, strict=True):
             options = self.plain.changed(beam=beam)
-            asked = exported.options.changed(beam=beam, nbest=1)
-            output = translate_all(exported, self.text.source, asked)
+            output = translate_all(exported, self.text.source, search)
             self.rows.append(self.row(options, output, described(options), self.tolerance))
         self.texts = output.texts
         if self.asked != self.plain:
@@ -167,22 +167,24 @@ class Proof:
         rms = math.sqrt(squares / len(gaps))
         return ModelComparison(len(gaps), rms, max(gaps), self.tolerance)
 
-    def compare_tokenizers(self, engine: MarianEngine) -> TokenizerComparison:
-        """The tokens of the sentences, and the text of the packed model's translations."""
+    def ask(self, engine: MarianEngine, searches: List[SearchOptions]) -> None:
+        """Ask Marian all that is compared; compare the tokenizer, if the export has one."""
         lines, output, target = (
             self.text.source,
             self.output(self.plain),
             self.translator.engine.target,
         )
-        expected = [self.translator.read(line).ids for line in lines]
+        sources = [self.translator.read(line) for line in lines]
         lowercase = self.translator.folder.recipe.lowercase  # which the export's tokenizer is not
-        read = engine.ask("read", lines=[x.lower() if lowercase else x for x in lines])
+        given = [line.lower() if lowercase else line for line in lines]
         tokens = [[*map(target.index, subwords), target.eos()] for subwords in output.subwords]
-        written = engine.ask("write", targets=tokens)
-        return TokenizerComparison(
+        engine.ask(batches_of(sources, CPU_BATCH), tokens, searches, given)
+        if engine.read is None:
+            return
+        self.tokenizer = TokenizerComparison(
             len(lines),
-            sum(a == b for a, b in zip(expected, read, strict=True)),
-            sum(a == b for a, b in zip(output.texts, written, strict=True)),
+            sum(one.ids == read for one, read in zip(sources, engine.read, strict=True)),
+            sum(a == b for a, b in zip(output.texts, engine.written, strict=True)),
         )
 
     def scores(

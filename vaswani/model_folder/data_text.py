@@ -59,8 +59,6 @@ def text_recipe(
     prepared = read_yaml(places[0] / "recipe.yaml") if len(places) > 1 else {}
     sides = [symbols(path) for path in dictionaries]
     kind, codes = find_codes(given, places, prepared, sides, dictionaries)
-    if kind == SENTENCEPIECE and given.tokeniser == "moses":
-        raise UserError("--tokeniser moses is for BPE: SentencePiece takes raw text")
     # of pieces the dictionary has no rare letters, and so perhaps no capitals
     lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
     tokeniser: Any = given.tokeniser or ("none" if prepared.get("tokenised") else "moses")
@@ -90,14 +88,12 @@ def find_codes(
     """What made the subwords (None: words are not split), and what it had learned.
 
     Raises:
-        UserError: there is no such file, it is that of another dictionary, or there are two.
+        UserError: there is no such file, or it is that of another dictionary.
     """
     files: Dict[Name, Optional[str]] = {
         BPE: given.bpe_codes,
         SENTENCEPIECE: given.sentencepiece_model,
     }
-    if all(files.values()):
-        raise UserError("--bpe-codes and --sentencepiece-model exclude each other: give one")
     words = [word for side in sides for word in side]
     parts: Dict[Name, List[str]] = {
         BPE: [word for word in words if word.endswith(MARK.strip())],
@@ -120,8 +116,6 @@ def find_codes(
             f"{dictionaries[0]} has parts of words ('{parts[kind][0]}'), but {places[-1]} has no "
             f"{KINDS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} FILE"
         )
-    if not codes.is_file():
-        raise UserError(f"there is no file {codes} of {FLAGS[kind]}")
     if kind == SENTENCEPIECE:
         for path, side in zip(dictionaries, sides, strict=True):
             check_dictionary(codes, path, side)

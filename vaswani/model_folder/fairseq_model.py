@@ -106,31 +106,15 @@ def check_expressible(options: Mapping[str, Any], where: str) -> None:
                 f"{where} has {meaning} ({name} {options[name]}), which this plugin's model "
                 "lacks: it cannot be packed"
             )
-    width = options["encoder_embed_dim"]
-    for name in ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim"):
-        if (options.get(name) or width) != width:
-            raise UserError(
-                f"{where} has {name} {options[name]} and encoder_embed_dim {width}, which must be "
-                "equal in this plugin's model: it cannot be packed"
-            )
 
 
 def renamed(state: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    """The parameters under our names.
-
-    Raises:
-        UserError: one is missing, or has no place in our model.
-    """
+    """The parameters under our names; UserError if one has no place in our model."""
     present = with_present_names(state)
     if "decoder.output_projection.weight" not in present:  # it shares the embedding's
         present["decoder.output_projection.weight"] = present.get("decoder.embed_tokens.weight")
     requested = Reading(present)
-    try:
-        parameters = from_fairseq(requested)
-    except KeyError as error:
-        raise UserError(
-            f"{where} lacks the parameter {error}: is it a translation model?"
-        ) from None
+    parameters = from_fairseq(requested)
     left = sorted(set(present) - requested.names)
     if left:
         raise UserError(

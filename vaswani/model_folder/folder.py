@@ -8,7 +8,8 @@
     README.md           a model card, which may be edited
     SHA256SUMS          a hash of every file, in the format of ``sha256sum --check``
 
-Nothing in it is a program or a pickle. Everything except the model card is checked when read.
+Nothing in it is a program or a pickle. Everything except the model card is compared with its hash
+when it is read; what it says is believed then.
 
 What 'vaswani export' makes has the target's own files (for CTranslate2, model.bin, config.json and
 vocabularies; for fairseq, model.pt and dictionaries; for Hugging Face, config.json,
@@ -21,31 +22,21 @@ generation_config.json, model.safetensors and vocab.json), and beside them what 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
 
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
 from vaswani.data.subwords import KINDS
 from vaswani.experiment.find import is_run, run_folders
-from vaswani.model_folder.schema import (
-    LENGTH,
-    SIZES,
-    Architecture,
-    Limits,
-    check_sections,
-    read_section,
-)
+from vaswani.model_folder.schema import read_section
 from vaswani.model_folder.text_recipe import TextRecipe
-from vaswani.model_folder.weights import stored_in
 
 CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
 #: what 'vaswani export' writes beside its target's files
 EXPORT = "vaswani.json"
 #: the sections of every config.json
 SECTIONS = ("architecture", "text", "generation", "origin")
-#: file endings of pickles, or of archives of them
-_PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 #: the matrices of source, target and output, which may be shared (3.4)
 MATRICES = (
     "encoder.embedding.tokens.weight",
@@ -81,9 +72,6 @@ EXPORTED = Kind(EXPORT, "vaswani-transformer-export", 1, "vaswani export", "expo
 TARGETS = ("ctranslate2", "fairseq", "huggingface")
 #: CTranslate2's
 MODEL, TARGETS_CONFIG = "model.bin", "config.json"
-#: the sections of every vaswani.json; and what else is there, which translating does not need
-EXPORT_SECTIONS = ("text", "generation", "limits", "origin")
-EXPORT_OTHERS = ("target", "quantization", "scores", "proof")
 
 
 @dataclass(frozen=True)
@@ -113,14 +101,9 @@ class ModelFolder:
         return self.path / f"dict.{lang}.txt"
 
     def parameters(self) -> Dict[str, Any]:
-        """The model's state dict in float32, with shared matrices under all their names.
-
-        Raises:
-            UserError: it is not a safetensors file.
-        """
+        """The model's state dict in float32, with shared matrices under all their names."""
         from safetensors.torch import load_file
 
-        stored_in(self.path / WEIGHTS)  # raises
         stored = load_file(str(self.path / WEIGHTS))
         state: Dict[str, Any] = {name: value.float() for name, value in stored.items()}
         for name, same in not_stored(self.config["architecture"]).items():
@@ -135,26 +118,23 @@ def read_folder(path: Path) -> ModelFolder:
     """A model folder; every file that is used is compared with its hash.
 
     Raises:
-        UserError: it is not one, of another format version, incomplete, altered, or has a pickle.
+        UserError: it is not one, of another format version, or altered.
+        OSError: a file is missing.
     """
     config = read_config(path)
-    if not (path / SUMS).is_file():
-        raise UserError(f"{path} is incomplete: {SUMS} is missing; copy the folder again")
     sums = read_sums(path / SUMS)
-    refuse_pickles(path)
+    check_files(path, [CONFIG], sums, PACKED.remedy)
     recipe = read_section(TextRecipe, config["text"], f"{path / CONFIG}: text")
     folder = ModelFolder(path, config, sums, recipe)
-    needed = [CONFIG, WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
+    needed = [WEIGHTS, *(f"dict.{lang}.txt" for lang in recipe.langs)]
     needed += [folder.codes.name] if folder.codes else []
     check_files(path, needed, sums, PACKED.remedy)
     return folder
 
 
 def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: str) -> None:
-    """Raises UserError for a file that is missing, or whose hash differs from ``sums``."""
+    """Raises UserError for a file whose hash differs from ``sums``."""
     for name in names:
-        if not (path / name).is_file():
-            raise UserError(f"{path} is incomplete: {name} is missing; copy the folder again")
         if sums.get(name) != sha256_of(path / name):
             raise UserError(
                 f"{path / name} was altered or damaged: its hash is not the one in {SUMS}; copy "
@@ -163,19 +143,15 @@ def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: 
 
 
 def read_config(path: Path) -> Dict[str, Any]:
-    """A folder's config.json; UserError as in :func:`read_folder`."""
+    """A folder's config.json, as it is; UserError if it is not one of this version."""
     check_is_folder(path)
     if (path / EXPORT).is_file():
         raise UserError(
             f"{path} was made by 'vaswani export', only for 'vaswani translate' or its target: "
             "give the model folder it was made from"
         )
-    if not (path / CONFIG).is_file():
-        raise UserError(f"{path} has no {CONFIG}: it is not a complete model folder")
     config = read_json(path / CONFIG)
     check_format(config, path, PACKED)
-    check_sections(config, SECTIONS, ("scores",), path / CONFIG)
-    read_section(Architecture, config["architecture"], f"{path / CONFIG}: architecture", SIZES)
     return config
 
 
@@ -183,7 +159,8 @@ def check_format(table: Dict[str, Any], path: Path, kind: Kind) -> None:
     """Raises UserError unless a folder's table is of its kind, and of the version read here."""
     version = table.get("format_version")
     if table.get("format") != kind.format or type(version) is not int:
-        raise UserError(f"{path / kind.table} was not written by '{kind.command}', or is damaged")
+        problem = "is missing, damaged, or was not written by"
+        raise UserError(f"{path / kind.table} {problem} '{kind.command}'")
     if version != kind.version:
         advice = "get a newer one" if version > kind.version else kind.remedy
         raise UserError(
@@ -200,52 +177,26 @@ def beside(folder: Path, end: str) -> Path:
 
 def check_is_folder(path: Path) -> None:
     """Raises UserError, saying how to get a model folder, for a checkpoint, a run, or nothing."""
-    if path.is_file():
-        if path.suffix == ".pt":
-            raise UserError(
-                f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR "
-                "--out MODEL' makes one from it"
-            )
-        raise UserError(f"{path} is a file, not a model folder made by 'vaswani pack'")
+    if path.is_file() and path.suffix == ".pt":
+        raise UserError(
+            f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR --out "
+            "MODEL' makes one from it"
+        )
     for run in run_folders(str(path)):
         if is_run(run) and not (run / CONFIG).is_file():
-            packed = run / "model"
-            if (packed / CONFIG).is_file():
-                raise UserError(f"{path} is a run; its model folder is {packed}: give that")
-            raise UserError(f"{path} is a run, not a model folder: 'vaswani pack {path}' makes one")
+            raise UserError(
+                f"{path} is a run; its model folder is {run / 'model'}, which 'vaswani pack "
+                f"{path}' makes: give that"
+            )
     if not path.is_dir():
         raise UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
 
 
 def read_sums(path: Path) -> Dict[str, str]:
-    """The hashes in a file in ``sha256sum``'s format, by name; UserError if it is not one."""
-    digests = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        digest, separator, name = line.partition("  ")
-        if len(digest) != 64 or not separator or "/" in name:
-            raise UserError(f"{path} was altered or damaged: '{line[:80]}' is not a hash and name")
-        digests[name] = digest
-    return digests
-
-
-def refuse_pickles(folder: Path, known: Collection[str] = ()) -> None:
-    """Raises UserError if a folder contains anything that could run code when loaded.
-
-    Args:
-        folder: the folder to search
-        known: names that are allowed whatever their ending: only their content is checked
-    """
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file():
-            continue
-        with open(path, "rb") as stream:
-            start = stream.read(2)
-        named = path.suffix in _PICKLES and path.name not in known
-        if named or start[:1] == b"\x80" and start[1:] in b"\2\3\4\5":
-            raise UserError(
-                f"{path} is a pickle, which can run a program when it is loaded, and has no place "
-                "in a model folder: nothing was loaded; remove it if you know where it comes from"
-            )
+    """The hashes in a file in ``sha256sum``'s format, by name."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    digests = [line.partition("  ") for line in lines]
+    return {name: digest for digest, _, name in digests}
 
 
 # ---- reading an export ----------------------------------------------------------------------
@@ -269,8 +220,8 @@ def read_export(path: Path) -> ModelFolder:
     """A folder exported to CTranslate2; every file that is used is compared with its hash.
 
     Raises:
-        UserError: it is for another target, of another format version, incomplete or altered, or
-            contains a pickle.
+        UserError: it is for another target, of another format version, or altered.
+        OSError: a file is missing.
     """
     table = read_json(path / EXPORT)
     check_format(table, path, EXPORTED)
@@ -279,16 +230,11 @@ def read_export(path: Path) -> ModelFolder:
             f"{path} was exported to {table.get('target')}, whose own commands translate with it: "
             f"see {path / CARD}; for 'vaswani translate' use the model folder it was made from"
         )
-    check_sections(table, EXPORT_SECTIONS, EXPORT_OTHERS, path / EXPORT)
-    limits = {"source": LENGTH, "target": LENGTH}
-    read_section(Limits, table["limits"], f"{path / EXPORT}: limits", limits)
-    if not (path / SUMS).is_file():
-        raise UserError(f"{path} is incomplete: {SUMS} is missing; copy the folder again")
-    refuse_pickles(path, known=[MODEL])
-    recipe = read_section(TextRecipe, table["text"], f"{path / EXPORT}: text")
     sums = read_sums(path / SUMS)
+    check_files(path, [EXPORT], sums, EXPORTED.remedy)
+    recipe = read_section(TextRecipe, table["text"], f"{path / EXPORT}: text")
     folder = ModelFolder(path, table, sums, recipe)
-    needed = {EXPORT, MODEL, TARGETS_CONFIG, *sums} - {CARD}
+    needed = {MODEL, TARGETS_CONFIG, *sums} - {CARD}
     needed |= {folder.codes.name} if folder.codes else set()
     check_files(path, sorted(needed), sums, EXPORTED.remedy)
     return folder

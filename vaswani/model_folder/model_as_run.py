@@ -40,10 +40,8 @@ def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
     """
     folder = read_folder(path)
     source, target = (folder.dictionary(lang) for lang in folder.langs)
-    if not folder.codes:
-        raise UserError(f"{path} does not split words, but --like needs BPE codes")
-    if sha256_of(source) != sha256_of(target):
-        raise UserError(f"{path} has two dictionaries, but --like needs one for both languages")
+    if not folder.codes or sha256_of(source) != sha256_of(target):
+        raise UserError(f"{path}: --like needs BPE codes and one dictionary for both languages")
     return folder.codes, source
 
 

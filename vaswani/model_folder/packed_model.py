@@ -5,9 +5,8 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.model_folder.folder import CONFIG, WEIGHTS, ModelFolder, not_stored
-from vaswani.model_folder.schema import SIZES, Architecture, read_section
-from vaswani.model_folder.weights import refuse_others, stored_in
+from vaswani.model_folder.folder import CONFIG, ModelFolder
+from vaswani.model_folder.schema import Architecture, read_section
 
 
 def kept_options() -> List[str]:
@@ -20,7 +19,7 @@ def model_config(architecture: Dict[str, Any], where: str) -> Any:
     from transformer_plugin.config import VaswaniTransformerConfig
 
     config = VaswaniTransformerConfig()
-    section = read_section(Architecture, architecture, f"{where}: architecture", SIZES)
+    section = read_section(Architecture, architecture, f"{where}: architecture")
     for name, value in vars(section).items():
         setattr(config, name, value)
     return config
@@ -45,42 +44,19 @@ def task_for(source: Any, target: Any, langs: Tuple[str, str], model: Any) -> An
 
 
 def described(folder: ModelFolder) -> Tuple[Any, Any]:
-    """The model's configuration and task as config.json describes them, which fit its parameters.
-
-    The parameters' names, shapes and types are those of a model that is built without memory.
-
-    Raises:
-        UserError: config.json describes another model, or one that cannot be.
-    """
-    import torch
+    """The model's configuration and task as config.json describes them."""
     from fairseq.data import Dictionary
 
-    from transformer_plugin.config import ConfigError
-    from transformer_plugin.model import VaswaniTransformerModel
-
-    where = folder.path / CONFIG
-    architecture = folder.config["architecture"]
-    stored = stored_in(folder.path / WEIGHTS)
-    config = model_config(architecture, str(where))
+    config = model_config(folder.config["architecture"], str(folder.path / CONFIG))
     words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
-    task = task_for(words[0], words[1], folder.langs, config)
-    try:
-        with torch.device("meta"):
-            model = VaswaniTransformerModel.build_model(config, task)
-    except ConfigError as error:
-        raise UserError(f"{where}: {error}") from None
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    for name in not_stored(architecture):
-        del expected[name]
-    refuse_others(stored, expected, folder.path / WEIGHTS, CONFIG)
-    return config, task
+    return config, task_for(words[0], words[1], folder.langs, config)
 
 
 def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[Any, Any]:
     """A folder's task and model, in evaluation mode and optimised for speed.
 
     Raises:
-        UserError: a section of config.json does not fit; no such device or precision.
+        UserError: a section of config.json is of another version; no such precision.
         ConfigError, CheckpointError: the sizes are invalid, or do not match the parameters.
     """
     import torch
@@ -99,10 +75,7 @@ def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[A
     config.precision = precision
     model = VaswaniTransformerModel.build_model(config, task)
     model.load_state_dict(folder.parameters())
-    try:
-        model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {device!r}: {str(error).splitlines()[0]}") from None
+    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model.eval()
     model.prepare_for_inference_(SimpleNamespace(generation=GenerationConfig()))
     return task, model

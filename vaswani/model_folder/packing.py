@@ -180,11 +180,8 @@ def languages(given: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[s
 
 
 def find_dictionaries(folder: Path, langs: Tuple[str, str]) -> Tuple[Path, Path]:
-    """The two dictionaries; UserError if one is missing."""
+    """The two dictionaries."""
     source, target = (folder / f"dict.{lang}.txt" for lang in langs)
-    for path in (source, target):
-        if not path.is_file():
-            raise UserError(f"{path} is missing: give the folder that has it with --data DIR")
     return source, target
 
 

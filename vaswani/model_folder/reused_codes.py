@@ -23,11 +23,9 @@ from vaswani.model_folder.model_as_run import codes_and_dictionary, is_model, re
 #: what a recipe says about its own text, and not about how text is processed
 OF_THE_TEXT = (
     *SPLITS,
-    "generate",
     "archives",
     "valid_every",
     "limit",
-    "about_pairs",
     "expected",
     "like",
 )
@@ -97,19 +95,12 @@ def recipe_like(name: str, folder: Path, own: Dict[str, Any]) -> Recipe:
         UserError: the arguments contradict it, or name no text.
     """
     where = f"{folder}/{CONFIG if is_model(folder) else 'recipe.yaml'}"
-    if own.get("bpe"):
-        raise UserError(f"--bpe and --like exclude each other: the codes are those of {folder}")
-    if is_model(folder):
-        table = recipe_table(folder)
-    elif not (folder / "recipe.yaml").is_file():
-        raise UserError(f"{where} is missing: --like needs what 'vaswani prepare' made")
-    else:
-        table = read_yaml(folder / "recipe.yaml")
+    table = recipe_table(folder) if is_model(folder) else read_yaml(folder / "recipe.yaml")
     kind = kind_of(table)
-    if own.get("subword") not in (None, kind):
+    if own.get("bpe") or own.get("subword") not in (None, kind):
         raise UserError(
-            f"--subword {own['subword']} contradicts --like {name}, whose text was split by "
-            f"{kind}: leave it out"
+            f"--bpe and --subword exclude --like {name}: its text was split by {kind}, with the "
+            f"codes in {folder}"
         )
     known = {item.name for item in fields(Recipe)} - set(OF_THE_TEXT)
     table = {key: value for key, value in table.items() if key in known}

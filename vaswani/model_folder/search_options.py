@@ -15,10 +15,9 @@ from typing import (
     get_type_hints,
 )
 
-from vaswani.common.errors import UserError, nearest
+from vaswani.common.errors import UserError
 from vaswani.common.options import option
-from vaswani.experiment.check_config import check_types, check_values
-from vaswani.experiment.option_rules import SEED
+from vaswani.experiment.check_config import check_types
 from vaswani.model_folder.schema import read_section
 
 logger = logging.getLogger(__name__)
@@ -29,13 +28,9 @@ CPU_BATCH, GPU_BATCH = 2000, 8000
 EXPORT_CPU_BATCH = 1000
 
 #: what is used of an experiment's section ``generation``, and recorded in a model folder
-BEAM_OPTIONS = (
-    *("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len"),
-    "no_repeat_ngram_size",
-)
+BEAM_OPTIONS = ("beam", "nbest", "lenpen", "unkpen", "max_len_a", "max_len_b", "min_len")
 #: fairseq's options that only apply to sampling
 SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")
-NOT_NEGATIVE = ("max_len_a", "max_len_b", "min_len")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +44,6 @@ class SearchOptions:
     max_len_a: float = option(0.0, metavar="A", help="at most A · source length + B tokens")
     max_len_b: int = option(200, metavar="B", help="see --max-len-a")
     min_len: int = option(1, metavar="N", help="at least N tokens")
-    no_repeat_ngram_size: int = option(0, metavar="N", help="never repeat N consecutive tokens")
     length_penalty: Literal["fairseq", "gnmt"] = option(
         "fairseq", help="what --lenpen means: a power of the length, or the paper's formula"
     )
@@ -83,12 +77,8 @@ class SearchOptions:
         Raises:
             TypeError: an unknown option, or a value of another type.
         """
-        declared = get_type_hints(SearchOptions)
-        for name in options:
-            if name not in declared:
-                raise TypeError(f"there is no option '{name}'{nearest(name, list(declared))}")
         try:
-            check_types(options, declared, "the option ", strict=True)
+            check_types(options, get_type_hints(SearchOptions), "the option ")
         except UserError as error:
             raise TypeError(str(error)) from None
         return replace(self, **options)
@@ -105,8 +95,6 @@ class SearchOptions:
         for name in ("sampling_topk", "sampling_topp"):
             if not (getattr(self, name) < 0 or self.sampling):  # also if it is NaN
                 raise UserError(f"--{name.replace('_', '-')} has no effect without --sampling")
-        check_values(vars(self), {"seed": SEED}, "--")
-        check_at_least_one("max_tokens", self.max_tokens)
         given = {name: getattr(self, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
         generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
         check_search(generation, self.length_penalty)
@@ -115,6 +103,9 @@ class SearchOptions:
 
 def search_options(table: Dict[str, Any], where: str) -> SearchOptions:
     """The options in the section ``generation`` of a model folder; UserError if it is none."""
+    table = dict(table)
+    if table.pop("no_repeat_ngram_size", 0):  # folders of earlier versions have it, mostly 0
+        raise UserError(f"{where}: generation.no_repeat_ngram_size is not supported: make it 0")
     return read_section(SearchOptions, table, f"{where}: generation")
 
 
@@ -153,13 +144,6 @@ def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
     from transformer_plugin.compat import generation_options
 
     generation_options.check(generation)
-    if length_penalty == "gnmt" and generation.no_repeat_ngram_size > 0:
-        raise UserError(
-            "--no-repeat-ngram-size needs fairseq's search, which does not have "
-            "--length-penalty gnmt: give --length-penalty fairseq, or --no-repeat-ngram-size 0"
-        )
-    for name in NOT_NEGATIVE:
-        check_not_negative(name, generation[name])
     check_nbest(generation.nbest, generation.beam)
 
 
@@ -177,37 +161,14 @@ def check_for_ctranslate2(options: SearchOptions) -> None:
     for name, reason in lacking.items():
         if reason:
             raise UserError(f"{name} is unavailable for a model exported to CTranslate2: {reason}")
-    for name in ("beam", "nbest", "max_tokens"):
-        check_at_least_one(name, getattr(options, name))
-    for name in (*NOT_NEGATIVE, "no_repeat_ngram_size", "lenpen"):
-        value = getattr(options, name)
-        if not math.isfinite(value):
-            raise UserError(f"{flag(name)} must be a finite number, not {value}")
-        if name != "lenpen":
-            check_not_negative(name, value)
-    if not options.max_len_a and options.max_len_b < options.min_len:
-        raise UserError(
-            f"--max-len-b {options.max_len_b} allows fewer words than --min-len "
-            f"{options.min_len} asks for"
-        )
+    if not math.isfinite(options.lenpen):
+        raise UserError(f"--lenpen must be a finite number, not {options.lenpen}")
     check_nbest(options.nbest, options.beam)
 
 
 def flag(name: str) -> str:
     """An option as it is given: ``--max-len-a``."""
     return "--" + name.replace("_", "-")
-
-
-def check_at_least_one(name: str, value: Optional[int]) -> None:
-    """Raises UserError for a count of 0 or less."""
-    if value is not None and value < 1:
-        raise UserError(f"{flag(name)} is {value}, but must be at least 1")
-
-
-def check_not_negative(name: str, value: float) -> None:
-    """Raises UserError for a negative value."""
-    if value < 0:
-        raise UserError(f"{flag(name)} must not be negative, but is {value}")
 
 
 def check_nbest(nbest: int, beam: int) -> None:

@@ -18,8 +18,6 @@ LONG_SENTENCE = 256
 HEADROOM = 0.9
 #: fairseq leaves out sentences longer than max_tokens; tensor2tensor trained on up to 256 tokens
 LEAST_TOKENS = 256
-#: at which a checkpoint was written and synced on a busy disk (docs/reproduce.md)
-SAVED_BYTES_A_SECOND = 0.25e9
 #: footnote 5: what a P100 sustains, in operations per second
 P100_FLOPS = 9.5e12
 #: section 5.2: GPUs in the paper's machine

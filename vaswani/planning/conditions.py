@@ -58,8 +58,7 @@ def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
     """The conditions for binarised text in ``data`` on this machine.
 
     Raises:
-        UserError: there is no data or validation set, or one of them is empty.
-        DataError: a file is damaged.
+        UserError: there is no data or validation set, or one of them is empty or damaged.
     """
     import numpy as np
     import torch

@@ -5,16 +5,17 @@ divided among the GPUs by what fits into their memory.
 """
 
 import shlex
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
-from vaswani.experiment.check_config import named_by_section
 from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config
 from vaswani.experiment.run_record import split_run
-from vaswani.planning import arithmetic, on_cpu
+from vaswani.planning import arithmetic
 from vaswani.planning.batching import (
     Batch,
     batch_that_suits,
@@ -25,7 +26,6 @@ from vaswani.planning.batching import (
     training_text,
 )
 from vaswani.planning.conditions import memory_of_machine
-from vaswani.planning.disk_plan import disk, disk_text, saves, whole_disk
 
 #: section 5.2: seconds per update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
@@ -69,10 +69,9 @@ def training_plan(
     config = experiment_config(path, split_run(overrides)[1])
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
-    with named_by_section(config):
-        text = training_text(config, data)
-        sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
-        parameters = count_parameters(config, text.task)
+    text = training_text(config, data)
+    sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
+    parameters = count_parameters(config, text.task)
     use = memory_use(config)
     gpus, memory = gpus_and_memory(hardware, gpus_to_use(config))
     most = most_tokens(sizes, parameters, memory, use) if gpus else int(config.dataset.max_tokens)
@@ -99,14 +98,8 @@ def training_plan(
     }
     speed, changes = hardware.tokens_per_second, [*overrides, *chosen_options(batch, data)]
     if not gpus:
-        plan.update(measured_updates=None, memory_bytes=None)
-        if not speed and text.folder is not None:
-            one_batch = plan["flops"] / updates / batch.update_freq
-            measured, speed = on_cpu.measure(path, changes, one_batch)
-            plan.update(measured)
+        plan["memory_bytes"] = None  # the estimate is a GPU's
     plan.update(time_and_cost(config, batch, gpus, speed))
-    plan.update(saving(config, batch, plan))
-    plan.update(whole_disk(experiment, plan["disk_bytes"], text.folder is None))
     plan["command"] = train_command(experiment, changes, text.folder is not None)
     return plan
 
@@ -149,29 +142,38 @@ def time_and_cost(
     size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
     costs: Dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
     costs["tokens_per_second"] = tokens_per_second
-    if size and gpus:
+    if size:
         an_update, hours, _ = PAPER[size]
         all_gpus = arithmetic.PAPER_GPUS * arithmetic.P100_FLOPS
         costs["paper_flops"] = 3600 * hours * all_gpus
-        costs["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
+        if gpus:
+            costs["seconds"] = updates * an_update * arithmetic.PAPER_GPUS / gpus
     if tokens_per_second:
         costs["seconds"] = updates * batch.target_tokens / tokens_per_second
     return costs
 
 
-def saving(config: Any, batch: Batch, plan: Dict[str, Any]) -> Dict[str, Any]:
-    """The checkpoints that are written, their seconds, and all seconds with them."""
-    seconds = plan["seconds"]
-    if seconds is None:
-        return {"saves": None, "save_seconds": None}
-    written = saves(config, batch.updates_an_epoch, seconds)
-    save_seconds = written * plan["checkpoint_bytes"] / arithmetic.SAVED_BYTES_A_SECOND
-    return {"saves": written, "save_seconds": save_seconds, "seconds": seconds + save_seconds}
+def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[str, Any]:
+    """How many checkpoints there are at most, and their bytes with an average (weights only).
 
-
-def saving_text(plan: Dict[str, Any]) -> str:
-    """``, with 67 checkpoints in 2 min``."""
-    return f", with {plan['saves']:,} checkpoints in {plan['save_seconds'] / 60:,.1f} min"
+    One more is written aside before it replaces another.
+    """
+    kept = int(not checkpoint.no_last_checkpoints) + 1
+    if checkpoint.save_interval_updates > 0:
+        written = updates // checkpoint.save_interval_updates
+        limit = checkpoint.keep_interval_updates
+        kept += min(written, limit) if limit > 0 else written
+    if not checkpoint.no_epoch_checkpoints:
+        epochs = updates // batch.updates_an_epoch if batch.updates_an_epoch else 0
+        limit = checkpoint.keep_last_epochs
+        kept += min(epochs, limit) if limit > 0 else epochs
+    size = parameters * arithmetic.SAVED_A_PARAMETER
+    return {
+        "checkpoint_bytes": size,
+        "checkpoints": kept,
+        "disk_bytes": (kept + 1) * size + 4 * parameters,
+        "free_bytes": shutil.disk_usage(Path()).free,
+    }
 
 
 def train_command(experiment: str, changes: Sequence[str], prepared: bool) -> str:
@@ -198,7 +200,7 @@ def table(plan: Dict[str, Any]) -> str:
         head = f"{plan['experiment']} on {plan['gpus']} GPUs of {plan['memory_gb']:g} GB"
         takes = [("memory", memory_text(plan)), *time_rows(plan)]
     else:
-        head, takes = on_cpu.title(plan), on_cpu.rows(plan)
+        head, takes = f"{plan['experiment']} on this machine's CPU", time_rows(plan)
     rows = [*batch_rows(plan), *takes, ("disk", disk_text(plan))]
     lines = [f"  {name:<13}{value}" for name, value in rows]
     return "\n".join([head, *lines, "", f"next: {plan['command']}"])
@@ -242,24 +244,32 @@ def memory_text(plan: Dict[str, Any]) -> str:
     )
 
 
+def disk_text(plan: Dict[str, Any]) -> str:
+    """The checkpoints' bytes beside the free ones."""
+    needed, free = plan["disk_bytes"], plan["free_bytes"]
+    return (
+        f"{needed / GB:.1f} GB of {free / GB:,.1f} GB free here"
+        f"{', which is too little' if free < needed else ''}: {plan['checkpoints']} checkpoints "
+        f"of {plan['checkpoint_bytes'] / GB:.2f}, one being written, and an average"
+    )
+
+
 def time_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
     """Hours and operations, each beside the paper's."""
     size, seconds, own = plan["paper_size"], plan["seconds"], plan["flops"]
     if seconds is None:
-        time = "not known for this model: give --tokens-per-second"
+        time = "not known: give --tokens-per-second"
     elif plan["tokens_per_second"]:
         time = f"{seconds / 3600:,.1f} hours at {plan['tokens_per_second']:,.0f} target tokens/s"
-        time += saving_text(plan)
     else:
         time = (
             f"{seconds / 3600:,.1f} hours on {plan['gpus']} of the paper's P100 "
-            f"({PAPER[size][0]} s per update on {arithmetic.PAPER_GPUS}, 5.2){saving_text(plan)}; "
+            f"({PAPER[size][0]} s per update on {arithmetic.PAPER_GPUS}, 5.2); "
             "for other hardware give --tokens-per-second"
         )
     operations = f"{own:.1e} by the model's arithmetic, {own / plan['updates']:.1e} per update"
-    if seconds:
-        training = seconds - plan["save_seconds"]
-        operations += f": {own / training / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
+    if seconds and plan["gpus"]:
+        operations += f": {own / seconds / plan['gpus'] / 1e12:.1f} TFLOP/s per GPU"
     rows = [("time", time), ("operations", operations)]
     if size:
         _, hours, stated = PAPER[size]

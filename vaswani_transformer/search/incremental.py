@@ -40,19 +40,11 @@ class SearchOptions:
     length_penalty: str = "fairseq"
 
     def check(self) -> None:
-        """Raise ValueError, naming the option, for values that give wrong results with ``gnmt``."""
-        if self.length_penalty != "gnmt":
-            return
-        if self.lenpen < 0:
+        """Raise ValueError for a value that gives wrong results."""
+        if self.length_penalty == "gnmt" and self.lenpen < 0:
             raise ValueError(
                 f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
                 "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
-            )
-        if self.unkpen < 0:
-            raise ValueError(
-                f"--unkpen {self.unkpen} is negative, so that a longer translation may be "
-                "better, but --length-penalty gnmt stops as if none were: give 0 or more, or "
-                "--length-penalty fairseq"
             )
 
     def rule_and_limit(self, source: Tensor, max_len: int = 10**6) -> Tuple[Rule, int]:

@@ -1,12 +1,12 @@
 """Numbers, dates and times as English, German and French write and say them.
 
-Words come from num2words, checked in tests/unit/test_phrases.py. What it gets wrong, or what
-depends on the sentence, is corrected here, with the reason beside each correction.
+Words come from num2words. What it gets wrong, or what depends on the sentence, is corrected here,
+with the reason beside each correction.
 """
 
 from functools import lru_cache
 
-from vaswani.common.errors import UserError
+from num2words import num2words
 
 MONTHS = {
     "en": "January February March April May June July August September October November December",
@@ -17,14 +17,7 @@ MONTHS = {
 
 @lru_cache(maxsize=None)
 def _num2words(number: int, language: str, kind: str) -> str:
-    """The library's words. Raises UserError when it is not installed."""
-    try:
-        from num2words import num2words
-    except ImportError as error:
-        raise UserError(
-            "num2words is not installed, and the demo text needs it: "
-            "pip install 'vaswani-transformer[text]'."
-        ) from error
+    """The library's words."""
     return str(num2words(number, lang=language, to=kind))
 
 

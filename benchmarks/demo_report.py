@@ -1,6 +1,9 @@
 """Reports what the demo's model learned: figures, five sentences and one picture.
 
-    vaswani demo-report RUN        after 'vaswani generate RUN' and 'vaswani score RUN'
+    python -m benchmarks.demo_report RUN [STAGE=SECONDS …]
+
+RUN is a run of a demo experiment after 'vaswani generate' and 'vaswani score'; what the stages took
+is for the record. ``scripts/demo.sh`` calls it last.
 
 RUN/eval/report.json is a whole record: the figures, and what they depend on (commit, versions,
 machine, seed, commands).
@@ -11,7 +14,9 @@ For comparison: the BLEU of answering with the translation of the nearest traini
 """
 
 import json
-from dataclasses import dataclass
+import re
+import shlex
+import sys
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -19,28 +24,29 @@ from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.common.options import argument
 from vaswani.data.text import read_lines
-from vaswani.experiment.find import AS_TRAINED, find_run, read_yaml
+from vaswani.experiment.find import AS_TRAINED, DEMO_TEXT, SHIPPED, find_run, read_yaml
 
 SHOWN = 5
 FILES = ("report.json", "report.txt", "attention.png")
+# What makes a number longer than it looks: a digit after a mark or a space, or in French, where
+# the words of a number are separate, another such word.
+_FRENCH_NUMBER = (
+    "deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|"
+    "vingts?|trente|quarante|cinquante|soixante|cents?|mille"
+)
+_GOES_ON_BEFORE = re.compile(rf"(\d[.,: ]|\b({_FRENCH_NUMBER}) )$")
+_GOES_ON_AFTER = re.compile(rf"[.,: ]\d| ({_FRENCH_NUMBER}|et un)\b")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """A run of a demo experiment."""
+def report(name: str, stages: Dict[str, float]) -> None:
+    """Print the report; leave report.txt, report.json and attention.png in RUN/eval.
 
-    run: str = argument("RUN", "a run: its folder, or its name under runs/")
-    seconds: List[str] = argument(
-        "STAGE=SECONDS", "what the stages before took, for the record", default=[]
-    )
-
-
-def run(options: Options) -> int:
-    """Print the report; leave report.txt, report.json and attention.png in RUN/eval."""
-    folder = find_run(options.run)
-    stages = stage_seconds(options.seconds)
+    Args:
+        name: of the run
+        stages: the seconds that they took
+    """
+    folder = find_run(name)
     out = folder / "eval"
     scores, data, recipe = scores_and_data(folder)
     source, target = recipe["source_lang"], recipe["target_lang"]
@@ -53,8 +59,8 @@ def run(options: Options) -> int:
             f"{len(reference_lines):,}: run 'vaswani generate' again"
         )
     train = [list(read_lines(data / "text" / f"train.{lang}")) for lang in (source, target)]
-    values = number_rows(data / "text" / "test.values.tsv")
-    report = {
+    values = number_rows(DEMO_TEXT / f"test.values.{target}.tsv")
+    figures = {
         "bleu": scores["bleu"],
         "exact_match": share(
             hyp == ref for hyp, ref in zip(translations, reference_lines, strict=True)
@@ -66,24 +72,26 @@ def run(options: Options) -> int:
         "training": read_training(folder),
         "generation_seconds": scores["translation"]["seconds"],
         "stage_seconds": stages,
-        "environment": environment(),
+        "environment": {
+            **environment(),
+            "command": shlex.join(["benchmarks/demo_report.py", *sys.argv[1:]]),
+        },
     }
     numbers, words, picture = (
         output_file(out / name, may_replace=is_of_a_report) for name in FILES
     )
     lines = (
-        summary(report)
+        summary(figures)
         + examples(source_lines, reference_lines, translations)
         + locations(folder, data, picture)
     )
     with writing(numbers):
         with atomic_write(numbers) as stream:  # first: it says whose the other two files are
-            json.dump(report, stream, indent=1)
+            json.dump(figures, stream, indent=1)
         with atomic_write(words) as stream:
             stream.write("\n".join(lines) + "\n")
         draw_attention(picture, folder, scores["translation"]["checkpoint"], data, recipe)
     print("\n".join(lines))
-    return 0
 
 
 def is_of_a_report(path: Path) -> bool:
@@ -95,14 +103,14 @@ def scores_and_data(folder: Path) -> Tuple[Dict[str, Any], Path, Dict[str, Any]]
     """The scores of a run, the folder of its data, and the data's recipe.
 
     Raises:
-        UserError: it is not scored yet, or its text is not the demo's generated text.
+        UserError: it is not scored yet, or its text is not the demo's.
     """
     scores = read_json(folder / "eval" / "test.score.json")
     if "translation" not in scores or "bleu" not in scores:
         raise UserError(f"{folder} has no scores yet: run 'vaswani generate' and 'vaswani score'")
     data = Path(scores["translation"]["data"]).parent
     recipe = read_yaml(data / "recipe.yaml")
-    if recipe.get("generate") != "phrases":
+    if SHIPPED / str(recipe.get("test")) != DEMO_TEXT / "test":
         raise UserError(f"{folder} was not trained on the demo's text: there is nothing to report")
     return scores, data, recipe
 
@@ -121,9 +129,19 @@ def number_rows(path: Path) -> List[Tuple[int, str]]:
 
 def numbers_right(rows: List[Tuple[int, str]], translations: List[str]) -> float:
     """The share of the test's numbers that the translations contain, in percent."""
-    from vaswani.demo.phrases import has_number
-
     return share(has_number(number, translations[sentence]) for sentence, number in rows)
+
+
+def has_number(surface: str, text: str) -> bool:
+    """Whether ``text`` contains ``surface`` as a complete number.
+
+    "47" is not in "147", "47,5" or "1 047", nor "deux cent trois" in "mille deux cent trois".
+    """
+    for match in re.finditer(r"(?<![\w-])" + re.escape(surface) + r"(?![\w-])", text):
+        before, after = text[: match.start()], text[match.end() :]
+        if not (_GOES_ON_BEFORE.search(before) or _GOES_ON_AFTER.match(after)):
+            return True
+    return False
 
 
 def nearest(source_lines: List[str], known: List[str]) -> List[int]:
@@ -165,18 +183,6 @@ def nearest_bleu(
 
     copied = [targets[index] for index in nearest(source_lines, sources)]
     return round(BLEU().corpus_score(copied, [reference_lines]).score, 2)
-
-
-def stage_seconds(given: List[str]) -> Dict[str, float]:
-    """Seconds by stage, from ``train=97``; UserError for anything else."""
-    seconds = {}
-    for item in given:
-        stage, _, value = item.partition("=")
-        try:
-            seconds[stage] = float(value)
-        except ValueError:
-            raise UserError(f"'{item}' is not a stage and its seconds, such as train=97") from None
-    return seconds
 
 
 def read_training(folder: Path) -> Dict[str, Any]:
@@ -266,3 +272,16 @@ def locations(folder: Path, data: Path, picture: Path) -> List[str]:
         f"translations, scores        {folder / 'eval'}",
         f"attention                   {picture}",
     ]
+
+
+def main(words: List[str]) -> None:
+    """Report on a run; ends with one line if it cannot."""
+    stages = dict(word.split("=") for word in words[1:])
+    try:
+        report(words[0], {stage: float(seconds) for stage, seconds in stages.items()})
+    except UserError as error:
+        sys.exit(f"demo_report: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

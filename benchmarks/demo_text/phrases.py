@@ -1,47 +1,28 @@
 """The demo text: English sentences with numbers, and their German and French translations.
 
+    python -m benchmarks.demo_text.phrases      writes examples/demo_text (pip install num2words)
+
 ``generate`` fills the patterns of templates.py with the words of lexicon.py and the numbers of
 quantities.py. The same call gives the same text on every machine; no number, date or amount in
 the held-out parts occurs in training (split.py says what that means).
 """
 
+import lzma
 import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Set, Tuple
 
-from vaswani.common.errors import UserError
-from vaswani.common.files import PathLike, atomic_write
-from vaswani.demo import lexicon
-from vaswani.demo.quantities import CASES, QUANTITIES, Dice, Filling
-from vaswani.demo.split import PARTS
-from vaswani.demo.templates import TEMPLATES
+from benchmarks.demo_text import lexicon
+from benchmarks.demo_text.quantities import CASES, QUANTITIES, Dice, Filling
+from benchmarks.demo_text.split import PARTS
+from benchmarks.demo_text.templates import TEMPLATES
 
-LANGUAGE_PAIRS = ("en-de", "en-fr")
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "demo_text"
+TARGETS = ("de", "fr")
 SIZES = {"train": 20000, "valid": 500, "test": 500}  # sentence pairs
 SEED = 2017  # the paper's year; both pairs share it, and so their English
-#: raised with every change to the text, so that prepared data are made again
-VERSION = 1
 
 _SLOT = re.compile(r"\{([a-z]+)(\d?)(?::([a-z]+))?\}")
-# What makes a number longer than it looks: a digit after a mark or a space, or in French, where
-# the words of a number are separate, another such word.
-_FRENCH_NUMBER = (
-    "deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|treize|quatorze|quinze|seize|"
-    "vingts?|trente|quarante|cinquante|soixante|cents?|mille"
-)
-_GOES_ON_BEFORE = re.compile(rf"(\d[.,: ]|\b({_FRENCH_NUMBER}) )$")
-_GOES_ON_AFTER = re.compile(rf"[.,: ]\d| ({_FRENCH_NUMBER}|et un)\b")
-
-# Written by hand, not from the patterns of templates.py, with numbers only from the test part.
-_UNSEEN = (
-    "My brother sold 367 bicycles in Prague in 1929.",
-    "Please call the engineer on 25 February at 9:10 pm.",
-    "The teacher bought three hundred and eight lamps and paid €82.40.",
-    "The night train from Venice to Oslo arrives at twenty to eleven in the evening.",
-    "The theatre in Vienna was built in eighteen ninety-nine.",
-)
-UNSEEN_SENTENCES: Dict[str, Tuple[str, ...]] = dict.fromkeys(LANGUAGE_PAIRS, _UNSEEN)
 
 
 class Example(NamedTuple):
@@ -173,10 +154,8 @@ def _make_example(dice: Dice, part: str, target: str) -> Example:
     return Example(source, translation, values, tuple(surfaces))
 
 
-@lru_cache(maxsize=None)
-def _generate(pair: str) -> Dict[str, List[Example]]:
-    """The work of ``generate``, done once per process."""
-    target = pair.split("-")[1]
+def generate(target: str) -> Dict[str, List[Example]]:
+    """The demo text from English: ``train``, ``valid`` and ``test`` (sizes in SIZES)."""
     dice = Dice(SEED)
     seen: Set[str] = set()
     parts: Dict[str, List[Example]] = {}
@@ -190,50 +169,35 @@ def _generate(pair: str) -> Dict[str, List[Example]]:
     return parts
 
 
-def check_pair(pair: str) -> None:
-    """Raises UserError unless the pair is one of LANGUAGE_PAIRS."""
-    if pair not in LANGUAGE_PAIRS:
-        raise UserError(
-            f"the demo text has no language pair '{pair}': choose {' or '.join(LANGUAGE_PAIRS)}."
-        )
+def files(target: str) -> Dict[str, str]:
+    """The text of every file of a language pair, by name; those in English are the same in both.
 
-
-def generate(pair: str) -> Dict[str, List[Example]]:
-    """The demo text of a language pair: ``train``, ``valid`` and ``test`` (sizes in SIZES).
-
-    Raises UserError for an unknown pair, or when num2words is not installed.
+    ``test.values.TARGET.tsv`` has a line for each number in the test: sentence (from 1), key, text
+    in the target.
     """
-    check_pair(pair)
-    return {part: list(examples) for part, examples in _generate(pair).items()}
+    texts = {}
+    for part, examples in generate(target).items():
+        texts[f"{part}.en"] = "".join(f"{example.source}\n" for example in examples)
+        texts[f"{part}.{target}"] = "".join(f"{example.target}\n" for example in examples)
+        if part == "test":
+            texts[f"test.values.{target}.tsv"] = "sentence\tvalue\ttext\n" + "".join(
+                f"{number}\t{value}\t{surface}\n"
+                for number, example in enumerate(examples, 1)
+                for value, surface in zip(example.values, example.surfaces, strict=True)
+            )
+    return texts
 
 
-def has_number(surface: str, text: str) -> bool:
-    """Whether ``text`` contains ``surface`` as a complete number.
+def main() -> None:
+    """Write the files, the sentences compressed."""
+    for target in TARGETS:
+        for name, text in files(target).items():
+            if name.endswith(".tsv"):
+                (FOLDER / name).write_text(text, encoding="utf-8")
+            else:
+                packed = lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)
+                (FOLDER / f"{name}.xz").write_bytes(packed)
 
-    "47" is not in "147", "47,5" or "1 047", nor "deux cent trois" in "mille deux cent trois".
-    """
-    for match in re.finditer(r"(?<![\w-])" + re.escape(surface) + r"(?![\w-])", text):
-        before, after = text[: match.start()], text[match.end() :]
-        if not (_GOES_ON_BEFORE.search(before) or _GOES_ON_AFTER.match(after)):
-            return True
-    return False
 
-
-def write(pair: str, directory: PathLike) -> None:
-    """Write ``PART.en``, ``PART.de`` (or ``.fr``) and ``test.values.tsv`` into ``directory``.
-
-    The table has a line for each number in the test: sentence (from 1), key, text in the target.
-    Raises UserError as ``generate`` does; each file is complete or absent.
-    """
-    parts = generate(pair)
-    source, target = pair.split("-")
-    for part, examples in parts.items():
-        with atomic_write(Path(directory) / f"{part}.{source}") as stream:
-            stream.writelines(f"{example.source}\n" for example in examples)
-        with atomic_write(Path(directory) / f"{part}.{target}") as stream:
-            stream.writelines(f"{example.target}\n" for example in examples)
-    with atomic_write(Path(directory) / "test.values.tsv") as stream:
-        stream.write("sentence\tvalue\ttext\n")
-        for number, example in enumerate(parts["test"], 1):
-            for value, surface in zip(example.values, example.surfaces, strict=True):
-                stream.write(f"{number}\t{value}\t{surface}\n")
+if __name__ == "__main__":
+    main()

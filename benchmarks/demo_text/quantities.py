@@ -6,8 +6,8 @@ Each function draws a value that fits a part of the split and expresses it in th
 import random
 from typing import Callable, Dict, NamedTuple, Sequence, Tuple, TypeVar
 
-from vaswani.demo import numerals, split
-from vaswani.demo.lexicon import ARTICLES, CURRENCIES, NOUNS, UNITS, Noun
+from benchmarks.demo_text import numerals, split
+from benchmarks.demo_text.lexicon import ARTICLES, CURRENCIES, NOUNS, UNITS, Noun
 
 Item = TypeVar("Item")
 CASES = ("nom", "acc", "dat")
