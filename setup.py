@@ -80,6 +80,7 @@ setup(
     package_data={
         "vaswani": ["py.typed"],
         "transformer_plugin": ["py.typed"],
+        "vaswani_transformer": ["py.typed"],
         "vaswani.attention_page": ["page.html", "page.css", "page.js"],
         "vaswani.export": ["*.j2"],
         "vaswani.model_folder": ["*.j2"],

@@ -51,8 +51,8 @@ class Decoding:
         from fairseq import tasks
 
         from transformer_plugin.checkpoints import load_checkpoint
-        from vaswani_transformer.fast.linear import pack_weights
         from vaswani.model_folder.convert import from_fairseq
+        from vaswani_transformer.fast.linear import pack_weights
 
         state = load_checkpoint(Path(checkpoint))
         config = configuration(task, data)

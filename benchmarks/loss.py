@@ -148,7 +148,5 @@ def sweep(device: str, usable: List[str]) -> List[Row]:
         worker = Worker(Loss, options)
         taken = [1000 * worker.ask("measure")["seconds"] for _ in range(4)][1:]
         worker.end()
-        rows.append(
-            {"system": f"ours, {precision}, {many} rows", "ms": median_and_range(taken)}
-        )
+        rows.append({"system": f"ours, {precision}, {many} rows", "ms": median_and_range(taken)})
     return rows

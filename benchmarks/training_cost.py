@@ -61,7 +61,6 @@ def cost_of(run: Path) -> Tuple[Cost, int]:
     """What an update of a training costs, and the model's parameters outside embeddings."""
     import torch
 
-    from transformer_plugin.model import make_readable
     from vaswani.experiment.fairseq_config import load_plugin
 
     load_plugin()
@@ -78,7 +77,6 @@ def cost_of(run: Path) -> Tuple[Cost, int]:
     if hasattr(cfg.model, "attention_impl"):  # torch does not see into ours for speed
         cfg.model.attention_impl = "readable"
     readable = task.build_model(cfg.model)
-    make_readable(readable)
     counts, seconds = [], []
     for batch in (batch["net_input"] for batch in chosen):
         counts.append(operations(readable.train(), batch))

@@ -27,13 +27,19 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 from torch import nn
 
+from transformer_plugin.config import VaswaniTransformerConfig
+from transformer_plugin.lr_schedule import learning_rate
+from transformer_plugin.model import VaswaniTransformerModel
+from vaswani import Translator
+from vaswani.attention_page.maps import attend, view
+from vaswani.common.environment import plugin_dir
+from vaswani.experiment.averaging import average_models
 from vaswani_transformer.attention import (
     SelfAttention,
     causal_mask,
     padding_mask,
     readable_attention,
 )
-from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani_transformer.embedding import (
     InputEmbedding,
     LearnedPositions,
@@ -42,14 +48,8 @@ from vaswani_transformer.embedding import (
 )
 from vaswani_transformer.layers import AddAndNorm, EncoderLayer, FeedForward
 from vaswani_transformer.loss import label_smoothed_loss, smoothing_per_class
-from transformer_plugin.lr_schedule import learning_rate
-from transformer_plugin.model import VaswaniTransformerModel
 from vaswani_transformer.search.loop import beam_search
 from vaswani_transformer.search.scoring_rules import GnmtRule
-from vaswani import Translator
-from vaswani.attention_page.maps import attend, view
-from vaswani.common.environment import plugin_dir
-from vaswani.experiment.averaging import average_models
 
 torch.manual_seed(0)
 plt.set_loglevel("warning")  # importing fairseq turns every library's messages on

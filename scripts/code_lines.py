@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
-    "product": (("vaswani", "transformer_plugin"), 14_910),
+    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 14_910),
     "tools": (("benchmarks", "scripts", "examples"), 4_900),
     "tests": (("tests",), 22_450),
 }

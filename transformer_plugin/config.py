@@ -22,7 +22,7 @@ Field types are written ``Optional[int]``: fairseq makes the flags, and cannot r
 Boolean options default to False: fairseq turns a True default into a flag that switches it off.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, List, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -33,9 +33,10 @@ from vaswani_transformer.embedding import SINUSOID_LAYOUTS
 from vaswani_transformer.initialisation import SCHEMES as INITIALISATIONS
 from vaswani_transformer.precision import PRECISIONS
 from vaswani_transformer.search.incremental import LENGTH_PENALTIES
-from vaswani_transformer.transformer import TransformerConfig, option, source_has_own_matrix
+from vaswani_transformer.transformer import TransformerConfig, option
 
 ATTENTION_IMPLEMENTATIONS = ["auto", "readable"]
+
 
 class PluginError(ValueError):
     """Something that a user can put right, in one sentence: what is wrong, where, what to do."""

@@ -25,7 +25,12 @@ from .task import VaswaniTranslationTask
 
 LoggingOutput = Dict[str, Union[int, Tensor]]
 
-OF_MODEL = ["output_layer", "get_normalized_probs", "get_normalized_probs_scriptable", "get_targets"]
+OF_MODEL = [
+    "output_layer",
+    "get_normalized_probs",
+    "get_normalized_probs_scriptable",
+    "get_targets",
+]
 """The methods of a model that lie between the decoder's output and the loss."""
 
 

@@ -11,7 +11,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-
 SINUSOID_LAYOUTS = ["paper", "t2t", "fairseq"]
 
 

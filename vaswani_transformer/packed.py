@@ -1,9 +1,9 @@
 """Reads a packed model: the folder that ``vaswani pack`` makes, without fairseq.
 
-    config.json         the model's sizes, how text is prepared, how to decode, where it comes from
-    model.safetensors   the parameters; a matrix that is shared is stored once
-    dict.LANG.txt       the vocabularies
-    SHA256SUMS          a hash of every file
+config.json         the model's sizes, how text is prepared, how to decode, where it comes from
+model.safetensors   the parameters; a matrix that is shared is stored once
+dict.LANG.txt       the vocabularies
+SHA256SUMS          a hash of every file
 """
 
 import hashlib

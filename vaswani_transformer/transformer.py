@@ -14,6 +14,7 @@ from .initialisation import initialise
 from .layers import AddAndNorm, DecoderLayer, EncoderLayer, FeedForward
 from .vocabulary import PAD
 
+
 def option(default: Any, help: str) -> Any:
     """A field with its default and a help text, which fairseq shows for its flag."""
     return field(default=default, metadata={"help": help})

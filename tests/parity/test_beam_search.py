@@ -19,8 +19,8 @@ from torch import Tensor
 
 from tests import models
 from tests.models import batch, dictionary
-from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.generator import VaswaniSequenceGenerator
+from transformer_plugin.model import VaswaniTransformerModel
 
 PAD, EOS = 1, 2
 Hypothesis = Tuple[float, List[int]]

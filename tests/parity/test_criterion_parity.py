@@ -15,8 +15,8 @@ from torch import nn
 import transformer_plugin  # noqa: F401  (registers the criterion)
 from tests.models import sample, small_model, task
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy, label_smoothed_loss
-from vaswani_transformer.fast.linear import Linear
 from transformer_plugin.model import VaswaniTransformerModel
+from vaswani_transformer.fast.linear import Linear
 
 OURS, FAIRSEQS = "vaswani_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"
 PAD = 1

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from tests.models import batch, dictionary, small_model, task
 from tests.rounding import rounding_of_small_model
-from vaswani_transformer.embedding import sinusoids, token_positions
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
 from vaswani.experiment.find import find_config
+from vaswani_transformer.embedding import sinusoids, token_positions
 
 
 class PositionTable(nn.Module):

@@ -19,10 +19,10 @@ from torch import Tensor
 from tests.models import dictionary, lively_model, small_model
 from tests.parity.test_fairseq_transformer import reference
 from transformer_plugin.config import ConfigError
-from transformer_plugin.model import VaswaniTransformerModel
-from vaswani_transformer.search.loop import BLOCK, top_candidates
 from transformer_plugin.generator import VaswaniSequenceGenerator
+from transformer_plugin.model import VaswaniTransformerModel
 from vaswani_transformer.search.history import History
+from vaswani_transformer.search.loop import BLOCK, top_candidates
 
 PAD, EOS = 1, 2
 Results = List[List[Dict[str, Tensor]]]

@@ -11,9 +11,9 @@ from tests.parity.test_generator import Results, lively_model, ragged
 from tests.rounding import rounding_of_small_model
 from transformer_plugin import attention
 from transformer_plugin import criterion as criterion_file
+from transformer_plugin.generator import VaswaniSequenceGenerator
 from vaswani_transformer.fast import dropout, linear
 from vaswani_transformer.fast.processor import AMD_AVX512
-from transformer_plugin.generator import VaswaniSequenceGenerator
 
 FAST_FORMS = [
     (attention, "fast_attention"),

@@ -15,15 +15,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from tests.models import dictionary, sample, small_model
-from vaswani_transformer.cache import DecoderCache
 from transformer_plugin.config import VaswaniAdamConfig, VaswaniTranslationConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
+from transformer_plugin.generator import IncrementalModel, VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.optimizer import VaswaniAdam
-from vaswani_transformer.search.loop import BLOCK, beam_search, top_candidates
-from transformer_plugin.generator import IncrementalModel, VaswaniSequenceGenerator
-from vaswani_transformer.search.scoring_rules import FairseqRule, GnmtRule
 from transformer_plugin.task import VaswaniTranslationTask
+from vaswani_transformer.cache import DecoderCache
+from vaswani_transformer.search.loop import BLOCK, beam_search, top_candidates
+from vaswani_transformer.search.scoring_rules import FairseqRule, GnmtRule
 
 META = torch.device("meta")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]

@@ -9,8 +9,6 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from tests.models import SMALL, batch, config, dictionary, sample, small_model, task
-from vaswani_transformer.attention import MultiHeadAttention
-from vaswani_transformer.cache import INITIAL_CAPACITY, DecoderCache
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
     ConfigError,
@@ -19,9 +17,11 @@ from transformer_plugin.config import (
     VaswaniTransformerConfig,
 )
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
+from transformer_plugin.model import VaswaniTransformerModel
+from vaswani_transformer.attention import MultiHeadAttention
+from vaswani_transformer.cache import INITIAL_CAPACITY, DecoderCache
 from vaswani_transformer.fast.dropout import Dropout
 from vaswani_transformer.layers import AddAndNorm
-from transformer_plugin.model import VaswaniTransformerModel
 
 TABLE_3 = OmegaConf.load("configs/table3.yaml")
 

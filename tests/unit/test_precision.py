@@ -11,11 +11,11 @@ import torch
 
 from tests.models import batch, small_model, task
 from transformer_plugin import inference as module
+from transformer_plugin.model import compile_layers
+from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani_transformer.fast.linear import Linear
 from vaswani_transformer.fast.processor import AMD_AVX512
-from transformer_plugin.model import compile_layers
 from vaswani_transformer.precision import autocast, has_bf16_units, tf32, warn_without_units
-from vaswani.decoding.fairseq_engine import FairseqEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_INFERENCE = SimpleNamespace(generation=SimpleNamespace(no_beamable_mm=True))

@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from tests.models import SMALL, dictionary, task
 from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
-from vaswani_transformer.fast.processor import OTHER_CPU, choices_for
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
@@ -20,6 +19,7 @@ from vaswani.planning import arithmetic, training_plan
 from vaswani.planning.arithmetic import MemoryUse, Sizes
 from vaswani.planning.batching import memory_use
 from vaswani.planning.training_plan import Hardware, disk, gpus_and_memory, paper_size
+from vaswani_transformer.fast.processor import OTHER_CPU, choices_for
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"

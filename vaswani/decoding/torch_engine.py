@@ -1,12 +1,11 @@
 """Searches with a packed model by ``vaswani_transformer`` alone: fairseq is neither needed nor loaded."""
 
-import contextlib
 from dataclasses import fields
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Callable, Optional
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
+from vaswani.decoding.engine import Batch, BatchHypotheses
 from vaswani.decoding.processes import ProcessEngine
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import SearchOptions

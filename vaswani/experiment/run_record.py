@@ -177,8 +177,8 @@ def records_of(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) 
     """The texts of env.json, with earlier starts in it, and config.yaml (complete, as trained)."""
     from omegaconf import OmegaConf
 
-    from vaswani_transformer.precision import tf32
     from vaswani.common.environment import environment
+    from vaswani_transformer.precision import tf32
 
     before = read_json(folder / "env.json")
     earlier = before.pop("earlier_starts", []) + ([before] if before else [])
