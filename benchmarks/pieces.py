@@ -29,7 +29,7 @@ def leave_out(piece: str) -> None:
     if piece == "loss from features":
         criterion.computes_losses = lambda model: False
     if piece == "keep_freed_memory":
-        model.keep_freed_memory = lambda: False
+        model.keep_freed_memory = lambda: False  # type: ignore[assignment]
     names = {
         "FastLinear": [nn.Linear],
         "FastDropout": [nn.Dropout],
@@ -60,7 +60,7 @@ class WithoutPiece(Training):
 
         model, words = copy.deepcopy(self.trainer.model).eval(), self.trainer.task.target_dictionary
         pack_weights(model)  # as in `vaswani generate`
-        search = {"beam_size": 4, "min_len": 39, "max_len_a": 0, "max_len_b": 39}
+        search: Dict[str, Any] = {"beam_size": 4, "min_len": 39, "max_len_a": 0, "max_len_b": 39}
         generator = VaswaniSequenceGenerator([model], words, **search)
         numbers = torch.Generator().manual_seed(1)
         source = torch.randint(4, len(words), (sentences, 20), generator=numbers)

@@ -3,9 +3,9 @@
     python examples/train.py                        the demo's text: 3 minutes on one CPU core
     python examples/train.py data/multi30k_en_de    text that 'vaswani prepare' made
 
-It needs torch, subword-nmt and sacrebleu. After each update the parameters are those of fairseq-train
-with this project's plugin, to the last bit, once the few lines in which fairseq differs from the
-paper are replaced: tests/parity/test_train.py lists them.
+It needs torch, subword-nmt and sacrebleu. After each update the parameters are, to the last bit,
+those of fairseq-train with this project's plugin, once the few lines in which fairseq differs from
+the paper are replaced: tests/parity/test_train.py lists them.
 
 Shape letters: B sentences, S source, T target, V vocabulary.
 """
@@ -47,7 +47,7 @@ DEMO = Path(__file__).parent / "demo_text"
 NAMES = [f"{part}.{language}" for part in ("train", "valid", "test") for language in ("en", "de")]
 
 Pair = Tuple[List[int], List[int]]
-"""The ids of a sentence's subwords and of its translation's, an end of sentence at the end of each."""
+"""The ids of a sentence's subwords and of its translation's; each ends with an end of sentence."""
 
 
 # ---- 5.1 Training data and batching --------------------------------------------------------------

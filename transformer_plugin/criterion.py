@@ -45,7 +45,7 @@ def counts_target_tokens(task: Any) -> bool:
 
 
 def computes_losses(model: torch.nn.Module) -> bool:
-    """Whether the loss may be computed from the decoder's features (:meth:`VaswaniDecoder.forward`).
+    """Whether the loss may be computed from the decoder's features, without logits.
 
     A subclass or a user may have replaced methods; ``model`` may be wrapped for several GPUs.
     """

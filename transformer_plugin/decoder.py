@@ -65,7 +65,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         ours = [getattr(VaswaniDecoder, name) for name in methods]
         return type(self.output_projection) is FastLinear and list(found) == ours
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         prev_output_tokens: Tensor,
         encoder_out: EncoderOut,

@@ -1,4 +1,7 @@
-"""The encoder behind fairseq's interface. Shape letters: B batch, S source, D model width, H heads."""
+"""The encoder behind fairseq's interface.
+
+Shape letters: B batch, S source, D model width, H heads.
+"""
 
 from typing import Dict, List, Optional
 
@@ -53,7 +56,7 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
         """One layer of the sizes in ``cfg``; override to vary it."""
         return encoder_layer(cfg)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         src_tokens: Tensor,
         src_lengths: Optional[Tensor] = None,

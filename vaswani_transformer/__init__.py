@@ -26,6 +26,12 @@ from .transformer import Transformer, TransformerConfig, base, big
 from .vocabulary import Vocabulary
 
 __all__ = [
-    *("SearchOptions", "Transformer", "TransformerConfig", "Vocabulary"),
-    *("base", "beam_search", "big", "greedy_decode"),
+    "SearchOptions",
+    "Transformer",
+    "TransformerConfig",
+    "Vocabulary",
+    "base",
+    "beam_search",
+    "big",
+    "greedy_decode",
 ]

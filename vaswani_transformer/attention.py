@@ -119,7 +119,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class SelfAttention(MultiHeadAttention):
-    """Queries, keys and values from one sequence; W^Q, W^K, W^V are one matrix (tensor2tensor's)."""
+    """Queries, keys and values from one sequence; W^Q, W^K, W^V are one matrix, as in t2t."""
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **kwargs)

@@ -90,7 +90,7 @@ def read_parameters(path: Path, config: TransformerConfig) -> Dict[str, Tensor]:
 
 def sizes(config: TransformerConfig) -> Dict[str, Tuple[int, ...]]:
     """Shapes that bound how large a model ``config`` describes: of each side's last layer."""
-    found = {}
+    found: Dict[str, Tuple[int, ...]] = {}
     for side in ("encoder", "decoder"):
         layers, width = getattr(config, f"{side}_layers"), getattr(config, f"{side}_embed_dim")
         rows = getattr(config, f"{side}_ffn_embed_dim")

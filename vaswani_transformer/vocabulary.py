@@ -15,6 +15,8 @@ class Vocabulary:
         types: the others, in the order of their ids
     """
 
+    unk_word, unk_index = SPECIAL[UNK], UNK
+
     def __init__(self, types: Iterable[str]) -> None:
         self.types: List[str] = [*SPECIAL, *types]
         self.ids: Dict[str, int] = {name: number for number, name in enumerate(self.types)}
@@ -46,9 +48,25 @@ class Vocabulary:
     def __getitem__(self, number: int) -> str:
         return self.types[number]
 
+    def index(self, sym: str) -> int:
+        """The id of a type; for an unknown one, that of ``<unk>``."""
+        return self.ids.get(sym, UNK)
+
     def encode(self, words: Iterable[str]) -> List[int]:
         """The ids of subwords, with an end of sentence."""
-        return [*(self.ids.get(word, UNK) for word in words), EOS]
+        return [*map(self.index, words), EOS]
+
+    def bos(self) -> int:
+        """The id of the beginning of a sentence."""
+        return 0
+
+    def eos(self) -> int:
+        """The id of the end of a sentence."""
+        return EOS
+
+    def unk(self) -> int:
+        """The id of an unknown type."""
+        return UNK
 
     def decode(self, ids: Iterable[int]) -> List[str]:
         """The subwords of ids, without padding and ends."""

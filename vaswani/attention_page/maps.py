@@ -129,11 +129,11 @@ def subwords_of(translator: Any, text: str, name: str) -> List[str]:
         UserError: it is empty, or too long for the model.
     """
     reader = translator.source_text
-    limit = translator.engine.task.cfg.max_source_positions
+    limit = translator.engine.longest_source
     if name == "target":
         recipe = replace(reader.recipe, source_lang=reader.recipe.target_lang)
         reader = SourceText(recipe, translator.folder.codes)
-        limit = translator.engine.task.cfg.max_target_positions
+        limit = translator.engine.longest_target
     subwords: List[str] = reader.subwords(reader.tokens(text)).split()
     if not subwords:
         raise UserError(f"the {name} has no words: give a sentence")
@@ -147,8 +147,9 @@ def subwords_of(translator: Any, text: str, name: str) -> List[str]:
 
 def numbers(dictionary: Any, subwords: Sequence[str]) -> Any:
     """The subwords and the end of sentence by their numbers, int64."""
-    line = " ".join(subwords)
-    return dictionary.encode_line(line, add_if_not_exist=False, append_eos=True).long()
+    import torch
+
+    return torch.tensor([*map(dictionary.index, subwords), dictionary.eos()])
 
 
 def best(translator: Any, source: str) -> Any:
@@ -207,7 +208,7 @@ def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
     """The weights of every head.
 
     Args:
-        model: this plugin's, in evaluation mode
+        model: the paper's, in evaluation mode
         source: numbers of the source's subwords and its end, int64 [S]
         target: the same for the target [T]
 
@@ -219,15 +220,14 @@ def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
 
     device = next(model.parameters()).device
     source, target = source[None].to(device), target[None].to(device)
-    previous = torch.cat([target[:, -1:], target[:, :-1]], dim=1)  # fairseq starts with the end
-    lengths = torch.tensor([source.size(1)], device=device)
+    previous = torch.cat([target[:, -1:], target[:, :-1]], dim=1)  # it starts with the end
     with torch.no_grad():
-        encoded = model.encoder(source, src_lengths=lengths, need_head_weights=True)
-        _, extra = model.decoder(previous, encoder_out=encoded, need_head_weights=True)
+        memory, encoder = model.encoder.encode(source, need_weights=True)
+        _, decoder = model.decoder.features(previous, memory, need_weights=True)
     by_kind = {
-        "encoder": encoded["encoder_attention"],
-        "decoder": extra["decoder_attention"],
-        "cross": extra["cross_attention"],
+        "encoder": encoder,
+        "decoder": decoder.self_attention,
+        "cross": decoder.cross_attention,
     }
     return {
         kind: torch.stack([layer[0].float().cpu() for layer in layers]).numpy()

@@ -30,7 +30,7 @@ from vaswani.data.recipe import RECIPE_FILE
 from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
-from vaswani.decoding.fairseq_engine import one_thread, search_processes
+from vaswani.decoding.process_engine import one_thread, search_processes
 from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
@@ -42,7 +42,6 @@ from vaswani.model_folder.search_options import (
     GPU_BATCH,
     SearchOptions,
     as_arguments,
-    check_search,
     given,
 )
 from vaswani.model_folder.text_recipe import TargetText, TextRecipe
@@ -244,14 +243,10 @@ def search_of(options: Options, section: Dict[str, Any], task: Dict[str, Any]) -
     Raises:
         UserError, ConfigError: an invalid option.
     """
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
-
     warn_unused(section)
     search = {key: value for key, value in section.items() if key in BEAM_OPTIONS}
     search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
-    generation = OmegaConf.merge(OmegaConf.structured(FairseqConfig).generation, search)
-    check_search(generation, task.get("length_penalty", "fairseq"))
+    SearchOptions(**search, length_penalty=task.get("length_penalty", "fairseq")).check()
     return search
 
 

@@ -183,7 +183,7 @@ def sentences(path: Path) -> int:
 def check_dictionaries(config: Any, folder: Path) -> None:
     """Raises UserError if a model that shares one matrix gets two different dictionaries (3.4)."""
     from transformer_plugin.compat.scope import is_plugin_model
-    from transformer_plugin.config import source_has_own_matrix
+    from vaswani_transformer.transformer import source_has_own_matrix
 
     model, task = config.model, config.task
     plugin_model = is_plugin_model(model._name)

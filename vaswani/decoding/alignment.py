@@ -7,7 +7,7 @@ averaged over its heads.
 Shape letters: B hypotheses, S source, T target.
 """
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
 from vaswani.data.bpe import MARK
 
@@ -37,38 +37,35 @@ def words_of(subwords: Sequence[str], in_parts: bool = True) -> List[Word]:
 
 
 def attended_subwords(
-    model: Any, sample: Dict[str, Any], hypotheses: List[List[Dict[str, Any]]]
+    model: Any, source: Any, hypotheses: Sequence[Sequence[Any]]
 ) -> List[List[List[int]]]:
     """For each token of each hypothesis of each sentence, the subword that it attends to most.
 
     Places count the source's subwords from 0, without the end of sentence.
 
     Args:
-        model: this plugin's
-        sample: the batch that was searched
-        hypotheses: the hypotheses of each sentence, in fairseq's form
+        model: the paper's, or this plugin's
+        source: the batch that was searched, int64 [N, S], padded on the left
+        hypotheses: the tokens [T] of each hypothesis of each sentence, with their end
     """
     import torch
-    from fairseq.data.data_utils import collate_tokens
+    from torch.nn.utils.rnn import pad_sequence
 
-    rows = [
-        (row, hypothesis["tokens"]) for row, best in enumerate(hypotheses) for hypothesis in best
-    ]
-    source = sample["net_input"]["src_tokens"]
-    pad, end = model.decoder.dictionary.pad(), model.decoder.dictionary.eos()
-    tokens = [tokens.long() for _, tokens in rows]
-    previous = collate_tokens(tokens, pad, end, move_eos_to_beginning=True).to(source.device)
+    from vaswani_transformer.vocabulary import EOS, PAD
+
+    rows = [(row, torch.as_tensor(one)) for row, best in enumerate(hypotheses) for one in best]
+    shifted = [torch.cat([tokens.new_tensor([EOS]), tokens[:-1]]).long() for _, tokens in rows]
+    previous = pad_sequence(shifted, batch_first=True, padding_value=PAD).to(source.device)
     numbers = torch.tensor([row for row, _ in rows], device=source.device)
     with torch.no_grad():
-        encoder_out = model.encoder(source)
-        encoder_out = model.encoder.reorder_encoder_out(encoder_out, numbers)
-        _, extra = model.decoder(previous, encoder_out=encoder_out, features_only=True)
-    weights = extra["attn"][0].float()  # [B, T, S]
+        memory = model.encoder.encode(source)[0].select(numbers)
+        _, weights = model.decoder.features(previous, memory, need_alignment=True)
+    attention = weights.cross_attention[-1].mean(dim=1).float()  # [B, T, S]
     chosen = source.index_select(0, numbers)
-    is_word = chosen.ne(pad) & chosen.ne(end)
-    weights = weights.masked_fill(~is_word[:, None, :], -1.0)
-    skipped = chosen.eq(pad).sum(1)  # on the left
-    attended = (weights.argmax(2) - skipped[:, None]).tolist()  # [B, T]
+    is_word = chosen.ne(PAD) & chosen.ne(EOS)
+    attention = attention.masked_fill(~is_word[:, None, :], -1.0)
+    skipped = chosen.eq(PAD).sum(1)  # on the left
+    attended = (attention.argmax(2) - skipped[:, None]).tolist()  # [B, T]
     result: List[List[List[int]]] = [[] for _ in hypotheses]
     for (row, tokens), places in zip(rows, attended, strict=True):
         result[row].append(places[: len(tokens)])

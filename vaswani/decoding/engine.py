@@ -1,7 +1,7 @@
 """What searches for translations: batches of token ids and search options in, hypotheses out.
 
-There are three engines: the generator that a fairseq task builds (``fairseq_engine.py``; for our
-models that is ``transformer_plugin/search``), CTranslate2 (``ctranslate2_engine.py``), and
+There are four engines: a packed model in plain torch (``torch_engine.py``), the generator that a
+fairseq task builds, for runs (``fairseq_engine.py``), CTranslate2 (``ctranslate2_engine.py``), and
 transformers' Marian (``marian_engine.py``), which only checks an export to Hugging Face.
 """
 

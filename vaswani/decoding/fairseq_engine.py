@@ -1,63 +1,15 @@
-"""Searches with the generator that a fairseq task builds, in this process or in several.
+"""Searches with the generator that a fairseq task builds, as for the checkpoints of runs."""
 
-Those are forked when the model is ready: they start in milliseconds and share its weights. Each
-batch is computed by one thread, whichever process takes it, so the results are those of a single
-process, to the last digit.
-"""
-
-import contextlib
-import threading
-from typing import Any, Callable, Dict, Generator, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.common.processes import Pool, limit_workers
 from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
-from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
-
-#: The longest batches go first, so that no process idles at the end, but only among this many: the
-#: results are kept until those of the shortest, which are wanted first, are there.
-BATCHES_AT_A_TIME = 500
-ADVICE = "give fewer --workers or a smaller --max-tokens"
+from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
+from vaswani.decoding.process_engine import ProcessEngine, seeded
+from vaswani.model_folder.search_options import SearchOptions
 
 
-def search_processes(requested: Optional[int], on_cpu: bool) -> int:
-    """How many processes may translate: as requested, or one per thread that torch would use.
-
-    torch uses the physical cores available to this process, or ``OMP_NUM_THREADS``.
-
-    Raises:
-        UserError: several are requested on a GPU.
-    """
-    import torch
-
-    if on_cpu:
-        return torch.get_num_threads() if requested is None else limit_workers(requested)
-    if requested is not None and requested > 1:
-        raise UserError(
-            f"--workers {requested} is for CPUs: on a GPU one process translates; leave it out, or "
-            "hide the GPU (CUDA_VISIBLE_DEVICES=)"
-        )
-    return 1
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """While the block runs, torch computes in one thread.
-
-    More would change the last digits of sums, and would hang in a forked process.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-class FairseqEngine:
+class FairseqEngine(ProcessEngine):
     """A task with its models, one or an ensemble.
 
     Args:
@@ -86,14 +38,8 @@ class FairseqEngine:
         self.task, self.models = task, list(models)
         for model in self.models:
             pack_weights(model)
-        self.name, self.processes = name, processes
+        super().__init__(self.models[0], name, processes)
         self.sample = sample or self.sample_of_ids
-        self.lock = threading.Lock()  # a generator sets its beam size in the model
-
-    @property
-    def model(self) -> Any:
-        """The only model, or the first."""
-        return self.models[0]
 
     @property
     def source(self) -> Any:
@@ -110,51 +56,24 @@ class FairseqEngine:
         """As :attr:`Engine.longest_source`."""
         return int(self.task.cfg.max_source_positions)
 
-    @property
-    def device(self) -> Any:
-        """The torch device that the model is on."""
-        return next(self.model.parameters()).device
-
-    @property
-    def on_cpu(self) -> bool:
-        """As :attr:`Engine.on_cpu`."""
-        return bool(self.device.type == "cpu")
-
-    @property
-    def batch_tokens(self) -> int:
-        """As :attr:`Engine.batch_tokens`."""
-        return CPU_BATCH if self.on_cpu else GPU_BATCH
-
     def sample_of_ids(self, batch: Batch) -> Dict[str, Any]:
-        """A batch in fairseq's form: the source padded on the left, int64 [B, S]."""
+        """A batch in fairseq's form."""
         import torch
-        from fairseq.data.data_utils import collate_tokens
 
-        rows = [torch.tensor(ids) for ids in batch.ids]
-        return {
-            "id": torch.tensor(batch.places),
-            "net_input": {
-                "src_tokens": collate_tokens(rows, self.source.pad(), left_pad=True).to(
-                    self.device
-                ),
-                "src_lengths": torch.tensor([len(row) for row in rows], device=self.device),
-            },
-        }
+        lengths = torch.tensor([len(ids) for ids in batch.ids], device=self.device)
+        net_input = {"src_tokens": self.source_of(batch), "src_lengths": lengths}
+        return {"id": torch.tensor(batch.places), "net_input": net_input}
 
-    def searcher(self, options: SearchOptions) -> Search:
-        """As :meth:`Engine.searcher`."""
-        search = self.batch_searcher(options)
-
-        def search_all(
-            batches: Sequence[Any], progress: Callable[[int], Any] = ignore
-        ) -> Generator[BatchHypotheses, None, None]:
-            return self.in_processes(search, batches, progress)
-
-        return search_all
+    def logits(self, batch: Batch, previous: Any) -> Any:
+        """The model's, for the decoder's input [B, T]: [B, T, V]."""
+        net_input = self.sample(batch)["net_input"]
+        return self.model(**net_input, prev_output_tokens=previous)[0]
 
     def batch_searcher(self, options: SearchOptions) -> Callable[[Any], BatchHypotheses]:
         """A function that searches one batch, in this process."""
         import torch
+
+        from vaswani_transformer.precision import autocast
 
         generation = options.generation()
         if hasattr(self.task.cfg, "length_penalty"):
@@ -167,46 +86,22 @@ class FairseqEngine:
 
         def search(batch: Any) -> BatchHypotheses:
             sample = self.sample(batch)
-            with seeded(options, sample), torch.no_grad():
+            first = int(sample["id"].min())
+            with seeded(options, first, self.device), torch.no_grad():
                 try:
                     hypotheses = self.task.inference_step(generator, self.models, sample)
                 except FloatingPointError as error:  # the plugin's, and written for the user
                     raise UserError(f"{self.name}: {error}") from None
             if not options.needs_attention:
                 return [[hypothesis_of(one) for one in best] for best in hypotheses]
-            attended = attended_subwords(self.model, sample, hypotheses)
+            tokens = [[hypothesis["tokens"] for hypothesis in best] for best in hypotheses]
+            with autocast(self.model.encoder.precision, self.device):
+                attended = attended_subwords(self.model, sample["net_input"]["src_tokens"], tokens)
             return [
                 list(map(hypothesis_of, *rows)) for rows in zip(hypotheses, attended, strict=True)
             ]
 
         return search
-
-    def in_processes(
-        self,
-        search: Callable[[Any], BatchHypotheses],
-        batches: Sequence[Any],
-        progress: Callable[[int], Any],
-    ) -> Generator[BatchHypotheses, None, None]:
-        """The results of a search for each batch, in order."""
-
-        def arrived(result: BatchHypotheses) -> None:
-            progress(len(result))
-
-        if self.processes is None:
-            for batch in batches:
-                result = search(batch)
-                arrived(result)
-                yield result
-            return
-        count = max(1, min(self.processes, len(batches)))
-        with (
-            one_thread() if self.on_cpu else contextlib.nullcontext(),
-            Pool(lambda: lambda n: search(batches[n]), count, "fork", ADVICE, arrived) as pool,
-        ):
-            for first in range(0, len(batches), BATCHES_AT_A_TIME):
-                numbers = range(first, min(first + BATCHES_AT_A_TIME, len(batches)))
-                results = list(pool.in_order(reversed(numbers), ahead=len(numbers)))
-                yield from reversed(results)
 
 
 def hypothesis_of(
@@ -219,18 +114,3 @@ def hypothesis_of(
         token_scores=hypothesis["positional_scores"].tolist(),
         attended=attended,
     )
-
-
-@contextlib.contextmanager
-def seeded(options: SearchOptions, sample: Dict[str, Any]) -> Iterator[None]:
-    """While a batch is searched, make random numbers depend only on the seed and the batch."""
-    if not options.sampling:
-        yield
-        return
-    import torch
-
-    source = sample["net_input"]["src_tokens"]
-    devices = [source.device] if source.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(options.seed * 1_000_003 + int(sample["id"].min()))
-        yield

@@ -243,11 +243,10 @@ def engine_for(
                 "chosen by 'vaswani export --quantization'"
             )
         return CTranslate2Engine(folder, device, workers)
-    from vaswani.decoding.fairseq_engine import FairseqEngine, search_processes
-    from vaswani.model_folder.packed_model import build
+    from vaswani.decoding.process_engine import search_processes
+    from vaswani.decoding.torch_engine import TorchEngine
 
-    task, model = build(folder, precision, device)
-    engine = FairseqEngine(task, [model], str(folder.path))
+    engine = TorchEngine(folder, precision, device)
     if in_processes:
         engine.processes = search_processes(workers, engine.on_cpu)
     return engine

@@ -4,8 +4,8 @@ from typing import Any, List, Sequence
 
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
 from vaswani.decoding.engine import Batch
-from vaswani.decoding.fairseq_engine import FairseqEngine, one_thread
 from vaswani.decoding.marian_engine import MarianEngine
+from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.model_folder.search_options import CPU_BATCH
 
@@ -44,16 +44,18 @@ def of_ctranslate2(
     return [list(result.log_probs) for result in scored]
 
 
-def of_torch(engine: FairseqEngine, batch: Batch, targets: List[List[str]]) -> List[List[float]]:
+def of_torch(engine: Any, batch: Batch, targets: List[List[str]]) -> List[List[float]]:
     """Those of a batch, by our model or fairseq's."""
     import torch
-    from fairseq.data.data_utils import collate_tokens
+    from torch.nn.utils.rnn import pad_sequence
 
-    words = engine.target
-    rows = [torch.tensor([*map(words.index, target), words.eos()]) for target in targets]
-    expected = collate_tokens(rows, words.pad())
-    previous = collate_tokens([row.roll(1) for row in rows], words.pad())  # begins with the end
+    from vaswani_transformer.vocabulary import EOS, PAD
+
+    rows = [torch.tensor([*map(engine.target.index, target), EOS]) for target in targets]
+    expected = pad_sequence(rows, batch_first=True, padding_value=PAD)
+    begun = [row.roll(1) for row in rows]  # with the end of sentence
+    previous = pad_sequence(begun, batch_first=True, padding_value=PAD)
     with torch.no_grad():
-        logits, _ = engine.model(**engine.sample(batch)["net_input"], prev_output_tokens=previous)
+        logits = engine.logits(batch, previous)
         log_probs = logits.float().log_softmax(-1).gather(-1, expected[..., None])[..., 0]
     return [of_row[: len(row)].tolist() for of_row, row in zip(log_probs, rows, strict=True)]

@@ -1,10 +1,8 @@
 """The network of a model folder, ready to translate."""
 
 from dataclasses import fields
-from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
-from vaswani.common.errors import UserError
 from vaswani.model_folder.folder import CONFIG, ModelFolder
 from vaswani.model_folder.schema import Architecture, read_section
 
@@ -50,32 +48,3 @@ def described(folder: ModelFolder) -> Tuple[Any, Any]:
     config = model_config(folder.config["architecture"], str(folder.path / CONFIG))
     words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
     return config, task_for(words[0], words[1], folder.langs, config)
-
-
-def build(folder: ModelFolder, precision: str, device: Optional[str]) -> Tuple[Any, Any]:
-    """A folder's task and model, in evaluation mode and optimised for speed.
-
-    Raises:
-        UserError: a section of config.json is of another version; no such precision.
-        ConfigError, CheckpointError: the sizes are invalid, or do not match the parameters.
-    """
-    import torch
-
-    from vaswani.experiment.fairseq_config import load_plugin
-
-    load_plugin()
-    from fairseq.dataclass.configs import GenerationConfig
-
-    from transformer_plugin.model import VaswaniTransformerModel
-    from vaswani_transformer.precision import PRECISIONS
-
-    if precision not in PRECISIONS:
-        raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
-    config, task = described(folder)
-    config.precision = precision
-    model = VaswaniTransformerModel.build_model(config, task)
-    model.load_state_dict(folder.parameters())
-    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    model.eval()
-    model.prepare_for_inference_(SimpleNamespace(generation=GenerationConfig()))
-    return task, model

@@ -83,22 +83,40 @@ class SearchOptions:
             raise TypeError(str(error)) from None
         return replace(self, **options)
 
-    def generation(self) -> Any:
-        """fairseq's section ``generation``.
+    def check(self) -> None:
+        """Raises UserError, naming the option, for values that no search can use.
 
-        Raises:
-            UserError, ConfigError: an invalid option.
+        This refuses more than fairseq-generate, which replaces impossible values by similar ones,
+        whereas our report of a translation states the requested values.
         """
+        for name in ("sampling_topk", "sampling_topp"):
+            if not (getattr(self, name) < 0 or self.sampling):  # also if it is NaN
+                raise UserError(f"{flag(name)} has no effect without --sampling")
+        if not math.isfinite(self.lenpen):
+            raise UserError(f"--lenpen must be a finite number, not {self.lenpen}")
+        if self.length_penalty == "gnmt" and self.lenpen < 0:
+            raise UserError(
+                f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: give "
+                "0 or more (0.6 in the paper), or --length-penalty fairseq"
+            )
+        for name in ("beam", "nbest", "temperature"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"{flag(name)} must be above 0, not {getattr(self, name)}")
+        if not self.max_len_a and self.max_len_b < self.min_len:
+            raise UserError(
+                f"--max-len-b {self.max_len_b} allows fewer words than --min-len {self.min_len} "
+                "asks for: raise the one, lower the other, or give --max-len-a"
+            )
+        check_nbest(self.nbest, self.beam)
+
+    def generation(self) -> Any:
+        """fairseq's section ``generation``; UserError for an option that no search can use."""
         from fairseq.dataclass.configs import GenerationConfig
         from omegaconf import OmegaConf
 
-        for name in ("sampling_topk", "sampling_topp"):
-            if not (getattr(self, name) < 0 or self.sampling):  # also if it is NaN
-                raise UserError(f"--{name.replace('_', '-')} has no effect without --sampling")
+        self.check()
         given = {name: getattr(self, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
-        generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
-        check_search(generation, self.length_penalty)
-        return generation
+        return OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
 
 
 def search_options(table: Dict[str, Any], where: str) -> SearchOptions:
@@ -134,19 +152,6 @@ def given(arguments: Any) -> Dict[str, Any]:
     }
 
 
-def check_search(generation: Any, length_penalty: str = "fairseq") -> None:
-    """Raises UserError or ConfigError, naming the option, for values that no search can use.
-
-    This refuses more than fairseq-generate, which replaces impossible values by similar ones,
-    whereas our report of a translation states the requested values. A beam of more words than there
-    are is reduced, with a warning, as there: a model for few types is trained with the same recipe.
-    """
-    from transformer_plugin.compat import generation_options
-
-    generation_options.check(generation)
-    check_nbest(generation.nbest, generation.beam)
-
-
 def check_for_ctranslate2(options: SearchOptions) -> None:
     """Raises UserError for options that CTranslate2 lacks, or that no search can use."""
     sampling = options.sampling or not (options.sampling_topk < 0 and options.sampling_topp < 0)
@@ -161,9 +166,7 @@ def check_for_ctranslate2(options: SearchOptions) -> None:
     for name, reason in lacking.items():
         if reason:
             raise UserError(f"{name} is unavailable for a model exported to CTranslate2: {reason}")
-    if not math.isfinite(options.lenpen):
-        raise UserError(f"--lenpen must be a finite number, not {options.lenpen}")
-    check_nbest(options.nbest, options.beam)
+    options.check()
 
 
 def flag(name: str) -> str:

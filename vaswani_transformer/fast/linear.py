@@ -178,7 +178,7 @@ def convert_to_bf16(model: nn.Module) -> None:
 
 
 def pack_weights(model: nn.Module) -> None:
-    """For decoding on a CPU: also keep the matrices in oneDNN's layout, see :meth:`FastLinear.pack`.
+    """For decoding on a CPU: keep the matrices in oneDNN's layout, too (:meth:`FastLinear.pack`).
 
     Only for an engine that owns its model: not all writes to the weights would be noticed.
     """

@@ -13,6 +13,10 @@ from .sampling import sample
 from .simple import greedy_decode, simple_beam_search
 
 __all__ = [
-    *("SearchOptions", "beam_search", "greedy_decode"),
-    *("sample", "search", "simple_beam_search"),
+    "SearchOptions",
+    "beam_search",
+    "greedy_decode",
+    "sample",
+    "search",
+    "simple_beam_search",
 ]

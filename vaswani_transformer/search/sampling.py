@@ -22,7 +22,7 @@ class Sampled(NamedTuple):
 
 
 def truncate(log_probs: Tensor, topk: int = 0, topp: float = 0.0) -> Tensor:
-    """[R, V], -inf for all but the ``topk`` likeliest, or the fewest that together have ``topp``."""
+    """[R, V], -inf for all but the ``topk`` likeliest, or the fewest with ``topp`` together."""
     if topk > 0:
         worst = log_probs.topk(min(topk, log_probs.size(1))).values[:, -1:]
         return log_probs.masked_fill(log_probs < worst, float("-inf"))

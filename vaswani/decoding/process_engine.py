@@ -1,0 +1,159 @@
+"""What the engines share that search with torch: one process or several, forked from it.
+
+Those are forked when the model is ready: they start in milliseconds and share its weights. Each
+batch is computed by one thread, whichever process takes it, so the results are those of a single
+process, to the last digit.
+"""
+
+import contextlib
+import threading
+from typing import Any, Callable, Generator, Iterator, Optional, Sequence
+
+from vaswani.common.errors import UserError
+from vaswani.common.processes import Pool, limit_workers
+from vaswani.decoding.engine import Batch, BatchHypotheses, Search, ignore
+from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
+
+#: The longest batches go first, so that no process idles at the end, but only among this many: the
+#: results are kept until those of the shortest, which are wanted first, are there.
+BATCHES_AT_A_TIME = 500
+ADVICE = "give fewer --workers or a smaller --max-tokens"
+
+
+def search_processes(requested: Optional[int], on_cpu: bool) -> int:
+    """How many processes may translate: as requested, or one per thread that torch would use.
+
+    torch uses the physical cores available to this process, or ``OMP_NUM_THREADS``.
+
+    Raises:
+        UserError: several are requested on a GPU.
+    """
+    import torch
+
+    if on_cpu:
+        return torch.get_num_threads() if requested is None else limit_workers(requested)
+    if requested is not None and requested > 1:
+        raise UserError(
+            f"--workers {requested} is for CPUs: on a GPU one process translates; leave it out, or "
+            "hide the GPU (CUDA_VISIBLE_DEVICES=)"
+        )
+    return 1
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """While the block runs, torch computes in one thread.
+
+    More would change the last digits of sums, and would hang in a forked process.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class ProcessEngine:
+    """A model that searches batches with torch.
+
+    Args:
+        model: in evaluation mode, prepared for decoding, on its device; it belongs to the engine,
+            so nothing may write to its weights any more
+        name: of the file or folder that it is from, for messages
+        processes: the most that search, one thread each; None: only this process searches, with
+            torch's threads, as suits a program that uses this as a library
+    """
+
+    def __init__(self, model: Any, name: str, processes: Optional[int] = None) -> None:
+        self.model, self.name, self.processes = model, name, processes
+        self.lock = threading.Lock()
+
+    @property
+    def device(self) -> Any:
+        """The torch device that the model is on."""
+        return next(self.model.parameters()).device
+
+    @property
+    def on_cpu(self) -> bool:
+        """As :attr:`Engine.on_cpu`."""
+        return bool(self.device.type == "cpu")
+
+    @property
+    def batch_tokens(self) -> int:
+        """As :attr:`Engine.batch_tokens`."""
+        return CPU_BATCH if self.on_cpu else GPU_BATCH
+
+    def source_of(self, batch: Batch) -> Any:
+        """The source of a batch, padded on the left, int64 [B, S]."""
+        import torch
+
+        from vaswani_transformer.vocabulary import PAD
+
+        longest = max(map(len, batch.ids))
+        rows = [[PAD] * (longest - len(ids)) + ids for ids in batch.ids]
+        return torch.tensor(rows, device=self.device)
+
+    def batch_searcher(self, options: SearchOptions) -> Callable[[Any], BatchHypotheses]:
+        """A function that searches one batch, in this process."""
+        raise NotImplementedError
+
+    def searcher(self, options: SearchOptions) -> Search:
+        """As :meth:`Engine.searcher`."""
+        search = self.batch_searcher(options)
+
+        def search_all(
+            batches: Sequence[Any], progress: Callable[[int], Any] = ignore
+        ) -> Generator[BatchHypotheses, None, None]:
+            return self.in_processes(search, batches, progress)
+
+        return search_all
+
+    def in_processes(
+        self,
+        search: Callable[[Any], BatchHypotheses],
+        batches: Sequence[Any],
+        progress: Callable[[int], Any],
+    ) -> Generator[BatchHypotheses, None, None]:
+        """The results of a search for each batch, in order."""
+
+        def arrived(result: BatchHypotheses) -> None:
+            progress(len(result))
+
+        if self.processes is None:
+            for batch in batches:
+                result = search(batch)
+                arrived(result)
+                yield result
+            return
+        count = max(1, min(self.processes, len(batches)))
+        with (
+            one_thread() if self.on_cpu else contextlib.nullcontext(),
+            Pool(lambda: lambda n: search(batches[n]), count, "fork", ADVICE, arrived) as pool,
+        ):
+            for first in range(0, len(batches), BATCHES_AT_A_TIME):
+                numbers = range(first, min(first + BATCHES_AT_A_TIME, len(batches)))
+                results = list(pool.in_order(reversed(numbers), ahead=len(numbers)))
+                yield from reversed(results)
+
+
+@contextlib.contextmanager
+def seeded(options: SearchOptions, first: int, device: Any) -> Iterator[None]:
+    """While a batch is searched, make random numbers depend only on the seed and the batch.
+
+    Args:
+        options: of the search
+        first: the least place of its sentences
+        device: where numbers are drawn
+    """
+    if not options.sampling:
+        yield
+        return
+    import torch
+
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(options.seed * 1_000_003 + first)
+        yield
