@@ -7,39 +7,30 @@
 # numbers, and a picture. No part of the model is written a second time for the page: what you see
 # printed is the code that trains the real models. What a few lines can check is followed by an
 # `assert`, so that the page stops where a claim does not hold. Try it: remove
-# `/ query.size(-1) ** 0.5` from `readable_attention` (transformer_plugin/attention.py), and run the
+# `/ query.size(-1) ** 0.5` from `attention` (vaswani_transformer/attention.py), and run the
 # page again.
 #
 # It runs in half a minute on one core: `python examples/paper.py`, or in a notebook, `paper.ipynb`.
-# It needs the plugin (`make setup`) and the packages that prepare text and draw (`pip install -e
-# '.[text,plots]'`).
+# It needs torch and matplotlib; the last section, which translates with a trained model, also what
+# prepares its text (`pip install -e '.[text,plots]'`).
 
 # %%
 import copy
 import inspect
 import math
 import time
-from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary
 from torch import nn
 
-from transformer_plugin.config import VaswaniTransformerConfig
-from transformer_plugin.lr_schedule import learning_rate
-from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import Translator
 from vaswani.attention_page.maps import attend, view
 from vaswani.common.environment import plugin_dir
 from vaswani.experiment.averaging import average_models
-from vaswani_transformer.attention import (
-    SelfAttention,
-    causal_mask,
-    padding_mask,
-    readable_attention,
-)
+from vaswani_transformer import Transformer, Vocabulary, base
+from vaswani_transformer.attention import SelfAttention, attention, causal_mask
 from vaswani_transformer.embedding import (
     InputEmbedding,
     LearnedPositions,
@@ -48,11 +39,12 @@ from vaswani_transformer.embedding import (
 )
 from vaswani_transformer.layers import AddAndNorm, EncoderLayer, FeedForward
 from vaswani_transformer.loss import label_smoothed_loss, smoothing_per_class
-from vaswani_transformer.search.loop import beam_search
+from vaswani_transformer.schedule import learning_rate
+from vaswani_transformer.search.loop import search_loop
 from vaswani_transformer.search.scoring_rules import GnmtRule
+from vaswani_transformer.vocabulary import PAD
 
 torch.manual_seed(0)
-plt.set_loglevel("warning")  # importing fairseq turns every library's messages on
 plt.rcParams.update({"figure.figsize": (8, 3), "figure.constrained_layout.use": True})
 
 
@@ -79,7 +71,7 @@ def heat(axis, matrix, title, **labels):
 # one, and the result is the average of the values with these weights.
 
 # %%
-code(readable_attention)
+code(attention)
 
 # %% [markdown]
 # Three words with vectors of two numbers. The first two words are alike, so they attend mostly to
@@ -87,7 +79,7 @@ code(readable_attention)
 
 # %%
 words = torch.tensor([[2.0, 0.0], [1.8, 0.4], [0.0, 2.0]])[None, None]
-attended, weights = readable_attention(words, words, words)
+attended, weights = attention(words, words, words)
 print("weights, one row per query:\n", weights[0, 0])
 print("attended values:\n", attended[0, 0])
 
@@ -117,7 +109,7 @@ def queries_and_keys(width):
 def variance_of_scores(width, times):
     """The variance over the keys, averaged over the queries."""
     query, key = queries_and_keys(width)
-    _, weights = readable_attention(times * query, key, key)
+    _, weights = attention(times * query, key, key)
     return float(weights.log().var(dim=-1).mean())
 
 
@@ -139,7 +131,7 @@ def gradient_at_scores(width, times):
     """How much the greatest weight depends on the scores: the norm of its gradient."""
     query, key = queries_and_keys(width)
     mask = torch.zeros(500, 1, 1, 16, dtype=torch.float64, requires_grad=True)
-    _, weights = readable_attention(times * query, key, key, mask)
+    _, weights = attention(times * query, key, key, mask)
     (gradient,) = torch.autograd.grad(weights.amax(-1).sum(), mask)
     return float(gradient.norm(dim=-1).mean())
 
@@ -190,8 +182,8 @@ def used_by_each(width):
     q, k = query[None, None], key[None, None]
     return [
         keys_in_use(torch.softmax(additive_scores(query, key, w, u, v), dim=-1)),
-        keys_in_use(readable_attention(q, k, k)[1]),
-        keys_in_use(readable_attention(math.sqrt(width) * q, k, k)[1]),
+        keys_in_use(attention(q, k, k)[1]),
+        keys_in_use(attention(math.sqrt(width) * q, k, k)[1]),
     ]
 
 
@@ -219,7 +211,7 @@ for length in LENGTHS:
     x = torch.randn(length, 64)
     heads = x[None, None]
     additive_times.append(milliseconds(lambda x=x: additive_scores(x, x, w, u, v).softmax(-1) @ x))
-    dot_times.append(milliseconds(lambda x=heads: readable_attention(x, x, x)))
+    dot_times.append(milliseconds(lambda x=heads: attention(x, x, x)))
 
 figure, (left, right) = plt.subplots(1, 2)
 for values, name in zip(zip(*in_use, strict=True), ("additive", "q·k / √d_k", "q·k"), strict=True):
@@ -257,25 +249,24 @@ assert additive_times[-1] > dot_times[-1]
 
 # %%
 code(causal_mask)
-code(padding_mask)
 
 # %%
 query, key = torch.randn(1, 1, 6, 16), torch.randn(1, 1, 6, 16)
 is_padding = torch.tensor([[True, True, False, False, False, False]])  # fairseq pads on the left
 masks = {
     "no mask": None,
-    "causal": causal_mask(6, like=query),
-    "padding": padding_mask(is_padding, like=query),
+    "causal": causal_mask(6),
+    "padding": ~is_padding[:, None, None, :],
 }
 figure, axes = plt.subplots(1, 3, figsize=(8, 2.6))
 for axis, (name, mask) in zip(axes, masks.items(), strict=True):
-    _, weights = readable_attention(query, key, key, mask)
+    _, weights = attention(query, key, key, mask)
     heat(axis, weights[0, 0], name, xlabel="key", ylabel="query")
     assert torch.allclose(weights.sum(-1), torch.ones(1, 1, 6))  # a mask takes no weight away
 plt.show()
 
-_, causal = readable_attention(query, key, key, masks["causal"])
-_, unpadded = readable_attention(query, key, key, masks["padding"])
+_, causal = attention(query, key, key, masks["causal"])
+_, unpadded = attention(query, key, key, masks["padding"])
 assert causal[0, 0].triu(1).eq(0).all() and unpadded[..., :2].eq(0).all()
 
 # %% [markdown]
@@ -291,16 +282,18 @@ assert causal[0, 0].triu(1).eq(0).all() and unpadded[..., :2].eq(0).all()
 # computes them all.
 
 # %%
-attention = SelfAttention(embed_dim=64, num_heads=8)
+self_attention = SelfAttention(embed_dim=64, num_heads=8)
 x = torch.randn(1, 10, 64)
-out, weights = attention(x, need_weights=True)
+out, weights = self_attention(x, need_weights=True)
 
-query, key, value = (attention.split_heads(part) for part in attention.qkv_proj(x).chunk(3, dim=-1))
+query, key, value = (
+    self_attention.split_heads(part) for part in self_attention.qkv_proj(x).chunk(3, dim=-1)
+)
 heads = [
-    readable_attention(query[:, [i]], key[:, [i]], value[:, [i]])[0][:, 0]  # [1, 10, 8]
+    attention(query[:, [i]], key[:, [i]], value[:, [i]])[0][:, 0]  # [1, 10, 8]
     for i in range(8)
 ]
-assert torch.allclose(out, attention.out_proj(torch.cat(heads, dim=-1)), atol=1e-5)
+assert torch.allclose(out, self_attention.out_proj(torch.cat(heads, dim=-1)), atol=1e-5)
 
 figure, axes = plt.subplots(2, 4, figsize=(8, 4))
 for number, axis in enumerate(axes.flat):
@@ -328,12 +321,11 @@ there, back = torch.stack([subject, object_]), torch.stack([object_, subject])  
 
 both = torch.zeros(1, 1, 1, 2)  # this query likes both keys the same
 keys = torch.eye(2)[None, None]
-one_head = [readable_attention(both, keys, v[None, None])[0] for v in (there, back)]
+one_head = [attention(both, keys, v[None, None])[0] for v in (there, back)]
 
 each = torch.tensor([[30.0, 0.0], [0.0, 30.0]])[None, :, None]  # head 1: first word; 2: second
 two_heads = [
-    readable_attention(each, keys.expand(1, 2, 2, 2), v.expand(1, 2, 2, 2))[0]
-    for v in (there, back)
+    attention(each, keys.expand(1, 2, 2, 2), v.expand(1, 2, 2, 2))[0] for v in (there, back)
 ]
 print("one head: ", one_head[0].flatten(), one_head[1].flatten())
 print("two heads:", two_heads[0].flatten(), two_heads[1].flatten())
@@ -413,11 +405,11 @@ def dependence(layer, length=8):
     return jacobian[:, 0].norm(dim=-1)
 
 
-attention = SelfAttention(embed_dim=64, num_heads=8)
+self_attention = SelfAttention(embed_dim=64, num_heads=8)
 layers = {
     "feed-forward": ffn,
-    "self-attention": lambda x: attention(x)[0],
-    "masked self-attention": lambda x: attention(x, is_causal=True)[0],
+    "self-attention": lambda x: self_attention(x)[0],
+    "masked self-attention": lambda x: self_attention(x, is_causal=True)[0],
 }
 figure, axes = plt.subplots(1, 3, figsize=(8, 2.6))
 for axis, (name, layer) in zip(axes, layers.items(), strict=True):
@@ -441,25 +433,18 @@ assert dependence(layers["self-attention"]).gt(0).all()
 # P(y_{i+1} \mid y_1, …, y_i) = \mathrm{softmax}(E\,h_i)$$
 
 # %%
-code(InputEmbedding.at)
+code(InputEmbedding.embed)
 
 # %%
-LETTERS = Dictionary()
-for letter in "abcdefghij":
-    LETTERS.add_symbol(letter)
-PAD, END = LETTERS.pad(), LETTERS.eos()
+LETTERS = Vocabulary("abcdefghij")
+END = LETTERS.eos()
 
 
 def new_model(width=32, layers=1):
-    """The whole model, as fairseq builds it, with sizes for a page like this one."""
+    """The whole model, with sizes for a page like this one."""
     sizes = {"layers": layers, "embed_dim": width, "ffn_embed_dim": 2 * width, "attention_heads": 4}
     options = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-    task = SimpleNamespace(
-        source_dictionary=LETTERS, target_dictionary=LETTERS, cfg=SimpleNamespace()
-    )
-    return VaswaniTransformerModel.build_model(
-        VaswaniTransformerConfig(**options, dropout=0.0), task
-    )
+    return Transformer(base(**options, dropout=0.0), len(LETTERS), len(LETTERS))
 
 
 model = new_model()
@@ -696,7 +681,7 @@ def strings(length, count, generator):
 
 def loss_of(model, source, previous, target, epsilon=0.1):
     """The label-smoothed loss per token."""
-    log_probs = model.get_normalized_probs(model(source, None, previous), log_probs=True)
+    log_probs = torch.log_softmax(model(source, previous), dim=-1)
     return label_smoothed_loss(log_probs, target, epsilon, PAD)[0] / target.numel()
 
 
@@ -706,7 +691,7 @@ def train(model, updates, generator):
     losses, checkpoints = [], []
     for update in range(1, updates + 1):
         for group in adam.param_groups:
-            group["lr"] = learning_rate(update, d_model=32, warmup_updates=100, factor=0.5)
+            group["lr"] = learning_rate(update, d_model=32, warmup_steps=100, factor=0.5)
         length = int(torch.randint(2, 11, (), generator=generator))
         loss = loss_of(model, *strings(length, 32, generator))
         adam.zero_grad()
@@ -781,16 +766,17 @@ model.load_state_dict(mean)
 model.eval()
 source, previous, target = strings(8, 1, generator)
 with torch.no_grad():
-    logits, extra = model(source, None, previous, need_head_weights=True)
+    memory = model.encoder(source)
+    _, weights = model.decoder.features(previous, memory, need_weights=True)
     accuracy = {}
     for length in range(2, 17):
         batch = strings(length, 200, generator)
-        right_letters = model(batch[0], None, batch[1])[0].argmax(-1).eq(batch[2])
+        right_letters = model(batch[0], batch[1]).argmax(-1).eq(batch[2])
         accuracy[length] = float(right_letters.all(dim=1).float().mean())
 
 figure, (left, right) = plt.subplots(1, 2)
 heat(
-    left, extra["cross_attention"][0][0].amax(0), "strongest head", xlabel="source", ylabel="target"
+    left, weights.cross_attention[0][0].amax(0), "strongest head", xlabel="source", ylabel="target"
 )
 right.bar(list(accuracy), [100 * share for share in accuracy.values()])
 right.axvspan(10.5, 16.5, color="0.9", zorder=0)
@@ -813,7 +799,7 @@ assert accuracy[16] < 0.5
 # the same one that decodes the real models.
 
 # %%
-code(beam_search)
+code(search_loop)
 
 # %%
 VOCABULARY = ["</s>", "the", "a", "cat", "dog", "sat"]
@@ -836,7 +822,7 @@ def distribution(prefix):
 
 
 class Table:
-    """In place of a model: what the search asks of one (NextTokenModel of beam_search.py)."""
+    """In place of a model: what the search asks of one (NextTokenModel of search/loop.py)."""
 
     def __init__(self):
         self.prefixes: list = [()]  # of each row
@@ -861,7 +847,7 @@ class Table:
 def search(beam, alpha, show=False):
     """The best hypothesis and its score."""
     table, rule = Table(), GnmtRule(alpha, limits=torch.tensor([6.0]), nbest=1)
-    history = beam_search(table, rule, 1, beam, end=0, limit=6, device=torch.device("cpu"))
+    history = search_loop(table, rule, 1, beam, end=0, limit=6, device=torch.device("cpu"))
     for number, step in enumerate(history.steps if show else [], start=1):
         print(f"step {number}")
         kept = iter(range(beam))
