@@ -70,11 +70,15 @@ setup(
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",
     ],
-    python_requires=">=3.10,<3.13",
+    # no upper bound: vaswani_transformer and `vaswani translate` do not need fairseq, which works with
+    # Python up to 3.12
+    python_requires=">=3.10",
     packages=find_packages(include=["transformer_plugin*", "vaswani*"]),
     cmdclass={"build_py": BuildWithConfigs},
     package_data={
@@ -102,6 +106,16 @@ setup(
         "official": [
             *("hydra-core>=1.0.7,<1.1", "omegaconf<2.1", "torch<2.3", "numpy<1.24"),
             *FAIRSEQ_NEEDS,
+        ],
+        # all that a packed model needs to translate: nothing of it is compiled on installation
+        "translate": [
+            "torch>=2.2",
+            "numpy",
+            "safetensors",
+            "sacremoses",
+            "subword-nmt",
+            "sentencepiece",
+            "tqdm",
         ],
         "text": [
             "sacremoses",

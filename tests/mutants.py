@@ -630,8 +630,8 @@ MUTANTS = [
     Mutant(
         "weight-decay-in-the-gradient",
         OPTIMIZER,
-        "class CorrectedAdam(torch.optim.AdamW):",
-        "class CorrectedAdam(torch.optim.Adam):",
+        "class EpsilonHatAdam(torch.optim.AdamW):",
+        "class EpsilonHatAdam(torch.optim.Adam):",
         "optimizer.py: decoupled weight decay, as in fairseq's adam",
         ("parity/test_optimizer.py::test_the_same_parameters",),
     ),

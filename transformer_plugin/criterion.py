@@ -19,8 +19,9 @@ from torch import Tensor
 from vaswani_transformer.fast.chunked_loss import projected_loss
 from vaswani_transformer.loss import LossSums, label_smoothed_loss
 
+from .checks import check_label_smoothing
 from .compat.translation_task import CheckedTranslationTask
-from .config import VaswaniLabelSmoothedCrossEntropyConfig, check_label_smoothing
+from .config import VaswaniLabelSmoothedCrossEntropyConfig
 from .task import VaswaniTranslationTask
 
 LoggingOutput = Dict[str, Union[int, Tensor]]
@@ -91,11 +92,11 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
     ) -> Tuple[Tensor, int, LoggingOutput]:
         """The summed loss of a batch, the number to divide its gradient by, and what to log."""
         # in training the accuracy would cost an argmax over the vocabulary
-        count = not model.training
+        count_correct = not model.training
         if computes_losses(model):
-            sums = self.loss_inside(model, sample, count)
+            sums = self.loss_inside(model, sample, count_correct)
         else:
-            sums = self.loss_of_log_probs(model, sample, count)
+            sums = self.loss_of_log_probs(model, sample, count_correct)
         sentences = sample["target"].size(0)
         sample_size = sentences if self.sentence_avg else sample["ntokens"]
         # Numbers and one-element tensors only: fairseq itself adds these up over processes.
@@ -106,7 +107,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
             "nsentences": sentences,
             "sample_size": sample_size,
         }
-        if count:
+        if count_correct:
             log["n_correct"] = sums.correct
             log["total"] = sample["target"].ne(self.padding_idx).sum()
         return sums.loss, sample_size, log
@@ -122,12 +123,14 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         target = sample["target"].reshape(-1)
         # Before the model runs. A GPU need not be asked for N if it is known that ntokens is N.
         known = target.device.type != "cpu" and counts_target_tokens(self.task)
-        real = places(target.ne(self.padding_idx), sample["ntokens"] if known else None)  # [N]
-        target = target.index_select(0, real)
+        token_rows = places(
+            target.ne(self.padding_idx), sample["ntokens"] if known else None
+        )  # [N]
+        target = target.index_select(0, token_rows)
 
         def loss(features: Tensor, weight: Tensor) -> LossSums:
             """[B, T, D] and [V, D] → the sums over real tokens."""
-            features = features.reshape(-1, features.size(-1)).index_select(0, real)
+            features = features.reshape(-1, features.size(-1)).index_select(0, token_rows)
             return projected_loss(features, weight, target, self.label_smoothing, count_correct)
 
         sums, _ = model(**sample["net_input"], loss=loss)

@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 
 from vaswani_transformer.schedule import learning_rate
 
-from .config import ConfigError, VaswaniInverseSqrtConfig, check_schedule_config
+from .checks import check_schedule_config
+from .config import ConfigError, VaswaniInverseSqrtConfig
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from vaswani_transformer.transformer import (
 
 from .checkpoints import CheckpointError
 from .checkpoints.parameters import explain_mismatch, explain_untied
+from .checks import check_model_config
 from .compiled import compile_layers
 from .config import (
     ConfigError,
@@ -25,7 +26,6 @@ from .config import (
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
     VaswaniTransformerTinyConfig,
-    check_model_config,
 )
 from .decoder import VaswaniDecoder
 from .encoder import VaswaniEncoder

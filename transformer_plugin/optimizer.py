@@ -28,7 +28,7 @@ def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
     return epsilon / math.sqrt(1.0 - beta2**step)
 
 
-class CorrectedAdam(torch.optim.AdamW):
+class EpsilonHatAdam(torch.optim.AdamW):
     """torch's Adam with decoupled weight decay, and ε where fairseq adds it.
 
     Its state is torch's own, and is saved with the plain ε. That of fairseq's ``adam`` has the same
@@ -87,7 +87,7 @@ class VaswaniAdam(FairseqOptimizer):
 
     def __init__(self, cfg: VaswaniAdamConfig, params: Iterable[Any]) -> None:
         super().__init__(cfg)
-        self._optimizer = CorrectedAdam(params, **self.optimizer_config)
+        self._optimizer = EpsilonHatAdam(params, **self.optimizer_config)
         if not self._optimizer.implementation["fused"]:
             logger.info("vaswani_adam: foreach kernels; torch %s has no fused", torch.__version__)
 

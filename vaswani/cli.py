@@ -98,7 +98,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
 def how_to_install(package: str) -> str:
     """The command for a missing package: by the extra of this distribution that has it, if any."""
     if package.split(".")[0] == "fairseq":  # whose requirements come with the extras
-        package = "--no-deps fairseq-fixed (on Python 3.10: fairseq)"
+        package = "--no-deps fairseq-fixed (Python 3.11 and 3.12) or fairseq (Python 3.10)"
     try:
         requires = importlib.metadata.requires("vaswani-transformer") or []
     except importlib.metadata.PackageNotFoundError:

@@ -13,7 +13,7 @@ from torch import nn
 import transformer_plugin  # noqa: F401  (registers the optimizer)
 from tests.rounding import rounding
 from transformer_plugin.lr_schedule import learning_rate
-from transformer_plugin.optimizer import CorrectedAdam
+from transformer_plugin.optimizer import EpsilonHatAdam
 
 OURS, FAIRSEQS = "vaswani_adam", "adam"
 UPDATES = 20
@@ -115,12 +115,12 @@ def test_goes_on_from_either_state(first: str) -> None:
 def test_foreach_goes_on_from_fused_and_back() -> None:
     """A checkpoint of one torch goes on with another that has no fused kernel, and back."""
     params, source = parameters(torch.float64), gradients(torch.float64)
-    own = CorrectedAdam(params, lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
+    own = EpsilonHatAdam(params, lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
     fused = own.implementation
     for _ in range(3):
         for kernels in ({"fused": None, "foreach": True}, fused):
             saved = copy.deepcopy(own.state_dict())
-            other = CorrectedAdam(params, lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
+            other = EpsilonHatAdam(params, lr=0.1, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
             other.implementation = kernels
             other.load_state_dict(saved)
             assert {n: other.param_groups[0][n] for n in kernels} == kernels

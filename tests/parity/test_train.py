@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tests import stock
 from tests.conftest import preprocess
-from transformer_plugin.optimizer import CorrectedAdam as EpsilonHatAdam
+from transformer_plugin.optimizer import EpsilonHatAdam as EpsilonHatAdam
 from vaswani.common.environment import environment
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.chunked_loss import projected_loss

@@ -16,7 +16,7 @@ from tests.stock import largest_difference, train
 from transformer_plugin.checkpoints.reading import CheckpointError
 from transformer_plugin.config import VaswaniAdamConfig
 from transformer_plugin.optimizer import (
-    CorrectedAdam,
+    EpsilonHatAdam,
     VaswaniAdam,
     epsilon_before_correction,
     total_norm,
@@ -103,7 +103,7 @@ def test_norm_is_fairseqs() -> None:
 def test_kernels() -> None:
     """Fused from torch 2.4 on also on a CPU; otherwise foreach, and a line says so."""
     version = tuple(int(number) for number in torch.__version__.split(".")[:2])
-    found = CorrectedAdam([parameter(1.0)], lr=0.1).implementation
+    found = EpsilonHatAdam([parameter(1.0)], lr=0.1).implementation
     assert found == {"fused": True, "foreach": None} or version < (2, 4)
 
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from vaswani_transformer.fast.malloc import keep_fewer_programs
 
 from ..checkpoints import CheckpointError
-from ..config import check_precision
+from ..checks import check_precision
 from .dictionaries import KEY, dictionary_hashes, other_dictionaries
 from .generation_options import check, warn_of_reduced
 from .replacing import protect

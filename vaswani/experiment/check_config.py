@@ -69,7 +69,7 @@ def check_components(config: Any) -> None:
     Raises:
         ConfigError: a value or a combination that cannot work.
     """
-    from transformer_plugin import config as plugin
+    from transformer_plugin import checks as plugin
     from transformer_plugin.compat.scope import is_plugin_model
 
     if is_plugin_model(config.model._name):
