@@ -76,8 +76,7 @@ setup(
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",
     ],
-    # no upper bound: vaswani_transformer and `vaswani translate` do not need fairseq, which works with
-    # Python up to 3.12
+    # no upper bound: `vaswani translate` does not need fairseq, which works with Python up to 3.12
     python_requires=">=3.10",
     packages=find_packages(include=["transformer_plugin*", "vaswani*"]),
     cmdclass={"build_py": BuildWithConfigs},
