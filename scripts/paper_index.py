@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("transformer_plugin", "vaswani", "benchmarks")
+SOURCES = ("vaswani_transformer", "transformer_plugin", "vaswani", "benchmarks")
 PAGE = ROOT / "docs" / "paper.md"
 HEAD = """# The paper as an index
 
