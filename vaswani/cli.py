@@ -49,6 +49,10 @@ VERBS: Dict[str, str] = {
 }
 
 
+#: what comes with fairseq: 'translate' and 'attention' need none of it
+WITH_FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf", "yaml")
+
+
 def module_of(verb: str) -> ModuleType:
     """The module of a verb."""
     return importlib.import_module(f"vaswani.commands.{verb.replace('-', '_')}")
@@ -97,8 +101,6 @@ def run_verb(argv: Optional[List[str]]) -> int:
 
 def how_to_install(package: str) -> str:
     """The command for a missing package: by the extra of this distribution that has it, if any."""
-    if package.split(".")[0] == "fairseq":  # whose requirements come with the extras
-        package = "--no-deps fairseq-fixed (Python 3.11 and 3.12) or fairseq (Python 3.10)"
     try:
         requires = importlib.metadata.requires("vaswani-transformer") or []
     except importlib.metadata.PackageNotFoundError:
@@ -119,6 +121,12 @@ def problem_of(error: BaseException) -> Optional[str]:
     if isinstance(error, ImportError):
         if not error.name or error.name.split(".")[0] in ("vaswani", "transformer_plugin"):
             return None
+        if error.name.split(".")[0] in WITH_FAIRSEQ:
+            return (
+                f"the package '{error.name}' is missing: this needs fairseq, on Python 3.10 to 3.12, "
+                "with the extras 'modern' or 'official' and 'text': see Install in README (in the "
+                "repository: make setup)"
+            )
         return f"the package '{error.name}' is missing: {how_to_install(error.name)}"
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
