@@ -123,8 +123,8 @@ def problem_of(error: BaseException) -> Optional[str]:
             return None
         if error.name.split(".")[0] in WITH_FAIRSEQ:
             return (
-                f"the package '{error.name}' is missing: this needs fairseq, on Python 3.10 to 3.12, "
-                "with the extras 'modern' or 'official' and 'text': see Install in README (in the "
+                f"the package '{error.name}' is missing: this needs fairseq, Python 3.10 to 3.12, "
+                "and the extras 'modern' or 'official' and 'text': see Install in README (in the "
                 "repository: make setup)"
             )
         return f"the package '{error.name}' is missing: {how_to_install(error.name)}"

@@ -44,6 +44,7 @@ class Options:
         choices=["words", "subwords"],
     )
     no_pictures: bool = option(False, "only the page, which takes a moment")
+    user_dir: Optional[str] = option(metavar="DIR", help="defines the model, if it is a variant")
 
 
 def run(options: Options) -> int:
@@ -53,7 +54,7 @@ def run(options: Options) -> int:
 
     out = Path(options.out) if options.out else default_folder(options.model)
     check_recorded(out, RECORD, COMMAND)
-    with translator_of(options.model) as model:
+    with translator_of(options.model, options.user_dir) as model:
         attention = attend(model, options.source, options.target, MOST_WEIGHTS)
     if attention.unknown:
         words = ", ".join(f"'{word}'" for word in attention.unknown)
@@ -77,7 +78,7 @@ def default_folder(model: str) -> Path:
 
 
 @contextlib.contextmanager
-def translator_of(name: str) -> Iterator[Any]:
+def translator_of(name: str, user_dir: Optional[str] = None) -> Iterator[Any]:
     """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
 
     The folder's files are needed to read and write text, so it stays until the block ends.
@@ -88,17 +89,17 @@ def translator_of(name: str) -> Iterator[Any]:
     from vaswani.decoding.translator import Translator
 
     if not is_trained(name):
-        yield Translator(read_folder(Path(name)))
+        yield Translator(read_folder(Path(name)), user_dir=user_dir)
         return
     from vaswani.experiment.best_checkpoint import find_checkpoint
     from vaswani.model_folder.data_text import DataOptions
-    from vaswani.model_folder.packing import gather, write_model
+    from vaswani.model_folder.packing import gather, user_dir_of, write_model
 
     checkpoint, run = find_checkpoint(name)
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "model"
         write_model(packed, gather(checkpoint, run, DataOptions()))
-        yield Translator(read_folder(packed))
+        yield Translator(read_folder(packed), user_dir=user_dir or user_dir_of(run))
 
 
 def is_trained(name: str) -> bool:

@@ -87,6 +87,11 @@ def export(options: Options) -> Path:
         import ctranslate2  # noqa: F401  (without it there is nothing to begin)
     path = model_folder(options.model)
     folder = read_folder(path)
+    if "variant" in folder.config:
+        raise UserError(
+            f"{path} is a '{folder.config['variant']['arch']}', a variant of the paper's model, "
+            f"which {options.to} lacks: 'vaswani translate --user-dir DIR' uses it"
+        )
     refuse_inexpressible(folder, options.to)
     if options.to == "huggingface":
         refuse_positions(folder)

@@ -50,6 +50,7 @@ class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # t
     workers: Optional[int] = option(metavar="N", help="processes, on a CPU (default: one per core)")
     buffer_size: int = option(10000, "lines per window (default: 10,000)", metavar="N")
     output: Optional[str] = option(metavar="FILE", help="write here, not to standard output")
+    user_dir: Optional[str] = option(metavar="DIR", help="defines the model, if it is a variant")
 
 
 def run(options: Options) -> int:
@@ -156,7 +157,13 @@ class Translating:
     def load(self) -> Translator:
         """Load the model, and check that it can search with these options."""
         precision, workers = self.options.precision, self.options.workers
-        engine = engine_for(self.folder, precision, workers=workers, in_processes=True)
+        engine = engine_for(
+            self.folder,
+            precision,
+            workers=workers,
+            in_processes=True,
+            user_dir=self.options.user_dir,
+        )
         self.search = engine.searcher(self.search_options)
         self.translator = Translator(self.folder, engine=engine)
         return self.translator

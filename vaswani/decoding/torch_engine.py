@@ -1,7 +1,7 @@
 """Searches with a packed model in plain torch: fairseq is neither needed nor loaded."""
 
 from dataclasses import fields, replace
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
@@ -18,7 +18,7 @@ class TorchEngine(ProcessEngine):
         folder: of the model
         precision: ``fp32`` or ``bf16``
         device: a torch device name; by default a GPU if there is one
-        processes: as :class:`ProcessEngine`
+        user_dir: defines the model, if it is a variant of the paper's
 
     Raises:
         UserError: no such precision, or the folder is of another version.
@@ -29,41 +29,38 @@ class TorchEngine(ProcessEngine):
         folder: ModelFolder,
         precision: str = "fp32",
         device: Optional[str] = None,
-        processes: Optional[int] = None,
+        user_dir: Optional[str] = None,
     ) -> None:
         import torch
 
         from vaswani_transformer.fast import use_fast_kernels
         from vaswani_transformer.fast.linear import convert_to_bf16, pack_weights
         from vaswani_transformer.fast.malloc import keep_freed_memory
-        from vaswani_transformer.packed import build
         from vaswani_transformer.precision import PRECISIONS
 
         if precision not in PRECISIONS:
             raise UserError(f"--precision is {precision!r}; it may be {' or '.join(PRECISIONS)}")
         keep_freed_memory()
-        try:
-            model, self.source, self.target = build(
-                folder.path, folder.config["architecture"], folder.langs
-            )
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise UserError(str(error)) from None
+        architecture = folder.config["architecture"]
+        model, self.source, self.target = network_of(folder, user_dir)
         model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         use_fast_kernels(model).requires_grad_(False)
         if precision == "bf16":
             convert_to_bf16(model)
         pack_weights(model)
-        super().__init__(model, str(folder.path), processes)
+        super().__init__(model, str(folder.path))
         self.precision = precision
-        self.longest_source = model.config.max_source_positions
-        self.longest_target = model.config.max_target_positions
+        self.longest_source = architecture["max_source_positions"]
+        self.longest_target = architecture["max_target_positions"]
 
     def logits(self, batch: Batch, previous: Any) -> Any:
         """The model's, for the decoder's input [B, T]: [B, T, V]."""
         from vaswani_transformer.precision import autocast
 
         with autocast(self.precision, self.device):
-            return self.model(self.source_of(batch), previous)
+            memory, _ = self.model.encoder.encode(self.source_of(batch))
+            features, _ = self.model.decoder.features(previous, memory)
+            return self.model.decoder.output_layer(features)
 
     def batch_searcher(self, options: SearchOptions) -> Callable[[Batch], BatchHypotheses]:
         """A function that searches one batch, in this process."""
@@ -82,7 +79,7 @@ class TorchEngine(ProcessEngine):
                 autocast(self.precision, self.device),
                 seeded(options, min(batch.places), self.device),
             ):
-                found = find(self.model.encoder(source), source, options)
+                found = find(self.model.encoder.encode(source)[0], source, options)
                 if not options.needs_attention:
                     return found
                 tokens = [[hypothesis.tokens for hypothesis in best] for best in found]
@@ -136,3 +133,34 @@ def plain(options: SearchOptions) -> Any:
     from vaswani_transformer.search import SearchOptions as Plain
 
     return Plain(**{item.name: getattr(options, item.name) for item in fields(Plain)})
+
+
+def network_of(folder: ModelFolder, user_dir: Optional[str]) -> Tuple[Any, Any, Any]:
+    """A folder's model, in evaluation mode, and its two vocabularies.
+
+    Nothing is imported because a folder names it: a variant needs the user's ``user_dir``.
+
+    Raises:
+        UserError: the folder is of another version, or is a variant that ``user_dir`` lacks.
+    """
+    from vaswani_transformer.packed import build
+    from vaswani_transformer.vocabulary import Vocabulary
+
+    variant = folder.config.get("variant")
+    if variant and not user_dir:
+        raise UserError(
+            f"{folder.path} is a '{variant['arch']}', a variant of the paper's model: give "
+            "--user-dir DIR, the folder that defines it"
+        )
+    if variant:
+        from vaswani.experiment.fairseq_config import load_user_dir
+
+        load_user_dir(user_dir)
+        from vaswani.model_folder.packed_model import build_variant
+
+        words = [Vocabulary.load(folder.dictionary(lang)) for lang in folder.langs]
+        return build_variant(folder), words[0], words[1]
+    try:
+        return build(folder.path, folder.config["architecture"], folder.langs)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UserError(str(error)) from None

@@ -81,6 +81,7 @@ class Translator:
         precision: ``fp32`` or ``bf16``
         device: a torch device name; by default a GPU if there is one
         engine: what searches, instead of the folder's model
+        user_dir: defines the model, if it is a variant of the paper's
 
     Attributes:
         options: how to search, unless a call says otherwise
@@ -93,17 +94,22 @@ class Translator:
         precision: str = "fp32",
         device: Optional[str] = None,
         engine: Optional[Engine] = None,
+        user_dir: Optional[str] = None,
     ) -> None:
         self.folder = folder
         self.options = search_options(folder.config["generation"], str(folder.path))
-        self.engine = engine or engine_for(folder, precision, device)
+        self.engine = engine or engine_for(folder, precision, device, user_dir=user_dir)
         self.source_text = SourceText(folder.recipe, folder.codes)
         self.target_text = TargetText(folder.recipe, folder.codes)
         self.lock = threading.Lock()
 
     @classmethod
     def from_pretrained(
-        cls, path: Union[str, Path], precision: str = "fp32", device: Optional[str] = None
+        cls,
+        path: Union[str, Path],
+        precision: str = "fp32",
+        device: Optional[str] = None,
+        user_dir: Optional[str] = None,
     ) -> "Translator":
         """The model in a folder that ``vaswani pack`` made, or ``vaswani export --to ctranslate2``.
 
@@ -111,7 +117,7 @@ class Translator:
             vaswani.common.errors.UserError: it is not such a folder, or was altered.
             OSError: a file is missing.
         """
-        return cls(read_model(Path(path)), precision, device)
+        return cls(read_model(Path(path)), precision, device, user_dir=user_dir)
 
     def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
         """Translate sentences, one translation for each, in their order.
@@ -221,6 +227,7 @@ def engine_for(
     device: Optional[str] = None,
     workers: Optional[int] = None,
     in_processes: bool = False,
+    user_dir: Optional[str] = None,
 ) -> Engine:
     """The engine for the model in a folder.
 
@@ -230,6 +237,7 @@ def engine_for(
         device: a torch device name; by default a GPU if there is one
         workers: processes on a CPU, or threads of CTranslate2 (default: one per core)
         in_processes: whether a packed model's search may fork; otherwise this process searches
+        user_dir: defines the model, if it is a variant of the paper's
 
     Raises:
         UserError: no such precision, or a file of another version.
@@ -246,7 +254,7 @@ def engine_for(
     from vaswani.decoding.process_engine import search_processes
     from vaswani.decoding.torch_engine import TorchEngine
 
-    engine = TorchEngine(folder, precision, device)
+    engine = TorchEngine(folder, precision, device, user_dir)
     if in_processes:
         engine.processes = search_processes(workers, engine.on_cpu)
     return engine

@@ -1,8 +1,9 @@
 """The network of a model folder, ready to translate."""
 
 from dataclasses import fields
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+from vaswani.common.errors import UserError
 from vaswani.model_folder.folder import CONFIG, ModelFolder
 from vaswani.model_folder.schema import Architecture, read_section
 
@@ -12,13 +13,31 @@ def kept_options() -> List[str]:
     return [item.name for item in fields(Architecture)]
 
 
-def model_config(architecture: Dict[str, Any], where: str) -> Any:
-    """A model's configuration from the section ``architecture``; UserError if it is none."""
-    from transformer_plugin.config import VaswaniTransformerConfig
+def model_class(variant: Optional[Dict[str, Any]]) -> Any:
+    """The class of a model: ours, or the subclass that a user-dir registered as ``arch``.
 
-    config = VaswaniTransformerConfig()
+    Raises:
+        UserError: nothing of that name is registered.
+    """
+    from fairseq.models import MODEL_REGISTRY
+
+    from transformer_plugin.compat.scope import is_plugin_model
+
+    name = variant["arch"] if variant else "vaswani_transformer"
+    if not is_plugin_model(name):
+        raise UserError(f"the model is a '{name}', which the --user-dir given does not register")
+    return MODEL_REGISTRY[name]
+
+
+def model_config(
+    architecture: Dict[str, Any], where: str, variant: Optional[Dict[str, Any]] = None
+) -> Any:
+    """A model's configuration from the section ``architecture``; UserError if it is none."""
+    from fairseq.models import MODEL_DATACLASS_REGISTRY
+
+    config = MODEL_DATACLASS_REGISTRY[variant["arch"] if variant else "vaswani_transformer"]()
     section = read_section(Architecture, architecture, f"{where}: architecture")
-    for name, value in vars(section).items():
+    for name, value in {**vars(section), **(variant["options"] if variant else {})}.items():
         setattr(config, name, value)
     return config
 
@@ -45,6 +64,20 @@ def described(folder: ModelFolder) -> Tuple[Any, Any]:
     """The model's configuration and task as config.json describes them."""
     from fairseq.data import Dictionary
 
-    config = model_config(folder.config["architecture"], str(folder.path / CONFIG))
+    where = str(folder.path / CONFIG)
+    config = model_config(folder.config["architecture"], where, folder.config.get("variant"))
     words = [Dictionary.load(str(folder.dictionary(lang))) for lang in folder.langs]
     return config, task_for(words[0], words[1], folder.langs, config)
+
+
+def build_variant(folder: ModelFolder) -> Any:
+    """The model of a folder whose variant of the paper's is registered, in evaluation mode.
+
+    Raises:
+        UserError: the user-dir does not register it.
+    """
+    model_class(folder.config["variant"])
+    config, task = described(folder)
+    model = model_class(folder.config["variant"]).build_model(config, task)
+    model.load_state_dict(folder.parameters())
+    return model.eval()

@@ -23,7 +23,12 @@ from vaswani.model_folder.folder import (
     write_folder,
     write_weights,
 )
-from vaswani.model_folder.packed_model import kept_options, model_config, task_for
+from vaswani.model_folder.packed_model import (
+    kept_options,
+    model_class,
+    model_config,
+    task_for,
+)
 from vaswani.model_folder.search_options import BEAM_OPTIONS
 from vaswani.model_folder.text_recipe import TextRecipe
 
@@ -51,6 +56,8 @@ class Packable:
     #: options of our model, and its parameters
     architecture: Dict[str, Any]
     parameters: Dict[str, Any]
+    #: of a subclass of our model: its name in fairseq's registry, and its own options
+    variant: Optional[Dict[str, Any]]
     text: TextRecipe
     codes: Optional[Path]
     #: of source and target
@@ -73,20 +80,20 @@ def gather(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
         UserError: something is missing or does not fit, or the model cannot be packed.
         CheckpointError: the file is not a usable checkpoint.
     """
-    from vaswani.experiment.fairseq_config import load_plugin
+    from vaswani.experiment.fairseq_config import load_user_dir
 
-    load_plugin()
+    load_user_dir(user_dir_of(run))
     from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
 
     state = load_checkpoint(checkpoint, mapped=True)
     sections = sections_of(state)
-    architecture, parameters = our_model(state, sections["model"], checkpoint)
+    architecture, parameters, variant = our_model(state, sections["model"], checkpoint)
     data = data_folder(given.data, sections["task"], checkpoint)
     langs = languages(given, sections["task"], data)
     dictionaries = find_dictionaries(data, langs)
     text, codes = text_recipe(given, data, langs, dictionaries)
     try:
-        check(architecture, parameters, dictionaries, langs, state)
+        check(architecture, variant, parameters, dictionaries, langs, state)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint}: {error}") from None
     return Packable(
@@ -94,6 +101,7 @@ def gather(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
         sections,
         architecture,
         parameters,
+        variant,
         text,
         codes,
         dictionaries,
@@ -134,23 +142,34 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
     return {**{name: {} for name in TRAINED_SECTIONS}, **sections}
 
 
+def user_dir_of(run: Path) -> Optional[str]:
+    """The folder that defines a run's model, as its own configuration names it."""
+    config = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else {}
+    return (config.get("common") or {}).get("user_dir")
+
+
 def our_model(
     state: Mapping[str, Any], options: Dict[str, Any], checkpoint: Path
-) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Options and parameters of our model; converted if it is fairseq's."""
-    from fairseq.models import MODEL_REGISTRY
+) -> Tuple[Dict[str, Any], Dict[str, Any], Optional[Dict[str, Any]]]:
+    """Options, parameters and variant of our model; converted if it is fairseq's."""
+    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
+    from transformer_plugin.compat.scope import is_plugin_model
     from transformer_plugin.config import VaswaniTransformerConfig
     from vaswani.model_folder.fairseq_model import model_from_fairseq
 
     name = str(options.get("_name") or options.get("arch"))
-    if getattr(MODEL_REGISTRY.get(name), "__module__", "") != "transformer_plugin.model":
-        return model_from_fairseq(options, state["model"], str(checkpoint))
+    if not is_plugin_model(name):
+        return *model_from_fairseq(options, state["model"], str(checkpoint)), None
     defaults = VaswaniTransformerConfig()
     architecture = {key: options.get(key, getattr(defaults, key)) for key in kept_options()}
     if options.get("share_all_embeddings"):  # which includes the decoder's, and is not kept
         architecture["share_decoder_input_output_embed"] = False
-    return architecture, dict(state["model"])
+    variant = None
+    if MODEL_REGISTRY[name].__module__ != "transformer_plugin.model":
+        own = vars(MODEL_DATACLASS_REGISTRY[name]()).keys() - vars(defaults).keys()
+        variant = {"arch": name, "options": {key: options[key] for key in sorted(own)}}
+    return architecture, dict(state["model"]), variant
 
 
 def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) -> Path:
@@ -187,6 +206,7 @@ def find_dictionaries(folder: Path, langs: Tuple[str, str]) -> Tuple[Path, Path]
 
 def check(
     architecture: Dict[str, Any],
+    variant: Optional[Dict[str, Any]],
     parameters: Dict[str, Any],
     dictionaries: Tuple[Path, Path],
     langs: Tuple[str, str],
@@ -198,9 +218,8 @@ def check(
     from transformer_plugin.checkpoints import CheckpointError
     from transformer_plugin.checkpoints.parameters import not_finite
     from transformer_plugin.compat.dictionaries import other_dictionaries
-    from transformer_plugin.model import VaswaniTransformerModel
 
-    config = model_config(architecture, "the checkpoint")
+    config = model_config(architecture, "the checkpoint", variant)
     source, target = (Dictionary.load(str(path)) for path in dictionaries)
     task = task_for(source, target, langs, config)
     problem = other_dictionaries(task, state.get("task_state") or {})
@@ -209,7 +228,7 @@ def check(
         problem = f"{bad} has a NaN or an infinity: the training has diverged"
     if problem:
         raise CheckpointError(problem)
-    VaswaniTransformerModel.build_model(config, task).load_state_dict(parameters)
+    model_class(variant).build_model(config, task).load_state_dict(parameters)
 
 
 def decoding(run: Path, sections: Dict[str, Any]) -> Dict[str, Any]:
@@ -317,5 +336,6 @@ def config_of(packable: Packable) -> Dict[str, Any]:
     return {
         **PACKED.header,
         "scores": packable.scores,
+        **({"variant": packable.variant} if packable.variant else {}),
         **dict(zip(SECTIONS, sections, strict=True)),
     }

@@ -82,6 +82,8 @@ def find_trained(name: str) -> Trained:
     path = Path(name)
     if is_model(path):
         model = read_folder(path)
+        if "variant" in model.config:
+            raise UserError(f"{path} is a variant of the paper's model: give the run it is from")
         return Trained(path, describe(checkpoint_of(model)), as_trained(model))
     folder = find_run(name)
     checkpoint = describe(find_checkpoint(str(folder))[0])

@@ -1,0 +1,79 @@
+"""A variant as a subclass (examples/relative_positions): trained, packed, translated, shown."""
+
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import stock
+
+ROOT = Path(__file__).resolve().parents[2]
+VARIANT = ROOT / "examples" / "relative_positions"
+SIZES = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with a trained run of the variant, and its packed model."""
+    folder = tmp_path_factory.mktemp("variant")
+    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table["common"]["user_dir"] = str(VARIANT)
+    table["task"]["data"] = "data/digits/data-bin"
+    sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in SIZES.items()}
+    table["model"] = {"_name": "relative_transformer", "max_distance": 3, **sizes}
+    table["optimization"]["max_update"] = 4
+    table["checkpoint"]["save_dir"] = "runs/relative/checkpoints"
+    (folder / "relative.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
+    for part, count in (("train", 60), ("valid", 10), ("test", 10)):
+        for language, words in (("en", "zero one two three"), ("de", "null eins zwei drei")):
+            numbers = random.Random(part)
+            lines = (numbers.choices(words.split(), k=numbers.randint(2, 6)) for _ in range(count))
+            lines = "".join(" ".join(line) + "\n" for line in lines)
+            (folder / f"{part}.{language}").write_text(lines, encoding="utf-8")
+    text = [f"--{part}={part}" for part in ("train", "valid", "test")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        languages = ["--source-lang", "en", "--target-lang", "de"]
+        assert not stock.vaswani("prepare", *languages, *text, "--bpe", 5, "--out", "data/digits")
+        assert not stock.vaswani("train", "relative.yaml")
+        assert not stock.vaswani("pack", "relative")
+        assert not stock.vaswani("generate", "relative", "--max-len-a", 0, "--max-len-b", 5)
+    return folder
+
+
+@pytest.fixture
+def model(place, monkeypatch) -> str:
+    monkeypatch.chdir(place)
+    return "runs/relative/model"
+
+
+def test_it_translates_as_its_run_does(model, tmp_path):
+    options = [
+        "--user-dir",
+        VARIANT,
+        "--max-len-a",
+        0,
+        "--max-len-b",
+        5,
+        "--output",
+        tmp_path / "out",
+    ]
+    assert stock.vaswani("translate", model, "data/digits/text/test.en", *options) == 0
+    run = Path("runs/relative/eval/test.hyp")
+    assert (tmp_path / "out").read_bytes() == run.read_bytes()
+
+
+def test_its_attention_is_shown(model, tmp_path):
+    options = ["--user-dir", VARIANT, "--out", tmp_path / "page", "--no-pictures"]
+    assert stock.vaswani("attention", model, "one two", *options) == 0
+
+
+def test_nothing_is_imported_because_a_folder_names_it(model, capsys):
+    assert stock.vaswani("translate", model, "data/digits/text/test.en") == 1
+    assert "--user-dir" in capsys.readouterr().err
+
+
+def test_an_export_that_cannot_express_it_is_refused(model, capsys):
+    assert stock.vaswani("export", model, "--to", "fairseq") == 1
+    assert "relative_transformer" in capsys.readouterr().err
