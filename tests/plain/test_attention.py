@@ -190,4 +190,8 @@ def test_attention_dropout_drops_weights_in_training_alone(fast: bool) -> None:
 def test_a_width_that_heads_cannot_share_is_refused() -> None:
     with pytest.raises(ValueError, match="10"):
         SelfAttention(10, 4)
-    assert SelfAttention(10, 4, key_dim=3, value_dim=2)(torch.randn(1, 5, 10))[0].shape == (1, 5, 10)
+    assert SelfAttention(10, 4, key_dim=3, value_dim=2)(torch.randn(1, 5, 10))[0].shape == (
+        1,
+        5,
+        10,
+    )

@@ -83,4 +83,6 @@ def test_a_seed_gives_the_same_weights() -> None:
         torch.manual_seed(seed)
         found.update(model().state_dict())
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not torch.equal(first["encoder.embedding.tokens.weight"], third["encoder.embedding.tokens.weight"])
+    assert not torch.equal(
+        first["encoder.embedding.tokens.weight"], third["encoder.embedding.tokens.weight"]
+    )

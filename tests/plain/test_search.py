@@ -23,9 +23,7 @@ def sentences(source: Tensor) -> List[Tensor]:
 @pytest.mark.paper("6.1")
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("beam, alpha, extra", [(1, 0.6, 6), (4, 0.6, 9), (3, 2.0, 9), (8, 0, 3)])
-def test_beam_search_equals_the_simple_one(
-    beam: int, alpha: float, extra: int, fast: bool
-) -> None:
+def test_beam_search_equals_the_simple_one(beam: int, alpha: float, extra: int, fast: bool) -> None:
     """A padded batch with a cache, against one sentence after another without; random models."""
     for seed in range(5):
         model, (source, _, _) = lively_model(seed), batch(seed)
