@@ -5,7 +5,6 @@ from typing import Any, Dict, List
 import pytest
 import torch
 from omegaconf import OmegaConf
-from torch import nn
 
 from tests.models import batch, config, dictionary, sample, small_model, task
 from transformer_plugin.checkpoints import CheckpointError

@@ -201,17 +201,17 @@ print("equal")
 """
 
 
-@pytest.mark.slow
 def test_a_compiler_that_fails_without_a_word_is_named_by_its_error(monkeypatch, caplog):
     def fail(*_, **__):
         raise AssertionError
 
     monkeypatch.setattr(torch, "compile", fail)
     compile_layers(small_model())
-    assert "torch.compile fails here (AssertionError); going on without it" in caplog.text
+    assert "(AssertionError)" in caplog.text
 
 
-@pytest.mark.parametrize("compiler", [pytest.param("as it is", marks=pytest.mark.slow), "missing"])
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["as it is", "missing"])
 def test_compiled_layers(compiler, tmp_path):
     """The same logits and gradients for several shapes; without a C++ compiler, uncompiled."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
