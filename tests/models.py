@@ -1,28 +1,15 @@
-"""Small models, dictionaries and batches for the tests."""
+"""Small models of the plugin's, dictionaries and batches for the tests."""
 
 from types import SimpleNamespace
-from typing import Any, Dict, Tuple, Type
+from typing import Any, Dict, Type
 
 import torch
 from fairseq.data import Dictionary
-from torch import Tensor
 
+from tests.plain.small import SIZES as SMALL
+from tests.plain.small import batch
 from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.model import VaswaniTransformerModel
-
-SMALL = {
-    "encoder_layers": 2,
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 32,
-    "encoder_attention_heads": 4,
-    "decoder_layers": 2,
-    "decoder_embed_dim": 16,
-    "decoder_ffn_embed_dim": 32,
-    "decoder_attention_heads": 4,
-    "dropout": 0.0,
-    "max_source_positions": 64,
-    "max_target_positions": 64,
-}
 
 
 def dictionary(size: int = 24) -> Dictionary:
@@ -58,28 +45,6 @@ def small_model(seed: int = 0, for_task: Any = None, **options: Any) -> VaswaniT
     """A small model with reproducible weights."""
     torch.manual_seed(seed)
     return VaswaniTransformerModel.build_model(config(**options), for_task or task())
-
-
-def batch(seed: int = 0, vocabulary: int = 24) -> Tuple[Tensor, Tensor, Tensor]:
-    """Three sentences of unequal length as fairseq collates them.
-
-    Returns:
-        source [3, 6] padded on the left, previous target tokens [3, 7] and target [3, 7] padded
-        on the right. Pad is 1, end of sentence 2.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    source, previous, target = (torch.full((3, n), 1) for n in (6, 7, 7))
-    for row, (source_length, target_length) in enumerate([(6, 5), (3, 7), (4, 2)]):
-        words = torch.randint(
-            4, vocabulary, (source_length + target_length - 2,), generator=generator
-        )
-        source[row, 6 - source_length :] = torch.cat(
-            [words[: source_length - 1], torch.tensor([2])]
-        )
-        end = torch.cat([words[source_length - 1 :], torch.tensor([2])])
-        target[row, :target_length] = end
-        previous[row, :target_length] = end.roll(1)
-    return source, previous, target
 
 
 def lively_model(seed: int, vocabulary: int = 24, **options: Any) -> VaswaniTransformerModel:

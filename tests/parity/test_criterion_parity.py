@@ -14,9 +14,9 @@ from torch import nn
 
 import transformer_plugin  # noqa: F401  (registers the criterion)
 from tests.models import sample, small_model, task
-from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy, label_smoothed_loss
+from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani_transformer.fast.linear import Linear
+from vaswani_transformer.loss import label_smoothed_loss
 
 OURS, FAIRSEQS = "vaswani_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"
 PAD = 1
@@ -111,7 +111,7 @@ def test_features_never_leave_the_model_as_logits(monkeypatch: Any) -> None:
         assert float(loss.detach()) > 0
 
 
-class Adapted(Linear):
+class Adapted(nn.Linear):
     """An output layer with something of its own after the matrix, as LoRA's have."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

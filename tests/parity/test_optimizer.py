@@ -12,8 +12,8 @@ from torch import nn
 
 import transformer_plugin  # noqa: F401  (registers the optimizer)
 from tests.rounding import rounding
-from transformer_plugin.lr_schedule import learning_rate
 from transformer_plugin.optimizer import EpsilonHatAdam
+from vaswani_transformer.schedule import learning_rate
 
 OURS, FAIRSEQS = "vaswani_adam", "adam"
 UPDATES = 20

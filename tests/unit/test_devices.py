@@ -17,12 +17,13 @@ from torch.utils._pytree import tree_flatten
 from tests.models import dictionary, sample, small_model
 from transformer_plugin.config import VaswaniAdamConfig, VaswaniTranslationConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
-from transformer_plugin.generator import IncrementalModel, VaswaniSequenceGenerator
+from transformer_plugin.encoder import memory_of
 from transformer_plugin.model import VaswaniTransformerModel
 from transformer_plugin.optimizer import VaswaniAdam
 from transformer_plugin.task import VaswaniTranslationTask
 from vaswani_transformer.cache import DecoderCache
-from vaswani_transformer.search.loop import BLOCK, beam_search, top_candidates
+from vaswani_transformer.search.incremental import IncrementalModel, SearchOptions
+from vaswani_transformer.search.loop import BLOCK, search_loop, top_candidates
 from vaswani_transformer.search.scoring_rules import FairseqRule, GnmtRule
 
 META = torch.device("meta")
@@ -191,14 +192,14 @@ def test_decoding(dtype: torch.dtype) -> None:
     order = torch.empty(6, dtype=torch.int64, device=META)
     source = sample(device=META)["net_input"]["src_tokens"]
     with Watch() as watch, torch.no_grad():
-        encoder_out = model.encoder(source)
+        memory = memory_of(model.encoder(source))
         for _ in range(35):
-            logits = model.decoder.step(order, encoder_out, cache)
+            logits = model.decoder.step(order, memory, cache)
             cache.reorder(order)
         cache.select_sentences(order[:2])
-        encoder_out = model.encoder.reorder_encoder_out(encoder_out, order[:2])
+        memory = memory.select(order[:2])
         cache.reorder(order[:4])
-        logits = model.decoder.step(order[:4], encoder_out, cache)
+        logits = model.decoder.step(order[:4], memory, cache)
     assert logits.shape == (4, 24)
     assert watch.elsewhere == watch.waits == []
 
@@ -209,15 +210,13 @@ def test_search(dtype: torch.dtype, penalty: str) -> None:
     """Three steps, in each of which a sentence is done: the host waits once in each, to know which,
     and once for all results."""
     model = model_on_meta(dtype).eval()
-    generator = VaswaniSequenceGenerator(
-        [model], dictionary(), length_penalty=penalty, beam_size=2, max_len_b=40, min_len=2
-    )
-    net_input = sample(device=META)["net_input"]
+    options = SearchOptions(beam=2, max_len_b=40, min_len=2, length_penalty=penalty)
+    source = sample(device=META)["net_input"]["src_tokens"]
     with Watch() as watch, torch.no_grad():
-        rule, limit = generator.rule_and_limit(net_input["src_tokens"])
-        encoder_out = model.encoder.forward_torchscript(net_input)
-        decoding = IncrementalModel(generator, model, encoder_out, limit)
-        history = beam_search(decoding, rule, 3, 2, generator.eos, 3, META)
+        rule, limit = options.rule_and_limit(source)
+        memory = memory_of(model.encoder(source))
+        decoding = IncrementalModel(options, model.decoder, memory, limit)
+        history = search_loop(decoding, rule, 3, 2, 2, 3, META)
     assert watch.seen > 200
     assert watch.elsewhere == []
     assert watch.waits == ["nonzero"] * 3

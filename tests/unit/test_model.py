@@ -1,14 +1,12 @@
-"""Sections 3.1 to 3.5, 5.4: the whole model, its caches, sharing and initialisation."""
+"""The model as fairseq knows it: its sizes, its adapters, and the parameters it takes."""
 
-import math
 from typing import Any, Dict, List
 
 import pytest
 import torch
 from omegaconf import OmegaConf
-from torch import nn
 
-from tests.models import SMALL, batch, config, dictionary, sample, small_model, task
+from tests.models import batch, config, dictionary, sample, small_model, task
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
     ConfigError,
@@ -19,9 +17,7 @@ from transformer_plugin.config import (
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani_transformer.attention import MultiHeadAttention
-from vaswani_transformer.cache import INITIAL_CAPACITY, DecoderCache
-from vaswani_transformer.fast.dropout import Dropout
-from vaswani_transformer.layers import AddAndNorm
+from vaswani_transformer.fast import FAST
 
 TABLE_3 = OmegaConf.load("configs/table3.yaml")
 
@@ -90,74 +86,24 @@ def test_table_3_is_complete() -> None:
     assert counts == {"base": 1, "A": 4, "B": 2, "C": 7, "D": 4, "E": 1, "big": 1}
 
 
-def test_incremental_equals_full_decoding() -> None:
-    """Position by position with caches, against all at once (float64, 1e-10)."""
+def test_incremental_decoding_equals_decoding_of_the_whole() -> None:
+    """Through fairseq's state, row by row in another order from the third token on."""
     model = small_model().double().eval()
-    source, previous, _ = batch()
-    full, extra = model(source, None, previous)
-    encoder_out = model.encoder(source)
-    state: Dict[str, Any] = {}
+    source, previous, target = batch()
+    whole, extra = model(source, None, previous)
+    weights, state = extra["attn"][0], {}
+    encoder_out, order = model.encoder(source), torch.tensor([2, 0, 0])
     for step in range(previous.size(1)):
-        logits, step_extra = model.decoder(previous[:, : step + 1], encoder_out, state)
-        real = previous[:, step].ne(1)
-        torch.testing.assert_close(logits[real, 0], full[real, step], rtol=0, atol=1e-10)
-        torch.testing.assert_close(
-            step_extra["attn"][0][real, 0], extra["attn"][0][real, step], rtol=0, atol=1e-10
-        )
-
-
-def test_incremental_decoding_may_begin_with_several_tokens() -> None:
-    model = small_model().double().eval()
-    source, previous, _ = batch()
-    full, _ = model(source[:1], None, previous[:1, :5])
-    state: Dict[str, Any] = {}
-    encoder_out = model.encoder(source[:1])
-    first, _ = model.decoder(previous[:1, :3], encoder_out, state)
-    second, _ = model.decoder(previous[:1, :5], encoder_out, state)
-    torch.testing.assert_close(torch.cat([first, second], 1), full, rtol=0, atol=1e-10)
-
-
-def test_more_steps_than_the_cache_has_room_for_at_first() -> None:
-    """Its tensor grows twice, and loses nothing."""
-    model = small_model().double().eval()
-    source = batch()[0][:1]
-    previous = torch.randint(4, 24, (1, 2 * INITIAL_CAPACITY + 10))
-    full, _ = model(source, None, previous)
-    encoder_out = model.encoder(source)
-    cache = DecoderCache(len(model.decoder.layers))
-    for step in range(previous.size(1)):
-        logits = model.decoder.step(previous[:, step], encoder_out, cache)
-        torch.testing.assert_close(logits, full[:, step], rtol=0, atol=1e-10)
-
-
-def test_reordering_is_decoding_in_that_order() -> None:
-    """Beam search duplicates, drops and swaps rows between steps."""
-    model = small_model().double().eval()
-    source, previous, _ = batch()
-    order = torch.tensor([2, 0, 0])
-    state: Dict[str, Any] = {}
-    encoder_out = model.encoder(source)
-    model.decoder(previous[:, :1], encoder_out, state)
-    model.decoder.reorder_incremental_state_scripting(state, order)
-    encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
-    tokens = previous[order][:, :2]
-    reordered, _ = model.decoder(tokens, encoder_out, state)
-    expected, _ = model(source[order], None, tokens)
-    torch.testing.assert_close(reordered[:, 0], expected[:, 1], rtol=0, atol=1e-10)
-
-
-@pytest.mark.paper("3.2.3", "figure 1")
-def test_no_position_sees_a_later_one() -> None:
-    """Section 3.2.3: changing token t changes outputs at t and after, none before."""
-    model = small_model().double().eval()
-    source, previous, _ = batch()
-    before, _ = model(source[:1], None, previous[:1, :5])
-    for t in range(1, 5):
-        changed = previous[:1, :5].clone()
-        changed[0, t] = 4 + (changed[0, t] - 3) % 20
-        after, _ = model(source[:1], None, changed)
-        assert torch.equal(after[0, :t], before[0, :t])
-        assert not torch.allclose(after[0, t], before[0, t])
+        if step == 2:
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+            previous, target, whole, weights = (
+                one[order] for one in (previous, target, whole, weights)
+            )
+        logits, found = model.decoder(previous[:, : step + 1], encoder_out, state)
+        real = target[:, step].ne(1)
+        torch.testing.assert_close(logits[real, 0], whole[real, step], rtol=0, atol=1e-10)
+        torch.testing.assert_close(found["attn"][0][real, 0], weights[real, step])
 
 
 @pytest.mark.parametrize("row", [slice(None), slice(0, 1)], ids=["padded", "unpadded"])
@@ -172,181 +118,76 @@ def test_the_decoder_reads_the_output_of_any_encoder(row: slice) -> None:
     assert torch.equal(model.decoder(previous, other)[0], expected)
 
 
-@pytest.mark.parametrize("layout", ["paper", "t2t", "fairseq"])
-def test_padding_and_neighbours_change_nothing(layout: str) -> None:
-    """Each sentence alone, padded left, padded right, and in a batch (float64, 1e-10)."""
-    model = small_model(sinusoid_layout=layout).double().eval()
-    source, previous, target = batch()
-    together, _ = model(source, None, previous)
-    for row in range(3):
-        words = source[row][source[row].ne(1)]
-        length = int(target[row].ne(1).sum())
-        pads = torch.ones(3, dtype=torch.long)
-        for alone in (words, torch.cat([pads, words]), torch.cat([words, pads])):
-            logits, _ = model(alone[None], None, previous[row : row + 1, :length])
-            torch.testing.assert_close(logits[0], together[row, :length], rtol=0, atol=1e-10)
-
-
-@pytest.mark.paper("3.4")
-def test_one_matrix_for_source_target_and_output() -> None:
-    """Section 3.4."""
-    model = small_model()
-    weight = model.encoder.embedding.tokens.weight
-    assert model.decoder.embedding.tokens.weight is weight
-    assert model.decoder.output_projection.weight is weight
-    untied = small_model(untie_embeddings=True)
-    weights = [
-        untied.encoder.embedding.tokens.weight,
-        untied.decoder.embedding.tokens.weight,
-        untied.decoder.output_projection.weight,
-    ]
-    assert len({w.data_ptr() for w in weights}) == 3
-
-
 def test_the_decoder_may_have_a_matrix_of_its_own() -> None:
     """fairseq's ``--share-decoder-input-output-embed``; sharing all includes it, as there."""
     two = task(dictionary(24), dictionary(30))
     model = small_model(for_task=two, share_decoder_input_output_embed=True)
-    weight = model.decoder.output_projection.weight
-    assert model.decoder.embedding.tokens.weight is weight
-    assert weight.shape == (30, 16) and not weight[1].any()
+    assert model.decoder.output_projection.weight is model.decoder.embedding.tokens.weight
     assert model.encoder.embedding.tokens.weight.shape == (24, 16)
     both = {"share_decoder_input_output_embed": True, "share_all_embeddings": True}
-    model = small_model(**both)
-    assert model.encoder.embedding.tokens.weight is model.decoder.output_projection.weight
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="24 types"):
         small_model(for_task=two, **both)
 
 
-def test_initialisation_as_in_tensor2tensor() -> None:
-    """Glorot uniform within ±√(6 / (in + out)), biases 0, embeddings N(0, 1/√d), pad 0."""
-    sizes = {"encoder_embed_dim": 64, "decoder_embed_dim": 64}
-    model = small_model(**sizes, init="t2t", for_task=task(dictionary(2000)))
-    for module in model.modules():
-        if isinstance(module, nn.Linear) and module is not model.decoder.output_projection:
-            limit = math.sqrt(6 / (module.in_features + module.out_features))
-            assert limit * 0.9 < module.weight.abs().max() <= limit
-            assert not module.bias.any()
-        if isinstance(module, nn.LayerNorm):
-            assert module.weight.eq(1).all() and not module.bias.any()
-            assert module.eps == 1e-6
-    embeddings = model.encoder.embedding.tokens.weight
-    assert embeddings.std().item() == pytest.approx(64**-0.5, rel=0.02)
-    assert not embeddings[1].any()
-    assert model.decoder.output_projection.bias is None
-
-
-def test_fused_projection_has_the_releases_limit() -> None:
-    """tensor2tensor made W^Q, W^K, W^V as one d → 3d matrix: Glorot's limit is √(6 / 4d)."""
-    model = small_model(encoder_embed_dim=64, decoder_embed_dim=64, init="t2t")
-    weight = model.encoder.layers[0].self_attention.qkv_proj.weight
-    assert weight.shape == (192, 64)
-    assert weight.abs().max().item() == pytest.approx(math.sqrt(6 / (4 * 64)), rel=0.01)
-
-
-@pytest.mark.paper("3.1")
-def test_norm_comes_after_the_sum_and_no_norm_ends_the_stack() -> None:
-    """Section 3.1: LayerNorm(x + Sublayer(x)), so each stack's output is normalised already."""
-    model = small_model().double().eval()
-    source, previous, _ = batch()
-    out = model.encoder(source)["encoder_out"][0]
-    torch.testing.assert_close(
-        out.mean(-1), torch.zeros(3, 6, dtype=torch.float64), atol=1e-6, rtol=0
-    )
-    norms = [n for n, m in model.named_modules() if isinstance(m, nn.LayerNorm)]
-    assert len(norms) == 2 * SMALL["encoder_layers"] + 3 * SMALL["decoder_layers"]
-
-
 @pytest.mark.paper("figures 3 to 5")
-def test_attention_per_head_on_request() -> None:
+def test_attention_per_head_has_fairseqs_names() -> None:
+    """And ``attn``, from which fairseq reads alignments, is the last layer's mean over heads."""
     model = small_model().eval()
     source, previous, _ = batch()
     encoder_out = model.encoder(source, need_head_weights=True)
     _, extra = model.decoder(previous, encoder_out, need_head_weights=True)
-    shapes = {
-        "encoder_attention": (encoder_out, (3, 4, 6, 6)),
-        "decoder_attention": (extra, (3, 4, 7, 7)),
-        "cross_attention": (extra, (3, 4, 7, 6)),
-    }
-    for name, (holder, shape) in shapes.items():
-        assert [tuple(w.shape) for w in holder[name]] == [shape, shape]
-        for weights in holder[name]:
-            torch.testing.assert_close(weights.sum(-1), torch.ones(shape[:-1]))
-    plain, _ = model(source, None, previous)
-    torch.testing.assert_close(model.decoder(previous, encoder_out)[0], plain)
-
-
-def test_alignment_is_the_mean_over_heads() -> None:
-    """``attn``, from which fairseq reads alignments: of the last layer."""
-    model = small_model().eval()
-    source, previous, _ = batch()
-    _, extra = model.decoder(previous, model.encoder(source), need_head_weights=True)
+    found = {"encoder_attention": encoder_out["encoder_attention"], **extra}
+    for name, shape in (
+        ("encoder_attention", (3, 4, 6, 6)),
+        ("decoder_attention", (3, 4, 7, 7)),
+        ("cross_attention", (3, 4, 7, 6)),
+    ):
+        assert [tuple(weights.shape) for weights in found[name]] == [shape, shape]
     torch.testing.assert_close(extra["attn"][0], extra["cross_attention"][-1].mean(1))
-
-
-def test_no_attention_is_kept_in_training() -> None:
-    source, previous, _ = batch()
-    assert small_model().train()(source, None, previous)[1]["attn"] == [None]
+    assert model.train()(source, None, previous)[1]["attn"] == [None]
 
 
 def test_validation_computes_no_attention_that_nobody_reads(monkeypatch: Any) -> None:
     """Its loss takes the kernel in every layer."""
     weighed: List[bool] = []
-    attend = MultiHeadAttention.attend
-
-    def watched(self: Any, *args: Any) -> Any:
-        result = attend(self, *args)
-        weighed.append(result[1] is not None)
-        return result
-
-    monkeypatch.setattr(MultiHeadAttention, "attend", watched)
+    attend = MultiHeadAttention.attend_heads
+    monkeypatch.setattr(
+        *(MultiHeadAttention, "attend_heads"),
+        lambda self, *args: weighed.append(True) or attend(self, *args),
+    )
     with torch.no_grad():
         VaswaniLabelSmoothedCrossEntropy(task(), False, 0.1)(small_model().eval(), sample())
-    assert weighed == [False] * 6
+    assert not weighed
 
 
-@pytest.mark.paper("5.4")
-def test_dropout_on_sublayers_and_embeddings_only() -> None:
-    """Section 5.4 names the sub-layers' outputs and the sums of embeddings and positions."""
-    model = small_model(dropout=0.3)
-    active = [n for n, m in model.named_modules() if isinstance(m, Dropout) and m.p == 0.3]
-    assert all("after_" in n or n.endswith("embedding.dropout") for n in active)
-    assert len(active) == 2 + 2 * 2 + 3 * 2
+def test_positions_state_their_limit() -> None:
+    """Sinusoids have none of their own."""
+    assert small_model().max_positions() == (10**6, 10**6)
+    learned = small_model(encoder_learned_pos=True, decoder_learned_pos=True)
+    assert learned.max_positions() == (64, 64)
 
 
-@pytest.mark.paper("5.4")
-def test_dropout_comes_before_the_sum() -> None:
-    """Section 5.4: it spares what the residual connection carries."""
-    sublayer = AddAndNorm(16, 0.5)
-    sublayer.norm = nn.Identity()  # type: ignore[assignment]
-    x, output = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
-    found = sublayer(x, output) - x
-    dropped = found.abs().lt(1e-6)
-    assert 50 < dropped.sum() < 110
-    torch.testing.assert_close(found, (2 * output).masked_fill(dropped, 0.0))
+def test_one_option_makes_the_whole_model_readable() -> None:
+    """And then the loss is the formula's, too."""
+    kinds = {}
+    for choice in ("auto", "readable"):
+        model = small_model(attention_impl=choice)
+        kinds[choice] = {type(module) for module in model.modules()}
+        assert model.decoder.computes_losses == (choice == "auto")
+    modules = set(FAST) - {kind for kind in FAST if kind.__name__ == "Encoder"}
+    assert modules <= kinds["readable"] and not modules & kinds["auto"]
+    assert not set(FAST.values()) & kinds["readable"]
 
 
-def test_longer_than_any_limit() -> None:
-    """Sinusoids are computed on demand: 3,000 tokens under limits of 64."""
-    model = small_model().eval()
-    source = torch.full((1, 3000), 5)
-    with torch.no_grad():
-        logits, _ = model(source, None, torch.tensor([[2, 5]]))
-    assert torch.isfinite(logits).all()
-    assert model.max_positions() == (10**6, 10**6)
-
-
-def test_learned_positions_state_their_limit() -> None:
-    model = small_model(encoder_learned_pos=True, decoder_learned_pos=True)
-    assert model.max_positions() == (64, 64)
-
-
-@pytest.mark.parametrize("implementation", ["readable", "fast", "auto"])
-def test_implementations_agree(implementation: str) -> None:
-    source, previous, _ = batch()
-    expected, _ = small_model(attention_impl="readable").double()(source, None, previous)
-    logits, _ = small_model(attention_impl=implementation).double()(source, None, previous)
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
+def test_probabilities_of_float64_stay_float64() -> None:
+    """Which fairseq's would round to float32."""
+    logits = torch.randn(2, 3, 24, dtype=torch.float64)
+    model = small_model()
+    for log_probs, function in ((True, torch.log_softmax), (False, torch.softmax)):
+        found = model.get_normalized_probs((logits, None), log_probs)
+        torch.testing.assert_close(found, function(logits, -1), rtol=0, atol=1e-15)
+    half = model.get_normalized_probs((logits.bfloat16(), None), True)
+    assert half.dtype == torch.float32
 
 
 def test_bf16_is_near_fp32() -> None:
@@ -402,25 +243,3 @@ def test_a_model_without_memory_takes_the_tensors_of_a_checkpoint() -> None:
     weight = model.encoder.embedding.tokens.weight
     assert model.decoder.embedding.tokens.weight is weight
     assert model.decoder.output_projection.weight is weight
-
-
-def test_configuration_is_kept_as_given() -> None:
-    cfg = config(dropout=0.25)
-    assert VaswaniTransformerModel.build_model(cfg, task()).cfg.dropout == 0.25
-
-
-@pytest.mark.parametrize("untied", [False, True])
-def test_the_padding_row_is_trained_where_the_output_shares_it_and_nobody_sees_it(untied):
-    """Looked up it gets no gradient; as a class of the output matrix it does (3.4)."""
-    model = small_model(untie_embeddings=untied).eval()
-    source, previous, target = batch()
-    lengths = source.ne(1).sum(1)
-    logits = model(source, lengths, previous)[0]
-    nn.functional.cross_entropy(logits[target.ne(1)], target[target.ne(1)]).backward()
-    row = model.encoder.embedding.tokens.weight
-    assert bool(row.grad[1].any()) is not untied
-    with torch.no_grad():
-        row[1] = 7.0
-        other = model(source, lengths, previous)[0]
-    real, classes = target.ne(1), [c for c in range(logits.size(-1)) if c != 1]
-    torch.testing.assert_close(other[real][:, classes], logits[real][:, classes])

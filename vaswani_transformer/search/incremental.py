@@ -128,6 +128,7 @@ class IncrementalModel:
         self.memory = self.memory.select(order)
 
 
+@torch.no_grad()
 def search(
     decoder: Any, memory: Memory, source: Tensor, options: SearchOptions, max_len: int = 10**6
 ) -> Hypotheses:

@@ -34,6 +34,7 @@ def truncate(log_probs: Tensor, topk: int = 0, topp: float = 0.0) -> Tensor:
     return log_probs
 
 
+@torch.no_grad()
 def sample(
     decoder: Any,
     memory: Memory,

@@ -40,7 +40,7 @@ def _asked_anew() -> Iterator[None]:
         ("CPU implementer : 0x41", "DEFAULT", OTHER_CPU),
     ],
 )
-def test_this_machines_line(
+def test_a_cpu_has_the_line_of_its_vendor_and_units(
     facts: str, capability: str, expected: Choices, monkeypatch: Any
 ) -> None:
     """By vendor and units, as /proc/cpuinfo and torch report them."""
@@ -51,16 +51,12 @@ def test_this_machines_line(
     assert choices_for("cpu") is expected
 
 
-def test_other_systems(monkeypatch: Any) -> None:
-    """A system without /proc keeps torch's own product."""
+def test_other_systems_and_devices_have_lines_of_their_own(monkeypatch: Any) -> None:
+    """A system without /proc keeps torch's own product; a GPU never has the CPU's line."""
 
     def missing(*args: Any, **kwargs: Any) -> str:
         raise FileNotFoundError
 
     monkeypatch.setattr(Path, "read_text", missing)
     assert choices_for("cpu") is OTHER_CPU
-
-
-def test_other_devices() -> None:
-    """Never the CPU's line."""
     assert choices_for("cuda") is choices_for("meta") is GPU

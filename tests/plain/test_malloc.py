@@ -3,16 +3,14 @@
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any, Dict
 
 import pytest
 import torch
-from fairseq.tasks.translation import TranslationConfig
 
-from tests import models
-from tests.preloaded import python
-from transformer_plugin.compat.translation_task import CheckedTranslationTask
-from vaswani_transformer.fast.malloc import CAPACITY, PROGRAMS, keep_freed_memory
+from vaswani_transformer.fast.malloc import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = """
@@ -28,21 +26,26 @@ print(keep_freed_memory(), without - faults())
 """
 
 
-def huge_pages():
+def run(code: str, **environment: str) -> str:
+    own = {n: v for n, v in os.environ.items() if not n.startswith(("MALLOC_", "GLIBC_", "ONEDNN"))}
+    own.update(environment, PYTHONPATH=str(ROOT))
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def huge_pages() -> bool:
     """Whether the system clears 2 MB at a time, so that faults are few either way."""
     setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     return setting.is_file() and "[always]" in setting.read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is done where a GPU computes")
 @pytest.mark.skipif(huge_pages(), reason="pages are huge: faults tell nothing")
-def test_pages_are_cleared_once(monkeypatch):
+def test_pages_are_cleared_once() -> None:
     """6 tensors of 11,719 pages: all of them are new without us, one of them with us."""
-    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    command = [python(), "-c", FAULTS]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    asked, saved = done.stdout.split()
+    asked, saved = run(FAULTS).split()
     assert asked == "True" and int(saved) > 4 * 11_700
 
 
@@ -60,34 +63,14 @@ for rows in 2 * list(range(1, 202)):
 )
 @pytest.mark.parametrize(
     "given, made",
-    [({}, 402), ({CAPACITY: "1024"}, 201), ({"DNNL_PRIMITIVE_CACHE_CAPACITY": "1024"}, 201)],
+    [({}, 402), ({"DNNL_PRIMITIVE_CACHE_CAPACITY": "1024"}, 201)],
 )
-def test_onednn_keeps_fewer_programs(given, made, monkeypatch):
+def test_onednn_keeps_fewer_programs(given: Dict[str, str], made: int) -> None:
     """Of 201 shapes in turn, the one that is needed next has just been dropped."""
-    monkeypatch.delenv(CAPACITY, raising=False)
-    done = subprocess.run(
-        [python(), "-c", TWICE],
-        cwd=ROOT,
-        env={**os.environ, **given, "ONEDNN_VERBOSE": "2"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.count("create:cache_miss") == made
+    assert run(TWICE, ONEDNN_VERBOSE="2", **given).count("create:cache_miss") == made
 
 
-@pytest.mark.parametrize("precision, set_to", [("bf16", PROGRAMS), ("fp32", None)])
-def test_training_in_bf16_on_a_cpu_keeps_fewer_programs(precision, set_to, monkeypatch):
-    """Set before the first product; in fp32 there are few shapes (linear.py)."""
-    monkeypatch.setenv(CAPACITY, "1")  # so that it is restored
-    monkeypatch.delenv(CAPACITY)
-    model = models.small_model(precision=precision)
-    words = models.dictionary()
-    CheckedTranslationTask(TranslationConfig(), words, words).begin_epoch(1, model)
-    assert os.environ.get(CAPACITY) == set_to
-
-
-def test_settings_of_the_user_stay(monkeypatch):
+def test_settings_of_the_user_stay(monkeypatch: Any) -> None:
     """Somebody who tunes his allocator is not overruled."""
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     assert not keep_freed_memory.__wrapped__()

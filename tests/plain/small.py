@@ -1,0 +1,58 @@
+"""Small models of the paper's package alone, and batches for them."""
+
+from typing import Any, Tuple
+
+import torch
+from torch import Tensor
+
+from vaswani_transformer import Transformer, TransformerConfig
+
+SIZES = {
+    **dict.fromkeys(["encoder_layers", "decoder_layers"], 2),
+    **dict.fromkeys(["encoder_embed_dim", "decoder_embed_dim"], 16),
+    **dict.fromkeys(["encoder_ffn_embed_dim", "decoder_ffn_embed_dim"], 32),
+    **dict.fromkeys(["encoder_attention_heads", "decoder_attention_heads"], 4),
+    "dropout": 0.0,
+    "max_source_positions": 64,
+    "max_target_positions": 64,
+}
+TYPES = 24
+PAD, EOS = 1, 2
+
+
+def small_model(seed: int = 0, **options: Any) -> Transformer:
+    """A small model with reproducible weights, in float64 and evaluation mode."""
+    torch.manual_seed(seed)
+    config = TransformerConfig(**{**SIZES, **options})
+    return Transformer(config, TYPES, TYPES).double().eval()
+
+
+def lively_model(seed: int, **options: Any) -> Transformer:
+    """A model with random weights whose sentences end at different steps."""
+    model = small_model(seed, untie_embeddings=True, **options)
+    with torch.no_grad():
+        model.decoder.output_projection.weight[EOS].mul_(4)
+        model.decoder.embedding.tokens.weight.mul_(2)
+    return model
+
+
+def batch(seed: int = 0, vocabulary: int = TYPES) -> Tuple[Tensor, Tensor, Tensor]:
+    """Three sentences of unequal length as fairseq collates them.
+
+    Returns:
+        source [3, 6] padded on the left, previous target tokens [3, 7] and target [3, 7] padded
+        on the right. Pad is 1, end of sentence 2.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    source, previous, target = (torch.full((3, n), PAD) for n in (6, 7, 7))
+    for row, (source_length, target_length) in enumerate([(6, 5), (3, 7), (4, 2)]):
+        words = torch.randint(
+            4, vocabulary, (source_length + target_length - 2,), generator=generator
+        )
+        source[row, 6 - source_length :] = torch.cat(
+            [words[: source_length - 1], torch.tensor([EOS])]
+        )
+        end = torch.cat([words[source_length - 1 :], torch.tensor([EOS])])
+        target[row, :target_length] = end
+        previous[row, :target_length] = end.roll(1)
+    return source, previous, target

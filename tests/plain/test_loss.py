@@ -1,0 +1,233 @@
+"""Section 5.4: label smoothing by hand; and the loss from features, which is the formula's."""
+
+import math
+from typing import Any, Dict, Tuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.rounding import rounding
+from vaswani_transformer.fast import chunked_loss
+from vaswani_transformer.fast.chunked_loss import projected_loss
+from vaswani_transformer.fast.processor import OTHER_CPU
+from vaswani_transformer.loss import label_smoothed_loss
+
+PAD, NO_PAD = 1, -1
+Result = Dict[str, Tensor]
+
+
+@pytest.mark.paper("5.4")
+def test_cross_entropy_with_the_smoothed_distribution() -> None:
+    """-Σ q(v) log p(v) with q = 0.7 on the right class and 0.3 / 3 on each of the other three."""
+    probs = torch.tensor([[0.5, 0.25, 0.125, 0.125]], dtype=torch.float64)
+    loss, nll = label_smoothed_loss(probs.log(), torch.tensor([2]), 0.3, NO_PAD)
+    # in bits, -log2 p is 1, 2, 3, 3
+    assert loss.item() / math.log(2) == pytest.approx(0.7 * 3 + 0.1 * (1 + 2 + 3), abs=1e-12)
+    assert nll.item() / math.log(2) == pytest.approx(3, abs=1e-12)
+
+
+def test_the_least_loss_is_the_entropy_of_the_target() -> None:
+    """At p = q: 1.387 nats for ε = 0.1 and V = 40,960 (what tensor2tensor subtracts)."""
+    classes, epsilon = 40960, 0.1
+    q = torch.full((1, classes), epsilon / (classes - 1), dtype=torch.float64)
+    q[0, 7] = 1 - epsilon
+    logits = q.log().requires_grad_()
+    loss, _ = label_smoothed_loss(logits.log_softmax(-1), torch.tensor([7]), epsilon, PAD)
+    loss.backward()
+    entropy = -0.9 * math.log(0.9) - 0.1 * math.log(0.1 / 40959)
+    assert loss.item() == pytest.approx(entropy, abs=1e-9)
+    assert loss.item() == pytest.approx(1.387, abs=5e-4)
+    assert logits.grad is not None and logits.grad.abs().max() < 1e-9
+
+
+def test_pads_count_for_nothing() -> None:
+    """Whatever stands on a pad, even infinities, changes neither the loss nor the gradient."""
+    logits = torch.randn(2, 3, 6)
+    target = torch.tensor([[2, 3, PAD], [4, PAD, PAD]])
+    real = target.ne(PAD)
+    expected, _ = label_smoothed_loss(logits.log_softmax(-1)[real], target[real], 0.1, PAD)
+    log_probs = logits.log_softmax(-1)
+    log_probs[~real] = -math.inf
+    log_probs.requires_grad_()
+    loss, nll = label_smoothed_loss(log_probs, target, 0.1, PAD)
+    loss.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert math.isfinite(nll.item())
+    assert log_probs.grad is not None and torch.equal(log_probs.grad.ne(0).all(-1), real)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
+    """5,000 nats over all 22,026 classes: fp16 ends at 65,504, and bf16 has 8 bits to count with."""
+    log_probs = torch.full((500, 22026), -10.0, dtype=dtype)
+    loss, nll = label_smoothed_loss(log_probs, torch.full((500,), 5), 0.1, PAD)
+    assert loss.item() == pytest.approx(5000, rel=1e-5)
+    assert nll.item() == 5000
+
+
+def inputs(count: int, dtype: torch.dtype, width: int = 12, classes: int = 50) -> Tuple[Any, ...]:
+    """Features [N, D], matrix [V, D] and target [N] whose logits have a standard deviation of 3."""
+    generator = torch.Generator().manual_seed(count)
+    features = torch.randn(count, width, generator=generator, dtype=torch.float64)
+    weight = 3 * width**-0.5 * torch.randn(classes, width, generator=generator, dtype=torch.float64)
+    target = torch.randint(0, classes, (count,), generator=generator)
+    return features.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_(), target
+
+
+def by_formula(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Result:
+    """The formula and autograd, in float64, with a gradient of 0.5 from above."""
+    features, weight = (t.detach().double().requires_grad_() for t in (features, weight))
+    logits = features @ weight.t()
+    loss, nll = label_smoothed_loss(logits.log_softmax(-1), target, epsilon, NO_PAD)
+    (loss * 0.5).backward()
+    correct = logits.argmax(-1).eq(target).sum()
+    return result(loss, nll, correct, features, weight)
+
+
+def by_rows(features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Result:
+    """The function under test, with the same gradient from above."""
+    sums = projected_loss(features, weight, target, epsilon, count_correct=True)
+    (sums.loss * 0.5).backward()
+    return result(*sums, features, weight)
+
+
+def result(loss: Tensor, nll: Tensor, correct: Tensor, features: Tensor, weight: Tensor) -> Result:
+    gradients = {"features": features.grad, "weight": weight.grad}
+    return {"loss": loss.detach(), "nll": nll.detach(), "correct": correct, **gradients}
+
+
+def take_at_once(monkeypatch: Any, rows: int) -> None:
+    """Let slices be so small that a few tokens fill several."""
+    own = OTHER_CPU._replace(product_rows=rows)
+    monkeypatch.setattr(chunked_loss, "choices_for", lambda device: own)
+
+
+def check(given: Tuple[Any, ...], epsilon: float) -> None:
+    """The largest error of each result, relative to its largest element.
+
+    Sums are over the width, the classes and the tokens; an error of a logit is a relative one of
+    its probability.
+    """
+    expected, found = by_formula(*given, epsilon), by_rows(*given, epsilon)
+    features, weight, target = given
+    terms = sum(weight.shape) + len(target)
+    tolerance = rounding(weight.dtype, terms, (features @ weight.t()).abs().max().item())
+    assert int(found.pop("correct")) == int(expected.pop("correct"))
+    for name, right in expected.items():
+        error = (found[name].double() - right).abs().max()
+        assert error <= tolerance * right.abs().max(), name
+
+
+@pytest.mark.paper("5.4")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("count", [1, 7, 8, 30])
+def test_chunked_is_the_formula(count: int, epsilon: float, dtype: Any, monkeypatch: Any) -> None:
+    """Fewer tokens than are taken at once, as many, and more: the loss and both gradients."""
+    take_at_once(monkeypatch, 8)
+    check(inputs(count, dtype), epsilon)
+
+
+def test_slices_of_the_real_size_and_impossible_targets() -> None:
+    """1,024 tokens and 5,000 classes; some targets' probability is 0 in float32."""
+    features, weight, target = inputs(1024, torch.float32, width=16, classes=5000)
+    with torch.no_grad():
+        features[:200] *= 100
+        logits = features @ weight.t()
+        target[:100] = logits[:100].argmin(1)
+        assert torch.softmax(logits, 1).gather(1, target[:, None]).min() == 0
+    check((features, weight, target), 0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_logits_that_overflow_an_exponential(dtype: torch.dtype) -> None:
+    weight = torch.tensor([[1.0], [-1.0], [0.5]], dtype=dtype, requires_grad=True)
+    features = torch.tensor([[2000.0], [-2000.0]], dtype=dtype, requires_grad=True)
+    sums = projected_loss(features, weight, torch.tensor([0, 0]), 0.0)
+    sums.loss.backward()
+    assert sums.nll.item() == 4000.0  # 0 where class 0 is certain, 4,000 where class 1 is
+    assert features.grad is not None and features.grad.tolist() == [[0.0], [-2.0]]  # W_1 - W_0
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_half_products_keep_two_digits_of_the_gradient(half: torch.dtype) -> None:
+    """bfloat16 under autocast; float16 throughout, with fairseq's scale of the loss."""
+    autocast, scale = half == torch.bfloat16, 1.0 if half == torch.bfloat16 else 1024.0
+    dtype = torch.float32 if autocast else half
+    features, weight, target = inputs(600, dtype, width=64, classes=3000)
+    expected = by_formula(features, weight, target, 0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        sums = projected_loss(features, weight, target, 0.1)
+    (sums.loss * scale).backward()
+    assert sums.loss.dtype == torch.float32
+    torch.testing.assert_close(sums.loss.double(), expected["loss"], rtol=1e-3, atol=0)
+    for tensor, name in ((features, "features"), (weight, "weight")):
+        assert tensor.grad.dtype == dtype
+        error = (0.5 * tensor.grad.double() / scale - expected[name]).norm()
+        assert error < 0.01 * expected[name].norm(), name
+
+
+def test_float16_gradients_of_rare_classes_do_not_vanish() -> None:
+    """The scale of the loss comes before rounding: on 2⁻²⁶ of 40,000 classes, it must."""
+    features = torch.eye(4, 16).half().requires_grad_()
+    weight = (0.3 * torch.randn(40000, 16)).half().requires_grad_()
+    target = torch.tensor([1, 2, 3, 4])
+    expected = by_formula(features, weight, target, 0.0)["weight"] * 2
+    (projected_loss(features, weight, target, 0.0).loss * 2.0**14).backward()
+    assert weight.grad is not None
+    error = (weight.grad.double() / 2.0**14 - expected)[:, :4].abs()
+    rare = expected[:, :4].abs() > 1e-8
+    assert rare.float().mean() > 0.99
+    assert (error <= 2e-3 * expected[:, :4].abs())[rare].float().mean() > 0.99
+
+
+def test_no_tokens_have_no_loss() -> None:
+    """A batch of nothing but pads: a gradient of zeros."""
+    features, weight, target = inputs(0, torch.float32)
+    sums = projected_loss(features, weight, target, 0.1, count_correct=True)
+    sums.loss.backward()
+    assert [float(s.detach()) for s in sums] == [0.0, 0.0, 0.0]
+    assert weight.grad.abs().sum() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_loss_may_be_multiplied_by_nothing(dtype: torch.dtype) -> None:
+    """fairseq does this in place with a batch that only keeps processes in step."""
+    features, weight, target = inputs(5, dtype)
+    loss = projected_loss(features, weight, target, 0.1).loss
+    loss *= 0
+    loss.backward()
+    assert features.grad.abs().sum() == weight.grad.abs().sum() == 0
+
+
+def test_a_shared_matrix_gets_both_gradients() -> None:
+    """The matrix also makes the features (3.4): what the formula gives it, in both places."""
+    _, weight, target = inputs(9, torch.float64)
+    gradients = []
+    for fast in (True, False):
+        shared = weight.detach().clone().requires_grad_()
+        features = shared[target.flip(0)].tanh()
+        if fast:
+            loss = projected_loss(features, shared, target, 0.1).loss
+        else:
+            log_probs = (features @ shared.t()).log_softmax(-1)
+            loss = label_smoothed_loss(log_probs, target, 0.1, NO_PAD)[0]
+        loss.backward()
+        gradients.append(shared.grad)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_no_row_of_logits_is_kept(grad: bool, monkeypatch: Any) -> None:
+    """For the backward pass there are the two gradients; without one, nothing. Never [N, V]."""
+    take_at_once(monkeypatch, 8)
+    features, weight, target = inputs(64, torch.float32, width=4, classes=100)
+    kept = []
+    keep = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, id)
+    with torch.set_grad_enabled(grad), keep:
+        sums = projected_loss(features, weight, target, 0.1)
+    assert sorted(kept) == ([64 * 4, 100 * 4] if grad else [])
+    assert sums.loss.requires_grad is grad
+    expected = by_formula(features, weight, target, 0.1)
+    torch.testing.assert_close(sums.loss.detach().double(), expected["loss"], rtol=1e-6, atol=0)

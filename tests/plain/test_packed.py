@@ -1,0 +1,111 @@
+"""A packed model is read from its folder, or refused if it is not as it was packed."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vaswani_transformer import Transformer, beam_search, packed
+
+pytest.importorskip("safetensors")
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo_en_de"
+
+
+def test_the_demo_translates() -> None:
+    """A sentence of tests/recorded, whose words are types of the model's."""
+    model, source, target = packed.load(DEMO)
+    assert not model.training
+    ids = torch.tensor([source.encode(["Please", "open", "the", "book", "at", "page", "2@@", "3@@", "8", "."])])
+    (found,) = beam_search(model, ids)
+    text = " ".join(target.decode(found)).replace("@@ ", "")
+    assert text == "Bitte öffnen Sie das Buch auf Seite 238 ."
+
+
+def test_a_shared_matrix_is_one_parameter() -> None:
+    model = Transformer.from_pretrained(DEMO)
+    tied = model.decoder.output_projection.weight
+    assert tied is model.encoder.embedding.tokens.weight is model.decoder.embedding.tokens.weight
+    assert next(iter(model.parameters())).dtype == torch.float32
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DEMO, tmp_path / "demo"))
+
+
+def sign(folder: Path) -> None:
+    """Let the hashes be those of the files, as somebody would who changed them on purpose."""
+    names = [line.partition("  ")[2] for line in (folder / "SHA256SUMS").read_text().splitlines()]
+    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    text = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
+    (folder / "SHA256SUMS").write_text(text)
+
+
+def change(folder: Path, **architecture: Any) -> None:
+    table = json.loads((folder / "config.json").read_text())
+    table["architecture"].update(architecture)
+    (folder / "config.json").write_text(json.dumps(table))
+    sign(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "dict.de.txt"])
+def test_a_damaged_file_is_named(name: str, copied: Path) -> None:
+    content = bytearray((copied / name).read_bytes())
+    content[-2] ^= 1
+    (copied / name).write_bytes(content)
+    with pytest.raises(ValueError, match=name):
+        packed.load(copied)
+
+
+def test_a_missing_file_is_named(copied: Path) -> None:
+    (copied / "dict.en.txt").unlink()
+    with pytest.raises(OSError, match="dict.en.txt"):
+        packed.load(copied)
+
+
+@pytest.mark.parametrize(
+    "architecture, named",
+    [
+        ({"gating": True}, "gating"),
+        ({"encoder_layers": 40}, "encoder.layers.39"),
+        ({"decoder_ffn_embed_dim": 10**6}, "decoder.layers"),
+    ],
+)
+def test_other_sizes_than_the_files_are_refused(
+    architecture: Any, named: str, copied: Path
+) -> None:
+    """Before a model of those sizes, which may not fit into memory, is built."""
+    change(copied, **architecture)
+    with pytest.raises(ValueError, match=named):
+        packed.load(copied)
+
+
+def test_a_file_without_a_parameter_is_refused(copied: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = copied / "model.safetensors"
+    state = load_file(str(path))
+    missing = "encoder.layers.0.self_attention.out_proj.bias"
+    del state[missing]
+    save_file(state, str(path))
+    sign(copied)
+    with pytest.raises(RuntimeError, match=missing):
+        packed.load(copied)
+
+
+def test_untied_matrices_are_three(copied: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = copied / "model.safetensors"
+    state = load_file(str(path))
+    (shared,) = set(packed.MATRICES) & set(state)
+    own = {name: state[shared].clone() + n for n, name in enumerate(packed.MATRICES)}
+    save_file({**state, **own}, str(path))
+    change(copied, untie_embeddings=True)
+    model = Transformer.from_pretrained(copied)
+    for name, matrix in own.items():
+        assert torch.equal(model.get_parameter(name).data, matrix.float()), name

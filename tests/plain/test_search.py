@@ -1,0 +1,181 @@
+"""Section 6.1: the quick search finds what the shortest one does; sampling draws what it should."""
+
+import math
+from typing import List
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.plain.small import EOS, PAD, TYPES, batch, lively_model
+from vaswani_transformer import SearchOptions, Transformer, beam_search, greedy_decode
+from vaswani_transformer.fast import use_fast_kernels
+from vaswani_transformer.search import sample, search, simple_beam_search
+from vaswani_transformer.search.loop import BLOCK, top_candidates
+from vaswani_transformer.search.sampling import truncate
+
+
+def sentences(source: Tensor) -> List[Tensor]:
+    """Each of a batch by itself, without padding: [1, S']."""
+    return [row[row.ne(PAD)][None] for row in source]
+
+
+@pytest.mark.paper("6.1")
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("beam, alpha, extra", [(1, 0.6, 6), (4, 0.6, 9), (3, 2.0, 9), (8, 0, 3)])
+def test_beam_search_equals_the_simple_one(beam: int, alpha: float, extra: int, fast: bool) -> None:
+    """A padded batch with a cache, against one sentence after another without; random models."""
+    for seed in range(5):
+        model, (source, _, _) = lively_model(seed), batch(seed)
+        expected = [simple_beam_search(model, one, beam, alpha, extra) for one in sentences(source)]
+        if fast:
+            use_fast_kernels(model)
+        assert beam_search(model, source, beam, alpha, extra) == expected
+
+
+def test_the_models_of_these_tests_have_choices_to_make() -> None:
+    """Lengths and first words differ, some end and some do not, and α makes translations longer."""
+    found, lengths = [], {0.0: 0, 2.0: 0}
+    for seed in range(5):
+        model, (source, _, _) = lively_model(seed), batch(seed)
+        found += beam_search(model, source, 4, 0.6, 9)
+        for alpha in lengths:
+            lengths[alpha] += sum(map(len, beam_search(model, source, 4, alpha, 9)))
+    assert len({len(tokens) for tokens in found}) > 3
+    assert len({tokens[0] for tokens in found}) > 2
+    assert lengths[2.0] > lengths[0.0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_greedy_decoding_takes_the_likeliest_token_each_time(seed: int) -> None:
+    """One sentence, one token at a time; padded on either side it says the same."""
+    model, (source, _, _) = lively_model(seed), batch(seed)
+    expected = []
+    for one in sentences(source):
+        tokens: List[int] = []
+        while len(tokens) < 12 and EOS not in tokens:
+            logits = model(one, torch.tensor([[EOS, *tokens]]))[0, -1]
+            logits[PAD] = -math.inf
+            tokens.append(int(logits.argmax()))
+        expected.append(tokens)
+    right = source.gather(1, source.eq(PAD).int().argsort(dim=1, stable=True))
+    assert greedy_decode(model, source, 12) == greedy_decode(model, right, 12) == expected
+
+
+@pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_score_is_that_of_one_pass_over_the_whole(penalty: str, fast: bool) -> None:
+    """The tokens' log-probabilities, and their sum by the penalty of the length."""
+    model, (source, _, _) = lively_model(5), batch(5)
+    if fast:
+        use_fast_kernels(model)
+    options = SearchOptions(beam=4, lenpen=0.6, length_penalty=penalty, max_len_b=9)
+    found = search(model.decoder, model.encoder(source), source, options)
+    assert len(found.sentences) >= 6
+    for number, sentence in enumerate(found.sentences):
+        tokens = found.tokens[number]
+        if tokens[-1] != EOS:  # cut off at the limit: nothing to begin the target with
+            continue
+        log_probs = model(sentences(source)[sentence], tokens.roll(1)[None])[0].log_softmax(1)
+        own = log_probs.gather(1, tokens[:, None])[:, 0]
+        torch.testing.assert_close(found.token_scores[number], own, rtol=0, atol=1e-10)
+        divisor = len(own) ** 0.6 if penalty == "fairseq" else ((5 + len(own)) / 6) ** 0.6
+        assert float(found.scores[number]) == pytest.approx(own.sum().item() / divisor)
+
+
+def test_a_beam_wider_than_the_vocabulary_is_searched() -> None:
+    model, (source, _, _) = lively_model(2), batch(2)
+    assert len(beam_search(model, source, beam=2 * TYPES, extra=3)) == 3
+
+
+@pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
+def test_a_model_that_has_diverged_is_no_translation(penalty: str) -> None:
+    model, (source, _, _) = lively_model(1), batch(1)
+    model.decoder.output_projection.weight.data.fill_(math.nan)
+    options = SearchOptions(beam=2, length_penalty=penalty)
+    with pytest.raises(FloatingPointError):
+        search(model.decoder, model.encoder(source), source, options)
+
+
+def test_the_limit_of_the_paper_is_not_rounded_down() -> None:
+    """1.05 times 180 words and 50 are 239; in float32 a little less."""
+    options = SearchOptions(max_len_a=1.05, max_len_b=50, length_penalty="gnmt")
+    rule, limit = options.rule_and_limit(torch.full((1, 180), 5))
+    assert rule.limits.tolist() == [239] and limit == 239  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "options", [{"min_len": 7, "max_len_b": 4}, {"lenpen": -1.0, "length_penalty": "gnmt"}]
+)
+def test_options_that_find_nothing_are_refused(options: dict) -> None:
+    model, (source, _, _) = lively_model(1), batch(1)
+    with pytest.raises(ValueError, match="--min-len 7|--lenpen -1"):
+        search(model.decoder, model.encoder(source), source, SearchOptions(**options))
+
+
+@pytest.mark.parametrize("width", [40, 4 * 8 * BLOCK, 50 * BLOCK + 13])
+def test_top_candidates_is_topk(width: int) -> None:
+    scores = torch.randn(5, width)
+    scores[0, -8:] += 10  # all of them at the end, outside of the blocks
+    scores[1, 3:11] += 10  # all of them in one block
+    values, positions = top_candidates(scores, 8)
+    expected = scores.topk(8)
+    assert torch.equal(values, expected.values)
+    assert torch.equal(positions, expected.indices)
+
+
+def test_top_k_and_top_p_leave_the_likeliest() -> None:
+    """Of 1/2, 1/4, 1/8, 1/8 the first two have 3/4; the fewest with 0.8 are three."""
+    log_probs = torch.tensor([[0.125, 0.5, 0.125, 0.25]]).log()
+    for options, kept in (
+        ({"topk": 2}, [1, 3]),
+        ({"topk": 9}, [0, 1, 2, 3]),
+        ({"topp": 0.5}, [1]),
+        ({"topp": 0.74}, [1, 3]),
+        ({"topp": 1.0}, [0, 1, 2, 3]),
+        ({}, [0, 1, 2, 3]),
+    ):
+        found = truncate(log_probs, **options)
+        left = found[0].isfinite().nonzero()[:, 0].tolist()
+        assert left == kept, options
+        assert torch.equal(found[0, left], log_probs[0, left])
+    assert int(truncate(log_probs, topp=0.8).isfinite().sum()) == 3
+
+
+def drawn(model: Transformer, source: Tensor, seed: int, beam: int = 2, **options: float) -> list:
+    torch.manual_seed(seed)
+    own = SearchOptions(beam=beam, max_len_b=8, min_len=0)
+    return sample(model.decoder, model.encoder(source), source, own, **options)
+
+
+def test_a_seed_decides_what_is_drawn() -> None:
+    model, (source, _, _) = lively_model(1), batch(1)
+    assert drawn(model, source, 1) == drawn(model, source, 1) != drawn(model, source, 2)
+
+
+def test_the_likeliest_alone_is_greedy_decoding() -> None:
+    """Top 1, and a top p that the likeliest token has by itself; each of the draws."""
+    model, (source, _, _) = lively_model(4), batch(4)
+    greedy = greedy_decode(model, source, 60)
+    for options in ({"topk": 1}, {"topp": 1e-6}):
+        for expected, draws in zip(greedy, drawn(model, source, 1, **options)):  # noqa: B905
+            assert [one.tokens[:8] for one in draws] == [expected[:8]] * 2
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_first_tokens_come_by_their_probability(fast: bool) -> None:
+    """2,000 draws, each frequency within 5 standard deviations; scores are log-probabilities."""
+    model, source = lively_model(2), batch(2)[0]
+    if fast:
+        use_fast_kernels(model)
+    log_probs = model(source[1:2], torch.tensor([[EOS]]))[0, 0]
+    log_probs[PAD] = -math.inf
+    probs = (log_probs.exp() / log_probs.exp().sum()).tolist()
+    draws = drawn(model, source, 1, beam=2000)[1]
+    for token, probability in enumerate(probs):
+        share = sum(one.tokens[0] == token for one in draws) / 2000
+        assert abs(share - probability) <= 5 * (probability * (1 - probability) / 2000) ** 0.5
+    whole = model(source[1:2], torch.tensor([[EOS, *draws[0].tokens[:-1]]]))[0].log_softmax(-1)
+    own = whole.gather(1, torch.tensor(draws[0].tokens)[:, None])[:, 0]
+    # a pad is never drawn, so that the others' probabilities are those of the softmax with it
+    assert draws[0].token_scores == pytest.approx(own.tolist(), abs=1e-6)
