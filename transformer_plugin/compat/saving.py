@@ -154,8 +154,8 @@ def _may_wait(cfg: Any, trainer: Any, epoch_itr: Any) -> bool:
     "copy",
     PROTECTS,
     "all",
-    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step, by hard links where the "
-    "file system has these",
+    "`checkpoint_best.pt` and `checkpoint_last.pt` are replaced in one step, by hard links where "
+    "the file system has these",
 )
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     """As fairseq's, but the old file is there until the new one is whole.
