@@ -57,7 +57,7 @@ check: setup
 	@$(RUN) mypy
 	@$(RUN) shellcheck -x scripts/*.sh scripts/slurm/*.sbatch .ci/run
 	@$(RUN) python scripts/code_lines.py --check
-	@$(RUN) python -m pytest -q tests/unit/test_imports.py
+	@$(RUN) lint-imports --no-cache
 
 bench: setup
 	@$(RUN) python -m benchmarks.run $(BENCH)
