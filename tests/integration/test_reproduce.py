@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from tests import archives
-from tests.preloaded import python
 from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,9 +83,7 @@ class Place:
         # the prepared data's own place names the archives, wherever the rest happens
         self.options = ["--manifest", str(server.www / "manifest.yaml"), "--workers", "1", *SMALL]
         (folder / "bin").mkdir()
-        # KILLER is for a Python of its own
-        choice = f'python="{python()}"\n[ -z "$KILL_IN" ] || python="{sys.executable}"'
-        command = f'#!/bin/sh\n{choice}\nexec "$python" -m vaswani "$@"\n'
+        command = f'#!/bin/sh\nexec "{sys.executable}" -m vaswani "$@"\n'
         (folder / "bin" / "vaswani").write_text(command, encoding="utf-8")
         (folder / "bin" / "vaswani").chmod(0o755)
         (folder / "bin" / "sitecustomize.py").write_text(KILLER, encoding="utf-8")

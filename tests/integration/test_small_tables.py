@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -14,7 +13,6 @@ from benchmarks import small_table, training_cost
 from benchmarks.machine import machine
 from benchmarks.small_table import TABLE_3
 from tests.models import task
-from tests.preloaded import python
 from tests.processes import ROOT
 from vaswani import cli
 from vaswani.commands import reproduce
@@ -63,7 +61,6 @@ def place(own: Path, monkeypatch: Any) -> Path:
     (own / "configs" / "small_tables.yaml").write_text(
         yaml.safe_dump(table, sort_keys=False), encoding="utf-8"
     )
-    monkeypatch.setattr(sys, "executable", python())  # of the verbs
     return own
 
 

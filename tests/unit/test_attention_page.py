@@ -145,6 +145,28 @@ def test_bytes_hold_the_weights_to_the_third_decimal():
     assert numpy.abs(back - array)[array < 0.01].max() < 0.0005
 
 
+@pytest.mark.parametrize("by", ["words", "subwords"])
+def test_the_page_shows_the_models_weights(by):
+    """Computed from the page's data alone, as its script does: rows averaged, columns summed."""
+    attention = made(SOURCE, TARGET, layers=2, heads=3)
+    data = data_of(page(attention, by))
+    for kind in data["kinds"]:
+        rows, columns = (data["sides"][kind[side]] for side in ("rows", "columns"))
+        table = numpy.frombuffer(base64.b64decode(kind["weights"]), numpy.uint8) / 255.0
+        sizes = [len(side["subwords"]) for side in (rows, columns)]
+        table = (table**2).reshape(kind["layers"], kind["heads"], *sizes)
+        shown = [
+            [
+                table[..., top : bottom + 1, left : right + 1].sum((2, 3)) / (bottom - top + 1)
+                for _, left, right, _ in columns[by]
+            ]
+            for _, top, bottom, _ in rows[by]
+        ]
+        sides = (getattr(attention.sides[kind[side]], by) for side in ("rows", "columns"))
+        expected = between(attention.weights[kind["name"]], *sides)
+        assert numpy.abs(numpy.array(shown).transpose(2, 3, 0, 1) - expected).max() < 0.01
+
+
 def test_words_cannot_end_the_element_they_stand_in():
     found = Elements(page(made(ODD, ODD), "words"))
     assert found.names.count("script") == 2 and found.names.count("title") == 1

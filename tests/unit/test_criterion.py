@@ -1,6 +1,7 @@
 """Section 5.4: the label-smoothed loss by hand, and what its registered shell logs."""
 
 import math
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, Optional
@@ -15,7 +16,6 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from tests.models import task
-from tests.preloaded import python
 from tests.processes import ROOT, begin, finish, leave_after
 from transformer_plugin.config import ConfigError
 from transformer_plugin.criterion import (
@@ -184,7 +184,7 @@ def test_two_processes_on_gloo(tmp_path) -> None:
     assert VaswaniLabelSmoothedCrossEntropy.logging_outputs_can_be_summed() is True
     code = "import sys; from tests.unit.test_criterion import _rank; "
     code += "_rank(int(sys.argv[1]), sys.argv[2])"
-    ranks = [begin([python(), "-c", code, str(rank), str(tmp_path)], ROOT) for rank in (0, 1)]
+    ranks = [begin([sys.executable, "-c", code, str(rank), str(tmp_path)], ROOT) for rank in (0, 1)]
     message = finish(*ranks)
     assert [process.returncode for process in ranks] == [0, 0], message
     for rank in (0, 1):

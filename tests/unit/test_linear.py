@@ -3,13 +3,13 @@
 import copy
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.preloaded import python
 from transformer_plugin.fast import linear as module
 from transformer_plugin.fast.linear import (
     MIN_MULTIPLICATIONS,
@@ -82,7 +82,7 @@ def test_few_shapes_are_kept():
     """oneDNN keeps a program for each: 40 numbers of rows need those for 128 and 256 alone, for
     the product and its two gradients."""
     done = subprocess.run(
-        [python(), "-c", FORTY_SIZES],
+        [sys.executable, "-c", FORTY_SIZES],
         cwd=ROOT,
         env={**os.environ, "ONEDNN_VERBOSE": "2"},
         capture_output=True,

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from tests.preloaded import python
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data import bpe, stage, text, tokenise
@@ -189,7 +188,6 @@ def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
     from vaswani.data.data_bin import pairs_in, sentences
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", python())
     source, target = [b"The old house."] * 20 + [b""], [b"Das alte Haus."] * 21
     for name in ("train", "valid", "test"):
         pair(tmp_path, name, source, target)
