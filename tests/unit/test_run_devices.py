@@ -1,7 +1,6 @@
 """What a training computes on: whether the user chose it, and what its first line says."""
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from vaswani.experiment import devices
@@ -49,16 +48,6 @@ def test_the_devices_are_named(gpus):
     assert devices.in_words(config(8, "bf16")) == "on 8 GPUs (NVIDIA H100) in bf16"
     assert devices.in_words(config(fp16=True)) == "on one GPU (NVIDIA H100) in fp16"
     assert devices.in_words(config(2, cpu=True)) == "on the CPU, 2 processes, in fp32"
-
-
-def test_tf32_is_named_where_torch_was_told_to_use_it(gpus):
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("high")
-        assert devices.in_words(config()) == "on one GPU (NVIDIA H100) in TF32"
-        assert devices.in_words(config(precision="bf16")).endswith("in bf16")
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def test_bf16_without_its_units_is_called_fp32(monkeypatch):
