@@ -80,6 +80,12 @@ def test_attributes_that_the_plugin_changes_are_listed():
     assert len(repairs) <= 7 and len(on_request) <= 4
 
 
+def test_the_documents_table_is_what_the_register_says():
+    command = [sys.executable, "scripts/replaced.py", "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_an_attribute_is_replaced_once(monkeypatch):
     owner = types.ModuleType("fairseq.somewhere")
     owner.answer = lambda: 1
