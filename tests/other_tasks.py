@@ -27,35 +27,21 @@ WHOLE = ["--required-batch-size-multiple", "1"]
 TRAINING = [*ON_CPU, *WHOLE, "--optimizer", "adam", "--lr", "0.001", "--max-tokens", "300"]
 TRAINING += ["--log-format", "json", "--log-interval", "1", "--no-epoch-checkpoints"]
 TRAINING += ["--save-interval-updates", "3", "--update-epoch-batch-itr", "True"]
-DECODING = [*ON_CPU, *WHOLE, "--beam", "2", "--max-len-b", "8", "--nbest", "2"]
 SIZES = ["--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16"]
 SIZES += ["--encoder-attention-heads", "2"]
 SIZES += [option.replace("encoder", "decoder") for option in SIZES]
-LOSS = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
 
-MULTILINGUAL = ["--task", "multilingual_translation", "--lang-pairs", "en-de,de-en"]
 # a sentence in each sample: they have 4 to 7 tokens ("eos" fails with numpy 2)
 LANGUAGE_MODEL = ["--task", "language_modeling", "--tokens-per-sample", "7"]
 LANGUAGE_MODEL += ["--sample-break-mode", "complete"]
-DENOISING = ["--task", "denoising", "--tokens-per-sample", "24", "--mask", "0.3"]
-DENOISING += ["--sample-break-mode", "complete", "--replace-length", "1", "--rotate", "0"]
-# else words are masked in a thread beside the training, with the same source of random numbers
-DENOISING += ["--data-buffer-size", "0"]
-#: as fairseq's README of BART fine-tunes, but for dropout; BART drops the row of <mask>
-FINE_TUNED = ["--task", "translation", "--source-lang", "en", "--target-lang", "de"]
-BART = ["--arch", "bart_base", *SIZES]
 ROBERTA = ["--arch", "roberta_base", *SIZES[: len(SIZES) // 2], "--max-positions", "24"]
 MASKED = ["--task", "masked_lm", "--tokens-per-sample", "24", "--criterion", "masked_lm"]
 MASKED += ["--sample-break-mode", "complete"]
 CLASSES = ["--task", "sentence_prediction", "--num-classes", "2", "--init-token", "0"]
 CLASSES += ["--criterion", "sentence_prediction"]
 NAMES = [
-    *("multilingual, trained", "multilingual, resumed"),
-    *("multilingual, en-de decoded", "multilingual, de-en decoded"),
     *("language model, trained", "language model, resumed"),
-    *("language model, decoded", "language model, perplexity"),
-    *("denoising, trained", "denoising, resumed"),
-    *("fine-tuned, trained", "fine-tuned, resumed", "fine-tuned, decoded", "ensemble, decoded"),
+    "language model, perplexity",
     *("masked, trained", "masked, resumed", "classes, trained", "classes, resumed"),
 ]
 """What ``run_all`` returns something for."""
@@ -67,8 +53,6 @@ def train(data: Path, folder: Path, updates: int, *flags: str) -> Dict[str, Any]
 
     arguments = [str(data), *TRAINING, "--save-dir", str(folder), "--max-update", str(updates)]
     parser = options.get_training_parser()
-    # 0.12.2 has --max-source-positions twice with denoising and BART, and so needs hydra
-    parser._optionals.conflict_handler = "resolve"
     with stock.fresh_process(), stock.logged() as lines:
         args = options.parse_args_and_arch(parser, input_args=[*arguments, *flags])
         command.main(convert_namespace_to_omegaconf(args))
@@ -79,16 +63,6 @@ def train(data: Path, folder: Path, updates: int, *flags: str) -> Dict[str, Any]
     for name in sorted(name for name in learned if name.endswith(("weight", "bias"))):
         digest.update(learned[name].numpy().tobytes())
     return {"logged": numbers, "parameters": digest.hexdigest()}
-
-
-def generate(data: Path, path: str, *flags: str) -> List[str]:
-    """fairseq-generate; returns its hypotheses with their scores, line by line."""
-    from fairseq_cli import generate as command
-
-    arguments = [str(data), *DECODING, "--path", path, *flags]
-    args = options.parse_args_and_arch(options.get_generation_parser(), input_args=arguments)
-    lines = stock.printed_by(command.main, convert_namespace_to_omegaconf(args))
-    return [line for line in lines if line.startswith(("H-", "P-"))]
 
 
 def perplexity(data: Path, path: str, *flags: str) -> List[str]:
@@ -106,7 +80,7 @@ def run_all(data: Path, folder: Path, *plugin: str) -> Dict[str, Any]:
     """What each command gave, by its name.
 
     Args:
-        data: the folders ``pairs``, ``text``, ``joined`` and ``classes``, binarised
+        data: the folders ``text`` and ``classes``, binarised
         folder: where checkpoints go
         plugin: flags that load it, or none
     """
@@ -117,30 +91,12 @@ def run_all(data: Path, folder: Path, *plugin: str) -> Dict[str, Any]:
             found[f"{name}, {kind}"] = train(data, folder / name, updates, *flags, *more, *plugin)
         return str(folder / name / "checkpoint_last.pt")
 
-    flags = ["--arch", "multilingual_transformer", *SIZES, *LOSS]
-    path = trained("multilingual", data / "pairs", *MULTILINGUAL, *flags)
-    for source, target in ("en", "de"), ("de", "en"):
-        direction = ["--source-lang", source, "--target-lang", target]
-        found[f"multilingual, {source}-{target} decoded"] = generate(
-            data / "pairs", path, *MULTILINGUAL, *direction, *plugin
-        )
     flags = ["--arch", "transformer_lm", *SIZES[len(SIZES) // 2 :], "--criterion", "cross_entropy"]
     path = trained("language model", data / "text", *LANGUAGE_MODEL, *flags)
-    found["language model, decoded"] = generate(
-        data / "text", path, *LANGUAGE_MODEL, "--prefix-size", "2", "--batch-size", "8", *plugin
-    )
     found["language model, perplexity"] = perplexity(
         data / "text", path, *LANGUAGE_MODEL, "--batch-size", "8", *plugin
     )
     reset = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--restore-file"]
-    path = trained("denoising", data / "text", *DENOISING, *BART, *LOSS)
-    flags = [*FINE_TUNED, *BART, *LOSS]
-    path = trained("fine-tuned", data / "joined", *flags, start=[*reset, path])
-    ensemble = [path.replace("last", "2_3"), path]
-    for name, checkpoints in ("fine-tuned", ensemble[1:]), ("ensemble", ensemble):
-        found[f"{name}, decoded"] = generate(
-            data / "joined", ":".join(checkpoints), *FINE_TUNED, *plugin
-        )
     path = trained("masked", data / "text", *MASKED, *ROBERTA)
     trained("classes", data / "classes", *CLASSES, *ROBERTA, start=[*reset, path])
     return found

@@ -1,6 +1,5 @@
 """Checkpoints: fairseq's own are read on every stack; anything else is refused in one sentence."""
 
-import argparse
 import collections
 import io
 import os
@@ -149,15 +148,6 @@ def test_a_class_that_was_allowed_is_read(run, tmp_path, monkeypatch):
     for unpickle in (reading._unpickle, unpickle_as_older_torch):
         monkeypatch.setattr(reading, "_unpickle", unpickle)
         assert all(isinstance(read(path)["extra_state"]["own"], Theirs) for read in READERS)
-
-
-def test_options_of_before_there_was_a_cfg(good, tmp_path):
-    """A Namespace, as ``args``; ``cfg`` may be there and empty."""
-    options = argparse.Namespace(arch="transformer", encoder_layers=2)
-    for number, cfg in enumerate(({}, {"cfg": None})):
-        state = {key: part for key, part in torch.load(good).items() if key != "cfg"}
-        torch.save({**state, **cfg, "args": options}, tmp_path / f"{number}.pt")
-        assert load_checkpoint(tmp_path / f"{number}.pt")["args"] == options
 
 
 # --- what has to be refused --------------------------------------------------------------------

@@ -163,14 +163,6 @@ def test_sentences_that_are_too_long_are_left_out_and_counted(with_long_ones, sm
     assert "1 of 21 validation sentences" in lines[1]
 
 
-def test_fairseq_train_names_them_before_the_first_update(with_long_ones, tmp_path):
-    """Official fairseq alone comes to it after an epoch."""
-    options = ["--max-tokens", "2000", "--max-update", "2", "--task", "vaswani_translation"]
-    with stock.logged() as lines, pytest.raises(Exception, match="sample #20 is invalid"):
-        stock.train(with_long_ones, tmp_path / "run", *options)
-    assert not any("begin training epoch" in line for line in lines)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [

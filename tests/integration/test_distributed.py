@@ -22,7 +22,6 @@ from tests.processes import (
     begin,
     children,
     finish,
-    free_port,
     killed_in_epoch_two,
     losses,
     to_the_end,
@@ -158,28 +157,6 @@ def test_torchrun_told_to_stop_saves_once_and_goes_on_as_unbroken(workplace):
     found, expected = losses(checkpoints), losses(workplace / "runs" / "alone" / "checkpoints")
     assert len(found) >= 3, "an epoch's last is saved under another name"
     for update in found:
-        assert found[update] == pytest.approx(expected[update], abs=1e-4)
-
-
-@pytest.mark.slow
-def test_two_machines_by_train_sh(workplace, one, tmp_path):
-    """Both "machines" are this one; the first prepares, by a stand-in, as there is no recipe."""
-    (tmp_path / "vaswani").write_text('#!/bin/sh\necho "$*" >>prepared\n')
-    (tmp_path / "vaswani").chmod(0o755)
-    environ = {
-        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "NODES": "2",
-        "PROCESSES": "1",
-        "MASTER": f"127.0.0.1:{free_port()}",
-    }
-    command = ["bash", str(ROOT / "scripts" / "train.sh"), "small", "run=machines"]
-    processes = [begin(command, workplace, NODE_RANK=str(n), **environ) for n in (0, 1)]
-    message = finish(*processes)
-    assert [process.returncode for process in processes] == [0, 0], message
-    assert (workplace / "prepared").read_text() == "prepare small --if-missing\n"
-    found, expected = losses(workplace / "runs" / "machines" / "checkpoints"), losses(one)
-    assert len(found) >= 10
-    for update in set(found) & set(expected):
         assert found[update] == pytest.approx(expected[update], abs=1e-4)
 
 

@@ -1,6 +1,5 @@
 """fairseq-generate's options with our model; for our search, fairseq's own is the reference."""
 
-from pathlib import Path
 from typing import Dict, List
 
 import pytest
@@ -120,13 +119,6 @@ def test_an_option_that_cannot_work_is_refused(flags, named, tiny_data_bin, trai
         stock.generate(tiny_data_bin, trained, *OURS, *flags.split())
 
 
-def test_a_beam_is_no_wider_than_the_dictionary(tiny_data_bin, trained):
-    with stock.logged() as logged:
-        lines = stock.generate(tiny_data_bin, trained, *OURS, "--beam", "400", "--max-len-b", "3")
-    assert len(hypotheses(lines)) == 20
-    assert any("--beam 400" in line for line in logged)
-
-
 def test_interactive_translates_as_generate_does(tiny_data_bin, trained, plain):
     """One sentence at a time, from standard input, without padding or neighbours."""
     sources = stock.results(plain, "S")
@@ -174,9 +166,3 @@ def test_scored_references_have_the_loss_of_validation(tiny_data_bin, trained):
     assert float(values["nll_loss"]) == pytest.approx(nll, abs=1e-3)  # printed to 3 places
     assert float(values["ppl"]) == pytest.approx(2**nll, abs=1e-2)
     assert 0 < float(values["accuracy"]) <= 100
-
-
-def test_a_checkpoint_is_decoded_by_another_implementation(tiny_data_bin, trained: Path, plain):
-    """``--model-overrides`` reaches the model: the readable attention gives the same words."""
-    override = ["--model-overrides", "{'attention_impl': 'readable'}"]
-    assert hypotheses(stock.generate(tiny_data_bin, trained, *override)) == hypotheses(plain)

@@ -74,16 +74,6 @@ def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
     assert "dataset.batch_size=40 optimization.update_freq=[5]" in message(lines)[1]
 
 
-def test_the_advice_is_right(tiny_data_bin, tmp_path):
-    """Training with what the warning gives does not warn."""
-    wish = [*SHORT, "--batch-tokens", "700"]
-    warning = message(stock.train(tiny_data_bin, tmp_path, *wish, "--max-tokens", "200"))[1]
-    max_tokens = warning.split("max_tokens=")[1].split()[0]
-    freq = warning.split("update_freq=[")[1].split("]")[0]
-    advice = ["--max-tokens", max_tokens, "--update-freq", freq]
-    assert len(message(stock.train(tiny_data_bin, tmp_path, *wish, *advice))) == 1
-
-
 def test_validation_and_decoding_say_nothing_of_batches(tiny_data_bin, tmp_path):
     options = [*OURS, "--batch-tokens", "999999", "--max-update", "2", "--no-epoch-checkpoints"]
     assert len(message(stock.train(tiny_data_bin, tmp_path, *options))) == 2  # with a validation
@@ -134,12 +124,6 @@ def test_training_sees_the_batch_of_its_plan(wish, experiment, capsys):
     assert f"{message} tokens on average; updates per epoch: {plan['updates_an_epoch']}" in log
     written = Path("runs/one/checkpoints/checkpoint_last.pt").stat().st_size
     assert plan["checkpoint_bytes"] <= written <= plan["checkpoint_bytes"] + 300_000
-
-
-def test_data_that_is_named_is_measured(experiment, tiny_data_bin, capsys):
-    command = ["plan", experiment, "task.data=nowhere", "--gpus", "1", "--memory", "80"]
-    assert stock.vaswani(*command, "--data", tiny_data_bin) == 0
-    assert f"task.data={tiny_data_bin}" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_without_a_gpu_the_plan_has_the_experiments_own_batch(experiment, capsys, monkeypatch):

@@ -76,12 +76,6 @@ def test_why_a_training_ended_is_said_and_recorded(train, capsys, reason, overri
     assert f"already trained, {updates} update" in capsys.readouterr().err
 
 
-def test_without_a_checkpoint_there_is_no_next_command(train, capsys):
-    assert train("optimization.max_update=2", "checkpoint.no_save=true") == 0
-    message = capsys.readouterr().err
-    assert "checkpoint.no_save" in message and "next: " not in message
-
-
 def test_a_training_begins_with_its_device_its_limits_and_its_log(train, capsys):
     """In one line; resumed, with the updates so far."""
     assert train("optimization.max_update=3", "optimization.stop_time_hours=0.5") == 0

@@ -1,6 +1,5 @@
 """The workarounds: each shown to be needed where that can be shown, and to do what it says."""
 
-import argparse
 import errno
 import os
 import shutil
@@ -17,15 +16,12 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.file_io import PathManager
-from fairseq.logging import metrics
-from fairseq.models.transformer import TransformerModel, base_architecture
-from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig
 
 from tests.models import dictionary, small_model, task
 from transformer_plugin import compat
-from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
+from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.checkpoints.parameters import explain_mismatch
 from transformer_plugin.compat import replacing
 from transformer_plugin.compat.dictionaries import KEY
@@ -138,43 +134,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["checkpoint5.pt", "checkpoint_best.pt"]
 
 
-# --- meters ------------------------------------------------------------------------------------
-
-
-def test_meters_are_saved_without_numpy_and_go_on_after_loading():
-    metrics.reset()
-    with metrics.aggregate("valid"):
-        metrics.log_scalar("_bleu_counts", np.array([3, 2, 1, 0]))
-        metrics.log_scalar("_bleu_sys_len", np.float64(7.5))
-    saved = metrics.state_dict()
-    kinds = {}
-    for _, key, _, meter in saved["valid"]:
-        kinds[key] = type(meter["sum"])
-    assert kinds == {"_bleu_counts": torch.Tensor, "_bleu_sys_len": float}
-    metrics.load_state_dict(saved)
-    with metrics.aggregate("valid"):
-        metrics.log_scalar("_bleu_counts", np.array([1, 1, 1, 1]))
-    assert metrics.get_meter("valid", "_bleu_counts").sum.tolist() == [4, 3, 2, 1]
-    metrics.reset()
-
-
 # --- models ------------------------------------------------------------------------------------
-
-
-def test_fairseqs_own_encoder_runs_in_evaluation():
-    """It is what our model is compared with; official fairseq fails here with torch 2."""
-    args = argparse.Namespace(
-        encoder_layers=1, encoder_embed_dim=8, encoder_ffn_embed_dim=8, encoder_attention_heads=2
-    )
-    base_architecture(args)
-    model = TransformerModel.build_model(args, task())
-    model.load_state_dict(model.state_dict())  # arms the fast path, as fairseq-generate does
-    model.eval()
-    tokens = torch.tensor([[1, 1, 5, 2], [4, 5, 6, 2]])
-    with torch.no_grad():
-        out = model.encoder(tokens, torch.tensor([2, 4]))["encoder_out"][0]
-    assert out.shape == (4, 2, 8)
-    assert torch.isfinite(out).all()
 
 
 def test_the_numbers_of_other_models_are_their_own(tmp_path):
@@ -210,17 +170,6 @@ def test_our_task_compares_dictionaries():
     for method in (ours.build_generator, ours.valid_step):
         with pytest.raises(CheckpointError, match="another source dictionary"):
             method(None, None)
-
-
-def test_a_dictionary_in_a_tasks_state_can_be_read(tmp_path):
-    """As ``audio_finetuning`` and ``hubert_pretraining`` save it."""
-    kept = FairseqTask(None)
-    kept.state.add_factory("target_dictionary", lambda: dictionary(30))
-    assert len(kept.state.target_dictionary) == 30
-    state = {"model": {}, "cfg": {"model": {}}, "optimizer_history": [{}]}
-    torch.save({**state, "task_state": kept.state_dict()}, tmp_path / "saved.pt")
-    found = load_checkpoint(tmp_path / "saved.pt")["task_state"]["target_dictionary"]
-    assert found.symbols == dictionary(30).symbols and found.index("w3") == 7
 
 
 # --- batches -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked
-from vaswani.experiment.launch import BY_HAND, ONE, PER_GPU, TORCHRUN, find_launch
+from vaswani.experiment.launch import ONE, PER_GPU, TORCHRUN, find_launch
 
 ROOT = Path(__file__).resolve().parents[2]
 FIVE = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
@@ -64,14 +64,6 @@ def test_torchruns_section_for_gpus_and_without():
     assert find_launch(config(2), FIVE, 2).section == expected
     assert find_launch(config(0), FIVE, 0).section == {**expected, **GLOO}
     assert find_launch(config(2, cpu=True), FIVE, 2).section == {**expected, **GLOO}
-
-
-def test_settings_by_hand_stand_but_for_what_a_cpu_needs():
-    by_hand = {"distributed_init_method": "tcp://first:29500", "distributed_world_size": 16}
-    launch = find_launch(config(8, distributed_rank=8, **by_hand), FIVE, 8)
-    assert launch == (BY_HAND, 8, 16, {})
-    launch = find_launch(config(0, distributed_rank=1, **by_hand), {}, 0)
-    assert launch == (BY_HAND, 1, 16, {**GLOO, "distributed_no_spawn": True})
 
 
 @pytest.mark.parametrize(

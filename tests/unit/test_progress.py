@@ -28,19 +28,6 @@ def clock(monkeypatch):
     return now
 
 
-@pytest.mark.parametrize(("updates", "left"), [(50, True), (100, False), (120, False)])
-def test_the_time_left_is_never_below_zero(tmp_path, updates, left):
-    """A run that has more updates than it is to have now: "-1:54:21 left"."""
-    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=100)
-    progress.start_at(10)
-    logged(progress, BEGIN)
-    progress.show("train_inner", {"num_updates": updates, "loss": 2.0})
-    progress.close()
-    logging.getLogger().removeHandler(progress)
-    assert f"update {updates}" in progress.line()
-    assert ("left" in progress.line()) == left
-
-
 def said(progress, tag, **stats):
     """As fairseq's JSON progress bar logs: an end of an epoch under the name of its set."""
     prefix = "" if tag == "train_inner" else f"{tag}_"
@@ -78,17 +65,6 @@ def resumed(progress, clock, updates=1000, before=300.0):
     logged(progress, f"trained for {before} seconds before", "vaswani.experiment.patience")
     clock[0] += 30
     logged(progress, BEGIN)
-
-
-def test_after_resuming_rate_and_time_left_are_those_of_this_start(tmp_path, clock):
-    """Neither the updates of before nor the seconds of loading count: 10 updates in 5 seconds."""
-    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=2000)
-    resumed(progress, clock)
-    assert progress.rate() == 0 and progress.left() == float("inf")
-    clock[0] += 5
-    said(progress, "train_inner", num_updates="1010")
-    assert progress.rate() == 2 and "0:08:15 left" in progress.line()
-    progress.close()
 
 
 @pytest.fixture
@@ -168,22 +144,7 @@ def test_a_curve_that_cannot_be_drawn_is_said_once(trouble, tmp_path, monkeypatc
     for updates in ("5", "10"):
         said(progress, "valid", loss="5", bleu="1.5", num_updates=updates)
     progress.close()
-    assert capsys.readouterr().err.count("curve.png") == bool(trouble)
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if "curve.png" in line]) == bool(trouble)
     assert (tmp_path / "curve.png").is_file() == (not trouble)
     assert len([*statistics(tmp_path / "train.jsonl")]) == 2
-
-
-def test_a_bars_rate_counts_from_the_first_piece(monkeypatch):
-    """30 pairs in 3 seconds, 60 to go."""
-    from vaswani.common import progress
-    from vaswani.common.progress import Bar
-
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with Bar("tokenise", 100) as shown:
-        now[0] = 150.0
-        shown.update(10)
-        now[0] = 153.0
-        shown.update(30)
-        assert shown.line() == "tokenise: 40 of 100 pairs, 10 per second, 0:00:06 left"
-    assert progress.clock(3729) == "1:02:09"

@@ -48,9 +48,3 @@ def test_the_devices_are_named(gpus):
     assert devices.in_words(config(8, "bf16")) == "on 8 GPUs (NVIDIA H100) in bf16"
     assert devices.in_words(config(fp16=True)) == "on one GPU (NVIDIA H100) in fp16"
     assert devices.in_words(config(2, cpu=True)) == "on the CPU, 2 processes, in fp32"
-
-
-def test_bf16_without_its_units_is_called_fp32(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("transformer_plugin.precision.has_bf16_units", lambda device: False)
-    assert devices.precision_of(config(precision="bf16")) == "fp32"
