@@ -1,7 +1,6 @@
 """With the plugin loaded, what fairseq's own models and commands could do they still can."""
 
 import argparse
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, List
@@ -15,14 +14,6 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
 from tests import stock
 from tests.models import batch, dictionary, small_model
-
-ENTROPY = ["--criterion", "label_smoothed_cross_entropy", "--optimizer", "adam"]
-ENTROPY += ["--lr-scheduler", "fixed", "--lr", "0.001"]
-TRANSFORMER = ["--arch", "transformer_tiny", "--share-all-embeddings"]
-LSTM = ["--arch", "lstm", "--encoder-embed-dim", "16", "--decoder-embed-dim", "16"]
-LSTM += ["--encoder-hidden-size", "16", "--decoder-hidden-size", "16"]
-LSTM += ["--decoder-out-embed-dim", "16"]
-
 
 # --- torch.jit.script ---------------------------------------------------------------------------
 
@@ -53,34 +44,6 @@ def test_their_generator_becomes_torchscript(tmp_path: Path) -> None:
     for theirs, ours in zip(sum(expected, []), sum(found, []), strict=True):
         assert ours["tokens"].tolist() == theirs["tokens"].tolist()
         torch.testing.assert_close(ours["score"], theirs["score"])
-
-
-# --- their models in their commands -------------------------------------------------------------
-
-
-def train(data: Path, folder: Path, model: List[str], *extra: str) -> List[str]:
-    batches = ["--update-epoch-batch-itr", "True"]  # of each epoch, resumed or not
-    return stock.train(data, folder, *ENTROPY, *batches, *extra, model=model)
-
-
-def test_their_lstm_trains_and_decodes(tiny_data_bin, tmp_path) -> None:
-    train(tiny_data_bin, tmp_path, LSTM, "--max-update", "2", "--no-epoch-checkpoints")
-    lines = stock.generate(tiny_data_bin, tmp_path / "checkpoint_last.pt", "--max-len-b", "8")
-    assert sorted(stock.results(lines, "H")) == list(range(20))
-
-
-@pytest.mark.slow
-def test_their_transformer_resumes_reproducibly(tiny_data_bin, tmp_path):
-    """One epoch and then another are two epochs, dropout and order of sentences included."""
-    for folder, epochs in (("unbroken", "2"), ("resumed", "1"), ("resumed", "2")):
-        train(tiny_data_bin, tmp_path / folder, TRANSFORMER, "--max-epoch", epochs)
-    unbroken, resumed = (
-        stock.parameters(tmp_path / folder / "checkpoint_last.pt")
-        for folder in ("unbroken", "resumed")
-    )
-    for name, value in unbroken.items():
-        if not re.search(r"\._float_tensor$|\.\d+\.\w+_(weight|bias)$", name):  # not trained
-            assert torch.equal(value, resumed[name]), name
 
 
 # --- what the plugin wraps ----------------------------------------------------------------------

@@ -13,7 +13,6 @@ import pytest
 from tests import stock
 from tests.integration.test_vaswani import run, workplace  # noqa: F401
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
-from transformer_plugin.compat import saving
 
 OURS = ["--task", "vaswani_translation"]
 SMALL = [*OURS, "--batch-size", "40", "--max-tokens", "100000", "--update-epoch-batch-itr", "True"]
@@ -40,42 +39,6 @@ def seven_updates(tiny_data_bin, tmp_path_factory) -> Path:
 def begun(seven_updates, tmp_path) -> Path:
     """A copy of its own for each test."""
     return Path(shutil.copytree(seven_updates, tmp_path / "begun"))
-
-
-# --- interrupted while saving ------------------------------------------------------------------
-
-
-def test_ctrl_c_during_a_save_leaves_last_and_best(begun, tiny_data_bin, monkeypatch):
-    """At the third write of the next checkpoint: fairseq took it for a failed write."""
-    before = contents(begun)
-
-    def opened(path, mode):
-        stream = open(path, mode)  # noqa: SIM115
-        write, seen = stream.write, []
-
-        def interrupted(data):
-            seen.append(data)
-            if len(seen) == 3:
-                raise KeyboardInterrupt
-            return write(data)
-
-        class Interrupted:
-            """torch asks for the methods; a file's own cannot be replaced."""
-
-            __enter__, __exit__ = lambda self: self, lambda self, *reason: stream.close()
-            fileno, flush, close = stream.fileno, stream.flush, stream.close
-            write = staticmethod(interrupted)
-
-        return Interrupted()
-
-    monkeypatch.setattr(saving, "open", opened, raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "12")
-    monkeypatch.undo()
-    assert contents(begun) == before
-    assert not [path for path in begun.iterdir() if path.suffix != ".pt"]
-    stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "9")
-    assert updates(begun / "checkpoint_last.pt") == 9
 
 
 # --- where a training goes on from -------------------------------------------------------------
@@ -224,22 +187,6 @@ def test_a_kill_between_the_last_save_and_finished_json(four, capsys):
     assert "nothing is left to train" in capsys.readouterr().err
 
 
-def test_another_folder_for_checkpoints_is_not_ignored_in_silence(workplace, monkeypatch, capsys):  # noqa: F811
-    command = ("train", "small", FOUR, "checkpoint.save_dir=out/models")
-    assert run(workplace, monkeypatch, *command) == 0
-    message = capsys.readouterr().err
-    assert "runs/small/checkpoints" in message and "out/models" in message
-
-
-def test_a_run_without_its_last_checkpoint_is_still_that_run(four, capsys):
-    folder, train = four
-    (folder / "checkpoints" / "checkpoint_last.pt").unlink()
-    assert train("model.encoder_layers=2") == 1
-    assert train("optimization.max_update=6") == 0
-    assert "(4 updates)" in capsys.readouterr().err
-    assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 6
-
-
 @pytest.mark.parametrize(
     ("resets", "first"),
     [((), 4), (("checkpoint.reset_optimizer=true", "checkpoint.reset_dataloader=true"), 0)],
@@ -264,14 +211,6 @@ def test_a_restore_file_does_not_replace_what_a_run_has_trained(four, done, caps
     assert train(begin, "optimization.max_update=5") == 1
     assert "has checkpoints of its own" in capsys.readouterr().err
     assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 4
-
-
-def test_a_restore_file_that_is_missing_leaves_no_run(four, capsys):
-    folder, train = four
-    shutil.rmtree(folder)
-    assert train("checkpoint.restore_file=gone.pt") == 1
-    assert "gone.pt" in capsys.readouterr().err
-    assert not (folder / "config.yaml").exists()
 
 
 def test_a_changed_training_text_is_refused(four, workplace, capsys):  # noqa: F811

@@ -124,13 +124,3 @@ def test_training_sees_the_batch_of_its_plan(wish, experiment, capsys):
     assert f"{message} tokens on average; updates per epoch: {plan['updates_an_epoch']}" in log
     written = Path("runs/one/checkpoints/checkpoint_last.pt").stat().st_size
     assert plan["checkpoint_bytes"] <= written <= plan["checkpoint_bytes"] + 300_000
-
-
-def test_without_a_gpu_the_plan_has_the_experiments_own_batch(experiment, capsys, monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    change = ["dataset.max_tokens=600", "optimization.max_update=5000", "run=mine"]
-    command = ["plan", str(experiment), *change, "--json", "plan.json"]
-    assert cli.main(command) == 0
-    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
-    assert (plan["gpus"], plan["max_tokens"], plan["seconds"]) == (0, 600, None)
-    assert "GPU" not in capsys.readouterr().out

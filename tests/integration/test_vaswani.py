@@ -102,22 +102,6 @@ def test_average_generate_score(trained, workplace, monkeypatch, capsys):
     assert "tok:13a" in scores["bleu"]["signature"]
 
 
-def test_the_papers_length_penalty_is_an_option(trained, workplace, monkeypatch, tmp_path):
-    """A score is the sum of its tokens' divided by ((5 + length) / 6)^0.6 (section 6.1)."""
-    command = ["generate", "small", "--beam", "2", "--lenpen", "0.6", "--max-len-b", "6"]
-    command += ["--max-len-a", "0", "--out", str(tmp_path), "--length-penalty", "gnmt"]
-    assert run(workplace, monkeypatch, *command) == 0
-    report = json.loads((tmp_path / "test.json").read_text(encoding="utf-8"))
-    assert report["options"]["length_penalty"] == "gnmt"
-    lines = (tmp_path / "test.log").read_text(encoding="utf-8").splitlines()
-    scores, tokens = stock.results(lines, "H"), stock.results(lines, "P")
-    assert len(scores) == 20
-    for number, (score, _) in scores.items():
-        parts = [float(part) for part in tokens[number][0].split()]
-        expected = sum(parts) / ((5 + len(parts)) / 6) ** 0.6
-        assert float(score) == pytest.approx(expected, abs=1e-3)
-
-
 def test_blank_and_overlong_sentences_keep_their_lines(
     trained, workplace, tiny_text, monkeypatch, capsys, tmp_path
 ):

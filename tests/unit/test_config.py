@@ -5,7 +5,6 @@ from typing import Any, Dict, List
 import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 import transformer_plugin  # noqa: F401  (registers)
@@ -60,14 +59,6 @@ def test_presets_by_both_routes(name: str) -> None:
     assert sizes(from_yaml(name)) == expected
 
 
-def test_each_preset_has_its_own_class_and_options() -> None:
-    """One class under two names would overwrite its dataclass."""
-    ours = {name for name in ARCH_MODEL_REGISTRY if name.startswith("vaswani_transformer")}
-    assert ours == set(PRESETS)
-    assert len({ARCH_MODEL_REGISTRY[name] for name in ours}) == len(ours)
-    assert len({MODEL_DATACLASS_REGISTRY[name] for name in ours}) == len(ours)
-
-
 def test_no_two_components_share_a_field() -> None:
     """fairseq merges fields of one name in silence, across all components of a run.
 
@@ -102,18 +93,6 @@ def test_no_two_components_share_a_field() -> None:
 def test_impossible_options_are_refused(options: Dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         check_model_config(config(**options))
-
-
-def test_odd_width_is_possible_with_learned_positions() -> None:
-    model = small_model(
-        encoder_embed_dim=15,
-        decoder_embed_dim=15,
-        encoder_attention_heads=3,
-        decoder_attention_heads=3,
-        encoder_learned_pos=True,
-        decoder_learned_pos=True,
-    )
-    assert model.encoder.embedding.positions.weight.shape == (64, 15)
 
 
 def test_differing_dictionaries_are_refused_unless_untied() -> None:

@@ -65,16 +65,6 @@ def test_a_refused_value_names_what_to_write_instead(override, named):
     assert named in refused(override)
 
 
-def test_numbers_may_be_written_as_in_yaml():
-    """``1e-4`` is a number, in a file as in an override; the last of two overrides counts."""
-    path = ROOT / "configs" / "multi30k_en_de.yaml"
-    config = experiment_config(
-        path, ["optimization.lr=[1e-4]", "common.seed=3", "common.seed=7", "task.source_lang='no'"]
-    )
-    assert config.optimization.lr == [1e-4] and config.common.seed == 7
-    assert config.task.source_lang == "no"
-
-
 # ---- 16 bits -----------------------------------------------------------------------------------
 
 

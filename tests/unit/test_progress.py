@@ -36,17 +36,6 @@ def said(progress, tag, **stats):
     progress.emit(record)
 
 
-@pytest.mark.parametrize("tag", ["train", "valid", "test"])
-def test_updates_since_the_last_line_of_the_log_are_counted(tmp_path, tag):
-    """An epoch's end and every validation set say how many there were."""
-    progress = TrainingProgress(tmp_path / "train.jsonl", max_update=0)
-    said(progress, "train_inner", loss="5.1", num_updates="200")
-    said(progress, tag, loss="5", ppl="9.87", num_updates="250")
-    progress.close()
-    assert progress.last_update == 250
-    assert (f"{tag}_ppl 9.87" in progress.line()) == (tag != "train")
-
-
 def test_seconds_are_those_of_every_start(tmp_path, clock):
     log, now = tmp_path / "train.jsonl", clock
     for updates, seconds in ((10, 60.0), (20, 5.0)):
@@ -90,20 +79,6 @@ def test_the_bars_rate_is_that_of_this_start(tmp_path, clock, shown):
     said(progress, "train_inner", num_updates="1010")
     last = shown.getvalue().split("\r")[-1]
     assert "1010/2000 [00:05<08:15,  2.00 updates/s]" in last
-    progress.close()
-
-
-@pytest.mark.parametrize(
-    ("max_update", "expected", "left"),
-    [(2000, 1540, "0:04:25"), (1100, 1100, "0:00:45")],
-)
-def test_the_nearer_limit_gives_the_time_left(tmp_path, clock, max_update, expected, left):
-    """600 seconds, of which 335 are gone, at 2 updates a second."""
-    progress = TrainingProgress(tmp_path / "train.jsonl", max_update, hours=600 / 3600)
-    resumed(progress, clock)
-    clock[0] += 5
-    said(progress, "train_inner", num_updates="1010")
-    assert progress.bar.total == expected and f"{left} left" in progress.line()
     progress.close()
 
 

@@ -87,16 +87,6 @@ def test_a_users_own_file_is_not_replaced(tmp_path, name):
         run_record.refuse_foreign_folder(tmp_path)
 
 
-def test_a_training_that_had_nothing_left_to_do_keeps_its_seconds(tmp_path):
-    """And its perplexity; the reason is the new one."""
-    found = {"num_updates": 60, "seconds": 123.4, "reason": "patience", "perplexity": 7.5}
-    run_record.finish(tmp_path, "a", found)
-    again = {"num_updates": 60, "seconds": 0.5, "reason": "max_update", "perplexity": None}
-    run_record.finish(tmp_path, "b", again)
-    message = json.loads((tmp_path / run_record.FINISHED).read_text())
-    assert message == {**found, "reason": "max_update", "stop": "b"}
-
-
 def test_half_written_checkpoints_are_removed_but_for_an_average(tmp_path):
     """Which 'vaswani average' may just be writing."""
     (tmp_path / "checkpoints").mkdir()

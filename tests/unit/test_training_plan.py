@@ -260,10 +260,3 @@ def test_the_papers_own_hardware(capsys, tmp_path, monkeypatch):
         train = f"next: vaswani prepare {name} && vaswani train {name} dataset.max_tokens=3592 "
         assert command.startswith(train)
         assert command.endswith("'optimization.update_freq=[1]'")
-
-
-def test_a_measured_speed_gives_the_hours(capsys, tmp_path, monkeypatch):
-    """100,000 updates × 25,000 tokens at 250,000 a second: 10,000 s."""
-    monkeypatch.chdir(tmp_path)
-    found, _ = rows(capsys, WMT[0], "--gpus", "1", "--tokens-per-second", "250000")
-    assert found["time"].startswith("2.8 hours at 250,000 target tokens/s")
