@@ -214,8 +214,3 @@ def test_processes_that_fairseq_starts_as_for_gpus(workplace, one, tmp_path):
         assert found[update] == pytest.approx(expected[update], abs=1e-4)
     environment = json.loads((workplace / "runs" / "spawned" / "env.json").read_text())
     assert (environment["processes"], environment["started_by"]) == (2, "one process per GPU")
-    refused = begin([*command, "run=refused", "model.encoder_attention_heads=3"], workplace)
-    message = finish(refused)[0]
-    assert refused.returncode == 1 and "Traceback" not in message
-    assert "heads" in message.splitlines()[-1], "the sentence of the process that refused"
-    assert not (workplace / "runs" / "refused" / "config.yaml").exists()

@@ -93,19 +93,3 @@ def test_from_new_to_a_translation(place, capsys, monkeypatch, start):
     kept = list((place / run / "checkpoints").glob("checkpoint[0-9]*.pt"))
     assert len(kept) >= 2, "of a short training, too"
     assert len(kept) <= trained["checkpoint"]["keep_last_epochs"]
-
-
-def test_a_run_with_a_single_checkpoint(place, capsys, monkeypatch):
-    """There is nothing to average, which is said, and what comes next works."""
-    monkeypatch.chdir(place)
-    assert stock.vaswani("new", "once", "--data", "data/mine") == 0
-    assert stock.vaswani("train", "once", "optimization.max_update=1") == 0
-    capsys.readouterr()
-    done = run_all(["vaswani average once"], capsys, monkeypatch)
-    assert done == [
-        "vaswani average once",
-        "vaswani generate runs/once",
-        "vaswani score runs/once",
-        "vaswani pack runs/once",
-        "vaswani translate runs/once/model",
-    ]

@@ -87,13 +87,3 @@ def test_empty_lines_survive_training_and_decoding(odd_run):
     lines = stock.generate(odd_run, odd_run / "checkpoint_last.pt", "--max-len-b", "5")
     assert sorted(stock.results(lines, "H")) == list(range(44))
     assert [stock.results(lines, "S")[number] for number in (0, 1, 2)] == [[""], [""], ["1 2"]]
-
-
-def test_decoding_stops_at_a_sentence_over_the_limits_unless_told_to_skip_it(odd_run):
-    """Sinusoids have no limit: the task's decides, which may be another than in training."""
-    checkpoint, skip = odd_run / "checkpoint_last.pt", "--skip-invalid-size-inputs-valid-test"
-    limits = ["--max-source-positions", "20", "--max-target-positions", "20", "--max-len-b", "5"]
-    with pytest.raises(Exception, match=f"#3.*{skip}"):
-        stock.generate(odd_run, checkpoint, *limits)
-    lines = stock.generate(odd_run, checkpoint, *limits, skip)
-    assert sorted(stock.results(lines, "H")) == [n for n in range(44) if n != 3]

@@ -76,13 +76,6 @@ def test_a_run_leaves_what_it_promises_and_continues(trained):
     assert (trained / "curve.png").is_file()
 
 
-def test_a_finished_run_is_left_alone(trained, workplace, monkeypatch, capsys):
-    before = (trained / "train.jsonl").read_bytes()
-    assert run(workplace, monkeypatch, "train", "small") == 0
-    assert "already trained, 6 updates" in capsys.readouterr().err
-    assert (trained / "train.jsonl").read_bytes() == before
-
-
 def test_average_generate_score(trained, workplace, monkeypatch, capsys):
     assert run(workplace, monkeypatch, "average", "small", "--last", "2") == 0
     command = ["generate", "small", "--beam", "2", "--max-len-a", "0", "--max-len-b", "6"]

@@ -61,30 +61,6 @@ def test_every_verb_and_option_explains_itself(verb, capsys):
         assert [item.name for item in given if not item.metadata.get("help")] == []
 
 
-@pytest.mark.parametrize(
-    ("package", "command"),
-    [
-        ("subword_nmt.apply_bpe", "'vaswani-transformer[text]'"),
-        ("hydra", "'vaswani-transformer[modern]' or 'vaswani-transformer[official]'"),
-        ("fairseq.tasks", "--no-deps fairseq-fixed (on Python 3.10: fairseq)"),
-    ],
-)
-def test_a_missing_package_is_named_with_the_extra_that_has_it(
-    package, command, monkeypatch, capsys
-):
-    requires = ['hydra-core==1.3.2; extra == "modern"', 'torch>=2.6; extra == "modern"']
-    requires += ['hydra-core<1.1 ; extra == "official"', "subword-nmt ; extra == 'text'"]
-    requires += ['sacremoses; extra == "text"', 'sacrebleu>=2; extra == "text"', "somebody"]
-
-    def missing(options):
-        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
-
-    monkeypatch.setattr("importlib.metadata.requires", lambda name: requires)
-    monkeypatch.setattr("vaswani.commands.plugin_dir.run", missing)
-    said = refused(capsys, "plugin-dir")
-    assert f"'{package}' is missing: pip install {command} (in" in said
-
-
 def test_usage_errors_exit_with_2_and_name_what_is_near(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["trian"])

@@ -12,7 +12,6 @@ import pytest
 from omegaconf.errors import ConfigKeyError
 
 from vaswani import cli
-from vaswani.commands import reproduce
 from vaswani.common import signals
 from vaswani.common.files import atomic_write
 
@@ -162,29 +161,3 @@ def test_handlers_are_put_back_and_workers_end_by_sigterm(tmp_path):
         _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
     assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-
-
-def test_reproduce_ends_the_stage_it_began_if_it_is_told_twice(tmp_path):
-    """Also one that does not listen."""
-    begun, told = tmp_path / "begun", []
-    stage = (
-        "import os, signal, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        f"os.symlink(str(os.getpid()), {str(begun)!r})\n"
-        "time.sleep(60)"
-    )
-
-    def tell(*_):
-        if begun.is_symlink() and len(told) < 2:
-            told.append(1)
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, tell)
-    signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            reproduce.run_command([sys.executable, "-c", stage])
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert not Path(f"/proc/{os.readlink(begun)}").exists()

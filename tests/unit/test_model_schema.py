@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from tests import exported, packed
 from transformer_plugin.config import VaswaniTransformerConfig
@@ -28,13 +27,6 @@ def made(tmp_path_factory: Any) -> Path:
 def model(made: Path, tmp_path: Path) -> Path:
     """A copy to change."""
     return Path(shutil.copytree(made, tmp_path / "model"))
-
-
-def test_half_precision_weights_are_weights(model: Path) -> None:
-    state = {n: v.half() for n, v in load_file(model / "model.safetensors").items()}
-    save_file(state, model / "model.safetensors")
-    exported.renew(model, "model.safetensors")
-    assert Translator.from_pretrained(model).translate(["the dog"])[0].text
 
 
 @pytest.mark.parametrize("codes", [b"", b"t h e\n", b"\xff\xfe"])

@@ -136,25 +136,6 @@ def test_however_short_a_training_it_saves_checkpoints_to_choose_from(source, an
 
 
 @pytest.mark.parametrize(
-    ("recipe", "target", "expected"),
-    [
-        ({"bpe": 8}, "ein Haus", ("@@ ", "moses", "13a")),
-        ({"subword": "sentencepiece"}, "这座房子很古老。", ("sentencepiece", "space", "char")),
-        ({"trees": True}, "(S (NP x))", None),
-    ],
-)
-def test_bleu_at_validation_is_of_text_restored_as_the_recipe_says(place, recipe, target, expected):
-    (place / "data" / "mine" / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    (place / "data" / "mine" / "text").mkdir()
-    (place / "data" / "mine" / "text" / "valid.de").write_text(20 * f"{target}\n")
-    assert new("mine", "--data", "data/mine") == 0
-    task = read(place / "mine.yaml")["task"]
-    names = ("remove_bpe", "detok", "tokens")
-    found = tuple(task.get(f"eval_bleu_{name}") for name in names)
-    assert found == (expected or (None,) * 3) and ("eval_bleu_lines" in task) == bool(expected)
-
-
-@pytest.mark.parametrize(
     ("pairs", "gpus", "suffix"), [(200, 2, "_tiny"), (160_000, 1, ""), (160_000, 0, "_tiny")]
 )
 def test_the_preset_follows_from_text_and_gpu(place, monkeypatch, pairs, gpus, suffix):
@@ -193,13 +174,3 @@ def test_a_refused_new_leaves_all_files_as_they_were(place, argv, named, capsys)
     assert new(*argv) == 1
     assert named in capsys.readouterr().err
     assert sorted(place.rglob("*")) == before and (place / "taken.yaml").read_text() == "mine\n"
-
-
-def test_a_model_of_ones_own_keeps_its_user_dir():
-    """For ``--from``; the plugin's own folder is written without a place, as everywhere."""
-    own = {"common": {"user_dir": "/mine/relative_positions"}}
-    assert fine_tuning.user_dir_of(own) == "/mine/relative_positions"
-    for plugins in (None, "transformer_plugin", "/elsewhere/transformer_plugin"):
-        common = {"common": {"user_dir": plugins}}
-        assert fine_tuning.user_dir_of(common) == "transformer_plugin"
-    assert fine_tuning.user_dir_of({}) == "transformer_plugin"  # of a packed model
