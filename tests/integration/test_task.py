@@ -74,14 +74,6 @@ def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
     assert "dataset.batch_size=40 optimization.update_freq=[5]" in message(lines)[1]
 
 
-def test_validation_and_decoding_say_nothing_of_batches(tiny_data_bin, tmp_path):
-    options = [*OURS, "--batch-tokens", "999999", "--max-update", "2", "--no-epoch-checkpoints"]
-    assert len(message(stock.train(tiny_data_bin, tmp_path, *options))) == 2  # with a validation
-    with stock.logged() as lines:
-        stock.generate(tiny_data_bin, tmp_path / "checkpoint_last.pt", *OURS, "--max-len-b", "5")
-    assert not message(lines)
-
-
 @pytest.fixture
 def experiment(tiny_data_bin, tmp_path, monkeypatch) -> Path:
     """One update on the whole training text, in a folder of its own."""

@@ -61,13 +61,6 @@ def test_every_verb_and_option_explains_itself(verb, capsys):
         assert [item.name for item in given if not item.metadata.get("help")] == []
 
 
-def test_usage_errors_exit_with_2_and_name_what_is_near(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["trian"])
-    assert stop.value.code == 2
-    assert "did you mean 'train'?" in capsys.readouterr().err
-
-
 def test_a_bug_keeps_its_traceback(monkeypatch):
     def broken(args):
         raise ValueError("a bug")

@@ -11,9 +11,6 @@ import transformer_plugin  # noqa: F401  (registers)
 from tests.models import config, dictionary, small_model, task
 from transformer_plugin.config import (
     ConfigError,
-    VaswaniInverseSqrtConfig,
-    VaswaniLabelSmoothedCrossEntropyConfig,
-    VaswaniTransformerConfig,
     check_model_config,
 )
 
@@ -57,28 +54,6 @@ def test_presets_by_both_routes(name: str) -> None:
     expected = {"encoder": tuple(of_a_side), "decoder": tuple(of_a_side), "dropout": dropout}
     assert sizes(from_command_line(["--arch", name])) == expected
     assert sizes(from_yaml(name)) == expected
-
-
-def test_no_two_components_share_a_field() -> None:
-    """fairseq merges fields of one name in silence, across all components of a run.
-
-    What the model borrows from the task (``II("task…")``) is shared on purpose.
-    """
-    from fairseq.tasks.translation import TranslationConfig
-
-    components = [
-        VaswaniTransformerConfig,
-        VaswaniLabelSmoothedCrossEntropyConfig,
-        VaswaniInverseSqrtConfig,
-        TranslationConfig,
-    ]
-    seen: Dict[str, str] = {}
-    for component in components:
-        for name, field in component.__dataclass_fields__.items():
-            if name == "_name" or str(field.default).startswith("${"):
-                continue
-            assert name not in seen, f"{name} is in {seen[name]} and {component.__name__}"
-            seen[name] = component.__name__
 
 
 @pytest.mark.parametrize(

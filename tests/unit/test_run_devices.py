@@ -36,14 +36,6 @@ def test_a_cpu_that_nobody_asked_for_is_not_recorded(monkeypatch):
     assert devices.on_cpu(experiment_config(path))
 
 
-def test_gpus_that_cannot_be_used_are_not_counted(monkeypatch):
-    """With an old driver torch finds them, and fails as soon as it is to use one."""
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert devices.gpus_to_use(config()) == 0
-    assert devices.in_words(config()) == "on the CPU in fp32"
-
-
 def test_the_devices_are_named(gpus):
     assert devices.in_words(config(8, "bf16")) == "on 8 GPUs (NVIDIA H100) in bf16"
     assert devices.in_words(config(fp16=True)) == "on one GPU (NVIDIA H100) in fp16"

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.experiment.find import read_yaml
 from vaswani.experiment.strict_yaml import parse
@@ -54,11 +53,3 @@ def test_a_merged_table_may_be_overridden(tmp_path):
 def test_shipped_files_read_as_ever():
     for path in (ROOT / "configs").rglob("*.yaml"):
         assert read_yaml(path) == yaml.safe_load(path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("verb", ["train", "plan", "prepare"])
-def test_every_command_names_a_key_that_stands_twice(verb, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text("task:\n  data: x\nmodel:\n  a: 1\n  a: 2\n", encoding="utf-8")
-    assert cli.main([verb, "mine.yaml"]) == 1
-    assert "mine.yaml, line 5: 'a'" in capsys.readouterr().err
