@@ -1,0 +1,36 @@
+"""``vaswani prepare`` with fairseq-preprocess in this process: to start one takes seconds."""
+
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+
+class Preprocess:
+    """Stands for ``subprocess.Popen`` in ``vaswani.data.binarise``."""
+
+    returncode = 0
+
+    def __init__(self, command: List[str], **_: Any) -> None:
+        from fairseq import options
+        from fairseq_cli import preprocess
+
+        arguments = command[command.index("fairseq_cli.preprocess") + 1 :]
+        self.folder = Path(arguments[arguments.index("--destdir") + 1])
+        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
+
+    def wait(self, timeout: float) -> int:
+        """It has ended."""
+        return 0
+
+    def poll(self) -> int:
+        """It has ended."""
+        return 0
+
+    def communicate(self) -> None:
+        """Nothing is left to read."""
+
+
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``prepare`` binarise here."""
+    monkeypatch.setattr("vaswani.data.binarise.subprocess.Popen", Preprocess)
