@@ -5,6 +5,8 @@ from typing import Any, List
 
 import pytest
 
+from tests.stock import fresh_process
+
 
 class Preprocess:
     """Stands for ``subprocess.Popen`` in ``vaswani.data.binarise``."""
@@ -17,7 +19,11 @@ class Preprocess:
 
         arguments = command[command.index("fairseq_cli.preprocess") + 1 :]
         self.folder = Path(arguments[arguments.index("--destdir") + 1])
-        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
+        with fresh_process():
+            preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
+        for handler in list(preprocess.logger.handlers):  # its log
+            preprocess.logger.removeHandler(handler)
+            handler.close()
 
     def wait(self, timeout: float) -> int:
         """It has ended."""
