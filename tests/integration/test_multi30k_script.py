@@ -67,15 +67,3 @@ def test_another_text_that_is_there_is_named_and_left_alone(run, tmp_path):
     found = run()
     assert found.returncode == 1 and "data/multi30k_text/train.en" in found.stderr
     assert contents(folder) == {"train.en": b"my own\n"}
-
-
-def test_a_folder_of_ones_own_is_taken_as_it_is(run):
-    assert "vaswani prepare multi30k_en_de --text mine\n" in run("mine").stdout
-
-
-def test_the_french_text_is_taken_for_english_french(run, tmp_path, monkeypatch):
-    for name, text in [("train.en", TEXTS["train.en"]), ("train.fr", FRENCH)]:
-        (tmp_path / "server" / name).write_bytes(text)
-    monkeypatch.setenv("PAIR", "en-fr")
-    assert "vaswani train multi30k_en_fr\n" in run().stdout
-    assert contents(tmp_path / "data/multi30k_text")["train.fr"] == FRENCH

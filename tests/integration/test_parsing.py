@@ -11,7 +11,6 @@ import yaml
 from omegaconf import OmegaConf
 
 from tests.files import write
-from tests.own_text import sentence_of
 from tests.preprocessing import in_this_process
 from vaswani import cli
 from vaswani.data.bpe import undo
@@ -78,21 +77,6 @@ def test_tags_are_kept_if_asked(treebank, light):
     assert prepare("--keep-tags") == 0
     tagged = [" ".join(linearise(tree, tags=True)) for tree in GOLD]
     assert lines(DATA / "bpe" / "train.trees") == tagged
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["trees"], "--train"),
-        (["trees", "--train", "bad.ptb", "--valid", "gold.ptb"], "bad.ptb, line 2"),
-        (["trees", "--train", "nowhere", "--valid", "gold.ptb"], "nowhere"),
-        (["demo_en_de", "--keep-tags"], "--keep-tags"),
-    ],
-)
-def test_unsuitable_trees_are_refused(treebank, capsys, options, named):
-    write(treebank / "bad.ptb", lines(treebank / "gold.ptb")[0], "(TOP (S (NN a)")
-    assert cli.main(["prepare", *options, "--out", "out"]) == 1
-    assert named in sentence_of(capsys) and not (treebank / "out" / "text").exists()
 
 
 def score(hypotheses) -> dict:

@@ -1,13 +1,11 @@
 """``vaswani prepare`` replaces what it made, and nothing else: whatever else is there is kept."""
 
 import json
-import shutil
 
 import pytest
 
 from tests.own_text import HERE, LANGS, STAGES, contents, sentence_of
 from vaswani import cli
-from vaswani.data.manifest import find_manifest
 
 
 @pytest.mark.parametrize("place", ["text", "bpe/deep", ".stages", "link"])
@@ -25,15 +23,6 @@ def test_text_inside_an_output_is_refused_before_anything_is_touched(own, capsys
     sets = ["--train", str(start / "train"), "--valid", str(start / "valid")]
     assert cli.main(["prepare", *LANGS, *sets, "--out", str(own / "mine")]) == 1
     assert f"{start}/train.en" in sentence_of(capsys) and contents(own) == before
-
-
-@pytest.mark.parametrize("option", ["--archives", "--manifest"])
-def test_archives_and_manifest_inside_an_output_are_refused(own, capsys, option):
-    path = own / "mine" / "raw"
-    path.parent.mkdir()
-    shutil.copy(find_manifest("wmt14"), path)
-    assert cli.main(["prepare", "wmt14_en_de", "--out", "mine", option, "mine/raw"]) == 1
-    assert "mine/raw" in sentence_of(capsys) and path.is_file()
 
 
 @pytest.mark.parametrize("name", ["tok", "codes", "data-bin", "recipe.yaml"])

@@ -62,15 +62,6 @@ def test_the_recipe_is_that_of_before(more):
     assert sha256_of(more / "data/third/codes") == sha256_of(more / "data/own/codes")
 
 
-def test_an_experiment_on_ones_own_text_finds_how_it_was_made(more, capsys):
-    assert prepare("--like", "data/own", "--test", "more", "--out", "data/more") == 0
-    for name in ("own", "more"):
-        write(more / f"{name}.yaml", f"task: {{data: data/{name}/data-bin}}")
-        capsys.readouterr()
-        assert prepare(name) == 0
-        assert ": made (" not in capsys.readouterr().err
-
-
 def run_of(folder, dictionary_hash):
     """A run that was trained on data/own, as far as ``--like`` looks."""
     run = folder / "runs" / "mine"

@@ -9,9 +9,8 @@ import pytest
 
 from tests.own_text import HERE, sentence_of
 from vaswani import cli
-from vaswani.common import processes
 from vaswani.common.errors import UserError
-from vaswani.data import binarise, bpe, steps, text
+from vaswani.data import binarise, bpe, text
 
 
 @pytest.mark.parametrize("read", [text.count_lines, lambda path: bpe.vocabulary([path], 1, print)])
@@ -74,25 +73,3 @@ def test_unknown_pieces_are_counted(tmp_path, kind, letter):
 def test_a_language_that_fairseq_cannot_read_from_a_name_is_refused(own, capsys, lang):
     assert cli.main([*HERE, "--target-lang", lang]) == 1
     assert f"target_lang is '{lang}'" in sentence_of(capsys) and not (own / "data").exists()
-
-
-def test_a_language_without_rules_of_moses_is_said_once(own, light, capsys):
-    for name in ("train", "valid"):
-        (own / f"{name}.de").rename(own / f"{name}.zh_CN")
-    assert cli.main([*HERE, "--target-lang", "zh_CN"]) == 0
-    assert capsys.readouterr().err.count("no rules for 'zh_CN'") == 1
-    assert (own / "data/own/bpe/train.zh_CN").is_file()
-
-
-def test_no_more_workers_start_than_cores_have_a_use_for(own, monkeypatch):
-    monkeypatch.setattr(processes, "cores", lambda: 3)
-    requested = []
-
-    def folder(job, options, out):
-        requested.append(job.workers)
-        out.mkdir()
-        (out / "made").touch()
-
-    monkeypatch.setattr(steps, "make_data_bin", folder)
-    assert cli.main([*HERE, "--workers", "9" * 30]) == 0
-    assert requested == [6]

@@ -52,26 +52,23 @@ def test_changed_text_is_noticed(own, light, capsys):
     assert prepare(capsys) == STAGES
 
 
-#: a recipe's other values; those that only say where text is, or are shown, are no stage's option
-OTHERS = {
+#: other values of a recipe's words; those that only say where text is are no stage's option
+WORDS = {
     "normalise": "all",
-    "valid_every": 7,
-    "limit": 100,
-    "tokenised": True,
-    "split_hyphens": True,
-    "straight_test_apostrophes": True,
-    "min_words": 2,
-    "max_words": 9,
-    "ratio": 3.0,
     "clean_after": "bpe",
-    "bpe": 99,
     "subword": "sentencepiece",
     "bpe_counts": "types",
-    "dictionary": 50,
-    "trees": True,
-    "keep_tags": True,
 }
-NO_OPTIONS = {"source_lang", "target_lang", "train", "valid", "test", "archives", "expected"}
+NO_OPTIONS = {
+    "source_lang",
+    "target_lang",
+    "train",
+    "valid",
+    "test",
+    "archives",
+    "expected",
+    "like",
+}
 
 
 def last_key(recipe, like=None):
@@ -88,8 +85,11 @@ def test_every_option_of_a_recipe_is_in_the_key_of_a_stage(tmp_path, monkeypatch
         for name in (split, f"{split}.en", f"{split}.de"):
             write(tmp_path / name, "a")
     recipe = Recipe("en", "de", "train", "valid", max_words=30)
-    assert {item.name for item in fields(Recipe)} == {*OTHERS, *NO_OPTIONS, "like"}
-    keys = [last_key(replace(recipe, **{name: value})) for name, value in OTHERS.items()]
+    keys = []
+    for name in {item.name for item in fields(Recipe)} - NO_OPTIONS:
+        value = getattr(recipe, name)
+        other = WORDS[name] if name in WORDS else not value if isinstance(value, bool) else 7
+        keys.append(last_key(replace(recipe, **{name: other})))
     keys += [last_key(recipe, Like(Path(), Path(), pair)) for pair in (("a", "b"), ("a", "c"))]
     assert len({last_key(recipe), *keys}) == len(keys) + 1
 
@@ -102,28 +102,6 @@ def test_complete_data_need_no_text_any_more(own, light, capsys):
     assert prepare(capsys, "--if-missing") == []
     Path("data/own/data-bin/made").unlink()
     assert cli.main([*HERE, "--if-missing"]) == 1
-
-
-def test_a_trial_takes_the_first_pairs(own, light, capsys):
-    prepare(capsys, "--limit", "7")
-    expected = archives.sentences("en", 40, 40)[:7]
-    assert (own / "data/own/text/train.en").read_text(encoding="utf-8").splitlines() == expected
-    assert len((own / "data/own/text/valid.en").read_text(encoding="utf-8").splitlines()) == 10
-
-
-def test_every_pair_left_out_is_counted_and_shown_on_request(own, light, capsys):
-    english, german = (archives.sentences(lang, 40, 40) for lang in ("en", "de"))
-    english[3], german[8], english[20] = "", " \u200b ", "a " * 50
-    german[30] = "x" * 1001
-    write(own / "train.en", *english)
-    write(own / "train.de", *german)
-    assert cli.main([*HERE, "--max-words", "30", "--show-dropped", "1"]) == 0
-    message = capsys.readouterr()
-    assert "train: 38 pairs of 40; left out: 2 with an empty side" in message.err
-    assert "1 of more than 30 words" in message.err and "1 with a word" in message.err
-    assert "train.en, line 4" in message.out
-    assert "train.en, line 9" not in message.out, "one example of each reason"
-    assert len((own / "data/own/bpe/train.en").read_text(encoding="utf-8").splitlines()) == 36
 
 
 @pytest.mark.parametrize(

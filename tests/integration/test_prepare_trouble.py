@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import archives
 from tests.own_text import HERE, STAGES, contents, read_only, sentence_of, small_files
 from tests.preprocessing import Preprocess, in_this_process
 from vaswani import cli
-from vaswani.data import binarise, download, steps
+from vaswani.data import binarise, steps
 
 
 @pytest.mark.parametrize("name", ["text", "tok", "codes", "bpe"])
@@ -28,19 +27,6 @@ def test_a_full_disk_in_any_stage_loses_nothing(own, light, capsys, name):
         assert cli.main(again) == 1
     assert f"data/own/{name}" in sentence_of(capsys) and contents(own / "data/own") == before
     assert cli.main(again) == 0 and not list((own / "data/own").glob("*.kept-*"))
-
-
-def test_a_full_disk_while_archives_come_keeps_what_came(own, light, monkeypatch, capsys):
-    monkeypatch.setattr(download, "PAUSE", 0.0)
-    archives.offer(own / "www", 30)
-    with archives.Server(own / "www") as server:
-        manifest = archives.manifest(own / "www", server.base, own / "manifest.yaml")
-        command = ["prepare", "wmt14_en_de", "--manifest", str(manifest), "--workers", "1"]
-        command += ["--archives", "archives", "--out", "data/own"]
-        with small_files(1000):
-            assert cli.main(command) == 1
-        assert "archives/" in capsys.readouterr().err.splitlines()[-1]
-        assert cli.main(command) == 0
 
 
 @pytest.mark.parametrize("place", ["data", "data/own", "data/own/.stages"])

@@ -15,9 +15,7 @@ import yaml
 from tests.files import write
 from tests.own_text import contents, sentence_of
 from vaswani import cli
-from vaswani.common.files import sha256_of
 from vaswani.data import test_sets
-from vaswani.data.stage import write_record
 from vaswani.data.tokenise import tokeniser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,19 +63,6 @@ def test_a_run_has_the_scores_of_its_files():
     assert cli.main(["score", *files, "--pair", "en-de", "--json", "again.json"]) == 0
     again = json.loads(Path("again.json").read_text(encoding="utf-8"))
     assert all(again[key] == report[key] for key in ROWS)
-
-
-def test_runs_are_listed_with_their_scores(capsys):
-    assert cli.main(["score"]) == 1
-    for name in ("mine", "other"):
-        make_run(name, WORSE)
-    report = score("mine")
-    capsys.readouterr()
-    assert cli.main(["score"]) == 0
-    mine, other = capsys.readouterr().out.splitlines()
-    bleu, chrf = (f"{report[key]['score']:.2f}" for key in ("bleu", "chrf"))
-    assert mine.split()[:6] == ["mine", "test", "sacreBLEU", bleu, "chrF", chrf]
-    assert other.split() == ["other", "not", "scored"]
 
 
 def test_tokens_score_as_fairseq_score_has_them(capsys, monkeypatch):
@@ -141,13 +126,6 @@ def test_a_run_is_compared_with_a_run_or_a_file(tokenised):
     assert all(row["p"] < 0.05 for row in by_run["metrics"].values())
 
 
-def test_runs_on_other_references_are_not_compared(capsys):
-    make_run("a", TEXT)
-    make_run("b", TEXT, [line + "!" for line in TEXT])
-    assert cli.main(["score", "a", "--compare", "b"]) == 1
-    assert "data/b/text/test.de" in sentence_of(capsys)
-
-
 def test_a_run_keeps_its_files(capsys):
     make_run("mine", TEXT)
     before = contents(Path("runs"))
@@ -155,21 +133,6 @@ def test_a_run_keeps_its_files(capsys):
         assert cli.main(["score", "mine", "--json", f"runs/{name}"]) == 1
         assert name in sentence_of(capsys)
     assert contents(Path("runs")) == before
-
-
-@pytest.mark.parametrize("edited", ["runs/mine/eval/test.hyp", "data/mine/text/test.de"])
-def test_edited_translations_and_references_are_scored_with_a_warning(capsys, edited):
-    make_run("mine", TEXT)
-    report, references = Path("runs/mine/eval/test.json"), Path("data/mine/text/test.de")
-    hashes = {name: sha256_of(report.with_name(name)) for name in ("test.hyp", "test.hyp.tok")}
-    write(report, json.dumps({**json.loads(report.read_text()), "files": hashes}))
-    Path("data/mine/.stages").mkdir()
-    write_record(references.parent, {"sha256": {"test.de": sha256_of(references)}})
-    score("mine")
-    assert edited.rpartition("/")[2] + " has changed" not in capsys.readouterr().err
-    write(Path(edited), *TEXT[:-1], "x")
-    score("mine")
-    assert edited.rpartition("/")[2] + " has changed" in capsys.readouterr().err
 
 
 MADE = "runs/r/checkpoints/checkpoint_average_last"

@@ -9,7 +9,6 @@ import yaml
 from fairseq.data import Dictionary
 
 from tests import exported, packed, stock
-from tests.files import write
 from tests.models import small_model, task
 from tests.own_text import HERE, sentence_of
 from tests.pieces import learn, pairs, write_text
@@ -177,40 +176,6 @@ def test_text_is_not_split_otherwise_than_that_of_like(kind, other, own, light, 
     assert kind in sentence_of(capsys) and not Path("data/more").exists()
 
 
-@pytest.mark.parametrize("damage", ["dictionary", "model"])
-def test_pieces_that_do_not_fit_their_dictionary_are_not_used_again(damage, own, light, capsys):
-    assert stock.vaswani(*HERE, "--subword", "sentencepiece", "--bpe", "330") == 0
-    for lang in ("en", "de"):
-        Path(f"data/own/data-bin/dict.{lang}.txt").write_text("qxq 1\n")
-    if damage == "model":
-        Path(f"data/own/{MODEL}").write_text("codes")
-    capsys.readouterr()
-    assert stock.vaswani("prepare", "--like", "data/own", "--test", "valid", "--out", "more") == 1
-    assert MODEL in sentence_of(capsys) and not Path("more").exists()
-
-
-def test_moses_on_text_without_spaces_warns(own, light, capsys):
-    chinese = [target for _, target in pairs(40, 1)]
-    write(own / "train.de", *chinese)
-    assert stock.vaswani(*HERE, "--bpe", "300") == 0
-    assert "--subword sentencepiece" in capsys.readouterr().err
-    assert stock.vaswani(*HERE, "--bpe", "330", "--subword", "sentencepiece") == 0
-    assert "warning" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("model", ["own.yaml", "other/" + MODEL])
-def test_a_run_is_not_packed_with_another_model_of_pieces(
-    model, run, place, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(place)
-    (place / "other").mkdir(exist_ok=True)
-    learn(place / "other", 300)
-    capsys.readouterr()
-    pack = ["pack", run / "checkpoints/checkpoint_last.pt", "--out", tmp_path / "m"]
-    assert stock.vaswani(*pack, "--sentencepiece-model", model) == 1
-    assert model in sentence_of(capsys) and not (tmp_path / "m").exists()
-
-
 def test_data_of_fairseqs_own_commands_are_recognised_as_pieces(run, place, monkeypatch, capsys):
     """Without a recipe, the dictionary says that its words are pieces; the model is beside it."""
     monkeypatch.chdir(place)
@@ -221,13 +186,3 @@ def test_data_of_fairseqs_own_commands_are_recognised_as_pieces(run, place, monk
     shutil.copy(f"data/own/{MODEL}", "theirs/spm.model")
     assert stock.vaswani(*pack) == 0
     assert (place / "packed" / MODEL).is_file()
-
-
-def test_a_data_set_without_its_model_is_not_decoded(run, place, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(place)
-    shutil.copytree("data/own", tmp_path / "data")
-    (tmp_path / "data" / MODEL).unlink()
-    more = ["--data", tmp_path / "data/data-bin", "--out", tmp_path / "out"]
-    assert stock.vaswani("generate", "own", *more) == 1
-    assert MODEL in capsys.readouterr().err
-    assert not list((tmp_path / "out").glob("test*"))

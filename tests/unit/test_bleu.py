@@ -3,9 +3,8 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
+from tests.properties import given, some
 from vaswani.common.errors import UserError
 from vaswani.scoring import bleu
 
@@ -114,14 +113,6 @@ def test_without_hyphens_compound_split_is_tokenised(pairs):
     plain = bleu.multi_bleu("", *tokens)
     for row in bleu.compound_split_rows(hypotheses, references, "de").values():
         assert row["text"] == plain["text"]
-
-
-def test_right_compounds_count_for_more():
-    """3 of 4 tokens; split, 7 of 8: the reason to say which BLEU it is."""
-    hypotheses, references = ["Ein E-Mail-Text ist da"], ["Ein E-Mail-Text ist hier"]
-    split = bleu.compound_split_rows(hypotheses, references, "de")["compound_split"]
-    assert split["text"].split()[3].startswith("87.5/")
-    assert bleu.multi_bleu("", hypotheses, references)["text"].split()[3].startswith("75.0/")
 
 
 @given(PAIRS)

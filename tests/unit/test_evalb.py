@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.files import write
-from tests.own_text import sentence_of
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.trees import parse_tree, read_trees
@@ -79,14 +77,3 @@ def test_files_of_trees_are_scored(tmp_path):
     found = json.loads(report.read_text(encoding="utf-8"))
     assert found["errors"] == [3, 17, 65, 68, 77] and found["sentences"] == 73
     assert round(found["f1"], 2) == 91.91
-
-
-@pytest.mark.parametrize("references", ["short.ptb", "bad.ptb"])
-def test_unsuitable_references_are_named(tmp_path, monkeypatch, capsys, references):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "short.ptb", "(TOP (S (NN a)))")
-    write(tmp_path / "bad.ptb", "")
-    files = ["--hypotheses", str(FOLDER / "parsed.ptb"), "--references", references]
-    assert cli.main(["score", "--trees", *files]) == 1
-    assert "80 trees" in (said := sentence_of(capsys)) or references in said
-    assert not (FOLDER / "parsed.ptb.score.json").exists()

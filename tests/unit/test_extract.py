@@ -56,20 +56,6 @@ def test_test_sets_are_what_sacrebleu_makes_of_them(tmp_path):
     )
 
 
-def test_a_test_set_from_sacrebleu(tmp_path, monkeypatch):
-    """Its texts lie in its folder already, so that nothing is downloaded."""
-    from sacrebleu.dataset import DATASETS
-
-    part = Part("newstest2014", PART.sources, {}, sacrebleu="wmt14/full")
-    monkeypatch.setattr(DATASETS["wmt14/full"], "_outdir", str(tmp_path))
-    for field in DATASETS["wmt14/full"].fieldnames("en-de"):
-        kept = tmp_path / f"wmt14_full.en-de.{field}"
-        kept.write_text(f"{field}\n", encoding="utf-8")
-    extract.from_sacrebleu(part, LANGS, tmp_path)
-    assert (tmp_path / "newstest2014.en").read_text() == "src\n"
-    assert (tmp_path / "newstest2014.de").read_text() == "ref\n"
-
-
 def packed(path, files):
     """A path with an archive of the kind that its ending says."""
     if path.suffix not in (".xz", ".bz2"):

@@ -3,9 +3,8 @@
 import struct
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as some
 
+from tests.properties import given, some
 from vaswani.common.errors import UserError
 from vaswani.data.binarised import check_text, read_index
 from vaswani.data.data_bin import sentences
@@ -30,7 +29,6 @@ def test_an_index_is_read(tmp_path):
     assert check_text(prefix, 10, "dict") == 0.0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(some.integers(0, len(INDEX) - 1), some.integers(1, 255))
 def test_any_changed_byte_of_an_index_is_noticed(tmp_path, place, change):
     damaged = bytearray(INDEX)
@@ -39,7 +37,6 @@ def test_any_changed_byte_of_an_index_is_noticed(tmp_path, place, change):
         read_index(written(tmp_path, index=bytes(damaged)))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(some.data())
 def test_any_cut_or_added_byte_is_noticed(tmp_path, data):
     index = data.draw(some.sampled_from([INDEX[: data.draw(some.integers(0, 73))], INDEX + b"0"]))

@@ -1,7 +1,6 @@
 """The manifest of archives, and the recipes that name its parts."""
 
 from dataclasses import fields
-from typing import Any, Dict, List
 
 import pytest
 
@@ -60,34 +59,3 @@ def test_an_impossible_recipe_is_refused(change):
     assert recipe_from(table, "x").bpe == 10000
     with pytest.raises(UserError, match=next(iter(change))):
         recipe_from({**table, **change}, "x")
-
-
-def documented(pair: str) -> Dict[str, List[str]]:
-    """The page's table of a pair: key → what it says of the three recipes; ° for our choice."""
-    page = (CONFIGS.parent / "docs" / "wmt14-data.md").read_text(encoding="utf-8")
-    part = page.partition(f"(`{pair}`, `{pair}_t2t`, `{pair}_fairseq`):")[2].partition("\n\n")[2]
-    rows = [line.split(" | ") for line in part.partition("\n\n")[0].splitlines()[2:]]
-    return {row[0].strip("| `"): [cell.strip("| ") for cell in row[2:]] for row in rows}
-
-
-def as_shown(value: Any) -> str:
-    """A value as the page writes it."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-@pytest.mark.parametrize("pair", ["wmt14_en_de", "wmt14_en_fr"])
-def test_the_page_shows_what_the_recipes_say(pair):
-    """Every value that decides what the data is, of all three, side by side."""
-    table = documented(pair)
-    elsewhere = {"source_lang", "target_lang", "archives", "limit"}
-    elsewhere |= {"expected", "like", "trees", "keep_tags", "subword"}
-    assert set(table) == {item.name for item in fields(Recipe)} - elsewhere
-    for column, kind in enumerate(("", "_t2t", "_fairseq")):
-        recipe = find_recipe(pair + kind)[0]
-        for key, row in table.items():
-            value = getattr(recipe, key)
-            assert row[column].strip("°") == as_shown(value), (pair + kind, key)

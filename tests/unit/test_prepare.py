@@ -1,13 +1,11 @@
 """Text on its way to data-bin: what is read, tokenised, split into subwords, and joined again."""
 
 import io
-import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from tests.files import write
+from tests.properties import given, some
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data import bpe, text, tokenise
@@ -19,13 +17,6 @@ def test_unequal_counts_name_both_files(tmp_path):
     sides = write(tmp_path / "t.en", "a", "b"), write(tmp_path / "t.de", "c")
     with pytest.raises(UserError, match=r"t\.en has 2 lines and .*t\.de has 1"):
         list(chunks(sides))
-
-
-def test_missing_and_empty_files_are_named(tmp_path):
-    for _ in range(2):
-        with pytest.raises(UserError, match=r"t\.en"):
-            text.find_text(tmp_path / "t", "en")
-        write(tmp_path / "t.en")
 
 
 WORDS = some.text("abcd", min_size=1, max_size=6)
@@ -60,10 +51,6 @@ def test_bpe_is_undone_exactly(splitter, words):
     assert bpe.undo(bpe.spell_out_symbols(splitter(line))[0]) == line
 
 
-def test_words_are_split_into_learned_subwords(splitter):
-    assert splitter("lower slower") == "lower s@@ lower"
-
-
 def test_moses_tokens_and_back():
     sentence = 'Am 3. März 1987 kostete das Buch "Faust" 3,50 €, sagte Anna.'
     tokens = tokenise.tokeniser("de")(sentence)
@@ -79,7 +66,18 @@ def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
         write(tmp_path / f"{name}.en", *["The old house."] * 20, "")
         write(tmp_path / f"{name}.de", *["Das alte Haus."] * 21)
     write(tmp_path / "test.en", *["Старый дом"] * 21)
-    sets = ["--train", "train", "--valid", "valid", "--test", "test", "--bpe", "10"]
+    sets = [
+        "--train",
+        "train",
+        "--valid",
+        "valid",
+        "--test",
+        "test",
+        "--bpe",
+        "10",
+        "--workers",
+        "1",
+    ]
     command = ["prepare", "--source-lang", "de", "--target-lang", "en", *sets, "--out", "data/own"]
     assert cli.main(command) == 0
     message = capsys.readouterr().err

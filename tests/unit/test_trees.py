@@ -1,10 +1,9 @@
 """Trees: what is read, what is refused, the sequence they become, and the way back."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from tests.files import write
+from tests.properties import given, some
 from vaswani.common.errors import UserError
 from vaswani.data.trees import linearise, parse_tree, penn_brackets, read_trees, repair
 
