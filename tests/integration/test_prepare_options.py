@@ -19,6 +19,7 @@ from vaswani import cli
 from vaswani.commands.prepare import plan_stages
 from vaswani.data.recipe import Recipe
 from vaswani.data.steps import Job, Like
+from vaswani.data.text import SPLITS
 
 
 def prepare(capsys, *more):
@@ -59,16 +60,7 @@ WORDS = {
     "subword": "sentencepiece",
     "bpe_counts": "types",
 }
-NO_OPTIONS = {
-    "source_lang",
-    "target_lang",
-    "train",
-    "valid",
-    "test",
-    "archives",
-    "expected",
-    "like",
-}
+NO_OPTIONS = {"source_lang", "target_lang", *SPLITS, "archives", "expected", "like"}
 
 
 def last_key(recipe, like=None):

@@ -79,13 +79,6 @@ def test_tokens_score_as_fairseq_score_has_them(capsys, monkeypatch):
     assert f"BLEU4 = {row['score']:.2f}, {row['text'].split()[3]} (BP=" in printed
 
 
-def test_a_run_on_tokens_has_no_sacrebleu():
-    lines = ["ein mann , der lacht .", "zwei hunde spielen ."] * 5
-    make_run("tokens", lines, lines, tokenised=True)
-    report = score("tokens")
-    assert "bleu" not in report and report["bleu_tokenised"]["score"] == 100.0
-
-
 def test_hyphens_split_by_the_recipe_are_not_split_again():
     """The tokens have ``@-@``; compound-split BLEU is of the text."""
     make_run("split", TEXT, split_hyphens=True)

@@ -119,12 +119,12 @@ def single_file(place: Path, text: str) -> None:
 
 
 KINDS = [stage_folder, translations, model_folder, recorded_folder, single_file]
-ERRORS = [Killed(), KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")]
+FULL = OSError(errno.ENOSPC, "No space left on device")
+CASES = [(kind, Killed(), first) for kind in KINDS for first in (False, True)]
+CASES += [(kind, error, False) for kind in KINDS[:3] for error in (KeyboardInterrupt(), FULL)]
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["replaced", "first"])
-@pytest.mark.parametrize("error", ERRORS, ids=["killed", "interrupted", "disk full"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(("kind", "error", "first"), CASES)
 def test_a_stop_at_any_operation_loses_nothing(kind, error, first, tmp_path):
     """The same command then ends as an uninterrupted one does."""
     old, new, place = (tmp_path / name for name in ("old", "new", "place"))

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from tests.properties import given, some
-from vaswani.common.errors import UserError
 from vaswani.scoring import bleu
 
 
@@ -73,16 +72,6 @@ def test_compounds_are_split_by_the_rule(line):
 )
 def test_compounds_are_split_by_bytes(line, split):
     assert bleu.split_compounds(line) == split
-
-
-@pytest.mark.parametrize("line", ["well @-@ known", "well ##AT##-##AT## known"])
-def test_text_already_split_is_refused(line):
-    """Of text before it is tokenised: Moses' tokeniser takes the marks apart."""
-    for hypotheses, references in (["a b", line], ["a b", "a b"]), (["a b", "a b"], ["a b", line]):
-        with pytest.raises(UserError, match="line 2"):
-            bleu.compound_split_rows(hypotheses, references, "de")
-        with pytest.raises(UserError, match="line 2"):
-            bleu.compound_split_tokens(hypotheses, references)
 
 
 #: which of the four variants see no difference: 2017, with quotes, 2018, with quotes

@@ -1,6 +1,5 @@
 """Which pairs stay, and what becomes of odd text on the way."""
 
-from collections import Counter
 from functools import partial
 
 import pytest
@@ -95,12 +94,6 @@ def test_a_file_that_is_one_line_without_end_is_refused(tmp_path):
     path.write_bytes(b"x" * (text.LONGEST_LINE + 2))
     with pytest.raises(UserError, match=r"t\.en, line 1"):
         list(text.read_lines(path))
-
-
-def test_rare_words_are_let_go_before_memory_is():
-    words = Counter({"a": 3, "b": 1, "c": 2, "d": 3})
-    assert list(bpe.most_frequent(words, 3)) == ["a", "c", "d"], "in their order"
-    assert bpe.most_frequent(words, 4) is words
 
 
 def test_size_in_types_counts_characters_too(tmp_path):

@@ -1,11 +1,9 @@
 """Scores of parses: every figure that EVALB prints for 80 pairs of trees (``tests/evalb``)."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.trees import parse_tree, read_trees
 from vaswani.scoring.evalb import VALID, compare, compare_all, percent, summary
@@ -67,13 +65,3 @@ def test_trees_of_other_sentences_are_refused():
     assert summary(found)["errors"] == [*range(2, 12)] and summary(found)["recall"] == 100.0
     with pytest.raises(UserError, match="line 2"):
         compare_all([one] * 12, [one, *[other] * 11])
-
-
-def test_files_of_trees_are_scored(tmp_path):
-    parsed, report = tmp_path / "parsed.ptb", tmp_path / "parsed.ptb.score.json"
-    parsed.write_bytes((FOLDER / "parsed.ptb").read_bytes())
-    files = ["--hypotheses", str(parsed), "--references", str(FOLDER / "gold.ptb")]
-    assert cli.main(["score", "--trees", *files]) == 0
-    found = json.loads(report.read_text(encoding="utf-8"))
-    assert found["errors"] == [3, 17, 65, 68, 77] and found["sentences"] == 73
-    assert round(found["f1"], 2) == 91.91

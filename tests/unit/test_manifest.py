@@ -43,16 +43,6 @@ def test_archives_that_share_a_folder_have_different_names():
     assert len(names) == len(set(names))
 
 
-def test_unknown_names_are_named():
-    manifest = read_manifest("wmt14")
-    with pytest.raises(UserError, match="europarl-v8.*europarl-v7"):
-        choose(manifest, ["europarl-v8"], "train")
-    with pytest.raises(UserError, match="un.*en-de"):
-        manifest["un"].files(("en", "de"))
-    with pytest.raises(UserError, match="wmt15"):
-        read_manifest("wmt15")
-
-
 @pytest.mark.parametrize("change", [{"normalise": "some"}, {"valid_every": 10}, {"valid": None}])
 def test_an_impossible_recipe_is_refused(change):
     table = {"source_lang": "en", "target_lang": "de", "train": "t", "valid": "v"}

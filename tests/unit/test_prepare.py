@@ -5,6 +5,8 @@ import io
 import pytest
 
 from tests.files import write
+from tests.own_text import HERE
+from tests.preprocessing import in_this_process
 from tests.properties import given, some
 from vaswani import cli
 from vaswani.common.errors import UserError
@@ -19,7 +21,7 @@ def test_unequal_counts_name_both_files(tmp_path):
         list(chunks(sides))
 
 
-WORDS = some.text("abcd", min_size=1, max_size=6)
+WORDS = some.text("abcd", min_size=2, max_size=6)
 
 
 @given(some.lists(WORDS, min_size=1, max_size=60), some.integers(1, 80))
@@ -60,32 +62,20 @@ def test_moses_tokens_and_back():
 
 
 def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
-    """With fairseq-preprocess as a process of its own; a test set in another alphabet is said."""
+    """A test set in another alphabet is said."""
     monkeypatch.chdir(tmp_path)
+    in_this_process(monkeypatch)
     for name in ("train", "valid", "test"):
         write(tmp_path / f"{name}.en", *["The old house."] * 20, "")
         write(tmp_path / f"{name}.de", *["Das alte Haus."] * 21)
-    write(tmp_path / "test.en", *["Старый дом"] * 21)
-    sets = [
-        "--train",
-        "train",
-        "--valid",
-        "valid",
-        "--test",
-        "test",
-        "--bpe",
-        "10",
-        "--workers",
-        "1",
-    ]
-    command = ["prepare", "--source-lang", "de", "--target-lang", "en", *sets, "--out", "data/own"]
-    assert cli.main(command) == 0
+    write(tmp_path / "test.de", *["Старый дом"] * 21)
+    assert cli.main([*HERE, "--test", "test", "--bpe", "10"]) == 0
     message = capsys.readouterr().err
     assert "left out: 1 with an empty side" in message
-    assert "189 of the 189 subwords of test.en are unknown" in message, "letter by letter"
+    assert "189 of the 189 subwords of test.de are unknown" in message, "letter by letter"
     assert "unknown in valid" not in message
     folder = tmp_path / "data" / "own" / "data-bin"
-    assert pairs_in(folder) == [("de", "en")]
-    assert sentences(folder / "train.de-en.en") == 20 and sentences(folder / "test.de-en.de") == 21
+    assert pairs_in(folder) == [("en", "de")]
+    assert sentences(folder / "train.en-de.en") == 20 and sentences(folder / "test.en-de.de") == 21
     first, second = (folder / f"dict.{lang}.txt" for lang in ("en", "de"))
     assert first.read_bytes() == second.read_bytes(), "joint (3.4)"

@@ -47,11 +47,6 @@ def test_malformed_trees_are_refused_with_their_line(tmp_path, line):
         read_trees(file)
 
 
-def test_a_byte_order_mark_is_no_part_of_a_tree(tmp_path):
-    file = write(tmp_path / "trees.ptb", f"\ufeff{JOHN}", JOHN)
-    assert read_trees(file) == [parse_tree(JOHN)] * 2
-
-
 @pytest.mark.parametrize(
     ("hypothesis", "repaired"),
     [
