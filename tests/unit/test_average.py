@@ -23,9 +23,7 @@ from vaswani.experiment.averaging import average_models
 from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.experiment.checkpoints import (
     Checkpoint,
-    check_one_run,
     describe,
-    run_options,
     select_last,
     select_named,
 )
@@ -177,15 +175,11 @@ def test_the_last_five_updates_are_averaged(run_folder: Path, monkeypatch: Any) 
     for run in (run_folder, "demo", run_folder / "checkpoints"):
         assert invoke(run, "--last", 5) == 0
         assert weight(written) == [4.0] * 4
+    assert invoke(written.with_name("checkpoint3.pt"), written.with_name("checkpoint1.pt")) == 0
+    assert weight(written.with_name("checkpoint_average_of2.pt")) == [3.0] * 4
     state = load_checkpoint(written)
     assert "last_optimizer_state" not in state
     assert state["optimizer_history"][-1]["num_updates"] == 600
-
-
-def test_named_checkpoints_are_averaged(run_folder: Path) -> None:
-    folder = run_folder / "checkpoints"
-    assert invoke(folder / "checkpoint3.pt", folder / "checkpoint1.pt") == 0
-    assert weight(folder / "checkpoint_average_of2.pt") == [3.0] * 4
 
 
 @pytest.mark.parametrize("name", ["checkpoint3.pt", "checkpoint99.pt", "mine.pt", "notes.txt"])
@@ -232,20 +226,6 @@ def test_moved_folders_and_options_that_change_no_result_make_no_other_run(tmp_p
     changed: Dict[str, Any] = {"attention_impl": "readable", "save_dir": "elsewhere"}
     first = save(tmp_path / "a.pt", 10, attention_impl="auto")
     assert invoke(first, save(tmp_path / "b.pt", 20, came_later=False, **changed)) == 0
-
-
-def test_runs_of_fairseqs_own_architecture_are_told_apart() -> None:
-    """There the model's section is a Namespace of every option of the command line."""
-
-    def options(**changed: Any) -> Dict[str, Any]:
-        given = {"_name": "transformer", "dropout": 0.1, "max_update": 10, **changed}
-        cfg = {"optimization": {"max_update": given["max_update"]}, "common": {"seed": 1}}
-        return run_options({"cfg": {**cfg, "model": argparse.Namespace(**given)}})
-
-    first = Checkpoint(Path("a"), 1, options())
-    check_one_run([first, Checkpoint(Path("b"), 2, options(max_update=20))])
-    with pytest.raises(UserError, match="dropout is 0.1 and 0.2"):
-        check_one_run([first, Checkpoint(Path("b"), 2, options(dropout=0.2))])
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space"), KeyboardInterrupt()])
