@@ -1,7 +1,6 @@
 """A model folder: read only if whole, unaltered and without a program; written, or not there."""
 
 import errno
-import json
 import shutil
 import subprocess
 from pathlib import Path
