@@ -5,14 +5,17 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
+from fairseq.data import Dictionary
 from safetensors.torch import load_file
 
 from tests import stock
 from transformer_plugin.checkpoints import load_checkpoint
+from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.model_folder import data_text
@@ -122,6 +125,13 @@ def test_what_has_the_lowest_validation_loss_is_packed(run, trained, capsys):
 
 
 def test_another_dictionary_of_the_same_size_is_refused(run, tiny_data_bin, tmp_path, capsys):
+    last = run / "checkpoints" / "checkpoint_last.pt"
+    state = load_checkpoint(last)
+    known = Dictionary.load(str(tiny_data_bin / "dict.en.txt"))
+    task = SimpleNamespace(source_dictionary=known, target_dictionary=known)
+    state["task_state"][KEY] = dictionary_hashes(task)
+    torch.save(state, last)
+    assert stock.vaswani("pack", "digits", "--out", "same") == 0
     data = shutil.copytree(tiny_data_bin, tmp_path / "other")
     for lang in ("en", "de"):
         words = (data / f"dict.{lang}.txt").read_text().splitlines(keepends=True)
