@@ -3,7 +3,6 @@
 import pytest
 
 from tests import stock
-from tests.conftest import preprocess
 from transformer_plugin.config import ConfigError
 
 
@@ -39,13 +38,6 @@ def test_the_models_options_are_refused_before_data_is_read(tiny_data_bin, tmp_p
         (tmp_path / f"dict.{language}.txt").write_bytes(words)
     languages = ["--source-lang", "en", "--target-lang", "de"]
     assert "--dropout" in refusal(tmp_path, tmp_path, *languages, "--dropout", "1")
-
-
-def test_two_dictionaries_for_one_matrix_are_refused(tiny_text, tmp_path):
-    """The flag of fairseq-preprocess that mends it is named, and the option for two matrices."""
-    data = preprocess(tiny_text, tmp_path / "data", "--nwordstgt", "8")
-    sentence = refusal(data, tmp_path / "run")
-    assert "--joined-dictionary" in sentence and "--untie-embeddings" in sentence
 
 
 def test_the_factor_that_is_proposed_has_the_same_peak(tiny_data_bin, tmp_path):

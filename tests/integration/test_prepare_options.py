@@ -14,7 +14,7 @@ import pytest
 
 from tests import archives
 from tests.files import write
-from tests.own_text import HERE, OWN, STAGES, sentence_of
+from tests.own_text import HERE, OWN, STAGES
 from vaswani import cli
 from vaswani.commands.prepare import plan_stages
 from vaswani.data.recipe import Recipe
@@ -94,20 +94,6 @@ def test_complete_data_need_no_text_any_more(own, light, capsys):
     assert prepare(capsys, "--if-missing") == []
     Path("data/own/data-bin/made").unlink()
     assert cli.main([*HERE, "--if-missing"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (["--train", "nowhere"], "nowhere.en"),
-        (["--from", "tokens"], "tokens"),
-        (["--workers", "0"], "--workers"),
-        (["--manifest", "mine.yaml"], "--manifest"),
-    ],
-)
-def test_bad_options_are_named_before_anything_is_made(own, capsys, change, named):
-    assert cli.main([*HERE, *change]) == 1
-    assert named in sentence_of(capsys) and not (own / "data").exists()
 
 
 @pytest.mark.slow

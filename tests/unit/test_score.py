@@ -1,8 +1,6 @@
 """``vaswani score`` of files: which rows there are, what is refused, what is compared."""
 
-import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -108,25 +106,6 @@ def test_of_tokens_there_is_no_sacrebleu():
 def test_unsuitable_files_are_not_scored(capsys, hypotheses, references, options, named):
     assert command(hypotheses, references, *options) == 1
     assert named in sentence_of(capsys) and not Path("h.score.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.gz", b"no gzip at all\n"),
-        ("a.gz", gzip.compress("\n".join(LINES).encode())[:-12]),
-        ("a", "für\n".encode("latin-1")),
-        ("a", None),
-    ],
-)
-def test_files_that_cannot_be_read_are_named(capsys, name, data):
-    if data is None:
-        os.mkfifo(name)
-    else:
-        Path(name).write_bytes(data)
-    write(Path("r"), *LINES)
-    assert cli.main(["score", "--hypotheses", name, "--references", "r"]) == 1
-    assert name in sentence_of(capsys)
 
 
 def test_scores_replace_scores_and_nothing_else(capsys):
