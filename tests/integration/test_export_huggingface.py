@@ -192,21 +192,6 @@ def test_a_python_without_transformers_leaves_nothing(python, model, text, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "head, licence",
-    [
-        ("---\nlanguage: [en, de]\nlicense: cc-by-4.0\n---\n", "license: cc-by-4.0\n"),
-        ("# A model\n\nlicense: none of these\n", ""),
-    ],
-)
-def test_the_cards_licence_is_the_packed_models(head, licence, alone, model, text, tmp_path):
-    folder = exported.packed_like(model, tmp_path / "model")
-    (folder / "README.md").write_text(head)
-    assert export(folder, "--text", text, "--out", tmp_path / "out") == 0
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert card.startswith(f"---\nlanguage: [en, de]\n{licence}lib")
-
-
 # ---- SentencePiece ------------------------------------------------------------------------------
 
 #: other scripts, symbols, spelt-out symbols, spaces, fullwidth and composed forms
@@ -294,7 +279,6 @@ def test_transformers_finds_the_same(options, search, text, transformers_python,
     [
         ("marians_order", lambda width: list(range(width))),
         ("TOKENS", {**TOKENS, "decoder_start_token_id": 0}),
-        ("SHARED", "model.embeddings.weight"),
     ],
 )
 def test_a_broken_export_is_refused(name, value, text, transformers_python, tmp_path, monkeypatch):

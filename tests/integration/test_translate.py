@@ -399,14 +399,6 @@ def test_threads_get_what_one_gets(model):
         assert list(found) == expected
 
 
-def test_a_sentence_of_several_lines_is_one_and_a_blank_one_has_no_score(model):
-    translator = Translator.from_pretrained(str(model), device="cpu")
-    assert translator.translate([]) == []
-    one, two, blank = translator.translate(["the\nhouse", "the house", " "])
-    assert one.text == two.text and one.score == two.score
-    assert (blank.text, blank.score) == ("", None)
-
-
 @pytest.mark.parametrize(
     ("sentences", "options", "named"),
     [

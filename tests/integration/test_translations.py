@@ -13,7 +13,6 @@ from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
 from vaswani.commands import generate
-from vaswani.decoding.trained import trained_with
 
 QUICK = ["--beam", "2", "--max-len-a", "0", "--max-len-b", "4"]
 LEFT = ["test.hyp", "test.hyp.tok", "test.json", "test.log"]
@@ -251,13 +250,3 @@ def test_an_option_that_cannot_be_is_refused_before_decoding(options, named, pla
     assert place.generate(*options) == 1
     assert named in capsys.readouterr().err
     assert not place.out.exists() or place.left() == {}
-
-
-def test_sentences_that_do_not_fit_have_empty_lines(place, monkeypatch):
-    def short(*given) -> dict:
-        trained = trained_with(*given)
-        return {**trained, "task": {**trained["task"], "max_source_positions": 1}}
-
-    monkeypatch.setattr(generate, "trained_with", short)
-    assert place.generate() == 0
-    assert place.left()["test.hyp"] == b"\n" * 20 and place.left()["test.log"] == b""
