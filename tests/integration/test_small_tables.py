@@ -58,13 +58,10 @@ def place(own: Path, monkeypatch: Any) -> Path:
     (own / "configs" / "small_tables.yaml").write_text(
         yaml.safe_dump(table, sort_keys=False), encoding="utf-8"
     )
-<<<<<<< HEAD
-=======
     monkeypatch.setattr(reproduce, "run_command", lambda command: stock.vaswani(*command[3:]))
     text = ["--train", "train", "--valid", "valid", "--test", "valid", "--bpe", "60"]
     languages = ["--source-lang", "en", "--target-lang", "de", "--out", "data/own"]
     assert stock.vaswani("prepare", *text, *languages) == 0
->>>>>>> t34d
     return own
 
 
