@@ -5,7 +5,7 @@
 #   MULTI30K=FOLDER     the corpus for `make multi30k` (default: downloaded)
 #   JOBS=auto            processes that run the tests, 4 at most (default: one per core)
 #   BENCH="train --full" what `make bench` measures (default: everything, in a quarter of an hour or more)
-#   MUTANTS="NAME ..."   which planted bugs `make mutants` tries (default: all, in about 20 minutes)
+#   MUTANTS="NAME ..."   which planted bugs `make mutants` tries (default: all)
 PYTHON ?=
 VENV ?= .venv
 PAIR ?= en-de
@@ -57,7 +57,7 @@ check: setup
 	@$(RUN) mypy
 	@$(RUN) shellcheck -x scripts/*.sh scripts/slurm/*.sbatch .ci/run
 	@$(RUN) python scripts/code_lines.py --check
-	@$(RUN) python -m pytest -q tests/unit/test_imports.py
+	@$(RUN) lint-imports --no-cache
 
 bench: setup
 	@$(RUN) python -m benchmarks.run $(BENCH)
@@ -66,7 +66,7 @@ gpu-check: setup
 	@$(RUN) python -m benchmarks.gpu_check
 
 mutants: setup
-	@$(RUN) python -m tests.mutants --jobs $(JOBS) $(MUTANTS)
+	@$(RUN) python -m tests.mutants.run $(MUTANTS)
 
 multi30k: setup
 	@$(RUN) PAIR=$(PAIR) scripts/multi30k.sh $(MULTI30K)

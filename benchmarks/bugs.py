@@ -5,7 +5,7 @@
     python -m benchmarks.bugs attention-not-scaled dropout-on-the-residual
     python -m benchmarks.bugs --updates 20 --out /tmp/bugs
 
-A bug is an entry of tests/mutants.py, planted in a temporary copy of the sources. There the usual
+A bug is a patch in tests/mutants, planted in a temporary copy of the sources. There the usual
 commands train, average, decode and score the demo with one thread; its data is made once, in
 data/demo_en_de, as by ``make demo``. The results are OUT/NAME.json and OUT/NAME.log; a bug whose
 JSON exists is not run again. If OUT is not given, the figures are put into docs/bugs.md; of the
@@ -24,9 +24,8 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from benchmarks.demo_report import SHOWN, share
 from benchmarks.machine import machine
-from tests.mutants import MUTANTS
-from tests.mutation import chosen, copy_sources, environment, plant, why_stale
-from vaswani.common.errors import UserError
+from tests.mutants import run as mutants
+from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts
 
@@ -81,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
         "names",
         metavar="NAME",
         nargs="*",
-        help="in tests/mutants.py, or 'right' (default: those of docs/bugs.md)",
+        help="in tests/mutants, or 'right' (default: those of docs/bugs.md)",
     )
     options.add_argument("--updates", type=int, metavar="N", help="(default: the demo's 1,800)")
     options.add_argument("--published", action="store_true", help="those from published code")
@@ -106,7 +105,7 @@ class Demo:
     def vaswani(self, *arguments: str) -> str:
         """Run a command; returns the last line of its output if it failed, else nothing."""
         command = [sys.executable, "-m", "vaswani", *arguments]
-        variables = {**environment(self.place), "OMP_NUM_THREADS": "1"}
+        variables = {**mutants.environment(self.place), "OMP_NUM_THREADS": "1"}
         with open(self.log, "a", encoding="utf-8") as stream:
             print(f"$ vaswani {' '.join(arguments)}", file=stream, flush=True)
             done = subprocess.run(
@@ -177,12 +176,13 @@ def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> 
     begun = time.monotonic()
     log = args.out / f"{name}.log"
     log.write_text("", encoding="utf-8")
-    demo = Demo(copy_sources(place, sources), log)
+    shutil.copytree(sources, place)
     facts: Dict[str, Any] = {"name": name}
     if name != RIGHT:
-        (mutant,) = chosen(MUTANTS, [name])
-        plant(mutant, demo.place)
-        facts = mutant._asdict()
+        if not mutants.plant(name, place):
+            raise UserError(f"tests/mutants/{name}.patch no longer applies to the sources")
+        facts = mutants.read(name)._asdict()
+    demo = Demo(place, log)
     facts.update(demo.run(args.updates or 0, name == READABLE))
     facts.update(seconds=round(time.monotonic() - begun), machine=machine("cpu"))
     with atomic_write(args.out / f"{name}.json") as stream:
@@ -300,13 +300,13 @@ def names_to_run(given: Sequence[str], default: Sequence[str] = QUIZ) -> List[st
     """The bugs asked for, or those of the quiz (or another default).
 
     Raises:
-        UserError: a bug does not exist, or its entry is stale.
+        UserError: there is no bug of that name.
     """
     names = list(dict.fromkeys(given)) or [RIGHT, *default]
-    bugs = [name for name in names if name != RIGHT]
-    for mutant in chosen(MUTANTS, bugs) if bugs else []:
-        if why := why_stale(mutant):
-            raise UserError(f"{mutant.name} in tests/mutants.py is stale: {why}")
+    known = [RIGHT, *mutants.names()]
+    for name in names:
+        if name not in known:
+            raise UserError(f"there is no planted bug '{name}'{nearest(name, known)}")
     return names
 
 
@@ -330,7 +330,7 @@ def main(arguments: Sequence[str]) -> int:
             signals_as_interrupts(),
             tempfile.TemporaryDirectory(prefix="demo-with-a-bug-") as folder,
         ):
-            sources = copy_sources(Path(folder) / "sources")
+            sources = mutants.copy_sources(Path(folder) / "sources")
             for name in names:
                 path = args.out / f"{name}.json"
                 if not path.is_file():

@@ -1,13 +1,16 @@
-"""Fixtures that many tests share: the plugin's folder, and a little binarised data."""
+"""Fixtures that many tests share: a little data, a run on it, its model, the command."""
 
 import os
 import random
+import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator, NamedTuple
 
 import pytest
+
+from tests import shared
 
 # Set before torch is imported, here and in the commands that tests start: the tests' models are so
 # small that threads only wait for each other, for minutes if the machine is busy.
@@ -75,14 +78,93 @@ def preprocess(text: Path, destination: Path, *extra: str) -> Path:
 @pytest.fixture(scope="session")
 def tiny_text(tmp_path_factory) -> Path:
     """Digits and the same digits reversed: 200 pairs to train, 20 to validate, 20 to test."""
-    folder = tmp_path_factory.mktemp("text")
-    for seed, (name, count) in enumerate([("train", 200), ("valid", 20), ("test", 20)]):
-        write_digit_pairs(folder, name, count, seed)
-    return folder
+
+    def make(folder: Path) -> None:
+        for seed, (name, count) in enumerate([("train", 200), ("valid", 20), ("test", 20)]):
+            write_digit_pairs(folder, name, count, seed)
+
+    return shared.made_once(tmp_path_factory, "text", make)
 
 
 @pytest.fixture(scope="session")
 def tiny_data_bin(tiny_text, tmp_path_factory) -> Path:
     """``tiny_text`` binarised, English to German, with one dictionary for both languages."""
-    destination = tmp_path_factory.mktemp("data-bin")
-    return preprocess(tiny_text, destination, "--joined-dictionary")
+
+    def make(folder: Path) -> None:
+        preprocess(tiny_text, folder, "--joined-dictionary")
+
+    return shared.made_once(tmp_path_factory, "data-bin", make)
+
+
+# ---- vaswani --------------------------------------------------------------------------------
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys) -> Callable[..., Ended]:
+    """``cli("train", "small")``: a command line of ``vaswani``, in this process."""
+    from tests import stock
+
+    def run(*argv: object) -> Ended:
+        capsys.readouterr()  # what was written before is not the command's
+        try:
+            code = stock.vaswani(*argv)
+        except SystemExit as end:  # --help, or a wrong use
+            code = int(end.code or 0)
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained_workplace(tiny_text, tiny_data_bin, tmp_path_factory) -> Path:
+    """``workplace`` with the run ``small``, trained and packed. Not to be changed."""
+    from tests import stock
+
+    def make(folder: Path) -> None:
+        shared.write_workplace(folder, tiny_text, tiny_data_bin)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            assert stock.vaswani("train", "small") == 0
+            assert stock.vaswani("pack", "small", "--out", "model") == 0
+
+    return shared.made_once(tmp_path_factory, "trained", make)
+
+
+@pytest.fixture(scope="session")
+def run(trained_workplace) -> Path:
+    """A run with checkpoints after 2, 4 and 6 updates. Not to be changed; see ``own_run``.
+
+    Its data are found from the folder ``trained_workplace``.
+    """
+    return trained_workplace / "runs" / "small"
+
+
+@pytest.fixture(scope="session")
+def model(trained_workplace) -> Path:
+    """The model of ``run``, packed. Not to be changed."""
+    return trained_workplace / "model"
+
+
+@pytest.fixture
+def workplace(tiny_text, tiny_data_bin, tmp_path, monkeypatch) -> Path:
+    """The current folder of a test: ``configs/small.yaml`` and its data, and no run yet."""
+    shared.write_workplace(tmp_path, tiny_text, tiny_data_bin)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def own_run(trained_workplace, tmp_path, monkeypatch) -> Path:
+    """A copy of ``run`` with its experiment and data in the current folder, to be changed."""
+    for name in ("configs", "data", "runs"):
+        shutil.copytree(trained_workplace / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs" / "small"

@@ -1,5 +1,6 @@
 """Small packed models that know a few sentences, and text to check an export with."""
 
+import functools
 import json
 import random
 import shutil
@@ -52,6 +53,17 @@ def train(
     model.eval()
 
 
+@functools.lru_cache(maxsize=None)
+def trained(updates: int, **options: Any) -> VaswaniTransformerModel:
+    """A model that copies its sentences, trained once in a process."""
+    known = packed.dictionary()
+    sizes = {"encoder_embed_dim": 32, "decoder_embed_dim": 32}
+    sizes.update(encoder_layers=1, decoder_layers=1)
+    model = small_model(0, task(known, known), **{**sizes, **options})
+    train(model, known, updates)
+    return model
+
+
 def pack(folder: Path, search: Any = None, updates: int = 250, **options: Any) -> Path:
     """Pack a small model that knows its sentences; returns the folder.
 
@@ -61,12 +73,7 @@ def pack(folder: Path, search: Any = None, updates: int = 250, **options: Any) -
         updates: fewer leave a model that knows little
         options: the model's options
     """
-    known = packed.dictionary()
-    sizes = {"encoder_embed_dim": 32, "decoder_embed_dim": 32}
-    sizes.update(encoder_layers=1, decoder_layers=1)
-    model = small_model(0, task(known, known), **{**sizes, **options})
-    train(model, known, updates)
-    packed.write(folder, model, RECIPE, known)
+    packed.write(folder, trained(updates, **options), RECIPE, packed.dictionary())
     if search:
         change(folder, "generation", **search)
     return folder

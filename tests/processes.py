@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import Dict, List
 
-from tests.preloaded import python
 from transformer_plugin.checkpoints import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +32,6 @@ def begin(command: List[str], folder: Path, **environ: str) -> "subprocess.Popen
             **os.environ,
             "PATH": path,
             "PYTHONPATH": str(ROOT),
-            "PYTHON_EXEC": python(),  # with which torchrun starts its processes
             **environ,
         },
         stdout=subprocess.PIPE,

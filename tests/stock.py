@@ -18,7 +18,7 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig, OmegaConf
 
-#: found, not imported: tests/other_tasks.py runs fairseq without it
+#: found, not imported: that changes fairseq
 PLUGIN = str(Path(importlib.util.find_spec("transformer_plugin").origin).parent)
 OURS = [
     *("--criterion", "vaswani_label_smoothed_cross_entropy"),

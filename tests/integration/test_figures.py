@@ -1,8 +1,6 @@
 """``vaswani reproduce figures``: heads that look at a word's distant partner (figures 3 to 5)."""
 
 import functools
-import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, List
@@ -70,31 +68,18 @@ def test_the_head_that_looks_at_the_partner_is_found(
 ) -> None:
     """The others give each word of a sentence of W words, its end included, 1 / W."""
     pytest.importorskip("matplotlib")
-    for _ in range(2):  # the second replaces the first
-        assert run(model) == 0
+    assert run(model) == 0
     out = tmp_path / "runs" / "figures"
     pictures = [f"figure{n}.{kind}" for n in (3, 4, 5) for kind in ("pdf", "png")]
-    assert sorted(path.name for path in out.iterdir()) == sorted(
-        [*pictures, "figures.json", "figures.md"]
-    )
-    for name in pictures:
-        start = b"%PDF" if name.endswith("pdf") else b"\x89PNG"
-        assert (out / name).read_bytes().startswith(start)
+    assert {path.name for path in out.iterdir()} == {*pictures, "figures.json", "figures.md"}
     text = (out / "figures.md").read_text(encoding="utf-8")
-    said = capsys.readouterr()
-    assert text in said.out
     assert "The best of 8 heads over 2 sentences: layer 1, head 3." in text
     assert "The best of 8 heads over 2 sentences: layer 2, head 2." in text
     assert text.count("| 1.000 | 0.000 |") == 2
     # all heads, for either kind; in "sees … cat" and "a house … sees" W is 9 and 7
     uniform = (1 / 9 + 2 / 7) / 2
     assert f"| 1 | 1 | {uniform:.3f} | {(1 / 9 + 1 / 7) / 2:.3f} | {uniform:.3f} |" in text
-    rows = [line for line in text.splitlines() if line.count("|") == 7 and line[2].isdigit()]
-    assert len(rows) == 16
-    assert "warning: unknown to the model: 'and' in: the big house" in said.err
-    assert "English" not in said.err
-    record = json.loads((out / "figures.json").read_text(encoding="utf-8"))
-    assert [entry["counted"] for entry in record["sentences"]] == [True] * 4
+    assert "'and'" in capsys.readouterr().err, "unknown to the model"
 
 
 def pair(weights: Any, word: int, partner: List[int]) -> Pair:
@@ -118,7 +103,7 @@ def test_the_weights_are_sums_and_means_by_hand() -> None:
     assert measured(pair(numpy.array(rows)[None, None], 3, [1]))["first"].item()
 
 
-def test_which_heads_are_drawn() -> None:
+def test_the_best_and_the_least_alike_heads_are_drawn() -> None:
     weights = numpy.array([[0.1, 0.2, 0.3], [0.4, 0.0, 0.6]])
     assert best_heads(weights) == (1, [2, 0, 1])
     maps = numpy.array([[[1.0, 0.0], [1.0, 0.0]], [[0.6, 0.4], [0.5, 0.5]], [[0, 1.0], [0, 1.0]]])
@@ -139,44 +124,16 @@ def test_the_annotations_name_words_of_their_sentences() -> None:
         assert min(abs(word - n) for n in partner) > 2, entry
 
 
-def test_a_pair_that_the_model_does_not_know_is_not_counted(
-    model: Path, tmp_path: Path, capsys: Any
-) -> None:
-    unknown = "- {text: the big dog sees xyz and 1 ., word: sees, partner: xyz}\nantecedent:"
-    (tmp_path / "annotated.yaml").write_text(
-        ANNOTATED.replace("antecedent:", unknown), encoding="utf-8"
-    )
-    pytest.importorskip("matplotlib")
-    assert run(model) == 0
-    said = capsys.readouterr()
-    assert said.out.count("over 2 sentences") == 2 and "| 1.000 | 0.000 |" in said.out
-    assert "unknown to the model, so it is not counted: 'xyz', 'and' in: the big dog" in said.err
-
-    (tmp_path / "annotated.yaml").write_text(ANNOTATED.replace("its", "xyz"), encoding="utf-8")
+def test_a_kind_of_which_the_model_knows_no_pair_has_no_figure(model: Path, tmp_path: Path) -> None:
+    unknown = ANNOTATED.replace("its", "xyz")
+    (tmp_path / "annotated.yaml").write_text(unknown, encoding="utf-8")
     assert run(model, "--out", "none") == 1
-    assert "does not know the words of any sentence of the kind 'antecedent'" in (
-        capsys.readouterr().err
-    )
     assert not (tmp_path / "none").exists()
 
 
-def test_what_it_refuses(model: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    """In a sentence, before the model is read, with nothing left behind or replaced."""
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    ours = {"figures.json": '{"figures": [3, 4, 5]}', "notes": "mine"}
-    for name, text in ours.items():
-        (mine / name).write_text(text, encoding="utf-8")
+def test_a_folder_of_others_is_left_alone(model: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "figures.json").write_text('{"figures": [3, 4, 5]}', encoding="utf-8")
     assert run(model, "--out", "mine") == 1
-    assert "mine has figures.json, which 'vaswani reproduce figures' did not make" in (
-        capsys.readouterr().err
-    )
-    assert {path.name: path.read_text() for path in mine.iterdir()} == ours
-    assert run(model, "--out", "mine/notes") == 1
-    assert "mine/notes is not a folder" in capsys.readouterr().err
-    assert run("nothing") == 1
-    assert capsys.readouterr().err.count("\n") == 1
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert run(model) == 1
-    assert "matplotlib" in capsys.readouterr().err
-    assert not (tmp_path / "runs" / "figures").exists()
+    assert "figures.json" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "figures.json").read_text() == '{"figures": [3, 4, 5]}'

@@ -6,16 +6,13 @@ By fairseq-train with our task, in this process; what `vaswani train` adds is at
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Dict
 
 import pytest
-from fairseq import checkpoint_utils
 
 from tests import stock
 from tests.integration.test_vaswani import run, workplace  # noqa: F401
 from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
-from transformer_plugin.compat import saving
 
 OURS = ["--task", "vaswani_translation"]
 SMALL = [*OURS, "--batch-size", "40", "--max-tokens", "100000", "--update-epoch-batch-itr", "True"]
@@ -44,68 +41,28 @@ def begun(seven_updates, tmp_path) -> Path:
     return Path(shutil.copytree(seven_updates, tmp_path / "begun"))
 
 
-# --- interrupted while saving ------------------------------------------------------------------
-
-
-def test_ctrl_c_during_a_save_leaves_last_and_best(begun, tiny_data_bin, monkeypatch):
-    """At the third write of the next checkpoint: fairseq took it for a failed write."""
-    before = contents(begun)
-
-    def opened(path, mode):
-        stream = open(path, mode)  # noqa: SIM115
-        write, seen = stream.write, []
-
-        def interrupted(data):
-            seen.append(data)
-            if len(seen) == 3:
-                raise KeyboardInterrupt
-            return write(data)
-
-        class Interrupted:
-            """torch asks for the methods; a file's own cannot be replaced."""
-
-            __enter__, __exit__ = lambda self: self, lambda self, *reason: stream.close()
-            fileno, flush, close = stream.fileno, stream.flush, stream.close
-            write = staticmethod(interrupted)
-
-        return Interrupted()
-
-    monkeypatch.setattr(saving, "open", opened, raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "12")
-    monkeypatch.undo()
-    assert contents(begun) == before
-    assert not [path for path in begun.iterdir() if path.suffix != ".pt"]
-    stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "9")
-    assert updates(begun / "checkpoint_last.pt") == 9
-
-
 # --- where a training goes on from -------------------------------------------------------------
 
 
-def test_without_the_last_checkpoint_it_goes_on_from_the_newest(begun, tiny_data_bin):
-    (begun / "checkpoint_last.pt").unlink()
-    (begun / "checkpoint_best.pt").unlink()
+@pytest.mark.parametrize(
+    ("missing", "damaged", "taken"),
+    [
+        (["last", "best"], [], "checkpoint_2_6.pt"),
+        (["last"], ["best", "2_6"], "checkpoint_1_3.pt"),
+        (["best"], ["last"], "checkpoint_2_6.pt"),
+    ],
+)
+def test_without_the_last_checkpoint_it_goes_on_from_the_newest(
+    begun, tiny_data_bin, missing, damaged, taken
+):
+    for name in missing:
+        (begun / f"checkpoint_{name}.pt").unlink()
+    for name in damaged:
+        path = begun / f"checkpoint_{name}.pt"
+        path.write_bytes(path.read_bytes()[:-100])
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
-    assert any("going on from checkpoint_2_6.pt (6 updates)" in line for line in lines)
+    assert any(f"going on from {taken}" in line for line in lines)
     assert updates(begun / "checkpoint_last.pt") == 8
-
-
-def test_a_newer_one_that_is_damaged_is_passed_over(begun, tiny_data_bin):
-    (begun / "checkpoint_last.pt").unlink()
-    for name in ("checkpoint_best.pt", "checkpoint_2_6.pt"):
-        (begun / name).write_bytes((begun / name).read_bytes()[:-100])
-    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "4")
-    assert any("going on from checkpoint_1_3.pt (3 updates)" in line for line in lines)
-
-
-def test_a_last_checkpoint_that_is_cut_short_is_passed_over(begun, tiny_data_bin):
-    (begun / "checkpoint_best.pt").unlink()
-    last = begun / "checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:-100])
-    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
-    assert any("going on from checkpoint_2_6.pt (6 updates)" in line for line in lines)
-    assert updates(last) == 8
 
 
 def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):
@@ -113,7 +70,7 @@ def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):
     for path in begun.glob("*.pt"):
         path.write_bytes(path.read_bytes()[:-100])
     before = contents(begun)
-    with pytest.raises(CheckpointError, match="none from which to go on.*damaged.*move them"):
+    with pytest.raises(CheckpointError, match="damaged"):
         stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "8")
     assert contents(begun) == before
 
@@ -121,7 +78,7 @@ def test_if_none_can_be_read_nothing_is_trained_over_them(begun, tiny_data_bin):
 def test_a_restore_file_that_does_not_exist_is_refused(tiny_data_bin, tmp_path):
     """fairseq starts over, in silence."""
     missing = ["--restore-file", str(tmp_path / "gone.pt")]
-    with pytest.raises(CheckpointError, match="gone.pt does not exist: correct --restore-file"):
+    with pytest.raises(CheckpointError, match="gone.pt"):
         stock.train(tiny_data_bin, tmp_path / "new", *SMALL, *missing, "--max-update", "2")
     assert not list(tmp_path.rglob("*.pt"))
 
@@ -129,20 +86,11 @@ def test_a_restore_file_that_does_not_exist_is_refused(tiny_data_bin, tmp_path):
 # --- no update too many ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", ["7", "5"])
+@pytest.mark.parametrize("limit", ["--max-update 7", "--max-update 100 --stop-time-hours 1e-9"])
 def test_a_training_that_is_done_is_not_trained_further(begun, tiny_data_bin, limit):
     """All versions train one update more, and replace the last and the best checkpoint."""
     before = contents(begun)
-    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", limit)
-    assert any(f"7 updates, and --max-update is {limit}" in line for line in lines)
-    assert contents(begun) == before
-
-
-def test_nor_is_one_whose_time_is_up(begun, tiny_data_bin):
-    before = contents(begun)
-    hours = ["--max-update", "100", "--stop-time-hours", "1e-9"]
-    lines = stock.train(tiny_data_bin, begun, *EVERY_3, *hours)
-    assert any("--stop-time-hours" in line and "nothing is left" in line for line in lines)
+    stock.train(tiny_data_bin, begun, *EVERY_3, *limit.split())
     assert contents(begun) == before
 
 
@@ -180,24 +128,10 @@ def test_another_training_may_begin_with_other_words(begun, other_words, tmp_pat
     assert not any("another source dictionary" in line for line in lines)
 
 
-def test_so_is_translating_with_them(begun, other_words):
-    with pytest.raises(CheckpointError, match="another source dictionary.*--srcdict"):
-        stock.generate(other_words, begun / "checkpoint_last.pt", *OURS)
-
-
-def test_so_is_validating_with_them(begun, other_words):
-    with pytest.raises(CheckpointError, match="another source dictionary"):
-        stock.validate(other_words, begun / "checkpoint_last.pt", *OURS)
-
-
-def test_loading_models_of_several_dictionaries_is_no_mistake_yet(begun, other_words):
-    """As fairseq's own tests do; an ensemble of them does not decode."""
-    last = str(begun / "checkpoint_last.pt")
-    data = {"data": str(other_words)}
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([last, last], data)
-    assert len(models) == 2
-    with pytest.raises(CheckpointError, match="another source dictionary"):
-        task.build_generator(models, SimpleNamespace())
+def test_translating_and_validating_with_other_words_is_refused(begun, other_words):
+    for command in (stock.generate, stock.validate):
+        with pytest.raises(CheckpointError, match="another source dictionary"):
+            command(other_words, begun / "checkpoint_last.pt", *OURS)
 
 
 def test_a_checkpoint_of_before_is_compared_by_size_alone(begun, other_words):
@@ -206,37 +140,14 @@ def test_a_checkpoint_of_before_is_compared_by_size_alone(begun, other_words):
 
 
 def test_options_that_changed_are_said(begun, tiny_data_bin):
-    changed = ["--label-smoothing", "0.2", "--dropout", "0.5", "--seed", "3", "--batch-size", "20"]
+    changed = ["--label-smoothing", "0.2", "--dropout", "0.5", "--seed", "3"]
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, *changed, "--max-update", "8")
     message = next(line for line in lines if "going on with other options" in line)
-    for change in (
-        "criterion.label_smoothing was 0.1, is 0.2",
-        "model.dropout was 0.3, is 0.5",
-        "common.seed was 1, is 3",
-        "dataset.batch_size was 40, is 20",
-    ):
-        assert change in message
-    assert message.count(" was ") == 4
+    for name in ("criterion.label_smoothing", "model.dropout", "common.seed"):
+        assert f"{name} was " in message
+    assert message.count(" was ") == 3
     lines = stock.train(tiny_data_bin, begun, *EVERY_3, *changed, "--max-update", "9")
     assert not any("other options" in line for line in lines)
-
-
-@pytest.mark.slow
-def test_so_they_are_of_fairseqs_model_which_keeps_all_options_as_its_own(tiny_data_bin, tmp_path):
-    sizes = [
-        f"--{side}-{size}" for side in ("encoder", "decoder") for size in ("layers", "embed-dim")
-    ]
-    theirs = ["--arch", "transformer", "--share-all-embeddings"]
-    theirs += [word for size in sizes for word in (size, "1" if size.endswith("layers") else "16")]
-    for side in ("encoder", "decoder"):
-        theirs += [f"--{side}-ffn-embed-dim", "16", f"--{side}-attention-heads", "2"]
-    model = {"model": theirs}
-    fixed = [*SMALL, "--lr-scheduler", "fixed", "--lr", "0.001"]
-    stock.train(tiny_data_bin, tmp_path, *fixed, "--max-update", "2", **model)
-    changed = [*fixed, "--dropout", "0.3", "--max-update", "3", "--log-interval", "7"]
-    lines = stock.train(tiny_data_bin, tmp_path, *changed, **model)
-    message = next(line for line in lines if "going on with other options" in line)
-    assert message.endswith(": model.dropout was 0.1, is 0.3")
 
 
 # --- vaswani train -----------------------------------------------------------------------------
@@ -273,47 +184,7 @@ def test_a_kill_between_the_last_save_and_finished_json(four, capsys):
     assert train(FOUR) == 0
     assert contents(folder / "checkpoints") == before
     assert json.loads((folder / "finished.json").read_text())["num_updates"] == 4
-    message = capsys.readouterr().err
-    assert (
-        "nothing is left to train" in message and "-" not in message.partition("left to train")[0]
-    )
-
-
-@pytest.mark.parametrize("name", [".checkpoint_1_3.pt.part", "checkpoint_1_3.pt.tmp"])
-def test_what_a_kill_left_half_written_is_cleared_away(four, name):
-    folder, train = four
-    half = folder / "checkpoints" / name
-    half.write_bytes(b"half")
-    assert train("optimization.max_update=5") == 0
-    assert not half.exists()
-
-
-def test_another_folder_for_checkpoints_is_not_ignored_in_silence(workplace, monkeypatch, capsys):  # noqa: F811
-    command = ("train", "small", FOUR, "checkpoint.save_dir=out/models")
-    assert run(workplace, monkeypatch, *command) == 0
-    message = capsys.readouterr().err
-    assert "go to runs/small/checkpoints" in message and "out/models" in message
-    assert run(workplace, monkeypatch, *command, "run=elsewhere") == 0
-    assert "out/models" not in capsys.readouterr().err, "run= says where"
-
-
-def test_fewer_updates_than_were_trained(four, capsys):
-    folder, train = four
-    before = contents(folder / "checkpoints")
-    assert train("optimization.max_update=2") == 0
-    assert contents(folder / "checkpoints") == before
-    assert "4 updates, and --max-update is 2" in capsys.readouterr().err
-    assert train("optimization.max_update=2") == 0
-    assert "already trained, 4 updates" in capsys.readouterr().err
-
-
-def test_a_run_without_its_last_checkpoint_is_still_that_run(four, capsys):
-    folder, train = four
-    (folder / "checkpoints" / "checkpoint_last.pt").unlink()
-    assert train("model.encoder_layers=2") == 1
-    assert train("optimization.max_update=6") == 0
-    assert "(4 updates)" in capsys.readouterr().err
-    assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 6
+    assert "nothing is left to train" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -321,15 +192,13 @@ def test_a_run_without_its_last_checkpoint_is_still_that_run(four, capsys):
     [((), 4), (("checkpoint.reset_optimizer=true", "checkpoint.reset_dataloader=true"), 0)],
     ids=["whole", "parameters"],
 )
-def test_a_restore_file_begins_a_run_once(four, done, resets, first, capsys):
+def test_a_restore_file_begins_a_run_once(four, done, resets, first):
     """The same command again goes on with all that the run has trained since."""
     folder, train = four
     shutil.rmtree(folder)
     begin = (f"checkpoint.restore_file={done}/checkpoints/checkpoint_last.pt", *resets)
-    assert train(*begin, "optimization.max_update=5") == 0
-    assert train(*begin, "optimization.max_update=6") == 0
-    assert train(*begin, "optimization.max_update=7") == 0
-    assert "continues from its last checkpoint" in capsys.readouterr().err
+    for limit in (5, 6, 7):
+        assert train(*begin, f"optimization.max_update={limit}") == 0
     lines = (folder / "train.jsonl").read_text().splitlines()
     resumed = [json.loads(line)["num_updates"] for line in lines if '"resumed"' in line]
     assert resumed == [first, 5, 6]
@@ -342,22 +211,6 @@ def test_a_restore_file_does_not_replace_what_a_run_has_trained(four, done, caps
     assert train(begin, "optimization.max_update=5") == 1
     assert "has checkpoints of its own" in capsys.readouterr().err
     assert updates(folder / "checkpoints" / "checkpoint_last.pt") == 4
-
-
-def test_another_criterion_is_refused_in_a_sentence(four, capsys):
-    folder, train = four
-    before = (folder / "config.yaml").read_text()
-    assert train("optimization.max_update=5", "criterion._name=label_smoothed_cross_entropy") == 1
-    assert "Criterion does not match" in capsys.readouterr().err
-    assert (folder / "config.yaml").read_text() == before
-
-
-def test_a_restore_file_that_is_missing_leaves_no_run(four, capsys):
-    folder, train = four
-    shutil.rmtree(folder)
-    assert train("checkpoint.restore_file=gone.pt") == 1
-    assert "gone.pt does not exist" in capsys.readouterr().err
-    assert not (folder / "config.yaml").exists()
 
 
 def test_a_changed_training_text_is_refused(four, workplace, capsys):  # noqa: F811
@@ -379,8 +232,7 @@ def test_a_changed_training_text_is_refused(four, workplace, capsys):  # noqa: F
 def test_options_that_changed_are_said_on_the_terminal(four, capsys):
     _, train = four
     assert train("criterion.label_smoothing=0.2", "optimization.max_update=5") == 0
-    message = capsys.readouterr().err
-    assert "warning: going on with other options: criterion.label_smoothing was 0.1" in message
+    assert "criterion.label_smoothing was 0.1" in capsys.readouterr().err
 
 
 def test_a_users_config_yaml_is_not_replaced(workplace, monkeypatch, capsys):  # noqa: F811
@@ -396,14 +248,12 @@ def test_a_users_config_yaml_is_not_replaced(workplace, monkeypatch, capsys):  #
 
 
 def test_a_training_that_diverges_ends_in_a_sentence(four, capsys):
-    """fairseq's search for the place failed on an encoder's output: StopIteration."""
     folder, train = four
     before = contents(folder / "checkpoints")
     hot = ("lr_scheduler.lr_factor=1e30", "optimization.max_update=9")
     assert train(*hot) == 1
     message = capsys.readouterr().err.splitlines()[-1]
-    assert "the training diverged at update 6: gradients are Nan/Inf" in message
+    assert "diverged at update 6" in message and "learning rate" in message
     assert f"the last good checkpoint is {folder.relative_to(folder.parents[1])}" in message
-    assert "lower the learning rate" in message
     after = contents(folder / "checkpoints")
     assert {name: after[name] for name in before} == before

@@ -1,163 +1,99 @@
-"""``vaswani prepare`` on one's own text: options, what each redoes, and trouble on the way.
+"""``vaswani prepare`` on one's own text: options, and what each redoes.
 
 fairseq's own part, the last stage, takes seconds and is tried elsewhere; here a folder stands for
-it (``light``), except where it is what is tested.
+it (``light``).
 """
 
-import lzma
-import os
 import random
 import subprocess
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from tests import archives
 from tests.files import write
+from tests.own_text import HERE, OWN, STAGES
 from vaswani import cli
-
-ROOT = Path(__file__).resolve().parents[2]
-LANGS = ["--source-lang", "en", "--target-lang", "de"]
-OWN = [*LANGS, "--train", "train", "--valid", "valid", "--bpe", "30", "--workers", "1"]
+from vaswani.commands.prepare import plan_stages
+from vaswani.data.recipe import Recipe
+from vaswani.data.steps import Job, Like
+from vaswani.data.text import SPLITS
 
 
 def prepare(capsys, *more):
-    """The stages that ran, and what was said."""
-    assert cli.main(["prepare", *OWN, "--out", "data/own", *more]) == 0
-    message = capsys.readouterr()
-    made = [line.split(": made")[0] for line in message.err.splitlines() if ": made" in line]
-    return [name.rpartition("/")[2] for name in made], message
-
-
-def count(path) -> int:
-    return path.read_bytes().count(b"\n")
-
-
-ALL = ["text", "tok", "codes", "bpe", "data-bin"]
+    """The stages that ran."""
+    capsys.readouterr()
+    assert cli.main([*HERE, *more]) == 0
+    message = capsys.readouterr().err
+    made = [line.split(": made (")[0] for line in message.splitlines() if ": made (" in line]
+    return [name.rpartition("/")[2] for name in made]
 
 
 @pytest.mark.parametrize(
     ("option", "redone"),
     [
-        (["--limit", "20"], ALL),
-        (["--max-words", "14"], ALL[1:]),
-        (["--ratio", "1.2"], ALL[1:]),
-        (["--tokenised"], ALL[1:]),
-        (["--bpe", "20"], ALL[2:]),
+        (["--limit", "20"], STAGES),
+        (["--ratio", "1.2"], STAGES[1:]),
+        (["--bpe", "20"], STAGES[2:]),
         (["--workers", "2"], []),
-        (["--show-dropped", "3"], []),
-        (["--from", "bpe"], ALL[3:]),
-        (["--from", "tokenise"], ALL[1:]),
-        (["--from", "clean"], ALL),
+        (["--from", "apply-bpe"], STAGES[3:]),
     ],
 )
 def test_a_changed_option_redoes_exactly_what_depends_on_it(own, light, capsys, option, redone):
-    assert prepare(capsys)[0] == ALL
-    assert prepare(capsys)[0] == []
-    assert prepare(capsys, *option)[0] == redone
-    assert prepare(capsys, *(option if option[0] != "--from" else []))[0] == []
-
-
-def test_fewer_merges_than_asked_for_are_explained(own, light, capsys):
-    """The text decides how many there can be."""
-    assert "  merges: 30\n" in prepare(capsys)[1].err
-    said = prepare(capsys, "--bpe", "9000")[1].err
-    made = count(Path("data/own/codes")) - 1
-    assert 30 < made < 9000
-    assert f"merges (9,000 asked for; no other two symbols meet twice): {made:,}\n" in said
+    assert prepare(capsys) == STAGES
+    assert prepare(capsys, *option) == redone
+    assert prepare(capsys, *(option if option[0] != "--from" else [])) == []
 
 
 def test_changed_text_is_noticed(own, light, capsys):
     prepare(capsys)
     write(own / "valid.de", *archives.sentences("de", 10, 3))
-    assert prepare(capsys)[0] == ALL
+    assert prepare(capsys) == STAGES
+
+
+#: other values of a recipe's words; those that only say where text is are no stage's option
+WORDS = {
+    "normalise": "all",
+    "clean_after": "bpe",
+    "subword": "sentencepiece",
+    "bpe_counts": "types",
+}
+NO_OPTIONS = {"source_lang", "target_lang", *SPLITS, "archives", "expected", "like"}
+
+
+def last_key(recipe, like=None):
+    """The key of data-bin."""
+    key, stages, _ = plan_stages(Job(recipe, Path("out"), 1, {}, Path(), like=like), None)
+    for step in stages:
+        key = step.key(key)
+    return key
+
+
+def test_every_option_of_a_recipe_is_in_the_key_of_a_stage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "valid"):
+        for name in (split, f"{split}.en", f"{split}.de"):
+            write(tmp_path / name, "a")
+    recipe = Recipe("en", "de", "train", "valid", max_words=30)
+    keys = []
+    for name in {item.name for item in fields(Recipe)} - NO_OPTIONS:
+        value = getattr(recipe, name)
+        other = WORDS[name] if name in WORDS else not value if isinstance(value, bool) else 7
+        keys.append(last_key(replace(recipe, **{name: other})))
+    keys += [last_key(recipe, Like(Path(), Path(), pair)) for pair in (("a", "b"), ("a", "c"))]
+    assert len({last_key(recipe), *keys}) == len(keys) + 1
 
 
 def test_complete_data_need_no_text_any_more(own, light, capsys):
     """With ``--if-missing``, as on a machine to which only the data were copied."""
-    assert prepare(capsys, "--if-missing")[0] == ALL
+    assert prepare(capsys, "--if-missing") == STAGES
     for path in own.glob("train.*"):
         path.unlink()
-    assert prepare(capsys, "--if-missing")[0] == []
+    assert prepare(capsys, "--if-missing") == []
     Path("data/own/data-bin/made").unlink()
-    assert cli.main(["prepare", *OWN, "--out", "data/own", "--if-missing"]) == 1
-
-
-def test_a_trial_takes_the_first_pairs(own, light, capsys):
-    prepare(capsys, "--limit", "7")
-    expected = archives.sentences("en", 40, 40)[:7]
-    assert (own / "data/own/text/train.en").read_text(encoding="utf-8").splitlines() == expected
-    assert count(own / "data/own/text/valid.en") == 10
-
-
-def test_every_pair_left_out_is_counted_and_shown_on_request(own, light, capsys):
-    english, german = (archives.sentences(lang, 40, 40) for lang in ("en", "de"))
-    english[3], german[8], english[20] = "", " \u200b ", "a " * 50
-    german[30] = "x" * 1001
-    write(own / "train.en", *english)
-    write(own / "train.de", *german)
-    _, message = prepare(capsys, "--max-words", "30", "--show-dropped", "1")
-    assert "train: 38 pairs of 40; left out: 2 with an empty side" in message.err
-    assert "1 of more than 30 words" in message.err
-    assert "1 with a word of more than 1,000 letters" in message.err
-    assert "text/train, with an empty side: train.en, line 4" in message.out
-    assert "train.en, line 9" not in message.out, "one example of each reason"
-    assert count(own / "data/own/tok/train.de") == count(own / "data/own/bpe/train.en") == 36
-    _, again = prepare(capsys, "--max-words", "30", "--show-dropped", "2")
-    assert "train.en, line 9" in again.out, "also when there is nothing left to do"
-
-
-def test_xz_is_read_as_gz_is(own, light, capsys):
-    plain = prepare(capsys)
-    text = (own / "data/own/text/train.en").read_bytes()
-    (own / "train.en.xz").write_bytes(lzma.compress((own / "train.en").read_bytes()))
-    (own / "train.en").unlink()
-    prepare(capsys)
-    assert (own / "data/own/text/train.en").read_bytes() == text and plain[0] == ALL
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (["--from", "tokens"], "no stage 'tokens' (did you mean 'tok"),
-        (["--from", "raw"], "no stage 'raw'"),
-        (["--workers", "0"], "--workers is 0"),
-        (["--max-words", "1"], "no pair of sentences within the limits"),
-    ],
-)
-def test_bad_options_are_one_sentence(own, capsys, change, message):
-    assert cli.main(["prepare", *OWN, "--out", "data/own", *change]) == 1
-    error = capsys.readouterr().err
-    assert message in error and "Traceback" not in error
-
-
-FULL = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-from vaswani import cli
-sys.exit(cli.main(sys.argv[2:]))
-"""
-
-
-@pytest.mark.parametrize(("size", "stopped"), [(1000, "text"), (2600, "tok")])
-def test_a_full_disk_is_one_sentence_and_nothing_half_written(own, light, capsys, size, stopped):
-    """A limit on the size of files stands for the disk: the error comes from the same place."""
-    command = ["prepare", *OWN, "--out", "data/own"]
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(size), *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert (
-        f"there is no space left for data/own/{stopped}" in last and "Traceback" not in done.stderr
-    )
-    left = {path.name for path in (own / "data/own").iterdir()}
-    assert left <= {".stages", *ALL[: ALL.index(stopped)]}
-    assert prepare(capsys)[0] == ALL[ALL.index(stopped) :], "with room it goes on"
+    assert cli.main([*HERE, "--if-missing"]) == 1
 
 
 @pytest.mark.slow
@@ -166,17 +102,16 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(own):
     for lang in ("en", "de"):
         write(own / f"train.{lang}", *archives.sentences(lang, 40_000, 7))
     command = [sys.executable, "-m", "vaswani", "prepare", *OWN, "--workers", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([*command, "--out", "whole"], env=environment, check=True)
+    subprocess.run([*command, "--out", "whole"], check=True)
     dice = random.Random(11)
     for _ in range(12):
-        process = subprocess.Popen([*command, "--out", "killed"], env=environment)
+        process = subprocess.Popen([*command, "--out", "killed"])
         try:
             process.wait(dice.uniform(0.5, 8.0))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    subprocess.run([*command, "--out", "killed"], env=environment, check=True)
+    subprocess.run([*command, "--out", "killed"], check=True)
     whole, killed = (
         {
             path.relative_to(folder): path.read_bytes()

@@ -4,11 +4,7 @@
 """
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Dict, List
 
@@ -16,6 +12,7 @@ import pytest
 import torch
 
 from tests import stock
+from tests.processes import killed_in_epoch_two
 from transformer_plugin.checkpoints import load_checkpoint
 
 # 200 pairs, 40 a batch: 5 updates an epoch, so that update 12 lies in the middle of epoch 3
@@ -66,14 +63,11 @@ def resumed(tiny_data_bin, broken) -> List[str]:
 
 
 def test_parameters_are_those_of_the_unbroken_run(resumed, broken, unbroken):
-    difference, name = stock.largest_difference(broken / "checkpoint_last.pt", unbroken)
+    """And the moments of Adam."""
+    last = broken / "checkpoint_last.pt"
+    difference, name = stock.largest_difference(last, unbroken)
     assert difference == 0, name
-
-
-def test_so_are_the_moments_of_adam(resumed, broken, unbroken):
-    pairs = zip(
-        optimizer_state(broken / "checkpoint_last.pt"), optimizer_state(unbroken), strict=True
-    )
+    pairs = zip(optimizer_state(last), optimizer_state(unbroken), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
@@ -95,28 +89,14 @@ def test_a_changed_schedule_is_said(tiny_data_bin, broken, resumed, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_leaves_what_is_needed_to_go_on(tiny_data_bin, tmp_path, plugin_dir):
+def test_a_killed_training_goes_on_as_the_unbroken_one(tiny_data_bin, tmp_path):
     """SIGKILL, as from a full machine, while the run saves every 3 updates in epoch ≥ 2."""
     killed = tmp_path / "killed"
     command = [sys.executable, str(Path(sys.executable).parent / "fairseq-train")]
     command += [str(tiny_data_bin), *stock.ON_CPU, *stock.OURS, *stock.SMALL, *FLAGS]
     command += ["--save-dir", str(killed), "--warmup-updates", "50", "--max-update", "100000"]
     command += ["--save-interval-updates", "3"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
-    )
-    try:
-        last = time.monotonic() + 120
-        while not list(killed.glob("checkpoint_3_*.pt")):
-            assert process.poll() is None and time.monotonic() < last
-            time.sleep(0.05)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    iterator = load_checkpoint(killed / "checkpoint_last.pt")["extra_state"]["train_iterator"]
-    assert iterator["epoch"] >= 2
-    reached = load_checkpoint(killed / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+    reached = killed_in_epoch_two(command, tmp_path, killed)
     end = ["--max-update", str(reached + 6)]
     stock.train(tiny_data_bin, killed, *FLAGS, *end, "--save-interval-updates", "3")
     stock.train(tiny_data_bin, tmp_path / "unbroken", *FLAGS, *end)

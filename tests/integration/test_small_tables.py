@@ -1,28 +1,23 @@
 """``vaswani reproduce table2 --small`` and ``table3 --small``: the paper's comparisons, smaller."""
 
-import gzip
 import json
-import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, List
 
 import pytest
 import torch
 import yaml
 
-from benchmarks import small_table, training_cost
-from benchmarks.machine import machine
+from benchmarks import small_table
 from benchmarks.small_table import TABLE_3
+from tests import stock
 from tests.models import task
-from tests.preloaded import python
 from tests.processes import ROOT
-from vaswani import cli
 from vaswani.commands import reproduce
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
 from vaswani.experiment.find import find_config
-from vaswani.experiment.run_record import last_checkpoint
 from vaswani.paper import small_tables
 from vaswani.paper.small_tables import read_table
 
@@ -63,7 +58,10 @@ def place(own: Path, monkeypatch: Any) -> Path:
     (own / "configs" / "small_tables.yaml").write_text(
         yaml.safe_dump(table, sort_keys=False), encoding="utf-8"
     )
-    monkeypatch.setattr(sys, "executable", python())  # of the verbs
+    monkeypatch.setattr(reproduce, "run_command", lambda command: stock.vaswani(*command[3:]))
+    text = ["--train", "train", "--valid", "valid", "--test", "valid", "--bpe", "60"]
+    languages = ["--source-lang", "en", "--target-lang", "de", "--out", "data/own"]
+    assert stock.vaswani("prepare", *text, *languages) == 0
     return own
 
 
@@ -115,106 +113,52 @@ def test_text_prepared_as_tokens_has_one_bleu(tmp_path: Path) -> None:
     assert scored and (scored.bleu, scored.chrf) == (41.29, 66.01)
 
 
-def test_what_is_done_is_not_done_again(place: Path, monkeypatch: Any, capsys: Any) -> None:
-    """A table is trained in commands of its own; stopped in one of them, it goes on there."""
+def test_a_table_goes_on_where_it_was_stopped(place: Path, monkeypatch: Any, capsys: Any) -> None:
     commands: List[str] = []
     real = reproduce.run_verb
-    text = ["--train", "train", "--valid", "valid", "--test", "valid", "--bpe", "60"]
-    languages = ["--source-lang", "en", "--target-lang", "de", "--out", "data/own"]
-    assert real(["prepare", *text, *languages]) == 0
 
-    def run_verb(words: Any) -> int:
+    def run_verb(words: List[str]) -> int:
         commands.append(words[0])
-        if len(commands) == 8:
-            return 3  # as if it failed
-        return real(words)
+        return 3 if len(commands) == 8 else real(words)  # as if the eighth failed
 
     monkeypatch.setattr(reproduce, "run_verb", run_verb)
-    assert cli.main(["reproduce", "table2", "--small"]) == 3
+    table = ["reproduce", "table2", "--small"]
+    assert stock.vaswani(*table) == 3
     assert commands == [*["train"] * 3, "average", "generate", "score", "train", "average"]
-    commands.clear()
-    monkeypatch.setattr(
-        reproduce, "run_verb", lambda words: commands.append(words[0]) or real(words)
-    )
-    assert cli.main(["reproduce", "table2", "--small", "--row", "a-cell-alone"]) == 0
-    assert commands == ["average", "generate", "score"]
-    record = json.loads((place / "runs" / "table2" / "table2.json").read_text(encoding="utf-8"))
-    assert {name: len(runs) for name, runs in record["rows"].items()} == {
-        "ours": 1,
-        "A cell, alone": 1,
-    }
-    assert {run["updates"] for runs in record["rows"].values() for run in runs} == {12}
-    capsys.readouterr()
-    commands.clear()
-    assert cli.main(["reproduce", "table2", "--small"]) == 0
-    assert commands == []
-    assert "| A cell, alone | 1 of 1 | " in capsys.readouterr().out
+    assert stock.vaswani(*table, "--row", "a-cell-alone") == 0
+    assert commands[8:] == ["average", "generate", "score"]
+    record = read_json(place / "runs" / "table2" / "table2.json")
+    updates = {name: [run["updates"] for run in runs] for name, runs in record["rows"].items()}
+    assert updates == {"ours": [12], "A cell, alone": [12]}
+    assert stock.vaswani(*table) == 0 and len(commands) == 11, "all is done"
 
-    run = "runs/table2/a_cell_alone_seed1"
-    for command in (["pack", run], ["attention", run, "a"]):
-        assert cli.main(command) == 1
-        refusal = capsys.readouterr().err
-        assert "has the architecture recurrent_translation: only this plugin's models" in refusal
-        assert refusal.endswith("can be packed\n")
-    assert cli.main(["export", run, "--to", "ctranslate2"]) == 1
-    assert "vaswani pack" in capsys.readouterr().err, "the first step, which refuses it"
-    assert not any(place.glob("runs/table2/a_cell_alone_seed1/*model*"))
-
-    table = read_table("table2")
-    runs = {row.name: small_tables.results(table, row)[0].run for row in table.rows}
-    compared = small_table.bootstrapped(table)
-    assert set(compared[runs["ours"]]) == {"bleu_interval", "chrf_interval"}
-    assert 0 < compared[runs["A cell, alone"]]["bleu_p"] <= 1
-    tried = small_table.short_trainings(table, table.rows[0])
-    assert [one["rate"] for one in tried] == [0.001, 0.01]
-
-    cost, _ = training_cost.cost_of(Path(runs["ours"]))
-    checkpoint = last_checkpoint(Path(runs["ours"]))
-    state = torch.load(checkpoint, weights_only=False)
-    state["cfg"]["optimization"]["update_freq"] = [3]
-    torch.save(state, checkpoint)
-    of_three, _ = training_cost.cost_of(Path(runs["ours"]))
-    assert (cost.batches, of_three.batches) == (1, 3)
-    assert of_three.operations == 3 * cost.operations
-
-    record: Dict[str, Any] = {
-        "machine": {**machine("cpu"), "command": ""},
-        **{"table": "table2", "expected": "nothing"},
-        "rows": {"ours": {"runs": [{"run": runs["ours"]}]}},
-    }
-    small_table.save(place / "out", record, "A title", [], lambda *_: None)
-    (kept,) = (place / "out").glob("*/ours_seed1.test.hyp.gz")
-    (place / "kept").write_bytes(gzip.decompress(kept.read_bytes()))
-    files = ["--hypotheses", "kept", "--references", "data/own/text/test.de"]
-    assert cli.main(["score", *files]) == 0, "anyone can score them again"
-    scores = [
-        read_json(kept.with_name("ours_seed1.score.json")),
-        read_json(Path("kept.score.json")),
-    ]
-    assert scores[0]["chrf"]["score"] == scores[1]["chrf"]["score"] > 0
+    one, other = (small_tables.results(read_table("table2"), row)[0].run for row in rows())
+    compared = small_table.bootstrapped(read_table("table2"))
+    assert set(compared[one]) == {"bleu_interval", "chrf_interval"}
+    assert 0 < compared[other]["bleu_p"] <= 1
+    tried = small_table.short_trainings(read_table("table2"), rows()[0])
+    assert [training["rate"] for training in tried] == [0.001, 0.01]
+    assert stock.vaswani("pack", other) == 1
+    assert "recurrent_translation" in capsys.readouterr().err, "which is no model of ours"
 
     finished = place / "runs" / "table2" / "ours_seed1" / "finished.json"
-    stopped = {**json.loads(finished.read_text(encoding="utf-8")), "num_updates": 11}
-    finished.write_text(json.dumps(stopped), encoding="utf-8")
-    assert cli.main(["reproduce", "table2", "--small", "--dry-run"]) == 0
+    finished.write_text(json.dumps({**read_json(finished), "num_updates": 11}), encoding="utf-8")
+    assert stock.vaswani(*table, "--dry-run") == 0
     assert capsys.readouterr().out.count("vaswani train small") == 1
 
 
-def test_what_cannot_work_is_one_sentence(place: Path, capsys: Any) -> None:
-    for words, message in (
-        (
-            ["table2"],
-            "table2 compares small models: add --small; at full size it is made row by row",
-        ),
-        (["equal-updates"], "equal-updates compares small models: add --small\n"),
-        (["table2", "--small", "--row", "our"], "table2 has no row 'our' (did you mean"),
-    ):
-        assert cli.main(["reproduce", *words]) == 1
-        assert message in capsys.readouterr().err
-    assert not (place / "runs").exists()
-    assert cli.main(["reproduce", "table2", "--small", "--dry-run"]) == 0
-    assert capsys.readouterr().out.count("vaswani train small") == 3
-    assert not (place / "runs").exists()
+def rows() -> List[small_tables.Row]:
+    return read_table("table2").rows
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [(["table2"], "--small"), (["table2", "--small", "--row", "our"], "'our'")],
+)
+def test_a_table_that_cannot_be_is_refused(own: Path, capsys: Any, words: Any, named: str) -> None:
+    assert stock.vaswani("reproduce", *words) == 1
+    assert named in capsys.readouterr().err
+    assert not (own / "runs").exists()
 
 
 def test_a_rate_without_its_log_is_not_passed_over(own: Path) -> None:

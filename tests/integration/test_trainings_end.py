@@ -1,14 +1,12 @@
 """How a training begins, why it ends, and that patience outlives a restart: ``vaswani train``."""
 
 import json
-import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.integration.test_vaswani import run, workplace  # noqa: F401
-from tests.processes import TWO, VASWANI, killed_in_epoch_two, to_the_end
 
 #: validation is not to improve: the loss's three digits do not change at such a rate
 STANDING_STILL = ("lr_scheduler.lr_factor=1e-12", "dataset.batch_size=40")
@@ -69,44 +67,24 @@ def test_why_a_training_ended_is_said_and_recorded(train, capsys, reason, overri
     """5 updates an epoch where 40 sentences make a batch: validated at 2, 4 and 5."""
     assert train(*overrides) == 0
     last = capsys.readouterr().err.splitlines()[-1]
-    assert f"runs/ends: trained; stopped by {reason} at update {updates}" in last
+    assert f"{reason} at update {updates}" in last and "vaswani average runs/ends" in last
     found = finished(train.folder)
     assert (found["reason"], found["num_updates"]) == (reason, updates)
-    of = {"patience": " of 90", "stop_time_hours": " of 6"}.get(reason, "")
     lines = [json.loads(line) for line in (train.folder / "train.jsonl").open()]
-    perplexity = [line["valid_ppl"] for line in lines if "valid_ppl" in line][-1]
-    assert found["perplexity"] == perplexity
-    assert f"update {updates}{of}, validation perplexity {perplexity:.2f}; next: " in last
-    next_command = shlex.split(last.partition("; next: ")[2])
-    assert next_command == ["vaswani", "average", "runs/ends"]
+    assert found["perplexity"] == [line["valid_ppl"] for line in lines if "valid_ppl" in line][-1]
     assert train(*overrides) == 0
-    again = capsys.readouterr().err
-    assert f"already trained, {updates} update" in again and f"stopped by {reason}" in again
+    assert f"already trained, {updates} update" in capsys.readouterr().err
 
 
-def test_without_a_checkpoint_there_is_no_next_command(train, capsys):
-    assert train("optimization.max_update=2", "checkpoint.no_save=true") == 0
-    message = capsys.readouterr().err
-    assert "saves nothing (checkpoint.no_save)" in message
-    assert message.rstrip().endswith("no checkpoint was saved")
-
-
-def test_a_training_begins_with_its_limits_its_saves_and_its_log(train, capsys):
+def test_a_training_begins_with_its_device_its_limits_and_its_log(train, capsys):
     """In one line; resumed, with the updates so far."""
     assert train("optimization.max_update=3", "optimization.stop_time_hours=0.5") == 0
     first = capsys.readouterr().err.splitlines()[0]
-    assert first == (
-        "training on the CPU in fp32 to update 3 or for 0.5 hours; "
-        "saves every 2 updates and after each epoch; "
-        "log: runs/ends/train.log"
-    )
-    assert (train.folder / "train.log").is_file()
+    assert "on the CPU in fp32 to update 3 or for 0.5 hours" in first
+    assert "runs/ends/train.log" in first and (train.folder / "train.log").is_file()
     assert train("optimization.max_update=4", "checkpoint.patience=3") == 0
     first = capsys.readouterr().err.splitlines()[0]
-    assert first.startswith(
-        "continuing at update 3 on the CPU in fp32, "
-        "to update 4 or until 3 validations in a row bring no improvement;"
-    )
+    assert "update 3 on the CPU in fp32, to update 4 or until 3 validations" in first
 
 
 @pytest.mark.parametrize(("updates", "continues"), [(1, False), (3, True)])
@@ -115,8 +93,7 @@ def test_the_same_command_continues_once_something_is_saved(train, capsys, updat
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, updates, KeyboardInterrupt)
         assert train() == 130
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"vaswani train: interrupted{'; the same command continues' * continues}."
+    assert ("the same command continues" in capsys.readouterr().err) == continues
 
 
 # --- patience ----------------------------------------------------------------------------------
@@ -127,8 +104,7 @@ PATIENT = ("optimization.max_update=90", "checkpoint.patience=6", *STANDING_STIL
 def test_patience_survives_a_kill(train):
     """Validated at 2, 4, 5, 6, 8, 10, 12 …: without improvement since the first of these."""
     assert train(*PATIENT, name="unbroken") == 0
-    unbroken = finished(train.folder.with_name("unbroken"))
-    assert unbroken["reason"] == "patience" and unbroken["num_updates"] == 12
+    assert finished(train.folder.with_name("unbroken"))["num_updates"] == 12
     for updates in (7, 9):
         with pytest.MonkeyPatch.context() as patch:
             stop_after(patch, updates)
@@ -139,38 +115,13 @@ def test_patience_survives_a_kill(train):
     assert finished(train.folder)["reason"] == "patience"
 
 
-@pytest.mark.slow
-def test_patience_survives_a_kill_of_two_processes(workplace):  # noqa: F811
-    """Both count: each decides for itself whether to stop."""
-    ended = {}
-    for name in ("killed2", "unbroken2"):
-        command = [*TWO, *VASWANI, f"run={name}", "common.cpu=true", *PATIENT]
-        checkpoints = workplace / "runs" / name / "checkpoints"
-        if name == "killed2":
-            killed_in_epoch_two(command, workplace, checkpoints)
-        to_the_end(command, workplace)
-        ended[name] = finished(checkpoints.parent)
-    assert ended["killed2"]["reason"] == ended["unbroken2"]["reason"] == "patience"
-    assert ended["killed2"]["num_updates"] == ended["unbroken2"]["num_updates"]
-
-
 def test_a_kill_before_finished_json_adds_no_update(train, capsys):
     """The last checkpoint is that of the end: nothing is left, until patience is raised."""
     assert train(*PATIENT) == 0
     (train.folder / "finished.json").unlink()
     assert train(*PATIENT) == 0
-    message = capsys.readouterr().err
-    assert "nothing is left to train: 6 validations brought no improvement" in message
+    assert "nothing is left to train" in capsys.readouterr().err
     assert finished(train.folder)["num_updates"] == 12
     assert finished(train.folder)["reason"] == "patience"
     assert train(*PATIENT, "checkpoint.patience=7") == 0
     assert finished(train.folder)["num_updates"] == 14
-
-
-def test_a_new_optimizer_counts_anew(train):
-    """As fairseq forgets the best score then; another folder, as for fine-tuning."""
-    assert train(*PATIENT) == 0
-    restore = f"checkpoint.restore_file={train.folder}/checkpoints/checkpoint_last.pt"
-    begin = (restore, "checkpoint.reset_optimizer=true", "checkpoint.reset_dataloader=true")
-    assert train(*PATIENT, *begin, name="unbroken") == 0
-    assert finished(train.folder.with_name("unbroken"))["num_updates"] == 12

@@ -15,16 +15,8 @@ from tests import stock
 from vaswani.experiment.checkpoints import describe
 
 ROOT = Path(__file__).resolve().parents[2]
-SIZES = {
-    f"{side}_{name}": value
-    for side in ("encoder", "decoder")
-    for name, value in (
-        ("layers", 1),
-        ("embed_dim", 16),
-        ("ffn_embed_dim", 16),
-        ("attention_heads", 2),
-    )
-}
+OF_A_SIDE = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
+SIZES = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in OF_A_SIDE.items()}
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +76,6 @@ def test_a_run_leaves_what_it_promises_and_continues(trained):
     assert (trained / "curve.png").is_file()
 
 
-def test_a_finished_run_is_left_alone(trained, workplace, monkeypatch, capsys):
-    before = (trained / "train.jsonl").read_bytes()
-    assert run(workplace, monkeypatch, "train", "small") == 0
-    assert "already trained, 6 updates" in capsys.readouterr().err
-    assert (trained / "train.jsonl").read_bytes() == before
-
-
-def test_another_model_is_refused_in_its_folder(trained, workplace, monkeypatch, capsys):
-    assert run(workplace, monkeypatch, "train", "small", "model.encoder_layers=2") == 1
-    assert "model.encoder_layers=1, not 2" in capsys.readouterr().err
-
-
 def test_average_generate_score(trained, workplace, monkeypatch, capsys):
     assert run(workplace, monkeypatch, "average", "small", "--last", "2") == 0
     command = ["generate", "small", "--beam", "2", "--max-len-a", "0", "--max-len-b", "6"]
@@ -113,26 +93,6 @@ def test_average_generate_score(trained, workplace, monkeypatch, capsys):
     assert run(workplace, monkeypatch, "score", "small") == 0
     scores = json.loads((trained / "eval" / "test.score.json").read_text(encoding="utf-8"))
     assert "tok:13a" in scores["bleu"]["signature"]
-
-
-def test_the_papers_length_penalty(trained, workplace, monkeypatch, tmp_path):
-    """fairseq's rule by default; the report names the rule, and ours prints scores by it."""
-    from math import isclose
-
-    command = ["generate", "small", "--beam", "2", "--lenpen", "0.6", "--max-len-b", "6"]
-    command += ["--max-len-a", "0", "--out"]
-    penalties = {"fairseq": lambda n: n**0.6, "gnmt": lambda n: ((5 + n) / 6) ** 0.6}
-    for name, extra in {"fairseq": [], "gnmt": ["--length-penalty", "gnmt"]}.items():
-        assert run(workplace, monkeypatch, *command, str(tmp_path / name), *extra) == 0
-        report = json.loads((tmp_path / name / "test.json").read_text(encoding="utf-8"))
-        assert report["options"]["length_penalty"] == name
-        lines = (tmp_path / name / "test.log").read_text(encoding="utf-8").splitlines()
-        scores = [float(line.split("\t")[1]) for line in lines if line.startswith("H-")]
-        tokens = [line.split("\t")[1].split() for line in lines if line.startswith("P-")]
-        assert len(scores) == len(tokens) == 20
-        for score, parts in zip(scores, tokens, strict=True):
-            expected = sum(map(float, parts)) / penalties[name](len(parts))
-            assert isclose(score, expected, abs_tol=1e-3)
 
 
 def test_blank_and_overlong_sentences_keep_their_lines(
@@ -159,29 +119,25 @@ def test_blank_and_overlong_sentences_keep_their_lines(
     lines = (tmp_path / "eval" / "test.hyp.tok").read_text(encoding="utf-8").split("\n")[:-1]
     assert lines[1] == lines[2] == "" and lines[0] and lines[3]
     message = capsys.readouterr().err
-    assert "1 sentence longer than the model's limit" in message and "test.hyp: 3\n" in message
+    assert "1 sentence longer" in message and "test.hyp: 3\n" in message
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "named"),
     [
-        (["generate", "nothing"], "no run 'nothing'"),
-        (["generate", "gone.pt"], "no checkpoint gone.pt"),
-        (["generate", "broken.pt", "--data", "data/digits/data-bin"], "broken.pt is"),
-        (["generate", "small", "--subset", "dev"], "no part 'dev'"),
-        (["generate", "small", "--data", "nowhere"], "no data in nowhere"),
-        (["generate", "small", "--beam", "0"], "above 0"),
-        (["score", "small", "--subset", "valid"], "no translations of 'valid'"),
+        (["generate", "nothing"], "nothing"),
+        (["generate", "broken.pt", "--data", "data/digits/data-bin"], "broken.pt"),
+        (["generate", "small", "--subset", "dev"], "'dev'"),
+        (["score", "small", "--subset", "valid"], "'valid'"),
     ],
 )
-def test_what_cannot_be_decoded(trained, workplace, monkeypatch, capsys, command, message):
+def test_a_refused_translation_names_its_mistake(
+    trained, workplace, monkeypatch, capsys, command, named
+):
     last = (trained / "checkpoints" / "checkpoint_last.pt").read_bytes()
     (workplace / "broken.pt").write_bytes(last[: len(last) // 2])
     assert run(workplace, monkeypatch, *command) == 1
-    error = capsys.readouterr().err
-    *taken, problem = error.strip().splitlines()
-    assert message in problem
-    assert not [line for line in taken if not line.startswith("taking ")]
+    assert named in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_documented_calls_from_python(workplace, tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import time
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -12,9 +11,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "examples" / "paper.py"
 cells = runpy.run_path(str(ROOT / "scripts" / "paper_notebook.py"))["cells"]
 
-SECONDS = 60
-"""Of one core, at most; about 10 on a processor of 2024."""
-
 
 def code_cells() -> List[Dict[str, Any]]:
     """Those of the notebook."""
@@ -23,16 +19,14 @@ def code_cells() -> List[Dict[str, Any]]:
 
 
 def test_every_claim_of_the_page_holds(monkeypatch, capsys) -> None:
-    """It runs to its end, past every assert, and soon enough to be tried in a lesson.
+    """It runs to its end, past every assert.
 
     What it prints of our sources is what the notebook shows.
     """
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("agg")
     monkeypatch.setattr(pyplot, "show", lambda: pyplot.close("all"))
-    begun = time.process_time()
     runpy.run_path(str(PAGE))
-    assert time.process_time() - begun < SECONDS
     printed = capsys.readouterr().out
     for cell in code_cells():
         if all(line.startswith("code(") for line in cell["source"]):

@@ -1,7 +1,5 @@
 """The wheel: all of it is in it, and each verb works from it, in a folder with nothing else."""
 
-import ast
-import glob
 import os
 import re
 import shutil
@@ -11,17 +9,15 @@ import tarfile
 import zipfile
 from email import message_from_string
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, Set
+from typing import Dict, Iterable
 
 import pytest
 
 from tests import archives
-from vaswani.cli import VERBS as VERBS_OF_IT
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 OFFLINE = ["--no-index", "--no-deps"]
-FOLDERS = "benchmarks|configs|docs|examples|scripts|tests|transformer_plugin|vaswani"
 BUILT_FROM = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 LINKS = re.compile(r"\]\(([^)\s]+)\)")
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
@@ -91,24 +87,16 @@ def test_everything_is_in_it_and_nothing_else(wheel):
     assert names == expected
 
 
-def test_what_an_index_shows_of_it(wheel):
+def test_an_index_shows_the_readme_with_links_that_work_there(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         about = message_from_string(archive.read(name).decode("utf-8"))
-    assert about["Name"] == "vaswani-transformer" and about["License"] == "MIT"
-    assert "Typing :: Typed" in about.get_all("Classifier")
     assert f"\nversion: {about['Version']}\n" in (ROOT / "CITATION.cff").read_text()
-    assert set(about["Requires-Python"].split(",")) == {">=3.10", "<3.13"}
-    assert about["Description-Content-Type"] == "text/markdown"
     assert about.get_payload().lstrip().startswith("# vaswani-transformer")
-    extras = set(about.get_all("Provides-Extra"))
-    assert extras == {"modern", "official", "text", "export", "plots", "notebook", "dev"}
     assert not [one for one in about.get_all("Requires-Dist") if "extra ==" not in one]
     links = [link.partition(", ")[2] for link in about.get_all("Project-URL")]
     links += LINKS.findall(about.get_payload())
-    assert links.count("https://arxiv.org/abs/1706.03762") > 1
-    assert [link for link in links if not link.startswith("https://")] == []
-    assert "<img" not in about.get_payload() and "fidelity to the paper" in about.get_payload()
+    assert [link for link in links if not link.startswith("https://")] == [] and len(links) > 5
 
 
 def test_no_link_of_its_documents_leads_nowhere(installed):
@@ -120,52 +108,6 @@ def test_no_link_of_its_documents_leads_nowhere(installed):
             assert path.startswith("https://") or (page.parent / path).exists(), (page.name, link)
             found.add(path)
     assert {"commands.md", "../configs/table3.yaml"} <= found
-
-
-def paths(text: str) -> Set[str]:
-    """What a text names of the repository's folders, or of the installed documents."""
-    return set(re.findall(rf"(?<![\w/.])(?:{FOLDERS})/[\w./-]*\w", text)) | set(
-        re.findall(r"/[\w./-]+/docs/[\w.-]*\w", text)
-    )
-
-
-def strings(source: str) -> Iterator[str]:
-    """The strings of a module but its docstrings; ``DOCS / "x"`` as a path."""
-    nodes = list(ast.walk(ast.parse(source)))
-    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-    for node in nodes:
-        if isinstance(node, ast.BinOp) and getattr(node.left, "id", "") == "DOCS":
-            assert isinstance(node.right, ast.Constant)
-            yield f"docs/{node.right.value}"
-        elif isinstance(node, ast.Constant) and id(node) not in docstrings:
-            yield str(node.value)
-
-
-def test_what_it_names_is_in_it(installed):
-    """Every path in a help text, a message or an experiment; relative ones from the package.
-
-    Of text, it is the prefix of several files.
-    """
-    code = "import sys; from vaswani.cli import main; main(sys.argv[1:])"
-    environ = {**os.environ, "PYTHONPATH": str(installed)}
-    texts = {}
-    for words in ([], *([verb] for verb in VERBS_OF_IT)):
-        command = [sys.executable, "-c", code, *words, "--help"]
-        done = subprocess.run(command, env=environ, cwd=installed, capture_output=True, text=True)
-        texts[" ".join(words)] = done.stdout
-        assert done.returncode == 0 and str(installed) in texts[""], done.stderr
-    for path in installed.glob("*/**/*.py"):
-        texts[str(path)] = "\n".join(strings(path.read_text(encoding="utf-8")))
-    for path in (installed / "vaswani" / "configs").rglob("*.yaml"):
-        texts[str(path)] = path.read_text(encoding="utf-8")
-    named = {(where, path) for where, text in texts.items() for path in paths(text)}
-    # says itself that it needs a checkout
-    named = {one for one in named if one[1] != "examples/recurrent"}
-    assert len({path for _, path in named}) > 5
-    places = (installed, installed / "vaswani")
-    assert [
-        one for one in named if not any(glob.glob(f"{place / one[1]}*") for place in places)
-    ] == []
 
 
 @pytest.mark.slow
@@ -181,7 +123,6 @@ def test_each_verb_works_from_it(installed, tmp_path):
         "--out data/mine",
         "prepare --like data/mine --test valid --workers 1 --out data/more",
         "new mine --data data/mine",
-        "plan mine --gpus 1",
         "plan wmt14_en_de_base --gpus 2",
         "train mine optimization.max_update=2 checkpoint.save_interval_updates=1",
         "average mine --last 2",
@@ -191,10 +132,6 @@ def test_each_verb_works_from_it(installed, tmp_path):
         "translate runs/mine/model test.en --beam 1 --max-len-a 0 --max-len-b 3 --output test.out",
         "new tuned --data data/mine --from mine",
         "reproduce wmt14-en-de-base --row A-h1 --dry-run",
-        "prepare demo_en_de --workers 1",
-        "train demo_en_de optimization.max_update=1",
-        "generate demo_en_de --beam 1 --max-len-a 0 --max-len-b 3",
-        "score demo_en_de",
     ]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", VERBS, str(installed)],

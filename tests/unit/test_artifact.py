@@ -1,25 +1,25 @@
 """What a command makes is there whole or not at all, wherever it is stopped."""
 
 import contextlib
+import errno
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Iterator
 
 import pytest
 
-from vaswani.commands import attention, average
-from vaswani.common.artifact import Artifact, keep
+from tests.own_text import contents
+from vaswani.common.artifact import making, making_recorded, output_file, writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, write_json
+from vaswani.common.files import locked, write_json
 from vaswani.data import stage
 from vaswani.decoding.translations import Translations
-from vaswani.model_folder.folder import EXPORTED, PACKED, write_folder
+from vaswani.model_folder.folder import PACKED, write_folder
 
-# ---- stopping before the n-th operation -------------------------------------------------------
+# ---- a stop before the n-th operation on the disk ---------------------------------------------
 
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -30,26 +30,16 @@ class Killed(BaseException):
 
 
 class Stop:
-    """Raises an error before the n-th operation on the disk; ``Killed`` at all later ones too."""
+    """Raises an error before operation ``left``, from 0; ``Killed`` at all later ones too."""
 
-    def __init__(self) -> None:
-        self.error: Optional[BaseException] = None
-        self.left = 0
-
-    def before(self, error: BaseException, step: int) -> None:
-        """Stop before operation number ``step``, from 0."""
-        self.error, self.left = error, step
-
-    def reached(self) -> bool:
-        """Whether it stopped; from now on it does not."""
-        reached, self.error = self.left < 0, None
-        return reached
+    error: Any = None
+    left = 0
 
     def __call__(self) -> None:
-        if self.error is not None:
-            self.left -= 1
-            if self.left == -1 or self.left < 0 and isinstance(self.error, Killed):
-                raise self.error
+        self.left -= 1
+        again = self.left < -1 and isinstance(self.error, Killed)
+        if self.error is not None and (self.left == -1 or again):
+            raise self.error
 
 
 stop = Stop()
@@ -61,6 +51,18 @@ def audit(event: str, arguments: Any) -> None:
         stop()
 
 
+@contextlib.contextmanager
+def stopped_before(step: int, error: BaseException) -> Iterator[None]:
+    """Stop before operation number ``step``."""
+    stop.error, stop.left = error, step
+    try:
+        yield
+    except (Killed, KeyboardInterrupt, OSError, UserError):
+        pass
+    finally:
+        stop.error = None
+
+
 @pytest.fixture(autouse=True)
 def _stoppable(monkeypatch):
     """Flushing to disk has no event of its own (and takes its time)."""
@@ -68,8 +70,6 @@ def _stoppable(monkeypatch):
     if not hasattr(sys, "stoppable"):  # a hook cannot be removed
         sys.addaudithook(audit)
         sys.stoppable = True
-    yield
-    stop.error = None
 
 
 # ---- every kind of artifact -------------------------------------------------------------------
@@ -78,200 +78,115 @@ def _stoppable(monkeypatch):
 def stage_folder(place: Path, text: str) -> None:
     """Of ``prepare``."""
 
-    def make(out: Path) -> str:
+    def make(out: Path) -> None:
         (out / "deep").mkdir(parents=True)
         (out / "train.en").write_text(text)
         (out / "deep" / "train.de").write_text(text)
-        return text
 
     stage.run_stage(place / "tok", text, make)
 
 
-def stage_file(place: Path, text: str) -> None:
-    """Of ``prepare``."""
-    stage.run_stage(place / "codes", text, lambda out: out.write_text(text))
-
-
 def translations(place: Path, text: str) -> None:
-    """As ``generate`` makes them."""
+    """Of ``generate``."""
     results = Translations(place, "test")
     results.recover()
-    if results.are_of(text):
-        return
     with results.making() as part:
         for path in results.files:
             (part / path.name).write_text(text)
         results.finish({"key": text, "checkpoint": "last.pt", "data": "data-bin"})
 
 
-def model_folder(place: Path, text: str, kind: Any = PACKED) -> None:
+def model_folder(place: Path, text: str) -> None:
     """Of ``pack``."""
 
     def fill(part: Path) -> None:
-        write_json(part / kind.table, {"format": kind.format, "origin": text})
+        write_json(part / PACKED.table, {"format": PACKED.format, "origin": text})
         (part / "weights").write_text(text)
 
-    write_folder(place / "model", fill, kind)
+    write_folder(place / "model", fill)
 
 
-def export(place: Path, text: str) -> None:
-    """Of ``export``."""
-    model_folder(place, text, EXPORTED)
-
-
-def attention_page(place: Path, text: str) -> None:
+def recorded_folder(place: Path, text: str) -> None:
     """Of ``attention``."""
-    found = SimpleNamespace(source=text, target=text, translated=False, unknown=[])
-    attention.write(place / "page", attention.Options(model="m", source=text), found)
+    with making_recorded(place / "page", "page.json", "vaswani attention") as (part, _):
+        (part / "page.html").write_text(text)
 
 
-def an_average(place: Path, text: str) -> None:
+def single_file(place: Path, text: str) -> None:
     """Of ``average``."""
-    import torch
-
-    state = {"model": {"weight": torch.full((3,), float(len(text)))}, "averaged_updates": [1, 2]}
-    average.write(state, [], place / "average.pt")
+    with making(place / "average.pt", lambda path: None) as aside:
+        aside.write_text(text)
 
 
-KINDS = [stage_folder, stage_file, translations, model_folder, export, attention_page, an_average]
+KINDS = [stage_folder, translations, model_folder, recorded_folder, single_file]
+FULL = OSError(errno.ENOSPC, "No space left on device")
+CASES = [(kind, Killed(), first) for kind in KINDS for first in (False, True)]
+CASES += [(kind, error, False) for kind in KINDS[:3] for error in (KeyboardInterrupt(), FULL)]
 
 
-@pytest.fixture(autouse=True)
-def _quickly(monkeypatch):
-    """Pages are not drawn, and saving does not wait before it tries again."""
-
-    def draw_layers(part: Path, found: Any, *_: Any) -> List[str]:
-        (part / "encoder.png").write_text(found.source)
-        return ["encoder.png"]
-
-    monkeypatch.setattr("transformer_plugin.compat.saving.PAUSE", 0)
-    monkeypatch.setattr("vaswani.attention_page.page.page", lambda found, by: found.source)
-    monkeypatch.setattr("vaswani.attention_page.picture.draw_layers", draw_layers)
-    monkeypatch.setattr(
-        average, "is_average", lambda path: b"averaged_updates" in path.read_bytes()
-    )
-
-
-def contents(place: Path) -> Dict[str, bytes]:
-    """Every file with its bytes, but for locks."""
-    files = [path for path in place.rglob("*") if path.is_file() and path.suffix != ".lock"]
-    return {str(path.relative_to(place)): path.read_bytes() for path in files}
-
-
-class Disks(NamedTuple):
-    """A folder to work in; what it holds before, and as made in an empty folder, after."""
-
-    place: Path
-    old: Path
-    before: Dict[str, bytes]
-    after: Dict[str, bytes]
-
-
-@pytest.fixture(params=[True, False], ids=["replaced", "first"])
-def disks(request, tmp_path) -> Callable[[Callable], Disks]:
-    """For a kind; with an earlier version there, or none."""
-
-    def made(kind: Callable) -> Disks:
-        old, new = tmp_path / "old", tmp_path / "new"
-        for place in (old, new):
-            place.mkdir()
-        if request.param:
-            kind(old, "old")
-        kind(new, "newer")
-        return Disks(tmp_path / "work", old, contents(old), contents(new))
-
-    return made
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("error", [Killed(), KeyboardInterrupt(), OSError(5, "I/O error")])
-def test_stopped_before_every_operation(kind, error, disks):
+@pytest.mark.parametrize(("kind", "error", "first"), CASES)
+def test_a_stop_at_any_operation_loses_nothing(kind, error, first, tmp_path):
     """The same command then ends as an uninterrupted one does."""
-    place, old, before, after = disks(kind)
-    assert before != after
+    old, new, place = (tmp_path / name for name in ("old", "new", "place"))
+    old.mkdir()
+    if not first:
+        kind(old, "old")
+    kind(new, "newer")
     for step in range(1000):
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(old, place)
-        stop.before(error, step)
-        with contextlib.suppress(Killed, KeyboardInterrupt, OSError):
+        with stopped_before(step, error):
             kind(place, "newer")
-        if not stop.reached():
+        if stop.left >= 0:
             break
         if not isinstance(error, Killed):  # what can still clean up, does
-            assert contents(place) in (before, after), step
+            assert contents(place) in (contents(old), contents(new)), step
         kind(place, "newer")
-        assert contents(place) == after, step
-    assert 10 < step < 1000
+        assert contents(place) == contents(new), step
+    assert step > 10
 
 
-def stopped_when(state: Callable[[], Any], kind: Callable, old: Path, place: Path) -> None:
-    """A folder in the first state in which a command, killed at some operation, left it so."""
-    for step in range(1000):
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(old, place)
-        stop.before(Killed(), step)
-        with pytest.raises(Killed):
-            kind(place, "newer")
-        stop.reached()
-        if state():
-            break
+def test_a_complete_result_of_a_killed_command_is_not_made_again(tmp_path):
+    completed = 0
+    for step in range(40):
+        place = tmp_path / str(step)
+        with stopped_before(step, Killed()):
+            stage_folder(place, "text")
+        if list(place.rglob("complete")):
+            completed += 1
+            assert not stage.run_stage(place / "tok", "text", lambda out: pytest.fail("made"))
+    assert completed > 2
 
 
-@pytest.mark.parametrize("kind", [stage_folder, stage_file, translations])
-def test_what_is_done_is_skipped_after_a_stop(kind, disks):
-    """Once it is complete, the same command only moves it."""
-    place, old, _, after = disks(kind)
-    stopped_when(lambda: list(place.rglob("complete")), kind, old, place)
-    made = max(path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file())
-    kind(place, "newer")
-    assert contents(place) == after
-    assert max(path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()) == made
-
-
-# ---- what is in the way -----------------------------------------------------------------------
-
-
-def test_what_came_into_the_way_after_a_stop_is_kept(tmp_path):
-    """A file that the user put where a folder had been moved away."""
-    place = tmp_path / "work"
+def test_a_file_put_in_the_way_after_a_kill_is_kept(tmp_path):
     stage_folder(tmp_path / "old", "old")
-    stopped_when(lambda: not (place / "tok").exists(), stage_folder, tmp_path / "old", place)
+    for step in range(1000):
+        place = tmp_path / str(step)
+        shutil.copytree(tmp_path / "old", place)
+        with stopped_before(step, Killed()):
+            stage_folder(place, "newer")
+        if not (place / "tok").exists():
+            break
     (place / "tok").write_text("mine")
     stage_folder(place, "newer")
     assert (place / "tok.kept-1").read_text() == "mine"
     assert (place / "tok" / "train.en").read_text() == "newer"
-    assert not (place / "tok.kept-2").exists()
 
 
-def test_a_name_that_is_taken_is_not_kept_under(tmp_path, capsys):
-    for number in (1, 2):
-        (tmp_path / "a").write_text(str(number))
-        assert keep(tmp_path / "a").name == f"a.kept-{number}"
-    assert (tmp_path / "a.kept-1").read_text() == "1"
-    assert "it is kept as" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", [model_folder, export, attention_page, an_average])
-def test_what_came_into_the_way_meanwhile_is_refused(kind, tmp_path, monkeypatch):
-    """The last look is after the work, which took a while."""
-    names = {"attention_page": "page", "an_average": "average.pt"}
-    theirs = tmp_path / names.get(kind.__name__, "model")
-    making = Artifact.making
-
-    def slowly(artifact: Artifact) -> Any:
-        theirs.write_text("mine")
-        return making(artifact)
-
-    monkeypatch.setattr(Artifact, "making", slowly)
-    with pytest.raises(UserError):
-        kind(tmp_path, "newer")
-    assert contents(tmp_path) == {theirs.name: b"mine"}
-
-
-def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+@pytest.mark.parametrize("folder", [".", ""])
+def test_the_current_folder_is_refused_as_an_output(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="cannot be the current folder"):
-        write_folder(Path("."), lambda part: None)
+    with pytest.raises(UserError, match="current folder"):
+        write_folder(Path(folder), lambda part: None)
+
+
+def test_a_file_that_came_into_the_way_while_a_model_was_made_is_kept(tmp_path):
+    def fill(part: Path) -> None:
+        (tmp_path / "model").write_text("mine")
+
+    with pytest.raises(UserError):
+        write_folder(tmp_path / "model", fill)
+    assert contents(tmp_path) == {"model": b"mine"}
 
 
 def test_two_commands_do_not_make_one_folder(tmp_path):
@@ -280,15 +195,55 @@ def test_two_commands_do_not_make_one_folder(tmp_path):
         pid = os.fork()
         if pid == 0:
             try:
-                write_folder(tmp_path / "model", lambda part: (part / "theirs").touch())
+                write_folder(tmp_path / "model", lambda part: None)
             except UserError as error:
-                os._exit(7 if "is being made by another command" in str(error) else 8)
+                os._exit(7 if str(tmp_path / "model") in str(error) else 8)
             os._exit(9)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
     write_folder(tmp_path / "model", meanwhile)
-    assert read_json(tmp_path / "model" / PACKED.table)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+# ---- where a command may write ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["dots", "symbolic link", "hard link"])
+def test_an_input_is_not_replaced_under_another_name(tmp_path, way):
+    source, output = tmp_path / "text", tmp_path / "link"
+    source.write_text("mine")
+    if way == "symbolic link":
+        output.symlink_to(source)
+    elif way == "hard link":
+        output.hardlink_to(source)
+    else:
+        (tmp_path / "sub").mkdir()
+        output = tmp_path / "sub" / ".." / "text"
+    with pytest.raises(UserError, match="text"):
+        output_file(output, [source], lambda path: True)
+
+
+def test_only_what_the_same_command_wrote_or_an_empty_file_is_replaced(tmp_path):
+    for name, content in {"theirs": "notes", "ours": "{}", "empty": ""}.items():
+        (tmp_path / name).write_text(content)
+    for name in ("ours", "empty", "new"):
+        assert output_file(tmp_path / name, [], lambda path: path.name == "ours")
+    for name in ("theirs", ".", "theirs/below"):
+        with pytest.raises(UserError, match="theirs" if name != "." else tmp_path.name):
+            output_file(tmp_path / name, [], lambda path: path.name == "ours")
+
+
+def test_a_full_disk_is_said_of_the_file(tmp_path):
+    with pytest.raises(UserError, match=r"scores\.json"), writing(tmp_path / "scores.json"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_lock_that_is_a_link_does_not_empty_a_file(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="lock"), locked(tmp_path / "lock", "it is being made"):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_no_other_file_renames_flushes_or_locks():

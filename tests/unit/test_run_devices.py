@@ -1,7 +1,6 @@
 """What a training computes on: whether the user chose it, and what its first line says."""
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from vaswani.experiment import devices
@@ -37,31 +36,7 @@ def test_a_cpu_that_nobody_asked_for_is_not_recorded(monkeypatch):
     assert devices.on_cpu(experiment_config(path))
 
 
-def test_gpus_that_cannot_be_used_are_not_counted(monkeypatch):
-    """With an old driver torch finds them, and fails as soon as it is to use one."""
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert devices.gpus_to_use(config()) == 0
-    assert devices.in_words(config()) == "on the CPU in fp32"
-
-
 def test_the_devices_are_named(gpus):
     assert devices.in_words(config(8, "bf16")) == "on 8 GPUs (NVIDIA H100) in bf16"
     assert devices.in_words(config(fp16=True)) == "on one GPU (NVIDIA H100) in fp16"
     assert devices.in_words(config(2, cpu=True)) == "on the CPU, 2 processes, in fp32"
-
-
-def test_tf32_is_named_where_torch_was_told_to_use_it(gpus):
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("high")
-        assert devices.in_words(config()) == "on one GPU (NVIDIA H100) in TF32"
-        assert devices.in_words(config(precision="bf16")).endswith("in bf16")
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def test_bf16_without_its_units_is_called_fp32(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("vaswani_transformer.precision.has_bf16_units", lambda device: False)
-    assert devices.precision_of(config(precision="bf16")) == "fp32"

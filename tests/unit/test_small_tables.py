@@ -125,10 +125,7 @@ def test_a_recipe_that_decodes_otherwise_is_followed(row: Training) -> None:
     [
         ("model", {"dropout": 0.45}, "model.dropout=0.3, not 0.45"),
         ("criterion", {"label_smoothing": 0.2}, "criterion.label_smoothing"),
-        ("optimizer", {"adam_eps": 1e-6}, "optimizer.adam_eps"),
-        ("lr_scheduler", {"warmup_updates": 7}, "lr_scheduler.warmup_updates"),
         ("optimization", {"update_freq": [3]}, "optimization.update_freq"),
-        ("dataset", {"max_tokens": 77}, "dataset.max_tokens"),
         ("model", {"_name": "vaswani_transformer"}, "model._name"),
     ],
     ids=str,

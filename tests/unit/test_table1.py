@@ -67,7 +67,6 @@ def test_memory_grows_as_the_weights_do() -> None:
 def test_the_command_leaves_table_record_and_picture(
     tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    """And replaces only its own: what somebody adds to the folder is left there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(table1, "LENGTHS", (16, 32))
     monkeypatch.setattr(table1, "WIDTHS", (16, 32))
@@ -80,10 +79,3 @@ def test_the_command_leaves_table_record_and_picture(
     for layer in LAYERS:
         assert f"| {layer.name} | {layer.formula.complexity} |" in text
     assert json.loads((out / "table1.json").read_text(encoding="utf-8"))["threads"] >= 1
-
-    (out / "notes").write_text("mine", encoding="utf-8")
-    assert cli.main(["reproduce", "table1"]) == 1
-    assert "table1 has notes, which 'vaswani reproduce table1' did not make" in (
-        capsys.readouterr().err
-    )
-    assert (out / "notes").read_text(encoding="utf-8") == "mine"

@@ -217,6 +217,8 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
             unchanged.
     """
     check(path)
+    if not path.name:
+        raise UserError("the output cannot be the current folder itself: give another one")
     check_folder(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")

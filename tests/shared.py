@@ -1,0 +1,59 @@
+"""What all workers of pytest-xdist share: made once, by the first that asks. Read it; copy it first
+to change it."""
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZES = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder of this name, which ``make`` fills; other workers wait for it."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    base = base / "shared"
+    base.mkdir(exist_ok=True)
+    folder, done = base / name, base / f"{name}.done"
+    with open(base / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
+def experiment() -> Dict[str, Any]:
+    """The demo's experiment with a model so small that its 6 updates take less than a second.
+
+    With these first weights it says words, and not only the end of the sentence.
+    """
+    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table["task"]["data"] = "data/digits/data-bin"
+    sizes = {f"{side}_{n}": size for side in ("encoder", "decoder") for n, size in SIZES.items()}
+    table["model"] = {"_name": "vaswani_transformer_tiny", "init": "t2t", **sizes}
+    table["dataset"]["max_tokens"] = 500
+    table["optimization"]["max_update"] = 6
+    table["checkpoint"] = {"save_interval_updates": 2, "no_epoch_checkpoints": True}
+    return table
+
+
+def write_workplace(folder: Path, text: Path, data_bin: Path) -> None:
+    """``configs/small.yaml``, and its data as ``vaswani prepare`` leaves them."""
+    data = folder / "data" / "digits"
+    shutil.copytree(data_bin, data / "data-bin")
+    for name in ("text", "tok"):
+        shutil.copytree(text, data / name)
+    recipe = {"source_lang": "en", "target_lang": "de", "tokenised": False, "bpe": 1}
+    (data / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    (folder / "configs").mkdir()
+    (folder / "configs" / "small.yaml").write_text(yaml.safe_dump(experiment()), encoding="utf-8")

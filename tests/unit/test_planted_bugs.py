@@ -1,0 +1,77 @@
+"""The planted bugs still apply, their tests exist, and docs/bugs.md is true of them."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bugs
+from tests.mutants import run as mutants
+
+ALL = [mutants.read(name) for name in mutants.names()]
+
+
+def test_every_planted_bug_applies_and_names_tests_that_exist():
+    outdated = {
+        mutant.name: missing for mutant in ALL if (missing := mutants.missing_tests(mutant))
+    }
+    for mutant in ALL:
+        check = ["git", "apply", "--check", "-C1", str(mutants.patch_of(mutant.name))]
+        done = subprocess.run(check, cwd=mutants.ROOT, capture_output=True, text=True)
+        if done.returncode:
+            outdated[mutant.name] = [done.stderr]
+    assert outdated == {}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A project of one module and one test."""
+    (tmp_path / "tests" / "mutants").mkdir(parents=True)
+    (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
+    (tmp_path / "tests" / "test_a.py").write_text("import a\ndef test_x(): assert a.x == 1\n")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "COPIED", ("tests",))
+    monkeypatch.setattr(mutants, "FILES", ("a.py",))
+    monkeypatch.setattr(mutants, "__file__", str(tmp_path / "tests" / "mutants" / "run.py"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "test", "verdict"),
+    [
+        ("x = 1", "x = 2", "test_a.py::test_x", "caught"),
+        ("x = 1", "x = 1 + 0", "test_a.py", "survived"),
+        ("x = 1", "x = unknown", "test_a.py", "error: "),
+        ("x = 0", "x = 2", "test_a.py", "does not apply"),
+        ("x = 1", "x = 2", "test_a.py::test_z", "no such test: test_a.py::test_z"),
+    ],
+)
+def test_only_a_failed_test_is_a_catch(project, old, new, test, verdict):
+    diff = f"--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n-{old}\n+{new}\n y = 2\n"
+    header = f"breaks: a promise\ntests: {test}\n\n"
+    (project / "tests" / "mutants" / "bug.patch").write_text(header + diff)
+    assert mutants.try_out(mutants.read("bug")).startswith(verdict)
+    assert (project / "a.py").read_text() == "x = 1\ny = 2\n"
+
+
+def test_the_page_of_bugs_names_the_file_and_the_test_of_each():
+    page = bugs.PAGE.read_text(encoding="utf-8")
+    for name in (*bugs.QUIZ, *bugs.PUBLISHED):
+        mutant = mutants.read(name)
+        assert f"`{name}`, `{mutant.file}`" in page
+        assert all(f"`{test}`" in page for test in mutant.tests), name
+
+
+def test_the_pages_figures_are_those_of_the_records():
+    page = bugs.PAGE.read_text(encoding="utf-8")
+    assert bugs.fill_in(bugs.fill_in_published(page, bugs.PUBLISHED_RESULTS), bugs.RESULTS) == page
+
+
+def test_curves_are_read_off_the_trainings_log(tmp_path):
+    rows = [
+        {"tag": "train_inner", "num_updates": 100, "nll_loss": 9.5},
+        {"tag": "valid", "valid_num_updates": 100, "valid_nll_loss": 9.25},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert bugs.curves(tmp_path / "train.jsonl") == {"train": [(100, 9.5)], "valid": [(100, 9.25)]}
