@@ -19,7 +19,9 @@ def test_the_demo_translates() -> None:
     """A sentence of tests/recorded, whose words are types of the model's."""
     model, source, target = packed.load(DEMO)
     assert not model.training
-    ids = torch.tensor([source.encode(["Please", "open", "the", "book", "at", "page", "2@@", "3@@", "8", "."])])
+    ids = torch.tensor(
+        [source.encode(["Please", "open", "the", "book", "at", "page", "2@@", "3@@", "8", "."])]
+    )
     (found,) = beam_search(model, ids)
     text = " ".join(target.decode(found)).replace("@@ ", "")
     assert text == "Bitte öffnen Sie das Buch auf Seite 238 ."

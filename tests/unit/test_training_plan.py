@@ -9,13 +9,13 @@ from omegaconf import OmegaConf
 from tests.models import SMALL, dictionary, task
 from transformer_plugin.config import VaswaniTransformerConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
-from vaswani_transformer.fast.processor import OTHER_CPU
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.planning import arithmetic
 from vaswani.planning.arithmetic import MemoryUse, Sizes
 from vaswani.planning.training_plan import paper_size
+from vaswani_transformer.fast.processor import OTHER_CPU
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
