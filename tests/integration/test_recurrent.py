@@ -13,7 +13,6 @@ from torch import Tensor
 from tests import stock
 from tests.models import batch, dictionary, sample, task
 from transformer_plugin.config import ConfigError
-from vaswani import cli
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "recurrent"
 import_user_module(argparse.Namespace(user_dir=str(FOLDER)))  # as fairseq's commands do, once
@@ -131,16 +130,6 @@ def test_gates_begin_by_keeping_the_state(cell: str, score: str) -> None:
             assert ones == ([] if cell == "rnn" else list(range(size, 2 * size)))
 
 
-def test_padding_on_either_side_changes_nothing() -> None:
-    ours = model("gru", "dot")
-    source, previous, _ = batch()
-    right = source.gather(1, source.eq(1).int().argsort(dim=1, stable=True))
-    assert not torch.equal(source, right)
-    with torch.no_grad():
-        expected, got = (ours(side, None, previous)[0] for side in (source, right))
-    torch.testing.assert_close(got, expected)
-
-
 @pytest.mark.parametrize(("cell", "score"), KINDS)
 def test_every_parameter_learns(cell: str, score: str) -> None:
     ours = model(cell, score).train()
@@ -160,17 +149,6 @@ def test_sizes_that_cannot_work_are_refused() -> None:
     two = task(dictionary(24), dictionary(25))
     with pytest.raises(ConfigError, match="--joined-dictionary"):
         example.RecurrentModel.build_model(example.RecurrentConfig(), two)
-
-
-@pytest.mark.parametrize("change", ["model.cell=elman", "model.encoder_attention_heads=4"])
-def test_what_it_does_not_have_is_refused_before_data_is_read(
-    change: str, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)  # without data
-    ours = [f"common.user_dir={FOLDER}", "model._name=recurrent_translation", "run=own"]
-    assert cli.main(["train", "multi30k_en_de", *ours, change]) == 1
-    assert change.split("=")[0].split(".")[1] in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 def test_it_trains_and_translates(tiny_data_bin: Path, tmp_path: Path) -> None:
