@@ -130,16 +130,6 @@ def test_gates_begin_by_keeping_the_state(cell: str, score: str) -> None:
             assert ones == ([] if cell == "rnn" else list(range(size, 2 * size)))
 
 
-def test_padding_on_either_side_changes_nothing() -> None:
-    ours = model("gru", "dot")
-    source, previous, _ = batch()
-    right = source.gather(1, source.eq(1).int().argsort(dim=1, stable=True))
-    assert not torch.equal(source, right)
-    with torch.no_grad():
-        expected, got = (ours(side, None, previous)[0] for side in (source, right))
-    torch.testing.assert_close(got, expected)
-
-
 @pytest.mark.parametrize(("cell", "score"), KINDS)
 def test_every_parameter_learns(cell: str, score: str) -> None:
     ours = model(cell, score).train()

@@ -98,43 +98,6 @@ def test_same_with_a_large_vocabulary() -> None:
     assert_same(expected, results)
 
 
-def test_float64_search_is_its_own_score() -> None:
-    """In float64 a hypothesis' score is its log-probability by one pass over the whole of it."""
-    model = lively_model(3).double()
-    sample = ragged(3)
-    generator = VaswaniSequenceGenerator([model], dictionary(), beam_size=4, max_len_b=10)
-    for source, hypotheses in zip(
-        sample["net_input"]["src_tokens"], generator.generate([model], sample), strict=True
-    ):
-        for hypothesis in hypotheses:
-            tokens = hypothesis["tokens"]
-            with torch.no_grad():
-                logits, _ = model(source[source.ne(PAD)][None], None, tokens.roll(1)[None])
-            log_probs = logits[0].log_softmax(1).gather(1, tokens[:, None])[:, 0]
-            scores = hypothesis["positional_scores"]
-            torch.testing.assert_close(scores, log_probs, rtol=0, atol=1e-10)
-            assert hypothesis["score"].dtype == torch.float64
-            assert hypothesis["score"].item() == pytest.approx(log_probs.mean().item(), abs=1e-10)
-
-
-@pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
-def test_neighbours_change_nothing(penalty: str) -> None:
-    """Each sentence alone, without padding, is translated as in a batch."""
-    model, sample = lively_model(5).double(), ragged(5)
-    # a length limit that depends on the source would depend on the padding in fairseq's rule
-    limits = {"max_len_a": int(penalty == "gnmt"), "max_len_b": 9}
-    generator = VaswaniSequenceGenerator(
-        [model], dictionary(), length_penalty=penalty, nbest=4, beam_size=4, **limits
-    )
-    together = generator.generate([model], sample)
-    for source, expected in zip(sample["net_input"]["src_tokens"], together, strict=True):
-        alone = generator.generate(
-            [model], {"net_input": {"src_tokens": source[source.ne(PAD)][None]}}
-        )
-        assert_same([expected], alone)
-        assert [h["tokens"].tolist() for h in alone[0]] == [h["tokens"].tolist() for h in expected]
-
-
 def test_results_of_a_device_are_read_in_one_piece() -> None:
     """A history that is not on the CPU goes there as one tensor of float64: nothing is lost."""
 

@@ -38,7 +38,7 @@ def test_t2t_sinusoids_are_halves_with_geometric_timescales() -> None:
 
 
 def test_fairseqs_sinusoids_are_t2ts_from_position_2() -> None:
-    """The first token stands at padding_idx + 1; parity/test_fairseq_transformer.py has the rest."""
+    """The first token stands at padding_idx + 1."""
     assert torch.equal(sinusoids(5, 8, "fairseq"), sinusoids(7, 8, "t2t")[2:])
 
 

@@ -59,7 +59,7 @@ def test_pads_count_for_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
-    """5,000 nats over all 22,026 classes: fp16 ends at 65,504, and bf16 has 8 bits to count with."""
+    """220,260 nats over all classes: fp16 ends at 65,504, and bf16 has 8 bits to count with."""
     log_probs = torch.full((500, 22026), -10.0, dtype=dtype)
     loss, nll = label_smoothed_loss(log_probs, torch.full((500,), 5), 0.1, PAD)
     assert loss.item() == pytest.approx(5000, rel=1e-5)
@@ -140,16 +140,6 @@ def test_slices_of_the_real_size_and_impossible_targets() -> None:
     check((features, weight, target), 0.1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_logits_that_overflow_an_exponential(dtype: torch.dtype) -> None:
-    weight = torch.tensor([[1.0], [-1.0], [0.5]], dtype=dtype, requires_grad=True)
-    features = torch.tensor([[2000.0], [-2000.0]], dtype=dtype, requires_grad=True)
-    sums = projected_loss(features, weight, torch.tensor([0, 0]), 0.0)
-    sums.loss.backward()
-    assert sums.nll.item() == 4000.0  # 0 where class 0 is certain, 4,000 where class 1 is
-    assert features.grad is not None and features.grad.tolist() == [[0.0], [-2.0]]  # W_1 - W_0
-
-
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 def test_half_products_keep_two_digits_of_the_gradient(half: torch.dtype) -> None:
     """bfloat16 under autocast; float16 throughout, with fairseq's scale of the loss."""
@@ -199,23 +189,6 @@ def test_the_loss_may_be_multiplied_by_nothing(dtype: torch.dtype) -> None:
     loss *= 0
     loss.backward()
     assert features.grad.abs().sum() == weight.grad.abs().sum() == 0
-
-
-def test_a_shared_matrix_gets_both_gradients() -> None:
-    """The matrix also makes the features (3.4): what the formula gives it, in both places."""
-    _, weight, target = inputs(9, torch.float64)
-    gradients = []
-    for fast in (True, False):
-        shared = weight.detach().clone().requires_grad_()
-        features = shared[target.flip(0)].tanh()
-        if fast:
-            loss = projected_loss(features, shared, target, 0.1).loss
-        else:
-            log_probs = (features @ shared.t()).log_softmax(-1)
-            loss = label_smoothed_loss(log_probs, target, 0.1, NO_PAD)[0]
-        loss.backward()
-        gradients.append(shared.grad)
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("grad", [True, False])

@@ -5,7 +5,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -47,27 +47,6 @@ def test_pages_are_cleared_once() -> None:
     """6 tensors of 11,719 pages: all of them are new without us, one of them with us."""
     asked, saved = run(FAULTS).split()
     assert asked == "True" and int(saved) > 4 * 11_700
-
-
-TWICE = """
-import torch
-from vaswani_transformer.fast.malloc import keep_fewer_programs
-keep_fewer_programs()
-for rows in 2 * list(range(1, 202)):
-    torch.ops.mkldnn._linear_pointwise(torch.ones(rows, 8), torch.ones(8, 8), None, "none", [], "")
-"""
-
-
-@pytest.mark.skipif(
-    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="torch without oneDNN"
-)
-@pytest.mark.parametrize(
-    "given, made",
-    [({}, 402), ({"DNNL_PRIMITIVE_CACHE_CAPACITY": "1024"}, 201)],
-)
-def test_onednn_keeps_fewer_programs(given: Dict[str, str], made: int) -> None:
-    """Of 201 shapes in turn, the one that is needed next has just been dropped."""
-    assert run(TWICE, ONEDNN_VERBOSE="2", **given).count("create:cache_miss") == made
 
 
 def test_settings_of_the_user_stay(monkeypatch: Any) -> None:

@@ -15,16 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from tests.models import dictionary, sample, small_model
-from transformer_plugin.config import VaswaniAdamConfig, VaswaniTranslationConfig
+from transformer_plugin.config import VaswaniTranslationConfig
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.encoder import memory_of
 from transformer_plugin.model import VaswaniTransformerModel
-from transformer_plugin.optimizer import VaswaniAdam
 from transformer_plugin.task import VaswaniTranslationTask
-from vaswani_transformer.cache import DecoderCache
 from vaswani_transformer.search.incremental import IncrementalModel, SearchOptions
-from vaswani_transformer.search.loop import BLOCK, search_loop, top_candidates
-from vaswani_transformer.search.scoring_rules import FairseqRule, GnmtRule
+from vaswani_transformer.search.loop import search_loop
 
 META = torch.device("meta")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -148,62 +145,6 @@ def test_a_task_that_may_count_otherwise_is_not_believed(ours: bool) -> None:
     assert watch.waits == ["nonzero"]
 
 
-def test_learned_positions_and_weights_per_head() -> None:
-    model = model_on_meta(torch.float32, encoder_learned_pos=True, decoder_learned_pos=True)
-    given = sample(device=META)["net_input"]
-    with Watch() as watch:
-        encoder_out = model.encoder(given["src_tokens"], need_head_weights=True)
-        model.decoder(given["prev_output_tokens"], encoder_out, need_head_weights=True)
-    assert watch.elsewhere == watch.waits == []
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_update(dtype: torch.dtype) -> None:
-    """Norm of the gradients, clipping and two updates.
-
-    By torch's plain kernels: ``meta`` has no fused ones, in torch 2.2 no foreach ones either. Only
-    the fused ones count the updates of each parameter on its device, the others in single numbers
-    on the CPU: these alone are let pass.
-    """
-    model = model_on_meta(dtype)
-    adam = VaswaniAdam(VaswaniAdamConfig(lr=[1e-3]), list(model.parameters()))
-    optimizer = adam.optimizer
-    optimizer.param_groups[0].update(fused=None, foreach=False)
-    for parameter in model.parameters():
-        parameter.grad = torch.empty_like(parameter)
-    with Watch() as watch:
-        adam.clip_grad_norm(0.1)
-    assert watch.seen > 2
-    assert watch.elsewhere == watch.waits == []
-    with Watch(host_scalars=True) as watch:
-        optimizer.step()
-        optimizer.step()
-    assert watch.seen > 20
-    assert watch.elsewhere == watch.waits == []
-    assert {state["exp_avg_sq"].device for state in optimizer.state.values()} == {META}
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_decoding(dtype: torch.dtype) -> None:
-    """Steps of beam search with two hypotheses of each sentence, reordered, one sentence done;
-    more steps than the cache has room for at first."""
-    model = model_on_meta(dtype).eval()
-    cache = DecoderCache(len(model.decoder.layers))
-    order = torch.empty(6, dtype=torch.int64, device=META)
-    source = sample(device=META)["net_input"]["src_tokens"]
-    with Watch() as watch, torch.no_grad():
-        memory = memory_of(model.encoder(source))
-        for _ in range(35):
-            logits = model.decoder.step(order, memory, cache)
-            cache.reorder(order)
-        cache.select_sentences(order[:2])
-        memory = memory.select(order[:2])
-        cache.reorder(order[:4])
-        logits = model.decoder.step(order[:4], memory, cache)
-    assert logits.shape == (4, 24)
-    assert watch.elsewhere == watch.waits == []
-
-
 @pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_search(dtype: torch.dtype, penalty: str) -> None:
@@ -237,18 +178,4 @@ def test_incremental_decoding_by_fairseqs_search() -> None:
         model.decoder(given["prev_output_tokens"][:, :1], encoder_out, state)
         model.decoder(given["prev_output_tokens"][:, :3], encoder_out, state)
         model.decoder.reorder_incremental_state(state, order)
-    assert watch.elsewhere == watch.waits == []
-
-
-@pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
-def test_candidates_and_rules_of_the_search(penalty: str) -> None:
-    """What a step of beam search does with the scores, before the host asks which are done."""
-    scores = torch.empty(3, 4 * 8 * BLOCK + 5, device=META)
-    limits = torch.empty(3, device=META)
-    rule: Any = FairseqRule(0.6, 3, 4, META) if penalty == "fairseq" else GnmtRule(0.6, limits, 1)
-    with Watch() as watch:
-        found, positions = top_candidates(scores, 8)
-        rule.finished(found, positions.eq(2), positions[:, :4], length=5)
-        rule.keep_sentences(positions[:2, 0])
-    assert watch.seen > 10
     assert watch.elsewhere == watch.waits == []

@@ -6,7 +6,6 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 from fairseq import options
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf, omegaconf_no_object_check
 from fairseq.optim import FairseqOptimizer
@@ -35,22 +34,6 @@ def command_line(arguments: List[str]) -> DictConfig:
     return convert_namespace_to_omegaconf(args)
 
 
-def yaml_file(model: Dict[str, Any]) -> DictConfig:
-    """The configuration that ``fairseq-hydra-train`` makes of a file with this model section."""
-    given = {
-        "common": {"cpu": True},
-        "task": {"_name": "translation", "data": "data", "source_lang": "en", "target_lang": "de"},
-        "model": model,
-        "criterion": {"_name": "cross_entropy"},
-        "optimizer": {"_name": "adam"},
-        "lr_scheduler": {"_name": "vaswani_inverse_sqrt"},
-    }
-    cfg = OmegaConf.merge(OmegaConf.structured(FairseqConfig), given)
-    add_defaults(cfg)
-    with omegaconf_no_object_check():
-        return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
-
-
 def trainer(cfg: DictConfig) -> Trainer:
     """fairseq's trainer, built in the order of fairseq-train."""
     add_defaults(cfg)
@@ -66,9 +49,8 @@ def trainer(cfg: DictConfig) -> Trainer:
         (lambda: command_line([*OURS, *SCHEDULE]), 128),
         (lambda: command_line([*FAIRSEQS, *SCHEDULE]), 64),
         (lambda: command_line([*LSTM, *SCHEDULE, "--d-model", "40"]), 40),
-        (lambda: yaml_file({"_name": "vaswani_transformer_tiny"}), 128),
     ],
-    ids=["ours", "fairseq", "lstm given", "yaml"],
+    ids=["ours", "fairseq", "lstm given"],
 )
 def test_the_trainers_first_updates_have_the_rates_of_equation_3(cfg: Any, d_model: int) -> None:
     """n = 1 at the first step of the optimizer, n = 2 at the second; d_model from the model."""

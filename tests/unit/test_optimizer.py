@@ -2,21 +2,16 @@
 
 import logging
 import math
-from pathlib import Path
 from typing import Any, List
 
 import pytest
 import torch
 from fairseq.optim import build_optimizer
-from fairseq.utils import clip_grad_norm_
 from omegaconf import OmegaConf
 from torch import nn
 
-from tests.stock import largest_difference, train
-from transformer_plugin.checkpoints.reading import CheckpointError
 from transformer_plugin.config import VaswaniAdamConfig
 from transformer_plugin.optimizer import (
-    EpsilonHatAdam,
     VaswaniAdam,
     total_norm,
 )
@@ -84,22 +79,6 @@ def test_norm_over_processes_and_of_nothing() -> None:
     assert optimizer([nn.Parameter(torch.zeros(2))]).clip_grad_norm(1.0).item() == 0.0
 
 
-def test_norm_is_fairseqs() -> None:
-    """On many gradients of many sizes; one that is not finite makes the norm so."""
-    params = [parameter(*torch.randn(size).tolist()) for size in range(1, 60)]
-    expected = clip_grad_norm_(params, 0)
-    torch.testing.assert_close(optimizer(params).clip_grad_norm(0), expected)
-    params[7].grad[0] = math.inf
-    assert math.isinf(optimizer(params).clip_grad_norm(0).item())
-
-
-def test_kernels() -> None:
-    """Fused from torch 2.4 on also on a CPU; otherwise foreach, and a line says so."""
-    version = tuple(int(number) for number in torch.__version__.split(".")[:2])
-    found = EpsilonHatAdam([parameter(1.0)], lr=0.1).implementation
-    assert found == {"fused": True, "foreach": None} or version < (2, 4)
-
-
 def test_without_fused_kernels(monkeypatch: Any, caplog: Any) -> None:
     """A torch that refuses them: the same update by foreach, said in a line."""
     original = torch.optim.AdamW.__init__
@@ -119,21 +98,3 @@ def test_without_fused_kernels(monkeypatch: Any, caplog: Any) -> None:
     assert own.param_groups[0]["foreach"] is True
     own.step()
     assert param.item() == pytest.approx(-0.1)  # the first update is the rate, whatever the size
-
-
-def test_resume_and_change_of_optimizer(tiny_data_bin: Path, tmp_path: Path) -> None:
-    """Four updates are two and two more, bit by bit; fairseq's own Adam needs a reset, and says so.
-
-    Two batches an update, gradients clipped.
-    """
-    options = ["--optimizer", "vaswani_adam", "--update-freq", "2", "--clip-norm", "0.5"]
-    options += ["--disable-validation", "--update-epoch-batch-itr", "True"]
-    train(tiny_data_bin, tmp_path / "whole", *options, "--max-update", "4")
-    train(tiny_data_bin, tmp_path / "parts", *options, "--max-update", "2")
-    train(tiny_data_bin, tmp_path / "parts", *options, "--max-update", "4")
-    last = "checkpoint_last.pt"
-    difference = largest_difference(tmp_path / "whole" / last, tmp_path / "parts" / last)
-    assert difference[0] == 0, difference
-    with pytest.raises(CheckpointError, match=r"Optimizer does not match; .*--reset-optimizer"):
-        ours = ["--task", "vaswani_translation", "--max-update", "5"]
-        train(tiny_data_bin, tmp_path / "parts", *ours)

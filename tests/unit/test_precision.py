@@ -21,7 +21,7 @@ from vaswani_transformer.fast import linear
 from vaswani_transformer.fast.linear import FastLinear
 from vaswani_transformer.fast.malloc import CAPACITY, PROGRAMS
 from vaswani_transformer.fast.processor import AMD_AVX512
-from vaswani_transformer.precision import autocast, has_bf16_units, tf32, warn_without_units
+from vaswani_transformer.precision import autocast, has_bf16_units, tf32
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -131,21 +131,6 @@ def test_products_are_in_bfloat16(precision: str, present: bool, units: Any) -> 
     with autocast(precision, x.device):
         found = (x @ x).dtype
     assert found == (torch.bfloat16 if precision == "bf16" and present else torch.float32)
-
-
-def test_a_torch_that_cannot_tell_is_not_said_to_lack_the_units(monkeypatch, caplog):
-    """torch 2.2 has no such question."""
-    monkeypatch.delattr("torch.cpu._is_avx512_bf16_supported", raising=False)
-    for function in (has_bf16_units, warn_without_units):
-        function.cache_clear()
-    try:
-        for _ in range(2):
-            autocast("bf16", torch.device("cpu"))
-    finally:
-        for function in (has_bf16_units, warn_without_units):
-            function.cache_clear()
-    assert len(caplog.messages) == 1
-    assert "cannot tell whether" in caplog.text
 
 
 @pytest.mark.parametrize("capability, present", [((7, 5), False), ((8, 0), True), ((9, 0), True)])
