@@ -110,18 +110,6 @@ def test_a_run_and_a_checkpoint_are_packed_on_the_way(trained, tmp_path, capsys)
     assert names(place.parent) == ["checkpoints", "config.yaml"]
 
 
-def test_a_translation_that_was_cut_is_shown_whole(tmp_path):
-    """By the paper's length penalty it has no end; the last word is not taken for one."""
-    packed.pack(tmp_path / "model", words=WORDS, seed=1, encoder_layers=1)
-    translator = Translator.from_pretrained(tmp_path / "model")
-    translator.options = translator.options.changed(length_penalty="gnmt", max_len_a=0, max_len_b=3)
-    (cut,) = translator.translate([SOURCE])
-    assert len(cut.hypotheses[0].tokens) == 3  # the limit, with no room for the end
-    attention = attend(translator, SOURCE, None, 10**6)
-    assert attention.target == cut.text
-    assert attention.weights["decoder"].shape[-2] == len(cut.hypotheses[0].tokens) + 1
-
-
 def test_a_full_disk_leaves_nothing(model, monkeypatch, tmp_path, capsys):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -13,20 +13,6 @@ from vaswani.model_folder.folder import WEIGHTS, changed_since_packed
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODEL, PAGE = EXAMPLES / "demo_en_de", EXAMPLES / "demo_en_de_attention"
-#: each far ahead of the next hypothesis: by 0.2 or more, so that no processor's rounding matters
-TRANSLATIONS = {
-    "The meeting is on the 3rd of March 1987.": "Die Sitzung ist am 3. März 1987.",
-    "In spring Simon slept until 7:43 pm.": "Im Frühling hat Simon bis 19.43 Uhr geschlafen.",
-    "Laura paid three hundred and eight dollars for the umbrella.": "Laura hat dreihundertacht "
-    "Dollar für den Regenschirm bezahlt.",
-    "The old price was $682.": "Der alte Preis war 682 $.",
-}
-
-
-def test_the_shipped_model_translates_the_demos_sentences():
-    found = Translator.from_pretrained(MODEL).translate(list(TRANSLATIONS))
-    assert [one.text for one in found] == list(TRANSLATIONS.values())
-    assert all(one.score > -0.3 for one in found)
 
 
 def test_the_shipped_model_is_as_it_was_made():
@@ -42,5 +28,6 @@ def test_the_shipped_page_is_whole_and_of_this_model():
     """A whole one, of this model's translation."""
     check_recorded(PAGE, RECORD, COMMAND)
     record = json.loads((PAGE / RECORD).read_text(encoding="utf-8"))
-    assert record["target"] == TRANSLATIONS[record["source"]]
+    (translation,) = Translator.from_pretrained(MODEL).translate([record["source"]])
+    assert record["target"] == translation.text
     assert (record["model"], record["translated_by_the_model"]) == ("examples/demo_en_de", True)

@@ -102,12 +102,6 @@ def test_a_full_disk_leaves_nothing(name, model, text, tmp_path, capsys, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-def test_a_sentence_that_the_model_does_not_take_is_left_out(model, tmp_path, capsys):
-    (tmp_path / "text").write_text("the house\n" + "the " * 80 + "\n")
-    assert export(model, "--text", tmp_path / "text", "--out", tmp_path / "out") == 0
-    assert "1 sentences of" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_the_cards_command_needs_no_plugin(model, text, tmp_path):
     """fairseq-interactive in a process and folder of its own."""

@@ -141,23 +141,6 @@ def test_another_dictionary_of_the_same_size_is_refused(run, tiny_data_bin, tmp_
     assert not (run / "model").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments, named",
-    [
-        (["last.pt"], "--out"),
-        (["last.pt", "--out", "m"], "--data"),
-        (["digits", "--bpe-codes", "gone"], "gone"),
-    ],
-)
-def test_a_checkpoint_without_what_its_text_needs_is_refused(arguments, named, run, capsys):
-    state = load_checkpoint(run / "checkpoints" / "checkpoint_last.pt")
-    state["cfg"]["task"]["data"] = None
-    torch.save(state, "last.pt")
-    assert stock.vaswani("pack", *arguments) == 1
-    assert named in capsys.readouterr().err
-    assert not (run / "model").exists() and not Path("m").exists()
-
-
 def test_a_training_begins_with_a_packed_model(run, tiny_data_bin):
     assert stock.vaswani("pack", "digits", "--out", "away/model") == 0
     shutil.rmtree(run)  # it is needed no more

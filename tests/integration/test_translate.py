@@ -367,24 +367,6 @@ def test_files_of_others_are_left_alone(name, model, text, tmp_path, capsys):
 # ---- what cannot be -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("data", "named"),
-    [
-        ("Köln\n".encode("latin-1"), "bad, line 1"),
-        (b"the house\n" + b"x" * (1 << 20) + b"y\n", "bad, line 2"),
-        (gzip.compress(b"the house\n"), ".gz"),
-    ],
-    ids=["encoding", "1 MB", "gzip"],
-)
-def test_a_file_that_is_no_text_is_refused(data, named, model, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("bad").write_bytes(data)
-    assert stock.vaswani("translate", model, "bad", "--output", "out") == 1
-    out, error = capsys.readouterr()
-    assert named in error and not out
-    assert left(tmp_path) == ["bad"]
-
-
 # ---- Python -------------------------------------------------------------------------------------
 
 

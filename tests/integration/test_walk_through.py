@@ -46,10 +46,3 @@ def test_the_notebook_is_the_page() -> None:
     assert {output["name"] for output in outputs if "name" in output} == {"stdout"}
     drawn = sum("image/png" in output.get("data", {}) for output in outputs)
     assert drawn == sum("plt.show()" in "".join(cell["source"]) for cell in run) > 10
-
-
-def test_cells_of_a_page() -> None:
-    """Text without its comment signs, code as it is, empty lines around cells left out."""
-    page = "# %% [markdown]\n# # One\n#\n# two\n\n# %%\nx = 1  # three\n\n\n# %%\ny\n"
-    expected = [("markdown", "# One\n\ntwo"), ("code", "x = 1  # three"), ("code", "y")]
-    assert cells(page) == expected

@@ -3,16 +3,14 @@
 import base64
 import json
 import re
-import warnings
 from html.parser import HTMLParser
 
 import numpy
 import pytest
 import torch
 
-from tests.attentions import ARABIC, HEBREW, ODD, long_sentence, made, weights
+from tests.attentions import ARABIC, HEBREW, ODD, made, weights
 from tests.models import small_model
-from vaswani.attention_page import picture as attention_picture
 from vaswani.attention_page.maps import KINDS, Unit, between, check_number, head_weights
 from vaswani.attention_page.page import packed, page
 from vaswani.common.errors import UserError
@@ -66,20 +64,6 @@ def test_every_head_of_every_layer_looks_with_weights_that_sum_to_1(heads):
     for array in found.values():
         assert numpy.allclose(array.sum(-1), 1, atol=1e-6)
     assert (numpy.triu(found["decoder"], 1) == 0).all(), "no later word: section 3.2.3"
-
-
-def test_a_row_is_what_the_decoder_sees_when_it_produces_that_word(heads):
-    """Teacher forcing gives what decoding step by step gives, without the later words."""
-    model, source, target, found = heads
-    for number in range(len(target)):
-        previous = torch.cat([torch.tensor([2]), target[:number]])[None]
-        with torch.no_grad():
-            _, extra = model.decoder(
-                previous, encoder_out=model.encoder(source[None]), need_head_weights=True
-            )
-        for layer, array in enumerate(extra["cross_attention"]):
-            step = array[0, :, -1].numpy()
-            assert numpy.allclose(found["cross"][layer][:, number], step, atol=1e-6)
 
 
 def test_words_sum_what_is_looked_at_and_average_what_looks():
@@ -189,21 +173,6 @@ def test_the_page_holds_every_head_of_every_layer():
 
 
 # ---- the pictures ---------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_pictures_of_long_and_odd_sentences(tmp_path):
-    sentences = (ODD + HEBREW + ["北京"], long_sentence(120))
-    attention = made(*sentences, layers=1, heads=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        names = attention_picture.draw_layers(tmp_path, attention, "words", list)
-    assert names == [f"{kind}_layer_1.png" for kind in KINDS]
-    for name in names:
-        head = (tmp_path / name).read_bytes()[:24]
-        assert head[:8] == b"\x89PNG\r\n\x1a\n"
-        width, height = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
-        assert width * height < 1.1 * attention_picture.MOST_DOTS
 
 
 def test_more_weights_than_a_page_can_show_are_refused():

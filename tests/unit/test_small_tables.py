@@ -79,11 +79,7 @@ def commands(row: Training) -> List[List[str]]:
     return list(small_tables.commands(table2(), row))
 
 
-def again(row: Training, *changed: str) -> List[List[str]]:
-    return [["generate", str(row.average(2)), *changed], ["score", str(row.run)]]
-
-
-def test_what_is_scored_as_asked_is_the_rows(row: Training) -> None:
+def test_a_run_that_was_scored_as_asked_is_the_rows(row: Training) -> None:
     assert commands(row) == []
     assert len(small_tables.results(table2(), table2().rows[0])) == 1
     assert small_tables.results(table2(), table2().rows[1]) == []
@@ -105,19 +101,8 @@ def test_another_decoding_is_not_the_rows(row: Training, other: Dict[str, Any]) 
     report = json.loads((row.run / "eval" / "test.json").read_text(encoding="utf-8"))
     options = {**report["options"], **other.get("options", {})}
     scored(row.run, {**report, **other, "options": options})
-    assert commands(row) == again(row)
+    assert commands(row) == [["generate", str(row.average(2))], ["score", str(row.run)]]
     assert small_tables.results(table2(), table2().rows[0]) == []
-
-
-def test_what_was_translated_otherwise_and_not_scored_is_not_the_rows(row: Training) -> None:
-    """The hypotheses beside the score would be others."""
-    (row.run / "eval" / "test.json").write_text('{"checkpoint": "", "data": ""}', encoding="utf-8")
-    assert commands(row) == again(row)
-
-
-def test_a_recipe_that_decodes_otherwise_is_followed(row: Training) -> None:
-    change_yaml("small", "generation", {"beam": 7})
-    assert commands(row) == again(row, "--beam", "7")
 
 
 @pytest.mark.parametrize(
