@@ -114,8 +114,8 @@ def test_raw_text_is_translated_as_prepare_and_generate_do(spoken, capsys):
 
 def test_a_run_in_bf16_is_decoded_in_fp32_by_every_command(spoken, tmp_path, monkeypatch, capsys):
     """Unless another precision is asked for, of which there are other translations."""
-    for module in ("precision", "inference"):  # as on a processor that has them
-        monkeypatch.setattr(f"transformer_plugin.{module}.has_bf16_units", lambda device: True)
+    for module in ("precision", "fast.linear"):  # as on a processor that has them
+        monkeypatch.setattr(f"vaswani_transformer.{module}.has_bf16_units", lambda device: True)
     run = shutil.copytree(spoken.run, tmp_path / "run", ignore=shutil.ignore_patterns("model"))
     shutil.rmtree(run / "eval")
     change_model(run, precision="bf16")

@@ -58,11 +58,9 @@ def test_it_trains_is_killed_resumes_and_translates(work: Path, tmp_path: Path) 
     assert refused.returncode == 1 and "--user-dir" in message and "Traceback" not in message
 
 
-def test_no_other_models_are_packed() -> None:
-    """A model folder says nothing of a program; and a name alone does not make a model ours."""
-    for name in ("relative_transformer", "vaswani_transformer_of_mine"):
-        with pytest.raises(UserError, match=name):
-            our_model({"model": {}}, {"_name": name}, Path("x.pt"))
+def test_a_name_alone_does_not_make_a_model_ours() -> None:
+    with pytest.raises(UserError, match="vaswani_transformer_of_mine"):
+        our_model({"model": {}}, {"_name": "vaswani_transformer_of_mine"}, Path("x.pt"))
 
 
 def test_yaml_and_command_line_alike(work: Path, monkeypatch: Any) -> None:

@@ -15,7 +15,7 @@ def test_the_drawing_of_figure_1_names_files_that_exist():
         re.findall(r"\b\w+\.py\b", (ROOT / "docs" / "figure1.svg").read_text(encoding="utf-8"))
     )
     assert len(named) > 5
-    there = {path.name for path in (ROOT / "transformer_plugin").rglob("*.py")}
+    there = {path.name for path in (ROOT / "vaswani_transformer").rglob("*.py")}
     assert named <= there
 
 

@@ -84,7 +84,7 @@ def test_given_translations_have_their_probabilities(tmp_path):
         tokens = [*map(words.index, target), words.eos()]
         with torch.no_grad():
             source = torch.tensor([translator.read(line).ids])
-            logits, _ = model(source, None, torch.tensor([tokens]).roll(1))
+            logits = model(source, torch.tensor([tokens]).roll(1))
         expected = logits[0].log_softmax(-1)[range(len(tokens)), tokens]
         torch.testing.assert_close(torch.tensor(row), expected, rtol=0, atol=1e-5)
 

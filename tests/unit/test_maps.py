@@ -1,10 +1,10 @@
-"""The map of the plugin in CONTRIBUTING.md names every file of it, and nothing that is gone."""
+"""CONTRIBUTING's table names every file of the plugin, and every file that it names is there."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = ROOT / "transformer_plugin"
+PLACES = [ROOT, *(ROOT / name for name in ("transformer_plugin", "vaswani_transformer", "vaswani"))]
 
 
 def test_the_map_of_the_plugin_is_complete() -> None:
@@ -13,8 +13,7 @@ def test_the_map_of_the_plugin_is_complete() -> None:
     section = section.replace("`transformer_plugin/", "`")
     named = set(re.findall(r"(?<![\w/.])(?:[\w.]+/)*\w+\.py\b", section))
     named |= set(re.findall(r"(?<![\w/.])(?:\w+/)+(?![\w.])", section))
-    there = {path.name for path in PLUGIN.glob("*.py")} - {"__init__.py"}
-    there |= {f"{path.parent.name}/" for path in PLUGIN.glob("*/__init__.py")}
-    places = (PLUGIN, ROOT, ROOT / "vaswani")
-    gone = {name for name in named if not any((place / name).exists() for place in places)}
+    there = {path.name for path in (ROOT / "transformer_plugin").glob("*.py")} - {"__init__.py"}
+    there |= {f"{path.parent.name}/" for path in ROOT.glob("transformer_plugin/*/__init__.py")}
+    gone = {name for name in named if not any((place / name).exists() for place in PLACES)}
     assert (there - named, gone) == (set(), set())

@@ -13,8 +13,8 @@ from tests import exported, packed
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.model_folder import packed_model
 from vaswani.model_folder.folder import beside, read_folder, write_folder
+from vaswani_transformer.packed import load
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_parameters_come_back(options, stored_once, tmp_path):
     torch.testing.assert_close(state, model.state_dict(), rtol=0, atol=0)
     stored = load_file(tmp_path / "model" / "model.safetensors")
     assert len(stored) == len(state) - stored_once
-    _, again = packed_model.build(read_folder(tmp_path / "model"), "fp32", "cpu")
+    again, _, _ = load(tmp_path / "model")
     torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
 
 
