@@ -22,7 +22,10 @@ def faults():
         torch.ones(12_000_000)  # 48 MB, taken and given back
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 without = faults()
-print(keep_freed_memory(), without - faults())
+kept = keep_freed_memory()
+for _ in range(3):
+    faults()  # torch 2.2 takes a few rounds until its blocks lie together
+print(kept, without - faults())
 """
 
 
@@ -44,7 +47,7 @@ def huge_pages() -> bool:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is done where a GPU computes")
 @pytest.mark.skipif(huge_pages(), reason="pages are huge: faults tell nothing")
 def test_pages_are_cleared_once() -> None:
-    """6 tensors of 11,719 pages: all of them are new without us, one of them with us."""
+    """6 tensors of 11,719 pages: all of them are new without us, few with us."""
     asked, saved = run(FAULTS).split()
     assert asked == "True" and int(saved) > 4 * 11_700
 
