@@ -17,9 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
-    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 14_910),
-    "tools": (("benchmarks", "scripts", "examples"), 4_900),
-    "tests": (("tests",), 22_450),
+    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 15_500),
+    "tools": (("benchmarks", "scripts", "examples"), 5_100),
+    "tests": (("tests",), 14_000),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
 NOT_CODE = {

@@ -16,6 +16,7 @@ for side in ("encoder", "decoder"):
     SMALL += [f"model.{side}_layers=1"]
 
 
+@pytest.mark.slow
 @pytest.mark.paper("6.3")
 def test_table_4_is_reproduced_from_trees_to_f1(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

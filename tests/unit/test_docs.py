@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("vaswani_transformer", "transformer_plugin", "vaswani", "benchmarks", "scripts")
-FOLDERS += ("examples", "tests")
+FOLDERS += ("examples",)
 
 
 def test_the_drawing_of_figure_1_names_files_that_exist():

@@ -30,6 +30,7 @@ def project(tmp_path, monkeypatch) -> Path:
     (tmp_path / "tests" / "mutants").mkdir(parents=True)
     (tmp_path / "a.py").write_text("x = 1\ny = 2\n")
     (tmp_path / "tests" / "test_a.py").write_text("import a\ndef test_x(): assert a.x == 1\n")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take seconds
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     monkeypatch.setattr(mutants, "COPIED", ("tests",))
     monkeypatch.setattr(mutants, "FILES", ("a.py",))
