@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CEILINGS = {
     "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 15_500),
     "tools": (("benchmarks", "scripts", "examples"), 5_100),
-    "tests": (("tests",), 14_000),
+    "tests": (("tests",), 13_700),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
 NOT_CODE = {
