@@ -160,7 +160,8 @@ def test_an_error_in_a_process_ends_all_and_leaves_nothing(
 ):
     in_workers(monkeypatch, act)
     assert generate(data, tmp_path / "out", "--workers", "2") == 1
-    assert named in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert named in error and error.count("\n") == 1, "a sentence, without a traceback"
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
     assert not multiprocessing.active_children()
 
