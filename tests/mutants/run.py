@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("transformer_plugin", "vaswani", "tests", "configs", "constraints", "benchmarks")
-COPIED += ("examples", "scripts", "docs")
+COPIED = ("vaswani_transformer", "transformer_plugin", "vaswani", "tests", "configs")
+COPIED += ("constraints", "benchmarks", "examples", "scripts", "docs")
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CONTRIBUTING.md")
 FILES += ("CITATION.cff", "Makefile", "noxfile.py", "CHANGELOG.md")
 #: with these, a test has tested nothing: the planted code itself is wrong
