@@ -23,7 +23,7 @@ PYTEST := python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadfile --no-load
 
 # What compares sums, or what was found by them, and older processors to repeat it as, as far as
 # libraries let a newer one be told: AVX2 with two threads, and none of its instructions.
-ROUNDING := tests/parity tests/unit/test_attention.py tests/unit/test_export.py \
+ROUNDING := tests/parity tests/plain tests/unit/test_export.py \
     tests/integration/test_export_ctranslate2.py tests/integration/test_export_fairseq.py \
     tests/integration/test_translate.py tests/integration/test_generate_workers.py
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2 CT2_FORCE_CPU_ISA=AVX2
