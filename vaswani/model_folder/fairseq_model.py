@@ -60,8 +60,8 @@ def model_from_fairseq(
         UserError: it is another kind of model, or has something that this plugin's lacks.
     """
     from transformer_plugin.config import VaswaniTransformerConfig
-    from vaswani.model_folder.folder import MATRICES
     from vaswani.model_folder.packed_model import kept_options
+    from vaswani_transformer.packed import MATRICES
 
     known = complete(options, where)
     check_expressible(known, where)

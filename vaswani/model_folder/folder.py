@@ -37,12 +37,6 @@ CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "
 EXPORT = "vaswani.json"
 #: the sections of every config.json
 SECTIONS = ("architecture", "text", "generation", "origin")
-#: the matrices of source, target and output, which may be shared (3.4)
-MATRICES = (
-    "encoder.embedding.tokens.weight",
-    "decoder.embedding.tokens.weight",
-    "decoder.output_projection.weight",
-)
 
 
 class Kind(NamedTuple):
@@ -294,12 +288,9 @@ def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
 
 def not_stored(architecture: Mapping[str, Any]) -> Dict[str, str]:
     """The matrices that are shared, each with the one that is stored for it."""
-    source, target, output = MATRICES
-    if architecture.get("untie_embeddings"):
-        return {}
-    if architecture.get("share_decoder_input_output_embed"):
-        return {output: target}
-    return {target: source, output: source}
+    from vaswani_transformer.packed import shared_matrices  # imports torch
+
+    return shared_matrices(architecture)
 
 
 def write_weights(path: Path, state: Dict[str, Any], architecture: Mapping[str, Any]) -> None:
