@@ -93,7 +93,8 @@ def test_operations_of_a_token(sizes, source, target, pair):
     """
     assert arithmetic.source_flops(sizes, 28) == source
     assert arithmetic.target_flops(sizes, 28, 28) == target
-    assert 3 * (source + target) == pytest.approx(pair, rel=2e-3)
+    trained = arithmetic.training_flops(sizes, 1, 1, 1, (28, 28))
+    assert trained == pytest.approx(pair, rel=2e-3)
 
 
 def test_narrow_keys_save_their_share():
