@@ -65,9 +65,8 @@ class DataSet:
             seed=config.common.seed,
         ).frozen_batches
         self.workers = max(1, min(workers, len(self.batches)))
-        self.engine = FairseqEngine(
-            self.task, models, str(path), self.workers, self.sample_for_search
-        )
+        self.engine = FairseqEngine(self.task, models, str(path), self.sample_for_search)
+        self.engine.processes = self.workers
 
     def sample(self, numbers: Sequence[int]) -> Dict[str, Any]:
         """A batch in fairseq's form."""

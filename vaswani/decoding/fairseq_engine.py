@@ -17,8 +17,6 @@ class FairseqEngine(ProcessEngine):
         models: in evaluation mode, prepared for decoding, on their device; they belong to the
             engine, which packs their weights, so nothing may write to these any more
         name: of the file or folder that they are from, for messages
-        processes: the most that search, one thread each; None: only this process searches, with
-            torch's threads, as suits a program that uses this as a library
         sample: a batch in fairseq's form; by default made from the token ids of a :class:`Batch`
     """
 
@@ -30,7 +28,6 @@ class FairseqEngine(ProcessEngine):
         task: Any,
         models: Sequence[Any],
         name: str,
-        processes: Optional[int] = None,
         sample: Optional[Callable[[Any], Dict[str, Any]]] = None,
     ) -> None:
         from vaswani_transformer.fast.linear import pack_weights
@@ -38,7 +35,7 @@ class FairseqEngine(ProcessEngine):
         self.task, self.models = task, list(models)
         for model in self.models:
             pack_weights(model)
-        super().__init__(self.models[0], name, processes)
+        super().__init__(self.models[0], name)
         self.sample = sample or self.sample_of_ids
 
     @property
