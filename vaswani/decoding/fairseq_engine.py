@@ -6,7 +6,10 @@ from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine, seeded
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
+
+#: fairseq's options that only apply to sampling
+SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")
 
 
 class FairseqEngine(ProcessEngine):
@@ -69,10 +72,14 @@ class FairseqEngine(ProcessEngine):
     def batch_searcher(self, options: SearchOptions) -> Callable[[Any], BatchHypotheses]:
         """A function that searches one batch, in this process."""
         import torch
+        from fairseq.dataclass.configs import GenerationConfig
+        from omegaconf import OmegaConf
 
         from vaswani_transformer.precision import autocast
 
-        generation = options.generation()
+        options.check()
+        given = {name: getattr(options, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
+        generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
         if hasattr(self.task.cfg, "length_penalty"):
             self.task.cfg.length_penalty = options.length_penalty
         no_language_model = {"lm_model": None, "lm_weight": 0.0}  # as fairseq-generate says it
