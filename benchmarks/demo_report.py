@@ -211,7 +211,7 @@ def draw_attention(
     from vaswani.attention_page import picture as attention_picture
     from vaswani.data import bpe, tokenise
     from vaswani.data.subwords import BPE, learned_in
-    from vaswani.decoding.trained import trained_with
+    from vaswani.commands.generate import trained_with
     from vaswani.experiment.fairseq_config import load_plugin
 
     load_plugin()

@@ -67,6 +67,8 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             raise ConfigError(str(error)) from None
         self._reason = self.reason_for_fairseqs_search()
         self._logged: Set[str] = set()
+        if self._reason:  # here: processes that search are forked from this one, and log it no more
+            self.log_once(self._reason)
 
     def reason_for_fairseqs_search(self) -> Optional[str]:
         """The first reason why our search cannot be used, or None."""

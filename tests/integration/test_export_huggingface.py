@@ -106,7 +106,7 @@ def test_two_dictionaries_have_their_own_words_and_matrices(tmp_path):
 )
 def test_the_search_has_transformers_names(options, expected):
     limits = {"max_source_positions": 64, "max_target_positions": 40}
-    found = generation_configuration(options, limits)
+    found = generation_configuration(SearchOptions(**options), limits)
     assert expected.items() <= found.items()
     assert (found["pad_token_id"], found["decoder_start_token_id"], found["eos_token_id"]) == (
         *(1, 2, 2),

@@ -239,7 +239,6 @@ def test_a_beam_above_the_vocabulary_is_reduced(place):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--lenpen", "nan"], "--lenpen"),
         (["--max-len-b", "0"], "--min-len"),
         (["--beam", "0"], "--beam"),
         (["--nbest", "3"], "--nbest"),

@@ -13,13 +13,14 @@ import torch
 from tests import exported, packed
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
+from vaswani.decoding.ctranslate2_engine import check_supported
 from vaswani.export.card import export_card
 from vaswani.export.comparison import ModelComparison, SearchComparison, TokenizerComparison
 from vaswani.export.proof import bleu_of, nearest_exponent, penalty
 from vaswani.export.teacher_forcing import log_probabilities
 from vaswani.export.text import proof_text
 from vaswani.model_folder.folder import EXPORTED, read_export, read_folder, write_folder
-from vaswani.model_folder.search_options import SearchOptions, check_for_ctranslate2
+from vaswani.model_folder.search_options import SearchOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,9 +94,9 @@ def test_given_translations_have_their_probabilities(tmp_path):
     "option", [{"length_penalty": "gnmt"}, {"sampling": True}, {"unkpen": 1.0}]
 )
 def test_a_search_that_ctranslate2_lacks_is_refused(option):
-    check_for_ctranslate2(SearchOptions())
+    check_supported(SearchOptions())
     with pytest.raises(UserError, match="--[a-z]"):
-        check_for_ctranslate2(SearchOptions(**option))
+        check_supported(SearchOptions(**option))
 
 
 # ---- an exported folder -------------------------------------------------------------------------

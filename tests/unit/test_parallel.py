@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from vaswani.common import processes
 from vaswani.common.errors import UserError
 from vaswani.common.processes import in_order
 from vaswani.data import parallel
@@ -96,7 +95,7 @@ def test_no_more_is_read_ahead_than_the_processes_need():
     items = (read.append(n) or n for n in range(100))
     results = in_order(twice, items, 2)
     assert next(results) == 0
-    assert len(read) <= processes.WORTH_A_PROCESS + 2 * 2
+    assert len(read) <= 2 * 2 + 1
     assert list(results) == [2 * n for n in range(1, 100)]
 
 

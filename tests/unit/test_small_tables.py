@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from vaswani.common.errors import UserError
 from vaswani.data.data_bin import fingerprint
-from vaswani.decoding.trained import decoding
+from vaswani.decoding.translations import decoding
 from vaswani.experiment.find import find_config
 from vaswani.paper import small_tables
 from vaswani.paper.small_tables import SmallTableOptions, Table, Training, read_table

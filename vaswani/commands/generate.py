@@ -31,24 +31,23 @@ from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.process_engine import one_thread, search_processes
-from vaswani.decoding.trained import decoding_task, trained_with
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.experiment.devices import on_cpu
-from vaswani.experiment.find import is_run
+from vaswani.experiment.find import is_run, trained_as
 from vaswani.model_folder.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,
     GPU_BATCH,
     SearchOptions,
     as_arguments,
-    given,
+    cli_overrides,
 )
 from vaswani.model_folder.text_recipe import TargetText, TextRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(as_arguments([*BEAM_OPTIONS, "length_penalty"])):  # type: ignore[misc]
+class Options(as_arguments([*BEAM_OPTIONS, "length_penalty", "max_tokens"])):  # type: ignore[misc]
     """What to decode, and with what; also fairseq's beam search options."""
 
     model: str = argument(
@@ -59,10 +58,6 @@ class Options(as_arguments([*BEAM_OPTIONS, "length_penalty"])):  # type: ignore[
     out: Optional[str] = option(metavar="DIR", help="where to put the results (default: RUN/eval)")
     precision: str = option(
         "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
-    )
-    max_tokens: Optional[int] = option(
-        metavar="N",
-        help=f"tokens per batch (default: {CPU_BATCH:,} on a CPU, {GPU_BATCH:,} on a GPU)",
     )
     workers: Optional[int] = option(
         metavar="N",
@@ -78,14 +73,12 @@ def run(options: Options) -> int:
     from vaswani_transformer.precision import computed_in
 
     checkpoint, folder = find_checkpoint(options.model)
-    config = generation_config(options, checkpoint, folder)
+    config, search = generation_config(options, checkpoint, folder)
     out = Path(options.out) if options.out else folder / "eval"
     data, total = data_files(config, options.subset)
     if is_inside(out, data_folder(config)):
         raise UserError(f"{out} is where the data is: give another folder with --out")
     check_folder(out)
-    search = {name: config.generation[name] for name in BEAM_OPTIONS}
-    search["length_penalty"] = config.task.get("length_penalty", "fairseq")
     workers = search_processes(options.workers, on_cpu(config))
     precision = computed_in(options.precision, "cpu" if on_cpu(config) else "cuda")
     key = key_of_translation(config, [checkpoint, *data], precision)
@@ -100,12 +93,14 @@ def run(options: Options) -> int:
             return 0
         start = time.monotonic()
         with results.making() as part:
-            left_out, used = translate(config, SearchOptions(**search), part, total, workers)
+            left_out, used = translate(config, search, part, total, workers)
             report = {
                 "key": key,
                 "checkpoint": str(checkpoint),
                 "data": str(config.task.data),
-                "options": search,
+                "options": {
+                    name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")
+                },
                 "precision": precision,
                 "max_tokens": config.dataset.max_tokens,
                 "workers": used,
@@ -184,8 +179,10 @@ def print_report(report: Dict[str, Any], path: Path) -> None:
     )
 
 
-def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
-    """fairseq's configuration for decoding: task and search as trained, then the arguments.
+def generation_config(
+    options: Options, checkpoint: Path, folder: Path
+) -> Tuple[Any, SearchOptions]:
+    """fairseq's configuration for decoding, and the search: as trained, then the arguments.
 
     Raises:
         UserError, ConfigError: an invalid option.
@@ -202,13 +199,12 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
     trained = trained_with(checkpoint, folder)
     if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {options.precision} is for this plugin's models")
-    task = decoding_task(trained["task"], options.length_penalty)
-    search = search_of(options, trained["generation"], task)
+    search = search_of(options, trained)
     config = OmegaConf.merge(
         OmegaConf.structured(FairseqConfig),
         {
-            "task": task,
-            "generation": search,
+            "task": decoding_task(options, trained["task"]),
+            "generation": {name: getattr(search, name) for name in BEAM_OPTIONS},
             "model": {},
             "common_eval": {
                 "path": str(checkpoint),
@@ -216,7 +212,7 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
             },
             "dataset": {
                 "gen_subset": options.subset,
-                "max_tokens": options.max_tokens,
+                "max_tokens": search.max_tokens,
                 "num_workers": 0,
                 "skip_invalid_size_inputs_valid_test": True,
             },
@@ -227,27 +223,53 @@ def generation_config(options: Options, checkpoint: Path, folder: Path) -> Any:
             },
         },
     )
-    if options.data:
-        config.task.data = options.data
     config = with_defaults(config)
     kind, _ = learned_in(data_folder(config))
     config.common_eval.post_process = KINDS[kind].remove
-    if options.max_tokens is None:
+    if search.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if on_cpu(config) else GPU_BATCH
-    return config
+    return config, search
 
 
-def search_of(options: Options, section: Dict[str, Any], task: Dict[str, Any]) -> Dict[str, Any]:
-    """The options of the search: those of the run's section, then the arguments.
+def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+    """What decoding takes from a run, or from a checkpoint outside one.
+
+    A checkpoint is not trusted: a user-dir, which is a program, is taken from a run's config.yaml.
+    """
+    config = trained_as(checkpoint, folder)
+    sections = {name: config.get(name, {}) for name in ("task", "model", "generation", "common")}
+    if not is_run(folder):
+        sections["common"].pop("user_dir", None)
+    return sections
+
+
+def decoding_task(options: Options, trained: Dict[str, Any]) -> Dict[str, Any]:
+    """The task section to decode with.
+
+    fairseq's ``translation`` becomes the plugin's, whose beam search gives the same
+    results in less time.
+    """
+    task = {**trained, "eval_bleu": False, "data": options.data or trained.get("data")}
+    if task.get("_name") == "translation":
+        task["_name"] = "vaswani_translation"
+    if options.length_penalty:
+        task["length_penalty"] = options.length_penalty
+    return task
+
+
+def search_of(options: Options, trained: Dict[str, Any]) -> SearchOptions:
+    """How to search: as the run's configuration says, then the arguments.
 
     Raises:
-        UserError, ConfigError: an invalid option.
+        UserError: an invalid option.
     """
+    section = trained["generation"]
     warn_unused(section)
     search = {key: value for key, value in section.items() if key in BEAM_OPTIONS}
-    search.update((name, value) for name, value in given(options).items() if name in BEAM_OPTIONS)
-    SearchOptions(**search, length_penalty=task.get("length_penalty", "fairseq")).check()
-    return search
+    penalty = str(trained["task"].get("length_penalty") or "fairseq")
+    found = SearchOptions(**search, length_penalty=penalty).changed(**cli_overrides(options))
+    found.check()
+    return found
 
 
 def warn_unused(section: Dict[str, Any]) -> None:

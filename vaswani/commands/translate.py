@@ -30,8 +30,7 @@ from vaswani.model_folder.folder import ModelFolder, read_model
 from vaswani.model_folder.search_options import (
     SearchOptions,
     as_arguments,
-    given,
-    search_options,
+    cli_overrides,
 )
 
 
@@ -56,7 +55,7 @@ class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # t
 def run(options: Options) -> int:
     """Translate what the arguments name."""
     folder = read_model(Path(options.model))
-    search = search_options(folder.config["generation"], options.model).changed(**given(options))
+    search = folder.search_options.changed(**cli_overrides(options))
     paths = [Path(name) for name in options.files if name != "-"]
     if paths and "-" in options.files:
         raise UserError("standard input ('-') and files cannot be combined: give one or the other")

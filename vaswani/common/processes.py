@@ -1,29 +1,27 @@
 """Work spread over processes: the results in order, in bounded memory, and nothing left running.
 
-``prepare`` and the search over several cores both use :class:`Pool`; ``run_with_parent.py`` beside
-this file does the same for a command of another project.
+``run_with_parent.py`` beside this file does the same for a command of another project.
 """
 
 import contextlib
-import logging
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
 import traceback
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
-from logging.handlers import QueueHandler
 from multiprocessing import resource_tracker
-from multiprocessing.connection import wait
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Literal, Set, Tuple
+from queue import SimpleQueue
+from typing import Any, Callable, Generator, Iterable, Iterator, Literal
 
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 
-#: this many items are done sooner here than by processes that have yet to start
-WORTH_A_PROCESS = 5
+#: this many items are done sooner here than by new processes: spawned ones start in seconds
+WORTH_PROCESSES = {"spawn": 5, "fork": 2}
 #: the most processes per core (and in any case) that are allowed: each takes some 0.2 GB
 MOST_PER_CORE, MOST_ANYWHERE = 2, 4
 
@@ -42,172 +40,100 @@ def limit_workers(requested: int) -> int:
     return most
 
 
-def in_order(make: Callable[[], Work], items: Iterable[Any], workers: int) -> Iterator[Any]:
-    """``make()(item)`` for each item, in order, over so many new processes.
+def in_order(
+    make: Callable[[], Work],
+    items: Iterable[Any],
+    workers: int,
+    method: Literal["spawn", "fork"] = "spawn",
+    advice: str = "free some, or give fewer --workers, and run the same command again",
+) -> Generator[Any, None, None]:
+    """``make()(item)`` for each item, in order, by so many new processes.
+
+    Each process has a thread here, and a pipe of its own: concurrent.futures' processes share
+    queues, on which a large item or a killed process can block the others for ever.
 
     Args:
-        make: called once in each process, so that tools are made only once; must be picklable
-        items: if there are only a few, they are processed in this process
-        workers: the number of processes
+        make: called once in each process, so that tools are made only once
+        items: at most twice as many as there are processes are taken ahead of the results
+        workers: the number of processes; if 1, or if there are only a few items, this one works
+        method: ``spawn`` starts Python anew, so that ``make`` has to be picklable; it is safe
+            beside threads. ``fork`` takes milliseconds, and shares what this process has in memory,
+            such as a model
+        advice: what to do where a process was killed, most likely for lack of memory
 
     Raises:
         UserError: a process was killed.
     """
     items = iter(items)
-    first = list(islice(items, WORTH_A_PROCESS)) if workers > 1 else []
-    count = workers if len(first) == WORTH_A_PROCESS else 1
-    advice = "free some, or give fewer --workers, and run the same command again"
-    with Pool(make, count, "spawn", advice) as pool:
-        yield from pool.in_order(chain(first, items), 2 * count)
+    first = list(islice(items, WORTH_PROCESSES[method]))
+    items = chain(first, items)
+    if workers == 1 or len(first) < WORTH_PROCESSES[method]:
+        yield from map(make(), items)
+        return
+    processes: "list[Any]" = []
+    idle: "SimpleQueue[Any]" = SimpleQueue()
 
-
-class Pool:
-    """Processes that do the same work on one item after another; none outlives the block.
-
-    Args:
-        make: called in each process; returns the work, a function from an item to its result
-        count: the number of processes; 1: this one does the work
-        method: ``spawn`` starts Python anew, so that ``make`` has to be picklable; it is the same
-            on every system, and safe beside threads. ``fork`` takes milliseconds, and shares what
-            this process has in memory, such as a model
-        advice: what to do where a process was killed, most likely for lack of memory
-        arrived: called with each result when it arrives, which may be before its turn
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], Work],
-        count: int,
-        method: Literal["spawn", "fork"],
-        advice: str,
-        arrived: Callable[[Any], Any] = lambda result: None,
-    ) -> None:
-        self.make, self.count, self.method = make, count, method
-        self.advice, self.arrived = advice, arrived
-        self.processes: Dict[Any, Any] = {}  # the pipe to a process → the process
-        self.logged: Set[Tuple[str, str]] = set()  # log messages: each process has the same
-
-    def __enter__(self) -> "Pool":
+    def done(item: Any) -> Any:
+        process, pipe = idle.get()
         try:
-            if self.count > 1:
-                self.start()
-        except BaseException:  # an interrupt, or no memory for another process
-            self.__exit__()
-            raise
-        return self
-
-    def start(self) -> None:
-        """Start the processes."""
-        if self.method == "spawn":  # before: it would unblock what without_interrupts blocks
-            resource_tracker.ensure_running()
-        context: Any = multiprocessing.get_context(self.method)
-        for _ in range(self.count):
-            own_end, worker_end = context.Pipe()
-            process = context.Process(target=_serve, args=(self.make, worker_end), daemon=True)
-            with without_interrupts():  # Ctrl-C goes to all processes; this one ends the others
-                process.start()
-                self.processes[own_end] = process
-            worker_end.close()  # so that the end of the process ends the pipe
-
-    def __exit__(self, *_: Any) -> None:
-        for process in self.processes.values():
-            process.kill()
-        for pipe, process in self.processes.items():
-            process.join()
-            pipe.close()
-        self.processes.clear()
-
-    def in_order(self, items: Iterable[Any], ahead: int) -> Iterator[Any]:
-        """The results for items, in their order.
-
-        Args:
-            items: a free process gets the next one
-            ahead: at most so many are taken before the first of them is given out; this bounds the
-                results that wait for their turn
-
-        Raises:
-            UserError: a process was killed.
-            Exception: what was raised by the work.
-        """
-        items = iter(items)
-        if self.count == 1:
-            yield from self.one_by_one(items)
-            return
-        free, busy = list(self.processes), {}  # pipe → the number of its item
-        results: Dict[int, Any] = {}
-        started = yielded = 0
-        while True:
-            for item in islice(items, max(0, min(len(free), yielded + ahead - started))):
-                pipe = free.pop()
-                with contextlib.suppress(OSError):  # its end is noticed below
-                    pipe.send_bytes(pickle.dumps(item))
-                busy[pipe] = started
-                started += 1
-            if yielded == started:
-                return
-            while yielded not in results:
-                for pipe in wait(list(busy)):
-                    for result in self.received(pipe):
-                        results[busy.pop(pipe)] = result
-                        free.append(pipe)
-            yield results.pop(yielded)
-            yielded += 1
-
-    def one_by_one(self, items: Iterator[Any]) -> Iterator[Any]:
-        """The results for items, by this process."""
-        work = self.make()
-        for item in items:
-            result = work(item)
-            self.arrived(result)
-            yield result
-
-    def received(self, pipe: Any) -> List[Any]:
-        """What a process has sent: a result, or none, but a log record, which is logged here.
-
-        Raises:
-            UserError: nothing more will come, as it was killed.
-            Exception: what was raised there.
-        """
-        try:
-            kind, content = pickle.loads(pipe.recv_bytes())
+            pipe.send(item)
+            result, error, trace = pipe.recv()
         except (EOFError, OSError):
-            process = self.processes[pipe]
             process.join()
             raise UserError(
-                f"one of {self.count} processes was killed (exit code {process.exitcode}), most "
-                f"likely for lack of memory: {self.advice}"
+                f"one of {workers} processes was killed (exit code {process.exitcode}), most "
+                f"likely for lack of memory: {advice}"
             ) from None
-        if kind == "result":
-            self.arrived(content)
-            return [content]
-        if kind == "error":
-            error, trace = content
-            raise error from RuntimeError(f"in one of {self.count} processes:\n{trace}")
-        key = (content.name, content.getMessage())
-        if key not in self.logged:
-            self.logged.add(key)
-            logging.getLogger(content.name).handle(content)
-        return []
+        finally:
+            idle.put((process, pipe))
+        if error:
+            raise error from RuntimeError(f"in one of {workers} processes:\n{trace}")
+        return result
+
+    threads = ThreadPoolExecutor(workers)
+    try:
+        for _ in range(workers):
+            idle.put(_started(make, method, processes))
+        waiting = deque(threads.submit(done, item) for item in islice(items, 2 * workers))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(threads.submit(done, item) for item in islice(items, 1))
+    finally:
+        for process in processes:
+            process.kill()
+        threads.shutdown(cancel_futures=True)
+        for process in processes:
+            process.join()
+
+
+def _started(make: Callable[[], Work], method: str, processes: "list[Any]") -> "tuple[Any, Any]":
+    """A new process, added to the list, and the pipe to it."""
+    if method == "spawn":  # before: it would unblock what without_interrupts blocks
+        resource_tracker.ensure_running()
+    context: Any = multiprocessing.get_context(method)
+    own_end, worker_end = context.Pipe()
+    process = context.Process(target=_serve, args=(make, worker_end), daemon=True)
+    with without_interrupts():  # Ctrl-C goes to all processes; this one ends the others
+        process.start()
+        processes.append(process)
+    worker_end.close()  # so that the end of the process ends the pipe
+    return process, own_end
 
 
 def _serve(make: Callable[[], Work], pipe: Any) -> None:
-    """Work on items from a pipe, as long as there are any and somebody waits for the results."""
+    """Work on items from a pipe, as long as somebody waits for the results."""
     end_with_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    logging.getLogger().handlers = [_ToParent(pipe)]
     work = None
-    while True:
-        try:
-            item = pipe.recv_bytes()
-        except (EOFError, OSError):  # nobody is there any more
-            return
-        try:
-            work = work or make()
-            message = pickle.dumps(("result", work(pickle.loads(item))))
-        except Exception as error:
-            message = _pickled_error(error)
-        with contextlib.suppress(OSError):
-            pipe.send_bytes(message)
+    with contextlib.suppress(EOFError, OSError):  # of the pipe: nobody is there any more
+        while True:
+            item = pipe.recv()
+            try:
+                work = work or make()
+                answer: Any = (work(item), None, "")
+            except Exception as error:
+                answer = (None, error, traceback.format_exc())
+            pipe.send(answer)
 
 
 def end_with_parent() -> None:
@@ -230,22 +156,3 @@ def without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _ToParent(QueueHandler):
-    """Sends log records through a pipe (``queue``)."""
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Send one record."""
-        self.queue.send_bytes(pickle.dumps(("log", record)))  # type: ignore[attr-defined]
-
-
-def _pickled_error(error: Exception) -> bytes:
-    """An error and its traceback for another process; as text only, if it cannot be pickled."""
-    trace = traceback.format_exc()
-    try:
-        message = pickle.dumps(("error", (error, trace)))
-        pickle.loads(message)
-    except Exception:
-        return pickle.dumps(("error", (Exception(str(error)), trace)))
-    return message

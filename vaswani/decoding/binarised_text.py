@@ -17,8 +17,7 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     """The files read for a subset (dictionaries, source, target), and its number of sentences.
 
     Raises:
-        UserError: no such data or subset, it is empty or damaged, or a sentence does not fit into a
-            batch.
+        UserError: no such data or subset, or it is empty or damaged.
     """
     from vaswani.data import data_bin
     from vaswani.data.binarised import read_index
@@ -28,39 +27,15 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
     prefix = data_bin.split_prefix(folder, subset, *pair)
     sides = [Path(f"{prefix}.{language}") for language in pair]
     present = [side for side in sides if Path(f"{side}.idx").exists() or side == sides[0]]
-    lengths = [read_index(str(side)).sizes for side in present]
-    total = len(lengths[0])
+    sentences = [len(read_index(str(side)).sizes) for side in present]
+    total = sentences[0]
     if not total:
         raise UserError(f"{sides[0]} holds no sentence: there is nothing to translate")
-    if len(lengths[-1]) != total:
+    if sentences[-1] != total:
         raise UserError(
-            f"{prefix} has {total:,} {pair[0]} and {len(lengths[-1]):,} {pair[1]} sentences: the "
+            f"{prefix} has {total:,} {pair[0]} and {sentences[-1]:,} {pair[1]} sentences: the "
             "numbers should be equal; prepare it again"
         )
     files = [folder / f"dict.{language}.txt" for language in pair]
     files += [Path(f"{side}{end}") for side in sides for end in (".idx", ".bin")]
-    check_lengths(config, lengths)
     return [path for path in files if path.is_file()], total
-
-
-def check_lengths(config: Any, lengths: List[Any]) -> None:
-    """Raises UserError if a sentence that the model accepts is longer than a whole batch.
-
-    Args:
-        config: for decoding
-        lengths: in tokens, of source and target (if there is one), each [N]; fairseq's limit
-            applies to either
-    """
-    import numpy
-
-    from vaswani.data import data_bin
-
-    limits = data_bin.positions(config)
-    taken = numpy.all([n <= limit for n, limit in zip(lengths, limits, strict=False)], axis=0)
-    either = numpy.max(lengths, axis=0) * taken
-    if either.max() > config.dataset.max_tokens:
-        raise UserError(
-            f"sentence {int(either.argmax()) + 1:,} has {int(either.max()):,} tokens, more than "
-            f"--max-tokens {config.dataset.max_tokens} allows per batch: give --max-tokens "
-            f"{int(either.max())} or more"
-        )

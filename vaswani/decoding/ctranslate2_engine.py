@@ -9,6 +9,7 @@ import os
 from typing import Any, Callable, Generator, List, Optional, Sequence
 
 from vaswani.common.environment import cores
+from vaswani.common.errors import UserError
 from vaswani.common.processes import limit_workers
 from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
 from vaswani.model_folder.folder import ModelFolder
@@ -16,8 +17,6 @@ from vaswani.model_folder.search_options import (
     EXPORT_CPU_BATCH,
     GPU_BATCH,
     SearchOptions,
-    check_for_ctranslate2,
-    within_vocabulary,
 )
 
 
@@ -84,8 +83,9 @@ class CTranslate2Engine:
 
     def searcher(self, options: SearchOptions) -> Search:
         """As :meth:`Engine.searcher`."""
-        check_for_ctranslate2(options)
-        options = within_vocabulary(options, len(self.target))
+        check_supported(options)
+        options.check()
+        options = options.within_vocabulary(len(self.target))
 
         def search(
             batches: Sequence[Batch], progress: Callable[[int], Any] = ignore
@@ -171,6 +171,21 @@ class CTranslate2Engine:
             weights = numpy.array(result.attention[0][: len(targets[row][rank])])
             attended[row][rank] = weights.argmax(1).tolist()
         return attended
+
+
+def check_supported(options: SearchOptions) -> None:
+    """Raises UserError for a search that CTranslate2 lacks."""
+    lacking = {
+        "--length-penalty gnmt": options.length_penalty == "gnmt"
+        and "it divides by a power of the length alone; --lenpen is the power",
+        "--sampling": options.sampling
+        and "its random numbers depend on the thread, so a seed would not give the same text",
+        "--temperature": options.temperature != 1 and "its beam search has none",
+        "--unkpen": options.unkpen and "it has no penalty for unknown words",
+    }
+    for name, reason in lacking.items():
+        if reason:
+            raise UserError(f"{name} is unavailable for a model exported to CTranslate2: {reason}")
 
 
 def threads(requested: Optional[int]) -> int:

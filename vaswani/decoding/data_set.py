@@ -10,6 +10,7 @@ import contextlib
 import math
 from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence
 
+from vaswani.common.errors import UserError
 from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.model_folder.search_options import SearchOptions
@@ -33,6 +34,7 @@ class DataSet:
     Raises:
         OSError: the checkpoint is gone.
         CheckpointError, ConfigError: it cannot be used.
+        UserError: a sentence does not fit into a batch.
     """
 
     def __init__(self, config: Any, workers: int) -> None:
@@ -56,18 +58,20 @@ class DataSet:
             model.prepare_for_inference_(config)
         self.dataset = self.task.dataset(subset)
         limits = [self.task.max_positions(), *[model.max_positions() for model in models]]
-        self.batches = self.task.get_batch_iterator(
-            dataset=self.dataset,
-            max_tokens=config.dataset.max_tokens,
-            max_positions=utils.resolve_max_positions(*limits),
-            ignore_invalid_inputs=config.dataset.skip_invalid_size_inputs_valid_test,
-            required_batch_size_multiple=config.dataset.required_batch_size_multiple,
-            seed=config.common.seed,
-        ).frozen_batches
+        try:
+            self.batches = self.task.get_batch_iterator(
+                dataset=self.dataset,
+                max_tokens=config.dataset.max_tokens,
+                max_positions=utils.resolve_max_positions(*limits),
+                ignore_invalid_inputs=config.dataset.skip_invalid_size_inputs_valid_test,
+                required_batch_size_multiple=config.dataset.required_batch_size_multiple,
+                seed=config.common.seed,
+            ).frozen_batches
+        except AssertionError as error:  # a sentence that the model takes is longer than a batch
+            raise UserError(f"{subset}: {error}: give a larger --max-tokens") from None
         self.workers = max(1, min(workers, len(self.batches)))
-        self.engine = FairseqEngine(
-            self.task, models, str(path), self.workers, self.sample_for_search
-        )
+        self.engine = FairseqEngine(self.task, models, str(path), self.sample_for_search)
+        self.engine.processes = self.workers
 
     def sample(self, numbers: Sequence[int]) -> Dict[str, Any]:
         """A batch in fairseq's form."""

@@ -6,7 +6,10 @@ from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine, seeded
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
+
+#: fairseq's options that only apply to sampling
+SAMPLING = ("sampling", "sampling_topk", "sampling_topp", "temperature")
 
 
 class FairseqEngine(ProcessEngine):
@@ -17,8 +20,6 @@ class FairseqEngine(ProcessEngine):
         models: in evaluation mode, prepared for decoding, on their device; they belong to the
             engine, which packs their weights, so nothing may write to these any more
         name: of the file or folder that they are from, for messages
-        processes: the most that search, one thread each; None: only this process searches, with
-            torch's threads, as suits a program that uses this as a library
         sample: a batch in fairseq's form; by default made from the token ids of a :class:`Batch`
     """
 
@@ -30,7 +31,6 @@ class FairseqEngine(ProcessEngine):
         task: Any,
         models: Sequence[Any],
         name: str,
-        processes: Optional[int] = None,
         sample: Optional[Callable[[Any], Dict[str, Any]]] = None,
     ) -> None:
         from vaswani_transformer.fast.linear import pack_weights
@@ -38,7 +38,7 @@ class FairseqEngine(ProcessEngine):
         self.task, self.models = task, list(models)
         for model in self.models:
             pack_weights(model)
-        super().__init__(self.models[0], name, processes)
+        super().__init__(self.models[0], name)
         self.sample = sample or self.sample_of_ids
 
     @property
@@ -72,10 +72,14 @@ class FairseqEngine(ProcessEngine):
     def batch_searcher(self, options: SearchOptions) -> Callable[[Any], BatchHypotheses]:
         """A function that searches one batch, in this process."""
         import torch
+        from fairseq.dataclass.configs import GenerationConfig
+        from omegaconf import OmegaConf
 
         from vaswani_transformer.precision import autocast
 
-        generation = options.generation()
+        options.check()
+        given = {name: getattr(options, name) for name in (*BEAM_OPTIONS, *SAMPLING)}
+        generation = OmegaConf.merge(OmegaConf.structured(GenerationConfig), given)
         if hasattr(self.task.cfg, "length_penalty"):
             self.task.cfg.length_penalty = options.length_penalty
         no_language_model = {"lm_model": None, "lm_weight": 0.0}  # as fairseq-generate says it

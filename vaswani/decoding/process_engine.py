@@ -7,10 +7,11 @@ process, to the last digit.
 
 import contextlib
 import threading
+from itertools import islice
 from typing import Any, Callable, Generator, Iterator, Optional, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.common.processes import Pool, limit_workers
+from vaswani.common.processes import in_order, limit_workers
 from vaswani.decoding.engine import Batch, BatchHypotheses, Search, ignore
 from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
 
@@ -63,12 +64,16 @@ class ProcessEngine:
         model: in evaluation mode, prepared for decoding, on its device; it belongs to the engine,
             so nothing may write to its weights any more
         name: of the file or folder that it is from, for messages
-        processes: the most that search, one thread each; None: only this process searches, with
-            torch's threads, as suits a program that uses this as a library
     """
 
-    def __init__(self, model: Any, name: str, processes: Optional[int] = None) -> None:
-        self.model, self.name, self.processes = model, name, processes
+    #: the most that search, one thread each; None: only this process searches, with torch's
+    #: threads, as suits a program that uses this as a library
+    processes: Optional[int] = None
+    #: of each engine: search options → a function that searches one batch, in this process
+    batch_searcher: Callable[[SearchOptions], Callable[[Any], BatchHypotheses]]
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.model, self.name = model, name
         self.lock = threading.Lock()
 
     @property
@@ -96,10 +101,6 @@ class ProcessEngine:
         rows = [[PAD] * (longest - len(ids)) + ids for ids in batch.ids]
         return torch.tensor(rows, device=self.device)
 
-    def batch_searcher(self, options: SearchOptions) -> Callable[[Any], BatchHypotheses]:
-        """A function that searches one batch, in this process."""
-        raise NotImplementedError
-
     def searcher(self, options: SearchOptions) -> Search:
         """As :meth:`Engine.searcher`."""
         search = self.batch_searcher(options)
@@ -107,7 +108,13 @@ class ProcessEngine:
         def search_all(
             batches: Sequence[Any], progress: Callable[[int], Any] = ignore
         ) -> Generator[BatchHypotheses, None, None]:
-            return self.in_processes(search, batches, progress)
+            if self.processes is not None:
+                yield from self.in_processes(search, batches, progress)
+                return
+            for batch in batches:
+                result = search(batch)
+                progress(len(result))
+                yield result
 
         return search_all
 
@@ -118,25 +125,21 @@ class ProcessEngine:
         progress: Callable[[int], Any],
     ) -> Generator[BatchHypotheses, None, None]:
         """The results of a search for each batch, in order."""
-
-        def arrived(result: BatchHypotheses) -> None:
-            progress(len(result))
-
-        if self.processes is None:
-            for batch in batches:
-                result = search(batch)
-                arrived(result)
-                yield result
-            return
-        count = max(1, min(self.processes, len(batches)))
-        with (
-            one_thread() if self.on_cpu else contextlib.nullcontext(),
-            Pool(lambda: lambda n: search(batches[n]), count, "fork", ADVICE, arrived) as pool,
-        ):
-            for first in range(0, len(batches), BATCHES_AT_A_TIME):
-                numbers = range(first, min(first + BATCHES_AT_A_TIME, len(batches)))
-                results = list(pool.in_order(reversed(numbers), ahead=len(numbers)))
-                yield from reversed(results)
+        places = range(len(batches))
+        groups = [places[at : at + BATCHES_AT_A_TIME] for at in places[::BATCHES_AT_A_TIME]]
+        longest_first = [place for group in groups for place in reversed(group)]
+        count = max(1, min(self.processes or 1, len(batches)))
+        with one_thread() if self.on_cpu else contextlib.nullcontext():
+            found = in_order(
+                lambda: lambda place: search(batches[place]), longest_first, count, "fork", ADVICE
+            )
+            with contextlib.closing(found):
+                for group in groups:
+                    results = []
+                    for result in islice(found, len(group)):
+                        progress(len(result))
+                        results.append(result)
+                    yield from reversed(results)
 
 
 @contextlib.contextmanager

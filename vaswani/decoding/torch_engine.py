@@ -1,14 +1,15 @@
 """Searches with a packed model in plain torch: fairseq is neither needed nor loaded."""
 
+import contextlib
 from dataclasses import fields, replace
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
 from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
 from vaswani.decoding.process_engine import ProcessEngine, seeded
 from vaswani.model_folder.folder import ModelFolder
-from vaswani.model_folder.search_options import SearchOptions, within_vocabulary
+from vaswani.model_folder.search_options import SearchOptions
 
 
 class TorchEngine(ProcessEngine):
@@ -66,11 +67,24 @@ class TorchEngine(ProcessEngine):
         """A function that searches one batch, in this process."""
         import torch
 
+        from vaswani_transformer import search as paper
         from vaswani_transformer.precision import autocast
 
         options.check()
-        options = within_vocabulary(options, len(self.target))
-        find = self.sampled if options.sampling else self.best
+        options = options.within_vocabulary(len(self.target))
+        names = [item.name for item in fields(paper.SearchOptions)]
+        rules = paper.SearchOptions(**{name: getattr(options, name) for name in names})
+        with self.errors_for_users():
+            rules.check()
+
+        def found(memory: Any, source: Any) -> BatchHypotheses:
+            if not options.sampling:
+                return self.best(memory, source, rules)
+            limits = (options.sampling_topk, options.sampling_topp)
+            return [
+                scored(drawn, options.lenpen)
+                for drawn in paper.sample(self.model.decoder, memory, source, rules, *limits)
+            ]
 
         def search(batch: Batch) -> BatchHypotheses:
             source = self.source_of(batch)
@@ -79,28 +93,24 @@ class TorchEngine(ProcessEngine):
                 autocast(self.precision, self.device),
                 seeded(options, min(batch.places), self.device),
             ):
-                found = find(self.model.encoder.encode(source)[0], source, options)
+                hypotheses = found(self.model.encoder.encode(source)[0], source)
                 if not options.needs_attention:
-                    return found
-                tokens = [[hypothesis.tokens for hypothesis in best] for best in found]
+                    return hypotheses
+                tokens = [[one.tokens for one in best] for best in hypotheses]
                 attended = attended_subwords(self.model, source, tokens)
             return [
                 [replace(one, attended=places) for one, places in zip(*rows, strict=True)]
-                for rows in zip(found, attended, strict=True)
+                for rows in zip(hypotheses, attended, strict=True)
             ]
 
         return search
 
-    def best(self, memory: Any, source: Any, options: SearchOptions) -> BatchHypotheses:
+    def best(self, memory: Any, source: Any, rules: Any) -> BatchHypotheses:
         """The hypotheses of a beam search, best first."""
         from vaswani_transformer.search import search
 
-        try:
-            found = search(
-                self.model.decoder, memory, source, plain(options), self.longest_target - 1
-            )
-        except (FloatingPointError, ValueError) as error:
-            raise UserError(f"{self.name}: {error}") from None
+        with self.errors_for_users():
+            found = search(self.model.decoder, memory, source, rules, self.longest_target - 1)
         results: BatchHypotheses = [[] for _ in source]
         for number, sentence in enumerate(found.sentences):
             tokens, scores = found.tokens[number], found.token_scores[number]
@@ -109,30 +119,19 @@ class TorchEngine(ProcessEngine):
             )
         return results
 
-    def sampled(self, memory: Any, source: Any, options: SearchOptions) -> BatchHypotheses:
-        """Hypotheses that were drawn, the likeliest first."""
-        from vaswani_transformer.search import sample
-
-        drawn = sample(
-            self.model.decoder,
-            memory,
-            source,
-            plain(options),
-            options.sampling_topk,
-            options.sampling_topp,
-        )
-        scored = [
-            [TokenHypothesis(t, sum(s) / len(t) ** options.lenpen, s) for t, s in of_sentence]
-            for of_sentence in drawn
-        ]
-        return [sorted(of_sentence, key=lambda one: -one.score) for of_sentence in scored]
+    @contextlib.contextmanager
+    def errors_for_users(self) -> Iterator[None]:
+        """What the paper's search refuses, as a UserError."""
+        try:
+            yield
+        except (FloatingPointError, ValueError) as error:
+            raise UserError(f"{self.name}: {error}") from None
 
 
-def plain(options: SearchOptions) -> Any:
-    """Those of the options that the paper's search has."""
-    from vaswani_transformer.search import SearchOptions as Plain
-
-    return Plain(**{item.name: getattr(options, item.name) for item in fields(Plain)})
+def scored(drawn: List[Tuple[List[int], List[float]]], lenpen: float) -> List[TokenHypothesis]:
+    """Hypotheses of a sentence that were drawn, with their tokens' scores; the likeliest first."""
+    found = [TokenHypothesis(t, sum(s) / len(t) ** lenpen, s) for t, s in drawn]
+    return sorted(found, key=lambda one: -one.score)
 
 
 def network_of(folder: ModelFolder, user_dir: Optional[str]) -> Tuple[Any, Any, Any]:

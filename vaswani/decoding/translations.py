@@ -12,6 +12,8 @@ from typing import Any, Dict, Iterator, List
 from vaswani.common.artifact import Artifact, hashes_of, keep
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json, sha256_of
+from vaswani.experiment.find import AS_TRAINED, read_yaml
+from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
 
 #: a subset's files: tokens, text, what fairseq-generate prints; beside them SUBSET.json
 ENDS = (".hyp.tok", ".hyp", ".log")
@@ -98,3 +100,32 @@ class Translations:
         hashes = hashes_of(self.part, [path.name for path in self.files])
         with atomic_write(self.part / self.report_file.name) as stream:
             json.dump({**report, "files": hashes}, stream, indent=1)
+
+
+# ---- whether they are as an experiment says -----------------------------------------------------
+
+
+def decoding(config: Any) -> Dict[str, Any]:
+    """What an experiment says about decoding: the search's options, and the data."""
+    search = {name: config["generation"][name] for name in BEAM_OPTIONS}
+    penalty = config["task"].get("length_penalty") or "fairseq"
+    return {**search, "length_penalty": penalty, "data": str(config["task"]["data"])}
+
+
+def decoding_options(folder: Path, config: Any) -> List[str]:
+    """What 'vaswani generate' has to be told to decode as an experiment says, not as trained."""
+    usual, wanted = decoding(read_yaml(folder / AS_TRAINED)), decoding(config)
+    changed = {name: value for name, value in wanted.items() if value != usual[name]}
+    return [word for name, value in changed.items() for word in (flag(name), str(value))]
+
+
+def is_decoded(folder: Path, checkpoint: Path, config: Any, subset: str = "test") -> bool:
+    """Whether a run's translations are by this checkpoint as an experiment says, and scored."""
+    made = read_json(folder / "eval" / f"{subset}.json")
+    scored = read_json(folder / "eval" / f"{subset}.score.json").get("translation")
+    if not made or made != scored:
+        return False
+    used = {**made, **made["options"]}
+    wanted = {**decoding(config), "precision": "fp32"}
+    same = all(used.get(name) == value for name, value in wanted.items())
+    return same and Path(made["checkpoint"]).name == checkpoint.name

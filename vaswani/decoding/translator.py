@@ -17,7 +17,7 @@ from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
 from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
-from vaswani.model_folder.search_options import SearchOptions, search_options
+from vaswani.model_folder.search_options import SearchOptions
 from vaswani.model_folder.text_recipe import SourceText, TargetText
 
 
@@ -97,7 +97,7 @@ class Translator:
         user_dir: Optional[str] = None,
     ) -> None:
         self.folder = folder
-        self.options = search_options(folder.config["generation"], str(folder.path))
+        self.options = folder.search_options
         self.engine = engine or engine_for(folder, precision, device, user_dir=user_dir)
         self.source_text = SourceText(folder.recipe, folder.codes)
         self.target_text = TargetText(folder.recipe, folder.codes)

@@ -17,7 +17,7 @@ from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.export.to_ctranslate2 import vocabulary
 from vaswani.model_folder.convert import to_fairseq
 from vaswani.model_folder.folder import WEIGHTS, ModelFolder, not_stored
-from vaswani.model_folder.search_options import search_options
+from vaswani.model_folder.search_options import SearchOptions
 
 #: modules whose results are added to or scale the d_model dimensions; all others read them
 WRITERS = ("out_proj", "fc2", "layer_norm")
@@ -141,17 +141,16 @@ def longest(architecture: Mapping[str, Any]) -> Tuple[int, int]:
 
 
 def generation_configuration(
-    generation: Mapping[str, Any], architecture: Mapping[str, Any]
+    options: SearchOptions, architecture: Mapping[str, Any]
 ) -> Dict[str, Any]:
     """generation_config.json: fairseq's beam search, as far as transformers has it.
 
     A maximum length that depends on the source's has no counterpart: that of the longest source.
 
     Args:
-        generation: the section of vaswani.json
+        options: of the export's search
         architecture: the section of the packed model's config.json
     """
-    options = search_options(dict(generation), "generation")
     search: Dict[str, Any] = {"num_beams": options.beam}
     if options.beam > 1:
         search.update(length_penalty=options.lenpen, early_stopping=True)
@@ -183,7 +182,7 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -
     with open(out / WEIGHTS, "wb") as stream:
         stream.write(save(marians_parameters(folder, parameters), metadata={"format": "pt"}))
     write_json(out / "config.json", configuration(architecture, (len(source), len(target))))
-    decoding = generation_configuration(folder.config["generation"], architecture)
+    decoding = generation_configuration(folder.search_options, architecture)
     write_json(out / "generation_config.json", decoding)
     write_json(out / "vocab.json", numbered(source))
     if target != source:

@@ -22,14 +22,25 @@ generation_config.json, model.safetensors and vocab.json), and beside them what 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+)
 
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
 from vaswani.data.subwords import KINDS
 from vaswani.experiment.find import is_run, run_folders
-from vaswani.model_folder.schema import read_section
+from vaswani.model_folder.search_options import SearchOptions
 from vaswani.model_folder.text_recipe import TextRecipe
 
 CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
@@ -90,6 +101,16 @@ class ModelFolder:
         """The BPE codes or SentencePiece's model; None if words are not split."""
         return self.path / KINDS[self.recipe.bpe].in_model if self.recipe.bpe else None
 
+    @property
+    def search_options(self) -> SearchOptions:
+        """How to search; UserError if the section ``generation`` is of another version."""
+        table = dict(self.config["generation"])
+        if table.pop("no_repeat_ngram_size", 0):  # folders of earlier versions have it, mostly 0
+            raise UserError(
+                f"{self.path}: generation.no_repeat_ngram_size is not supported: make it 0"
+            )
+        return read_section(SearchOptions, table, f"{self.path}: generation")
+
     def dictionary(self, lang: str) -> Path:
         """The dictionary of a language."""
         return self.path / f"dict.{lang}.txt"
@@ -103,6 +124,17 @@ class ModelFolder:
         for name, same in not_stored(self.config["architecture"]).items():
             state[name] = state[same]
         return state
+
+
+T = TypeVar("T")
+
+
+def read_section(kind: Type[T], table: Mapping[str, Any], where: str) -> T:
+    """A section of a folder's table as its dataclass; UserError for an unknown or missing key."""
+    try:
+        return kind(**table)
+    except TypeError as error:
+        raise UserError(f"{where} is of another version, or was altered ({error})") from None
 
 
 # ---- reading --------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from vaswani.model_folder.folder import (
     beside,
     read_config,
     read_folder,
+    read_section,
 )
-from vaswani.model_folder.schema import read_section
 from vaswani.model_folder.text_recipe import TextRecipe
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from

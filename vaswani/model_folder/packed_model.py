@@ -5,12 +5,18 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.model_folder.folder import CONFIG, ModelFolder
-from vaswani.model_folder.schema import Architecture, read_section
 
 
 def kept_options() -> List[str]:
-    """The model options that a folder keeps: the others only say how it computes."""
-    return [item.name for item in fields(Architecture)]
+    """The model options that a folder keeps, in the order of its file: those that say what it is.
+
+    The others say how it begins (``init``), or the same in other words.
+    """
+    from vaswani_transformer.transformer import TransformerConfig
+
+    names = [item.name for item in fields(TransformerConfig)]
+    names.append(names.pop(names.index("share_decoder_input_output_embed")))  # it came later
+    return [name for name in names if name not in ("init", "share_all_embeddings")]
 
 
 def model_class(variant: Optional[Dict[str, Any]]) -> Any:
@@ -32,12 +38,14 @@ def model_class(variant: Optional[Dict[str, Any]]) -> Any:
 def model_config(
     architecture: Dict[str, Any], where: str, variant: Optional[Dict[str, Any]] = None
 ) -> Any:
-    """A model's configuration from the section ``architecture``; UserError if it is none."""
+    """A model's configuration from the section ``architecture``; ValueError if it is none."""
     from fairseq.models import MODEL_DATACLASS_REGISTRY
 
+    from vaswani_transformer.packed import read_config
+
     config = MODEL_DATACLASS_REGISTRY[variant["arch"] if variant else "vaswani_transformer"]()
-    section = read_section(Architecture, architecture, f"{where}: architecture")
-    for name, value in {**vars(section), **(variant["options"] if variant else {})}.items():
+    section = vars(read_config(architecture, where))
+    for name, value in {**section, **(variant["options"] if variant else {})}.items():
         setattr(config, name, value)
     return config
 

@@ -20,7 +20,7 @@ from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.options import argument, option
 from vaswani.data.data_bin import fingerprint
-from vaswani.decoding.trained import decoding_options, is_decoded
+from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.find import file_stem, find_config, is_run, read_yaml
 from vaswani.experiment.run_record import (
