@@ -17,7 +17,6 @@ from typing import (
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
-from vaswani.experiment.check_config import check_types
 from vaswani.model_folder.schema import read_section
 
 logger = logging.getLogger(__name__)
@@ -77,10 +76,11 @@ class SearchOptions:
         Raises:
             TypeError: an unknown option, or a value of another type.
         """
-        try:
-            check_types(options, get_type_hints(SearchOptions), "the option ")
-        except UserError as error:
-            raise TypeError(str(error)) from None
+        for name, value in options.items():
+            usual = getattr(SearchOptions, name, None)
+            types = (int, float) if isinstance(usual, float) else (type(usual),)
+            if usual is not None and type(value) not in types:
+                raise TypeError(f"the option {name} is {value!r}, but is of type {types[-1].__name__}")
         return replace(self, **options)
 
     def check(self) -> None:
