@@ -12,7 +12,7 @@ import torch
 from tests import packed, stock
 from tests.models import small_model, task
 from vaswani.attention_page.maps import Unit
-from vaswani.experiment.strict_yaml import read_table
+from vaswani.experiment.find import read_yaml
 from vaswani.model_folder.text_recipe import TextRecipe
 from vaswani.paper import figures
 from vaswani.paper.figures import Pair, best_heads, least_alike, measured, place_of
@@ -112,7 +112,7 @@ def test_the_best_and_the_least_alike_heads_are_drawn() -> None:
 
 def test_the_annotations_name_words_of_their_sentences() -> None:
     """Two of the paper's sentences, twenty others; each word and partner occurs once."""
-    table = read_table(Path(figures.__file__).with_name("figures.yaml"))
+    table = read_yaml(Path(figures.__file__).with_name("figures.yaml"))
     assert list(table) == list(figures.KINDS) and sum(map(len, table.values())) == 22
     for entry in (entry for entries in table.values() for entry in entries):
         words = entry["text"].split()

@@ -2,9 +2,8 @@
 
 import pytest
 
-from vaswani.experiment.fairseq_config import experiment_config
+from vaswani.experiment.fairseq_config import experiment_config, warn_of_high_rate
 from vaswani.experiment.find import find_config, known_configs
-from vaswani.experiment.learning_rate import warn_of_high_rate
 
 
 @pytest.mark.parametrize(

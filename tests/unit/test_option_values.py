@@ -11,9 +11,7 @@ from tests import models
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
 from transformer_plugin.config import ConfigError
 from vaswani.common.errors import UserError
-from vaswani.experiment.check_config import check_config, check_here
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.experiment.strict_yaml import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,30 +24,18 @@ def refused(*overrides: str, path: Path = ROOT / "configs" / "demo_en_de.yaml") 
     return str(stopped.value)
 
 
-@pytest.fixture(scope="module")
-def demo() -> Any:
-    """The demo's complete configuration, in which a test changes one value and changes it back."""
-    return experiment_config(ROOT / "configs" / "demo_en_de.yaml")
-
-
 VALUES = """
 common.bf16=true optimization.lr=[.nan] optimization.stop_time_hours=.nan model.dropout=1
 criterion.label_smoothing=1 optimizer.adam_eps=.nan lr_scheduler.warmup_updates=-1
-checkpoint.finetune_from_model=no.pt
+checkpoint.save_interval=0 task.target_lang=no
 """
 
 
 @pytest.mark.parametrize("override", VALUES.split())
-def test_a_value_is_refused_by_its_option(override, demo, monkeypatch):
-    monkeypatch.setitem(demo.common, "cpu", True)
-    key, _, text = override.partition("=")
-    section, _, name = key.partition(".")
-    monkeypatch.setitem(demo[section], name, parse(text, override))
-    with pytest.raises((UserError, ConfigError)) as stopped:
-        check_config(demo)
-        check_here(demo)
-    assert str(stopped.value).startswith((key, f"--{name.replace('_', '-')} "))
-    assert "\n" not in str(stopped.value)
+def test_a_value_is_refused_by_its_option(override):
+    key = override.partition("=")[0]
+    flag = f"--{key.partition('.')[2].replace('_', '-')} "
+    assert key in refused(override) or refused(override).startswith(flag)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +45,7 @@ def test_a_value_is_refused_by_its_option(override, demo, monkeypatch):
         ("dataset.max_tokens=null", "dataset.max_tokens"),
         ("common.bf16=true", "model.precision"),
         ("optimization.max_update: 3", "section.key=value"),
+        ("optimization.lr=[1", "not valid YAML"),
     ],
 )
 def test_a_refused_value_names_what_to_write_instead(override, named):
@@ -89,12 +76,9 @@ def test_fairseqs_bf16_of_our_models_is_refused(name):
     ("common", "precision", "named"),
     [({"amp": True}, "fp32", "--amp"), ({"fp16": True}, "bf16", "--fp16 and --precision bf16")],
 )
-def test_16_bits_that_lose_small_gradients_are_refused(common, precision, named, demo, monkeypatch):
+def test_16_bits_that_lose_small_gradients_are_refused(common, precision, named):
     """fairseq's AMP unscales them twice; with bf16's products float16 gets them unscaled."""
     with pytest.raises(ConfigError, match=named):
         train_with(precision, **common)
-    monkeypatch.setitem(demo.model, "precision", precision)
-    for key, value in common.items():
-        monkeypatch.setitem(demo.common, key, value)
-    with pytest.raises(ConfigError, match=named):
-        check_config(demo)
+    changes = [f"common.{key}={value}" for key, value in common.items()]
+    assert named in refused(f"model.precision={precision}", *changes)

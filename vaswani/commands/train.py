@@ -21,7 +21,6 @@ from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
 from vaswani.common.processes import end_with_parent
 from vaswani.common.signals import StopRequest
-from vaswani.experiment.check_config import check_here
 from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
@@ -35,7 +34,6 @@ from vaswani.experiment.launch import (
     find_launch,
     gather,
 )
-from vaswani.experiment.learning_rate import warn_of_high_rate
 from vaswani.experiment.patience import patient
 from vaswani.experiment.run_record import (
     FINISHED,
@@ -97,10 +95,13 @@ def run(options: Options) -> int:
     name, overrides = split_run(options.overrides)
 
     from vaswani.data import data_bin
-    from vaswani.experiment.fairseq_config import experiment_config
+    from vaswani.experiment.fairseq_config import experiment_config, warn_of_high_rate
 
     config = experiment_config(path, overrides)
-    check_here(config)
+    for key in ("finetune_from_model", "continue_once"):
+        start = config.checkpoint.get(key)
+        if start and not Path(start).is_file():
+            raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
 
     launch = find_launch(config, os.environ, gpus_to_use(config))
     folder = run_folder(config, name, path)

@@ -2,24 +2,35 @@
 
 The steps are those of ``fairseq-hydra-train`` (defaults of every section, then of the named model,
 task, criterion, optimizer and schedule), but unknown names and keys are refused and the nearest
-known one is suggested, where hydra prints a stack trace or, for some models, nothing.
+known one is suggested, where hydra prints a stack trace or, for some models, nothing. Types are
+checked by OmegaConf, and what a component is given by the component; here only values at which
+fairseq fails hours later, never ends, or trains something else than was meant.
 """
 
 import argparse
 import dataclasses
 import logging
+import math
 import os
+import re
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence, Set
+from typing import Any, Dict, List, Optional, Sequence, Set
 
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.check_config import check_config
-from vaswani.experiment.find import read_yaml
-from vaswani.experiment.strict_yaml import parse
+from vaswani.experiment.find import read_yaml, yaml_errors
 
 #: sections whose keys depend on the component that ``_name`` chooses
 COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
+#: by which fairseq divides, some of them only when the first epoch ends, before it saves
+AT_LEAST_1 = (
+    *(("common", "log_interval"), ("dataset", "validate_interval")),
+    *(("dataset", "required_batch_size_multiple"), ("checkpoint", "save_interval")),
+)
+#: equation 3's warm-up, with which the rate rises to d_model^-0.5 × 4000^-0.5
+PAPER_WARMUP = 4000
+#: times that rate; the published settings in configs/ stay below 4
+FAR_ABOVE = 5
 
 
 def load_plugin() -> None:
@@ -88,27 +99,41 @@ def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) 
     from omegaconf import OmegaConf
 
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
-    given = OmegaConf.create(table)
-    for changed, value in parse_overrides(overrides).items():
-        OmegaConf.update(given, changed, value, merge=True)
-    common = given.get("common")
-    load_user_dir(str(common.get("user_dir") or "") if OmegaConf.is_dict(common) else None)
-    given = OmegaConf.to_container(given)
+    given: Any = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
+    load_user_dir((given.get("common") or {}).get("user_dir"))
     check_names(given, where)
     config = with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
-    check_config(config)
+    check_values(config)
     return config
+
+
+def parse_overrides(overrides: Sequence[str]) -> Any:
+    """The overrides as a configuration; raises UserError if one is not ``section.key=value``."""
+    from omegaconf import OmegaConf
+
+    for override in overrides:
+        if not re.match(r"\w+(\.\w+)+=", override):
+            raise UserError(
+                f"'{override}' is not an override: write section.key=value, for example "
+                "optimization.max_update=1000, or run=NAME"
+            )
+    with yaml_errors(" ".join(overrides)):
+        return OmegaConf.from_dotlist(list(overrides))
 
 
 def with_defaults(config: Any) -> Any:
     """The configuration with its components' defaults, resolved."""
     from fairseq.dataclass.initialize import add_defaults
     from fairseq.dataclass.utils import omegaconf_no_object_check
+    from fairseq.models import ARCH_CONFIG_REGISTRY
     from omegaconf import OmegaConf
 
     user_dir = load_user_dir(config.common.user_dir)
     add_defaults(config)
-    fill_in_legacy_model(config)
+    if is_legacy(config.model):  # written out, so that the configuration is complete
+        options = argparse.Namespace(**config.model)
+        ARCH_CONFIG_REGISTRY[options._name](options)
+        config.model = vars(options)
     with omegaconf_no_object_check():
         config = OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
     config.common.user_dir = user_dir
@@ -121,16 +146,6 @@ def is_legacy(model: Any) -> bool:
 
     name = model.get("_name") if model else None
     return name in ARCH_CONFIG_REGISTRY and name not in MODEL_DATACLASS_REGISTRY
-
-
-def fill_in_legacy_model(config: Any) -> None:
-    """Write out the defaults of an old model, so that the configuration is complete."""
-    from fairseq.models import ARCH_CONFIG_REGISTRY
-
-    if is_legacy(config.model):
-        options = argparse.Namespace(**config.model)
-        ARCH_CONFIG_REGISTRY[options._name](options)
-        config.model = vars(options)
 
 
 def fairseq_form(config: Any) -> Any:
@@ -152,22 +167,7 @@ def fairseq_form(config: Any) -> Any:
     return config
 
 
-def parse_overrides(overrides: Sequence[str]) -> Dict[str, Any]:
-    """The overrides' values by their keys; for one given twice, the last.
-
-    Raises:
-        UserError: one is not ``section.key=value``.
-    """
-    values: Dict[str, Any] = {}
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or "." not in key or not all(key.split(".")):
-            raise UserError(
-                f"'{override}' is not an override: write section.key=value, for example "
-                "optimization.max_update=1000, or run=NAME"
-            )
-        values[key] = parse(text, override)
-    return values
+# ---- checks --------------------------------------------------------------------------------------
 
 
 def check_names(given: Dict[str, Any], where: str) -> None:
@@ -185,10 +185,14 @@ def check_names(given: Dict[str, Any], where: str) -> None:
             known = component_keys(section, keys, where)
         elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
             known = keys_of(sections[section].default)
-        for key in keys or {}:
+        for key, value in (keys or {}).items():
             if known is not None and key not in known:
                 offer = nearest(str(key), list(known))
                 raise UserError(f"{where}: {section} has no key '{key}'{offer}")
+            if isinstance(value, bool) and key.endswith("_lang"):
+                raise UserError(
+                    f"{where}: {section}.{key} is {value}, to YAML: put quotes around no, or on"
+                )
     for section in COMPONENTS:
         if not given.get(section):
             raise UserError(f"{where}: section '{section}' is missing")
@@ -236,3 +240,64 @@ def component_keys(section: str, keys: Any, where: str) -> Optional[Set[str]]:
         ARCH_CONFIG_REGISTRY[name](defaults)
         return {"_name", *vars(defaults), *(action.dest for action in parser._actions)}
     return None
+
+
+def check_values(config: Any) -> None:
+    """Raises UserError or ConfigError for a value at which fairseq fails late, or never ends."""
+    from transformer_plugin import checks as plugin
+    from transformer_plugin.compat.scope import is_plugin_model
+
+    for section, given in config.items():
+        for key, value in given.items() if hasattr(given, "items") else ():
+            for number in value if isinstance(value, Sequence) else [value]:
+                if isinstance(number, float) and math.isnan(number):  # no limit would be reached
+                    raise UserError(f"{section}.{key} is {value}, but must be a number")
+    for section, key in AT_LEAST_1:
+        if config[section][key] < 1:
+            raise UserError(f"{section}.{key} is {config[section][key]}, but must be 1 or more")
+    if (config.dataset.max_tokens or 0) < 1 and (config.dataset.batch_size or 0) < 1:
+        raise UserError(
+            "nothing limits how large a batch is: give dataset.max_tokens (padded tokens, for "
+            "example 4096) or dataset.batch_size (sentences)"
+        )
+    ends = config.optimization
+    limits = (ends.max_update, ends.max_epoch, ends.stop_time_hours, ends.stop_min_lr)
+    if max(*limits, config.checkpoint.patience) <= 0:
+        raise UserError(
+            "the training would never end: give optimization.max_update, for example 100000 (or "
+            "optimization.max_epoch, optimization.stop_time_hours, checkpoint.patience)"
+        )
+    if is_plugin_model(config.model._name):
+        plugin.check_model_config(config.model)
+        plugin.check_precision(config.common, config.model.get("precision"))
+    if config.criterion._name == "vaswani_label_smoothed_cross_entropy":
+        plugin.check_label_smoothing(config.criterion.label_smoothing)
+    if config.lr_scheduler._name == "vaswani_inverse_sqrt":
+        plugin.check_schedule_config(config.lr_scheduler)
+
+
+def warn_of_high_rate(config: Any) -> List[str]:
+    """A sentence if a Transformer's peak rate is far above the paper's for its width (5.3).
+
+    A shorter warm-up raises equation 3's peak: with d_model 128, 100 updates give 0.0088.
+    """
+    name = str(config.model.get("_name"))
+    width = config.model.get("encoder_embed_dim")
+    if not width or "transformer" not in name or "adam" not in str(config.optimizer.get("_name")):
+        return []
+    warmup = config.lr_scheduler.get("warmup_updates")
+    by_equation_3 = str(config.lr_scheduler.get("_name")) == "vaswani_inverse_sqrt"
+    if by_equation_3:
+        width = config.lr_scheduler.get("d_model") or width
+        peak = config.lr_scheduler.lr_factor * (width * warmup) ** -0.5
+    else:
+        peak = max(config.optimization.lr)
+    papers = (width * PAPER_WARMUP) ** -0.5
+    if peak <= FAR_ABOVE * papers:
+        return []
+    lower = "lr_scheduler.lr_factor" if by_equation_3 else "optimization.lr"
+    return [
+        f"the learning rate rises to {peak:.2g}, {peak / papers:.1f} times the {papers:.2g} of the "
+        f"paper's schedule for d_model {width}, at which a training may diverge: raise "
+        f"lr_scheduler.warmup_updates, or lower {lower}"
+    ]

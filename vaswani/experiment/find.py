@@ -5,8 +5,9 @@ too); a recipe for its data is ``configs/data/NAME.yaml``, since several experim
 one; a run is a folder ``runs/NAME``. Names may be written with - or _.
 """
 
+import contextlib
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
 from vaswani.common.errors import UserError, nearest
 
@@ -84,15 +85,41 @@ def is_experiment(path: Path) -> bool:
 
 
 def read_yaml(path: Path) -> Dict[str, Any]:
-    """A YAML file whose top level is a table, read strictly: see ``strict_yaml``.
+    """A YAML file whose top level is a table.
 
     Raises:
         UserError: not readable as YAML (with the line), or not a table.
     """
-    # not at the top: --help does not need PyYAML
-    from vaswani.experiment.strict_yaml import read_table
+    try:
+        return parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not valid YAML in UTF-8: {error}") from None
 
-    return read_table(path)
+
+def parse_yaml(text: str, where: str) -> Dict[str, Any]:
+    """A table in YAML, as omegaconf reads it, and so fairseq-hydra-train; ``where`` it is from.
+
+    It refuses a key that occurs twice; ``1e-4`` is a number and ``2026-11-21`` is text.
+    """
+    from omegaconf import OmegaConf  # not at the top: --help does not need it
+
+    with yaml_errors(where):
+        table: Any = OmegaConf.create(text)
+    if not OmegaConf.is_dict(table):
+        raise UserError(f"{where}: expected sections such as 'task:' and 'model:', found none")
+    return dict(OmegaConf.to_container(table))
+
+
+@contextlib.contextmanager
+def yaml_errors(where: str) -> Iterator[None]:
+    """An error of PyYAML's in the block becomes a UserError: ``where``, line, problem."""
+    import yaml
+
+    try:
+        yield
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None
 
 
 def trained_as(checkpoint: Path, folder: Path) -> Dict[str, Any]:

@@ -17,7 +17,7 @@ from vaswani.attention_page.maps import Unit, between, head_weights, numbers, si
 from vaswani.common.artifact import making_recorded
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
-from vaswani.experiment.strict_yaml import read_table
+from vaswani.experiment.find import read_yaml
 
 SENTENCES = Path(__file__).with_name("figures.yaml")
 RECORD, TABLE = "figures.json", "figures.md"
@@ -60,7 +60,7 @@ def pairs(translator: Any) -> List[Pair]:
         print(f"warning: this model reads '{lang}', but the sentences are English", file=sys.stderr)
     return [
         pair_of(translator, kind, **entry)
-        for kind, entries in read_table(SENTENCES).items()
+        for kind, entries in read_yaml(SENTENCES).items()
         for entry in entries
     ]
 

@@ -11,6 +11,7 @@ from typing import Any, List, Optional, Tuple
 from vaswani.common.templates import render
 from vaswani.data.data_bin import subset_option
 from vaswani.data.recipe import has_trees
+from vaswani.experiment.find import parse_yaml
 from vaswani.planning import arithmetic
 from vaswani.planning.batching import (
     Batch,
@@ -69,9 +70,9 @@ def first_experiment(
 def configured(experiment: str) -> Any:
     """fairseq's configuration of an experiment; raises now if anything is wrong with it."""
     from vaswani.experiment.fairseq_config import config_of
-    from vaswani.experiment.strict_yaml import parse
 
-    return config_of(parse(experiment, "the new experiment"), "the new experiment")
+    where = "the new experiment"
+    return config_of(parse_yaml(experiment, where), where)
 
 
 def new_model(conditions: Conditions, batch: Batch, batch_tokens: int) -> str:

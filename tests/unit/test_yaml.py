@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import read_yaml
-from vaswani.experiment.strict_yaml import parse
+from vaswani.experiment.find import parse_yaml, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,10 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("a: 1\nb: 2\na: 3\n", "line 3: 'a'"),
-        ("rows:\n  - {x: 1, y: 2, x: 3}\n", "line 2: 'x'"),
+        ("a: 1\nb: 2\na: 3\n", "line 3: .* key a"),
+        ("rows:\n  - {x: 1, y: 2, x: 3}\n", "line 2: .* key x"),
         ("a: !!python/object/apply:os.getcwd []\n", "mine.yaml"),
-        ("? [1, 2]\n: 3\n", "mine.yaml"),
         ("task:\n  data: [1, 2\nmodel: x", "line 3"),
     ],
 )
@@ -40,14 +38,8 @@ def test_a_key_or_value_with_two_meanings_is_refused(text, named, tmp_path):
 )
 def test_scalars_are_read_as_fairseq_hydra_train_reads_them(text, value):
     """Which PyYAML does not: 1e-4, 2026-11-21."""
-    found = parse(text, "x")
+    found = parse_yaml(f"x: {text}", "x")["x"]
     assert found == value and type(found) is type(value)
-
-
-def test_a_merged_table_may_be_overridden(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("x: &x {a: 1, b: 2}\ny:\n  <<: *x\n  b: 3\n", encoding="utf-8")
-    assert read_yaml(path)["y"] == {"a": 1, "b": 3}
 
 
 def test_shipped_files_read_as_ever():
