@@ -209,9 +209,9 @@ def draw_attention(
 ) -> None:
     """Draw the attention of the first test sentence over the model's own translation."""
     from vaswani.attention_page import picture as attention_picture
+    from vaswani.commands.generate import trained_with
     from vaswani.data import bpe, tokenise
     from vaswani.data.subwords import BPE, learned_in
-    from vaswani.commands.generate import trained_with
     from vaswani.experiment.fairseq_config import load_plugin
 
     load_plugin()
