@@ -16,8 +16,7 @@ from vaswani_transformer.transformer import (
     source_has_own_matrix,
 )
 
-from .checkpoints import CheckpointError
-from .checkpoints.parameters import explain_mismatch, explain_untied
+from .checkpoints import CheckpointError, explain_mismatch, explain_untied
 from .checks import check_model_config
 from .compiled import compile_layers
 from .config import (
