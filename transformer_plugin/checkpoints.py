@@ -31,7 +31,7 @@ from fairseq.data import Dictionary
 from fairseq.logging import meters
 from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
 from omegaconf.base import ContainerMetadata, Metadata
-from torch import Tensor
+from torch import Tensor, nn
 
 from .config import PluginError
 
@@ -240,18 +240,16 @@ def checkpoint_metadata(path: str | Path) -> dict[str, Any]:
 # --- what is in one ----------------------------------------------------------------------------
 
 
-def explain_untied(saved: Mapping[str, Any], shared: list[list[str]]) -> str:
-    """One sentence on parameters that a model shares and a checkpoint does not; "" if none.
-
-    ``shared`` has the names of each parameter that has several.
-    """
-    for first, *others in shared:
-        for name in others:
-            if not torch.equal(saved[first], saved[name]):
-                return (
-                    f"{first} and {name} differ in the checkpoint and are one in this model: "
-                    "give the options that it was trained with, such as --untie-embeddings."
-                )
+def explain_untied(saved: Mapping[str, Any], model: nn.Module) -> str:
+    """One sentence on parameters that a model shares and a checkpoint does not; "" if none."""
+    names: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        first = names.setdefault(id(parameter), name)
+        if first != name and not torch.equal(saved[first], saved[name]):
+            return (
+                f"{first} and {name} differ in the checkpoint and are one in this model: "
+                "give the options that it was trained with, such as --untie-embeddings."
+            )
     return ""
 
 

@@ -1,6 +1,5 @@
 """The learning-rate schedule (5.3, equation 3) as fairseq calls it."""
 
-import logging
 from typing import Any, Dict, List
 
 from fairseq.dataclass.configs import OptimizationConfig
@@ -12,8 +11,6 @@ from vaswani_transformer.schedule import learning_rate
 
 from .checks import check_schedule_config
 from .config import ConfigError, VaswaniInverseSqrtConfig
-
-logger = logging.getLogger(__name__)
 
 
 def model_width(cfg: DictConfig) -> int:
@@ -71,18 +68,6 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
     def state_dict(self) -> Dict[str, Any]:
         """What a checkpoint keeps of the schedule; the update number is kept by fairseq."""
         return {**super().state_dict(), **self.settings}
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Resume from a checkpoint; as in fairseq, options given now override saved ones."""
-        super().load_state_dict(state_dict)
-        for name, now in self.settings.items():
-            saved = state_dict.get(name, now)
-            if saved != now:
-                option = "--" + name.replace("_", "-")
-                logger.warning(
-                    f"resuming with {option} {now}, where the run so far had {saved}: "
-                    f"give {option} {saved} to continue it unchanged"
-                )
 
 
 def refuse_ignored_lr(lr: List[float], d_model: int, warmup_updates: int) -> None:

@@ -31,9 +31,7 @@ def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
 class EpsilonHatAdam(torch.optim.AdamW):
     """torch's Adam with decoupled weight decay, and ε where fairseq adds it.
 
-    Its state is torch's own, and is saved with the plain ε. That of fairseq's ``adam`` has the same
-    names and is understood, but fairseq's Trainer resumes no training with an optimizer of another
-    class. A parameter without a gradient is left alone; if it gets one later, only ε is corrected
+    Its state is torch's own, and is saved with the plain ε. A parameter without a gradient is left alone; if it gets one later, only ε is corrected
     for all updates, not for its own smaller number.
 
     Args:
@@ -63,7 +61,7 @@ class EpsilonHatAdam(torch.optim.AdamW):
                 group["eps"] = epsilon
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Take over a state that this class or, without the Trainer, fairseq's ``adam`` made.
+        """Take over a state that this class made.
 
         The rate, β and ε come from it, as with every optimizer of fairseq; the choice of kernels
         does not.
@@ -72,13 +70,9 @@ class EpsilonHatAdam(torch.optim.AdamW):
             {**own, **saved, **self.implementation}
             for own, saved in zip(self.param_groups, state_dict["param_groups"], strict=True)
         ]
-        # fairseq counts in whole numbers, torch in tensors
-        state = {
-            number: {**values, "step": torch.tensor(float(values["step"]))}
-            for number, values in state_dict["state"].items()
-        }
-        super().load_state_dict({**state_dict, "state": state, "param_groups": groups})
-        self.updates = max((int(values["step"]) for values in state.values()), default=0)
+        super().load_state_dict({**state_dict, "param_groups": groups})
+        steps = (int(values["step"]) for values in state_dict["state"].values())
+        self.updates = max(steps, default=0)
 
 
 @register_optimizer("vaswani_adam", dataclass=VaswaniAdamConfig)

@@ -91,11 +91,10 @@ def test_the_place_of_epsilon() -> None:
     assert (ours[1] - torchs[1]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("first", [OURS, FAIRSEQS])
-def test_goes_on_from_either_state(first: str) -> None:
-    """10 updates by one, its state saved and loaded into ours, 10 more: as 20 updates of it."""
+def test_goes_on_from_a_saved_state() -> None:
+    """10 updates, the state saved and loaded, 10 more: as 20 updates."""
     unbroken, resumed = parameters(torch.float64), parameters(torch.float64)
-    whole, begun = optimizer(first, unbroken), optimizer(first, resumed)
+    whole, begun = optimizer(OURS, unbroken), optimizer(OURS, resumed)
     sources = [gradients(torch.float64) for _ in range(2)]
     for step in range(1, 11):
         update(whole, unbroken, step, next(sources[0]))
@@ -107,9 +106,7 @@ def test_goes_on_from_either_state(first: str) -> None:
     for step in range(11, UPDATES + 1):
         update(whole, unbroken, step, next(sources[0]))
         update(goes_on, resumed, step, next(sources[1]))
-    if first == OURS:
-        assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
-    torch.testing.assert_close(unbroken, resumed, **close(torch.float64))
+    assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
 
 
 def test_foreach_goes_on_from_fused_and_back() -> None:
