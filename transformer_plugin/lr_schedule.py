@@ -1,6 +1,6 @@
 """The learning-rate schedule (5.3, equation 3) as fairseq calls it."""
 
-from typing import Any, Dict, List
+from typing import Any
 
 from fairseq.dataclass.configs import OptimizationConfig
 from fairseq.optim import FairseqOptimizer
@@ -65,12 +65,12 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
         self.optimizer.set_lr(lr)
         return lr
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of the schedule; the update number is kept by fairseq."""
         return {**super().state_dict(), **self.settings}
 
 
-def refuse_ignored_lr(lr: List[float], d_model: int, warmup_updates: int) -> None:
+def refuse_ignored_lr(lr: list[float], d_model: int, warmup_updates: int) -> None:
     """Raise ConfigError if ``--lr`` was given: equation 3 has no such term.
 
     fairseq's default passes, since it looks the same whether given by hand or not.

@@ -1,6 +1,6 @@
 """The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
 
-from typing import Any, Dict
+from typing import Any
 
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 
@@ -79,7 +79,7 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
 
     def load_state_dict(
         self,
-        state_dict: Dict[str, Any],
+        state_dict: dict[str, Any],
         strict: bool = True,
         model_cfg: Any = None,
         args: Any = None,

@@ -2,7 +2,7 @@
 
 import functools
 import types
-from typing import IO, Any, Callable, Dict
+from typing import IO, Any, Callable
 
 import torch
 from fairseq import checkpoint_utils
@@ -30,7 +30,7 @@ class _TorchWithOtherLoad(types.ModuleType):
         return getattr(torch, name)
 
 
-def load_safely(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
+def load_safely(stream: IO[bytes], map_location: Any = None) -> dict[str, Any]:
     """``torch.load(stream, map_location)`` as fairseq.checkpoint_utils calls it (always CPU).
 
     Official: ``torch.load`` runs whatever a pickle names. Modern: it refuses what fairseq itself
