@@ -22,14 +22,15 @@ def leave_out(piece: str) -> None:
     """Take one of ``PIECES`` out of this process; "" leaves all of them in."""
     from torch import nn
 
-    from transformer_plugin import criterion, model
+    from transformer_plugin import criterion
+    from transformer_plugin.compat import translation_task
     from vaswani_transformer import fast
     from vaswani_transformer.attention import CrossAttention, SelfAttention
 
     if piece == "loss from features":
         criterion.computes_losses = lambda model: False
     if piece == "keep_freed_memory":
-        model.keep_freed_memory = lambda: False  # type: ignore[assignment]
+        translation_task.keep_freed_memory = lambda: False  # type: ignore[assignment]
     names = {
         "FastLinear": [nn.Linear],
         "FastDropout": [nn.Dropout],

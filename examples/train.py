@@ -18,7 +18,7 @@ import sys
 from collections import Counter, deque
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Deque, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Iterator, NamedTuple, Sequence
 
 import sacrebleu
 import torch
@@ -46,7 +46,7 @@ CHECKPOINT_EVERY, AVERAGED = 100, 5
 DEMO = Path(__file__).parent / "demo_text"
 NAMES = [f"{part}.{language}" for part in ("train", "valid", "test") for language in ("en", "de")]
 
-Pair = Tuple[List[int], List[int]]
+Pair = tuple[list[int], list[int]]
 """The ids of a sentence's subwords and of its translation's; each ends with an end of sentence."""
 
 
@@ -57,9 +57,9 @@ class Corpus(NamedTuple):
     """Text as ids; source and target share one vocabulary, and one matrix (3.4)."""
 
     vocabulary: Vocabulary
-    train: List[Pair]
-    valid: List[Pair]
-    test: List[Pair]
+    train: list[Pair]
+    valid: list[Pair]
+    test: list[Pair]
 
 
 def demo_text() -> Corpus:
@@ -85,7 +85,7 @@ def prepared_text(folder: Path) -> Corpus:
     return as_ids(split, Vocabulary.load(folder / "data-bin" / "dict.en.txt"))
 
 
-def as_ids(split: Dict[str, List[List[str]]], vocabulary: Vocabulary) -> Corpus:
+def as_ids(split: dict[str, list[list[str]]], vocabulary: Vocabulary) -> Corpus:
     """Subwords → ids."""
     ids = {name: [vocabulary.encode(line) for line in split[name]] for name in NAMES}
     parts = ("train", "valid", "test")
@@ -101,12 +101,12 @@ class Batch(NamedTuple):
     target: Tensor  # [B, T], what it is to say next
 
 
-def batches(pairs: Sequence[Pair], seed: int) -> Iterator[List[Pair]]:
+def batches(pairs: Sequence[Pair], seed: int) -> Iterator[list[Pair]]:
     """All pairs once, in random order, each in a batch with others of its length."""
     numbers = random.Random(seed)
     order = numbers.sample(pairs, len(pairs))
     order.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
-    found: List[List[Pair]] = [[]]
+    found: list[list[Pair]] = [[]]
     for pair in order:
         if not fits([*found[-1], pair]):
             found.append([])
@@ -120,7 +120,7 @@ def fits(batch: Sequence[Pair]) -> bool:
     return len(batch) * max(len(side) for pair in batch for side in pair) <= MAX_TOKENS
 
 
-def padded(rows: Sequence[List[int]]) -> Tensor:
+def padded(rows: Sequence[list[int]]) -> Tensor:
     """Rows of different lengths as one tensor."""
     longest = max(map(len, rows))
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
@@ -144,7 +144,7 @@ def summed_loss(model: Transformer, batch: Batch) -> Tensor:
 
 def train(
     model: Transformer, pairs: Sequence[Pair], updates: int = UPDATES
-) -> Iterator[Tuple[int, float]]:
+) -> Iterator[tuple[int, float]]:
     """Train; after each update, give its number, from 1, and the loss per token in nats."""
     adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
     epochs = (batches(pairs, SEED + epoch) for epoch in count(1))
@@ -163,7 +163,7 @@ def train(
 # ---- 6.1 Averaged checkpoints, beam search -------------------------------------------------------
 
 
-def average(checkpoints: Sequence[Dict[str, Tensor]]) -> Dict[str, Tensor]:
+def average(checkpoints: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each parameter."""
     names = checkpoints[0]
     return {name: torch.stack([saved[name] for saved in checkpoints]).mean(0) for name in names}
@@ -182,7 +182,7 @@ def main() -> None:
     torch.manual_seed(SEED)
     model = Transformer(CONFIG, len(vocabulary), len(vocabulary))
     example = padded([corpus.valid[0][0]])
-    checkpoints: Deque[Dict[str, Tensor]] = deque(maxlen=AVERAGED)
+    checkpoints: deque[dict[str, Tensor]] = deque(maxlen=AVERAGED)
     for step, loss in train(model, corpus.train):
         if step % CHECKPOINT_EVERY == 0:
             (sample,) = greedy_decode(model.eval(), example, max_len=30)

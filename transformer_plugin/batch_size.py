@@ -6,7 +6,7 @@ paper counts real tokens across all GPUs.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 import numpy as np
 from fairseq.data import EpochBatchIterator
@@ -28,7 +28,7 @@ class Batching:
         """Updates in the epoch, of ``accumulated`` batches on each GPU; the last may have fewer."""
         return math.ceil(math.ceil(self.batches / gpus) / accumulated)
 
-    def tokens_per_update(self, accumulated: int, gpus: int) -> Tuple[float, float]:
+    def tokens_per_update(self, accumulated: int, gpus: int) -> tuple[float, float]:
         """Mean real (source, target) tokens per update."""
         updates = self.updates(accumulated, gpus)
         return self.source_tokens / updates, self.target_tokens / updates
@@ -42,7 +42,7 @@ def measure(iterator: EpochBatchIterator, dataset: Any) -> Batching:
     return Batching(len(batches), len(chosen), int(source), int(target))
 
 
-def rebatch(bounds: Dict[str, int], accumulated: int, ratio: float) -> Tuple[Dict[str, int], int]:
+def rebatch(bounds: dict[str, int], accumulated: int, ratio: float) -> tuple[dict[str, int], int]:
     """Limits for a batch, and how many to accumulate, for ``ratio`` times the tokens per update.
 
     ``bounds`` are ``max_tokens``, ``batch_size`` or both. They grow by 5 % at most, since memory
@@ -58,8 +58,8 @@ def rebatch(bounds: Dict[str, int], accumulated: int, ratio: float) -> Tuple[Dic
 
 
 def batch_warning(
-    wanted: Optional[int], have: float, bounds: Dict[str, int], accumulated: int
-) -> Optional[str]:
+    wanted: int | None, have: float, bounds: dict[str, int], accumulated: int
+) -> str | None:
     """The warning if an update has on average ``have`` target tokens, not ``wanted``; or None."""
     if not wanted or abs(have - wanted) <= TOLERANCE * wanted:
         return None

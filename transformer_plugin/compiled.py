@@ -1,7 +1,7 @@
 """``--compile``: each layer's training pass as one graph of torch.compile."""
 
 import logging
-from typing import Any, Dict, List, Type
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ class CompiledLayer(nn.Module):
             self.compiled = torch.compile(super().forward, dynamic=True)
         return self.compiled(*args, **kwargs)
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         """The state to copy, without what was compiled."""
         return {**self.__dict__, "compiled": None}
 
@@ -37,13 +37,13 @@ class CompiledDecoderLayer(CompiledLayer, DecoderLayer):
     """The decoder's."""
 
 
-COMPILED: Dict[Type[nn.Module], Type[nn.Module]] = {
+COMPILED: dict[type[nn.Module], type[nn.Module]] = {
     EncoderLayer: CompiledEncoderLayer,
     DecoderLayer: CompiledDecoderLayer,
 }
 
 
-def compile_layers(model: nn.Module) -> List[nn.Module]:
+def compile_layers(model: nn.Module) -> list[nn.Module]:
     """Let the layers be compiled in their first training pass, which then takes a minute or more.
 
     If torch.compile does not work here, a warning says so, and nothing is compiled.

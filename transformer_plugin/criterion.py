@@ -5,7 +5,7 @@ nats inside and in bits in the logs.
 """
 
 import math
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -24,7 +24,7 @@ from .compat.translation_task import CheckedTranslationTask
 from .config import VaswaniLabelSmoothedCrossEntropyConfig
 from .task import VaswaniTranslationTask
 
-LoggingOutput = Dict[str, Union[int, Tensor]]
+LoggingOutput = dict[str, int | Tensor]
 
 OF_MODEL = [
     "output_layer",
@@ -56,7 +56,7 @@ def computes_losses(model: torch.nn.Module) -> bool:
     return list(found) == [getattr(FairseqEncoderDecoderModel, name) for name in OF_MODEL]
 
 
-def places(chosen: Tensor, count: Optional[int] = None) -> Tensor:
+def places(chosen: Tensor, count: int | None = None) -> Tensor:
     """Where ``chosen`` [M] is true, in order: int64 [N].
 
     Args:
@@ -88,8 +88,8 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         self.label_smoothing = label_smoothing
 
     def forward(
-        self, model: torch.nn.Module, sample: Dict[str, Any]
-    ) -> Tuple[Tensor, int, LoggingOutput]:
+        self, model: torch.nn.Module, sample: dict[str, Any]
+    ) -> tuple[Tensor, int, LoggingOutput]:
         """The summed loss of a batch, the number to divide its gradient by, and what to log."""
         # in training the accuracy would cost an argmax over the vocabulary
         count_correct = not model.training
@@ -113,7 +113,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         return sums.loss, sample_size, log
 
     def loss_inside(
-        self, model: torch.nn.Module, sample: Dict[str, Any], count_correct: bool
+        self, model: torch.nn.Module, sample: dict[str, Any], count_correct: bool
     ) -> LossSums:
         """The loss of a model that hands its features and output matrix to a function.
 
@@ -137,7 +137,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         return sums
 
     def loss_of_log_probs(
-        self, model: torch.nn.Module, sample: Dict[str, Any], count_correct: bool
+        self, model: torch.nn.Module, sample: dict[str, Any], count_correct: bool
     ) -> LossSums:
         """The formula's loss, for other models, and with ``--attention-impl readable``.
 
@@ -154,7 +154,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         return LossSums(loss, nll, correct)
 
     @classmethod
-    def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Log the averages over batches and processes.
 
         Everything is made a Python number before it is logged: what the meters hold is saved in
@@ -163,7 +163,7 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         which reads every meter after each update.
         """
 
-        def totals(*keys: str) -> List[float]:
+        def totals(*keys: str) -> list[float]:
             sums = [sum(log.get(key, 0) for log in logging_outputs) for key in keys]
             if all(map(torch.is_tensor, sums)):  # one transfer for all
                 sums = torch.stack(sums).tolist()

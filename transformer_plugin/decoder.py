@@ -3,7 +3,7 @@
 Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary.
 """
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
@@ -69,12 +69,12 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         self,
         prev_output_tokens: Tensor,
         encoder_out: EncoderOut,
-        incremental_state: Optional[Dict[str, Any]] = None,
+        incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
         need_head_weights: bool = False,
-        loss: Optional[Callable[[Tensor, Tensor], Any]] = None,
+        loss: Callable[[Tensor, Tensor], Any] | None = None,
         **unused: object,
-    ) -> Tuple[Any, Dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Args:
             prev_output_tokens: [B, T], the target shifted right, padded on the right
             encoder_out: what an encoder returned, see :data:`EncoderOut`
@@ -108,11 +108,11 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         self,
         prev_output_tokens: Tensor,
         encoder_out: EncoderOut,
-        incremental_state: Optional[Dict[str, Any]] = None,
+        incremental_state: dict[str, Any] | None = None,
         need_head_weights: bool = False,
         need_alignment: bool = True,
         **unused: object,
-    ) -> Tuple[Tensor, Dict[str, Any]]:
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Like :meth:`forward`, without the output projection.
 
         ``need_alignment``: whether ``attn`` is wanted, outside of training.
@@ -125,7 +125,7 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
             need_alignment and not self.training,
         )
         alignment = weights.cross_attention[-1]
-        extra: Dict[str, Any] = {"attn": [None if alignment is None else alignment.mean(dim=1)]}
+        extra: dict[str, Any] = {"attn": [None if alignment is None else alignment.mean(dim=1)]}
         if need_head_weights:
             extra["decoder_attention"] = weights.self_attention
             extra["cross_attention"] = weights.cross_attention
@@ -136,21 +136,21 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         return Decoder.output_layer(self, features)
 
     def get_normalized_probs(
-        self, net_output: Tuple[Tensor, Any], log_probs: bool, sample: Any = None
+        self, net_output: tuple[Tensor, Any], log_probs: bool, sample: Any = None
     ) -> Tensor:
         """softmax(logits), or its logarithm, [B, T, V]: as fairseq's, but float64 stays float64."""
         logits = net_output[0]
         function = torch.log_softmax if log_probs else torch.softmax
         return function(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
 
-    def cache_in(self, incremental_state: Optional[Dict[str, Any]]) -> Optional[DecoderCache]:
+    def cache_in(self, incremental_state: dict[str, Any] | None) -> DecoderCache | None:
         """This decoder's cache in fairseq's ``incremental_state``, created at the first step."""
         if incremental_state is None:
             return None
         return incremental_state.setdefault(CACHE, DecoderCache(len(self.layers)))
 
     def reorder_incremental_state(
-        self, incremental_state: Dict[str, Any], new_order: Tensor
+        self, incremental_state: dict[str, Any], new_order: Tensor
     ) -> None:
         """Put the cache's rows in ``new_order`` [B'], as fairseq's beam search asks at each step.
 

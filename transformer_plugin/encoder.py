@@ -3,8 +3,6 @@
 Shape letters: B batch, S source, D model width, H heads.
 """
 
-from typing import Dict, List, Optional
-
 from fairseq.models import FairseqEncoder
 from torch import Tensor
 
@@ -17,7 +15,7 @@ from vaswani_transformer.transformer import encoder_layer
 
 from .config import VaswaniTransformerConfig
 
-EncoderOut = Dict[str, List[Tensor]]
+EncoderOut = dict[str, list[Tensor]]
 """An encoder's output in fairseq's form: lists, empty if there is nothing to return. Here every
 tensor has the batch as its first dimension:
 
@@ -59,7 +57,7 @@ class VaswaniEncoder(FairseqEncoder, FastEncoder):
     def forward(  # type: ignore[override]
         self,
         src_tokens: Tensor,
-        src_lengths: Optional[Tensor] = None,
+        src_lengths: Tensor | None = None,
         need_head_weights: bool = False,
         **unused: object,
     ) -> EncoderOut:

@@ -4,7 +4,7 @@ Other searches (sampling, constraints, prefixes, alignments, …) are left to fa
 """
 
 import logging
-from typing import Any, Dict, List, Optional, Set
+from typing import Any
 
 import torch
 from fairseq.search import BeamSearch
@@ -20,7 +20,7 @@ from .encoder import memory_of
 
 logger = logging.getLogger(__name__)
 
-Result = Dict[str, Tensor]
+Result = dict[str, Tensor]
 """A hypothesis in fairseq's form: ``tokens``, ``score``, ``positional_scores``, and ``attention``
 and ``alignment``, which are empty here. All on the CPU."""
 
@@ -42,7 +42,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
 
     def __init__(
         self,
-        models: List[Any],
+        models: list[Any],
         tgt_dict: Any,
         length_penalty: str = "fairseq",
         nbest: int = 1,
@@ -66,11 +66,11 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         except ValueError as error:
             raise ConfigError(str(error)) from None
         self._reason = self.reason_for_fairseqs_search()
-        self._logged: Set[str] = set()
+        self._logged: set[str] = set()
         if self._reason:  # here: processes that search are forked from this one, and log it no more
             self.log_once(self._reason)
 
-    def reason_for_fairseqs_search(self) -> Optional[str]:
+    def reason_for_fairseqs_search(self) -> str | None:
         """The first reason why our search cannot be used, or None."""
         if self.model.models_size > 1:
             return "an ensemble"
@@ -91,11 +91,11 @@ class VaswaniSequenceGenerator(SequenceGenerator):
 
     def _generate(
         self,
-        sample: Dict[str, Any],
-        prefix_tokens: Optional[Tensor] = None,
-        constraints: Optional[Tensor] = None,
-        bos_token: Optional[int] = None,
-    ) -> List[List[Result]]:
+        sample: dict[str, Any],
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+        bos_token: int | None = None,
+    ) -> list[list[Result]]:
         """The results of each sentence of a batch, best first; every public method calls this."""
         given = {"a prefix": prefix_tokens, "constraints": constraints, "a first token": bos_token}
         reason = self._reason
@@ -122,7 +122,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         else:  # it gives the same results, only more slowly
             logger.info("%s: decoding with fairseq's own search", reason)
 
-    def search_batch(self, net_input: Dict[str, Tensor]) -> List[List[Result]]:
+    def search_batch(self, net_input: dict[str, Tensor]) -> list[list[Result]]:
         """Our search.
 
         Raises:
@@ -137,7 +137,7 @@ class VaswaniSequenceGenerator(SequenceGenerator):
                 hypotheses = search(model.decoder, memory, source, self.options, self.max_len)
             except ValueError as error:
                 raise ConfigError(str(error)) from None
-        results: List[List[Result]] = [[] for _ in range(len(source))]
+        results: list[list[Result]] = [[] for _ in range(len(source))]
         empty = torch.empty(0)
         for number, sentence in enumerate(hypotheses.sentences):
             results[sentence].append(

@@ -1,7 +1,6 @@
 """The learning-rate schedule (5.3, equation 3) as fairseq calls it."""
 
-import logging
-from typing import Any, Dict, List
+from typing import Any
 
 from fairseq.dataclass.configs import OptimizationConfig
 from fairseq.optim import FairseqOptimizer
@@ -12,8 +11,6 @@ from vaswani_transformer.schedule import learning_rate
 
 from .checks import check_schedule_config
 from .config import ConfigError, VaswaniInverseSqrtConfig
-
-logger = logging.getLogger(__name__)
 
 
 def model_width(cfg: DictConfig) -> int:
@@ -68,24 +65,12 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
         self.optimizer.set_lr(lr)
         return lr
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of the schedule; the update number is kept by fairseq."""
         return {**super().state_dict(), **self.settings}
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Resume from a checkpoint; as in fairseq, options given now override saved ones."""
-        super().load_state_dict(state_dict)
-        for name, now in self.settings.items():
-            saved = state_dict.get(name, now)
-            if saved != now:
-                option = "--" + name.replace("_", "-")
-                logger.warning(
-                    f"resuming with {option} {now}, where the run so far had {saved}: "
-                    f"give {option} {saved} to continue it unchanged"
-                )
 
-
-def refuse_ignored_lr(lr: List[float], d_model: int, warmup_updates: int) -> None:
+def refuse_ignored_lr(lr: list[float], d_model: int, warmup_updates: int) -> None:
     """Raise ConfigError if ``--lr`` was given: equation 3 has no such term.
 
     fairseq's default passes, since it looks the same whether given by hand or not.

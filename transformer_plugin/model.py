@@ -1,14 +1,11 @@
 """The Transformer: registration, shared matrices, initialisation (sections 3 and 3.4)."""
 
-from typing import Any, Dict, List
+from typing import Any
 
-from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel, register_model
-from torch import nn
 
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.linear import convert_to_bf16
-from vaswani_transformer.fast.malloc import keep_freed_memory
 from vaswani_transformer.initialisation import initialise
 from vaswani_transformer.transformer import (
     embedding_matrices,
@@ -16,8 +13,7 @@ from vaswani_transformer.transformer import (
     source_has_own_matrix,
 )
 
-from .checkpoints import CheckpointError
-from .checkpoints.parameters import explain_mismatch, explain_untied
+from .checkpoints import CheckpointError, explain_mismatch, explain_untied
 from .checks import check_model_config
 from .compiled import compile_layers
 from .config import (
@@ -55,7 +51,6 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
         """
         check_model_config(cfg)
         check_task(cfg, task)
-        keep_freed_memory()
         source, target = task.source_dictionary, task.target_dictionary
         source_tokens, target_tokens, output_projection = embedding_matrices(
             cfg, len(source), len(target)
@@ -84,11 +79,10 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
 
     def load_state_dict(
         self,
-        state_dict: Dict[str, Any],
+        state_dict: dict[str, Any],
         strict: bool = True,
         model_cfg: Any = None,
         args: Any = None,
-        assign: bool = False,
     ) -> Any:
         """As fairseq's, but a mismatch is explained by the option that differs.
 
@@ -96,27 +90,19 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
             state_dict: of parameters by name; names of older versions are replaced in it
             strict: whether the names have to be this model's
             model_cfg, args: see fairseq's
-            assign: whether the tensors given become the parameters (torch's option, which fairseq
-                leaves out); matrices that are shared stay so
 
         Raises:
             CheckpointError: ``strict``, and the parameters are not those of this model, or differ
                 where it shares them.
         """
-        shared = shared_parameters(self)
         try:
-            if assign:
-                self.upgrade_state_dict(state_dict)
-                result = nn.Module.load_state_dict(self, state_dict, strict, assign=True)
-                share_again(self, shared)
-            else:
-                result = super().load_state_dict(state_dict, strict, model_cfg, args)
+            result = super().load_state_dict(state_dict, strict, model_cfg, args)
         except RuntimeError as error:
             reason = explain_mismatch(state_dict, self.state_dict()) if strict else ""
             if not reason:
                 raise
             raise CheckpointError(reason) from error
-        reason = explain_untied(state_dict, shared) if strict else ""
+        reason = explain_untied(state_dict, self) if strict else ""
         if reason:
             raise CheckpointError(reason)
         return result
@@ -146,25 +132,7 @@ def check_task(cfg: VaswaniTransformerConfig, task: Any) -> None:
             "embedding matrix between them: run fairseq-preprocess with --joined-dictionary, or "
             "give --share-decoder-input-output-embed or --untie-embeddings"
         )
-    # an older task has its options in ``args``, some as text
-    options = getattr(task, "args", None) if task.cfg is None else task.cfg
-    if utils.eval_bool(str(getattr(options, "left_pad_target", False))):
+    if getattr(task.cfg, "left_pad_target", False):
         raise ConfigError(
             "--left-pad-target is not supported: the causal mask hides padding on the right only"
         )
-
-
-def shared_parameters(model: nn.Module) -> List[List[str]]:
-    """The names of each parameter that has several."""
-    names: Dict[int, List[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    return [group for group in names.values() if len(group) > 1]
-
-
-def share_again(model: nn.Module, shared: List[List[str]]) -> None:
-    """Let each group of names be one parameter, that of the group's first name."""
-    for first, *others in shared:
-        for name in others:
-            owner, _, last = name.rpartition(".")
-            setattr(model.get_submodule(owner), last, model.get_parameter(first))

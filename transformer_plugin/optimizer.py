@@ -7,7 +7,7 @@ kernel reads and writes each number once.
 import ast
 import logging
 import math
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Iterable
 
 import torch
 from fairseq.optim import FairseqOptimizer, register_optimizer
@@ -31,10 +31,8 @@ def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
 class EpsilonHatAdam(torch.optim.AdamW):
     """torch's Adam with decoupled weight decay, and ε where fairseq adds it.
 
-    Its state is torch's own, and is saved with the plain ε. That of fairseq's ``adam`` has the same
-    names and is understood, but fairseq's Trainer resumes no training with an optimizer of another
-    class. A parameter without a gradient is left alone; if it gets one later, only ε is corrected
-    for all updates, not for its own smaller number.
+    Its state is torch's own, and is saved with the plain ε. A parameter without a gradient is left
+    alone; if it gets one later, only ε is corrected for all updates, not its own smaller number.
 
     Args:
         params: the parameters
@@ -50,7 +48,7 @@ class EpsilonHatAdam(torch.optim.AdamW):
         self.implementation = {n: self.param_groups[0][n] for n in ("fused", "foreach")}
         self.updates = 0  # t; kept here because torch's own counts may be on the GPU
 
-    def step(self, closure: Optional[Callable[[], float]] = None) -> Any:
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
         """One update with the current gradients."""
         self.updates += 1
         plain = [group["eps"] for group in self.param_groups]
@@ -62,8 +60,8 @@ class EpsilonHatAdam(torch.optim.AdamW):
             for group, epsilon in zip(self.param_groups, plain, strict=True):
                 group["eps"] = epsilon
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Take over a state that this class or, without the Trainer, fairseq's ``adam`` made.
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state that this class made.
 
         The rate, β and ε come from it, as with every optimizer of fairseq; the choice of kernels
         does not.
@@ -72,13 +70,9 @@ class EpsilonHatAdam(torch.optim.AdamW):
             {**own, **saved, **self.implementation}
             for own, saved in zip(self.param_groups, state_dict["param_groups"], strict=True)
         ]
-        # fairseq counts in whole numbers, torch in tensors
-        state = {
-            number: {**values, "step": torch.tensor(float(values["step"]))}
-            for number, values in state_dict["state"].items()
-        }
-        super().load_state_dict({**state_dict, "state": state, "param_groups": groups})
-        self.updates = max((int(values["step"]) for values in state.values()), default=0)
+        super().load_state_dict({**state_dict, "param_groups": groups})
+        steps = (int(values["step"]) for values in state_dict["state"].values())
+        self.updates = max(steps, default=0)
 
 
 @register_optimizer("vaswani_adam", dataclass=VaswaniAdamConfig)
@@ -92,7 +86,7 @@ class VaswaniAdam(FairseqOptimizer):
             logger.info("vaswani_adam: foreach kernels; torch %s has no fused", torch.__version__)
 
     @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def optimizer_config(self) -> dict[str, Any]:
         """The options of torch's optimizer."""
         return {
             "lr": self.cfg.lr[0],
@@ -107,7 +101,7 @@ class VaswaniAdam(FairseqOptimizer):
         return True
 
     def clip_grad_norm(
-        self, max_norm: float, aggregate_norm_fn: Optional[Callable[[Tensor], Tensor]] = None
+        self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
         """The 2-norm of all gradients as one vector; above ``max_norm`` > 0 they are scaled to it.
 
@@ -125,14 +119,14 @@ class VaswaniAdam(FairseqOptimizer):
 
 
 @torch.no_grad()
-def total_norm(tensors: List[Tensor]) -> Tensor:
+def total_norm(tensors: list[Tensor]) -> Tensor:
     """The 2-norm of all elements of ``tensors``, one element; 0 if there are none."""
     if not tensors:
         return torch.tensor(0.0)
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
 
 
-def read_betas(given: Any) -> Tuple[float, float]:
+def read_betas(given: Any) -> tuple[float, float]:
     """β₁ and β₂ from a list, as in YAML, or from text such as "(0.9, 0.98)", as in a flag."""
     first, second = ast.literal_eval(given) if isinstance(given, str) else given
     return float(first), float(second)

@@ -1,7 +1,7 @@
 """``--retain-dropout``: dropout in decoding."""
 
 import re
-from typing import Any, List
+from typing import Any
 
 from torch import nn
 
@@ -55,7 +55,7 @@ def retain_dropout(model: nn.Module, generation: Any) -> None:
         )
 
 
-def names_of(cls: type) -> List[str]:
+def names_of(cls: type) -> list[str]:
     """Names of a class of ours and of the classes it inherits from: fast ones have plain ones."""
     ours = (one for one in cls.__mro__ if one.__module__.startswith("vaswani_transformer."))
     return [one.__name__ for one in ours] or [cls.__name__]

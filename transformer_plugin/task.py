@@ -5,7 +5,7 @@ The tokens that an update sees are measured when fairseq makes the batches of th
 """
 
 import logging
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Sequence
 
 from fairseq.data import EpochBatchIterator
 from fairseq.tasks import register_task
@@ -26,7 +26,7 @@ class VaswaniTranslationTask(CheckedTranslationTask):
     cfg: VaswaniTranslationConfig
     _logged = False
     #: what is shown at each validation of a training
-    valid_bleu: Optional[ValidBleu] = None
+    valid_bleu: ValidBleu | None = None
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """As fairseq's; only a training calls it, so that no other validation translates."""
@@ -40,14 +40,14 @@ class VaswaniTranslationTask(CheckedTranslationTask):
         if self.valid_bleu:
             self.valid_bleu.begin(model)
 
-    def valid_step(self, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def valid_step(self, sample: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """As fairseq's; a training also translates those of the sentences that it shows."""
         result = super().valid_step(sample, *args, **kwargs)
         if self.valid_bleu:
             self.valid_bleu.translate(sample)
         return result
 
-    def post_validate(self, model: Any, stats: Dict[str, Any], agg: Any) -> None:
+    def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
         """fairseq calls it in each process, after each validation set."""
         if self.valid_bleu:
             self.valid_bleu.end(stats)
@@ -85,7 +85,7 @@ class VaswaniTranslationTask(CheckedTranslationTask):
         models: Any,
         args: Any,
         seq_gen_cls: Any = None,
-        extra_gen_cls_kwargs: Optional[Dict[str, Any]] = None,
+        extra_gen_cls_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ) -> Any:
         """Our beam search, or fairseq's if another is named or attention is needed.

@@ -8,7 +8,7 @@ drawn at random and no state of the training is touched, so the training is the 
 import json
 import logging
 from argparse import Namespace
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from fairseq.data import encoders
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 SAMPLES = 3
 #: greedy, whatever the length penalty; as long as in section 6.1: the source's length + 50
-SEARCH: Dict[str, Any] = {"beam_size": 1, "max_len_a": 1, "max_len_b": 50}
+SEARCH: dict[str, Any] = {"beam_size": 1, "max_len_a": 1, "max_len_b": 50}
 #: as in fairseq, so that no translation can agree with an unknown word of the reference
 UNKNOWN = "UNKNOWNTOKENINREF"
 
@@ -62,9 +62,9 @@ class ValidBleu:
         """Begin a validation of a model."""
         self.generator = VaswaniSequenceGenerator([model], self.task.target_dictionary, **SEARCH)
         #: by their numbers in the set
-        self.lines: Dict[int, Line] = {}
+        self.lines: dict[int, Line] = {}
 
-    def translate(self, sample: Dict[str, Any]) -> None:
+    def translate(self, sample: dict[str, Any]) -> None:
         """Translate those sentences of a batch that are among the first."""
         if not sample:  # this process has no more batches
             return
@@ -94,7 +94,7 @@ class ValidBleu:
             said, meant = map(self.detokeniser.decode, (said, meant))
         return Line(text(source, task.source_dictionary), said, meant)
 
-    def end(self, stats: Dict[str, Any]) -> None:
+    def end(self, stats: dict[str, Any]) -> None:
         """Add the score of all processes' translations to a set's statistics; log three of them."""
         lines = [line for _, line in sorted(gathered(self.lines).items())]
         self.lines = {}  # of the next set
@@ -109,10 +109,10 @@ class ValidBleu:
             logger.info("update %s: %s → %s (%s)", *sample.values(), extra={"valid_sample": sample})
 
 
-def gathered(lines: Dict[int, Line]) -> Dict[int, Line]:
+def gathered(lines: dict[int, Line]) -> dict[int, Line]:
     """Those of all processes; each has to call this."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return lines
-    parts: List[Any] = [None] * torch.distributed.get_world_size()
+    parts: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(parts, lines)
     return {number: line for part in parts for number, line in part.items()}

@@ -7,7 +7,7 @@ A mask is as in torch's ``scaled_dot_product_attention``: boolean, True where a 
 key, or a float tensor that is added to the scores. It broadcasts to [B, H, T, S].
 """
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ def attention(
     mask: Mask = None,
     dropout: float = 0.0,
     is_causal: bool = False,
-) -> Tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V (equation 1).
 
     Args:
@@ -52,7 +52,7 @@ def attention(
     return F.dropout(weights, dropout) @ value, weights
 
 
-def causal_mask(length: int, device: Optional[torch.device] = None) -> Tensor:
+def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     """Each position may look at itself and those before it (3.2.3): bool [length, length]."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
@@ -78,8 +78,8 @@ class MultiHeadAttention(nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        key_dim: Optional[int] = None,
-        value_dim: Optional[int] = None,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask,
         need_weights: bool,
         is_causal: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Equation 1 in every head, then W^O: [B, H, T, K], [B, H, S, K], [B, H, S, V] → [B, T, D].
 
         The weights [B, H, T, S] are returned too, if they are needed.
@@ -129,10 +129,10 @@ class SelfAttention(MultiHeadAttention):
         self,
         x: Tensor,
         mask: Mask = None,
-        cache: Optional[LayerCache] = None,
+        cache: LayerCache | None = None,
         need_weights: bool = False,
         is_causal: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Args:
             x: [B, T, D]
             mask: where a query may look
@@ -165,15 +165,15 @@ class CrossAttention(MultiHeadAttention):
         x: Tensor,
         memory: Tensor,
         mask: Mask = None,
-        cache: Optional[LayerCache] = None,
+        cache: LayerCache | None = None,
         need_weights: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """As in :class:`SelfAttention`, with the encoder's output ``memory`` [B, S, D].
 
         The cache keeps the source's keys and values, which are the same in every step.
         """
 
-        def project() -> Tuple[Tensor, ...]:
+        def project() -> tuple[Tensor, ...]:
             key_value = self.kv_proj(memory).split(self.kv_widths, dim=-1)
             return tuple(map(self.split_heads, key_value))
 

@@ -4,7 +4,7 @@ Shape letters: B batch, S source, T target, D model width, H heads, V vocabulary
 Everything is batch-first.
 """
 
-from typing import Iterable, List, NamedTuple, Optional, Tuple
+from typing import Iterable, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,9 @@ from .layers import DecoderLayer
 class AttentionWeights(NamedTuple):
     """Of each layer, or None where they were not asked for."""
 
-    self_attention: List[Optional[Tensor]]
+    self_attention: list[Tensor | None]
     """[B, H, T', T]"""
-    cross_attention: List[Optional[Tensor]]
+    cross_attention: list[Tensor | None]
     """[B, H, T', S]"""
 
 
@@ -56,10 +56,10 @@ class Decoder(nn.Module):
         self,
         tokens: Tensor,
         memory: Memory,
-        cache: Optional[DecoderCache] = None,
+        cache: DecoderCache | None = None,
         need_weights: bool = False,
         need_alignment: bool = False,
-    ) -> Tuple[Tensor, AttentionWeights]:
+    ) -> tuple[Tensor, AttentionWeights]:
         """What :meth:`output_layer` makes logits of, and attention weights.
 
         Args:
@@ -90,12 +90,12 @@ class Decoder(nn.Module):
         self,
         x: Tensor,
         memory: Memory,
-        cache: Optional[DecoderCache] = None,
+        cache: DecoderCache | None = None,
         mask: Mask = None,
         is_causal: bool = False,
         need_weights: bool = False,
         need_alignment: bool = False,
-    ) -> Tuple[Tensor, AttentionWeights]:
+    ) -> tuple[Tensor, AttentionWeights]:
         """Pass [B, T', D] through the stack; ``mask``, ``is_causal``: see :class:`DecoderLayer`."""
         weights = AttentionWeights([], [])
         memory_mask = memory.mask

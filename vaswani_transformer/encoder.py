@@ -3,7 +3,7 @@
 Shape letters: B batch, S source, D model width, H heads. Everything is batch-first.
 """
 
-from typing import Iterable, List, NamedTuple, Optional, Tuple
+from typing import Iterable, NamedTuple
 
 from torch import Tensor, nn
 
@@ -17,7 +17,7 @@ class Memory(NamedTuple):
 
     states: Tensor
     """[B, S, D]"""
-    is_padding: Optional[Tensor] = None
+    is_padding: Tensor | None = None
     """bool [B, S], True at padding; None where nothing is padded"""
 
     @property
@@ -49,7 +49,7 @@ class Encoder(nn.Module):
 
     def encode(
         self, tokens: Tensor, need_weights: bool = False
-    ) -> Tuple[Memory, List[Optional[Tensor]]]:
+    ) -> tuple[Memory, list[Tensor | None]]:
         """As :meth:`forward`, with each layer's attention weights [B, H, S, S], or None."""
         x = self.embedding(tokens)  # [B, S, D]
         is_padding = self.find_padding(tokens)
@@ -60,6 +60,6 @@ class Encoder(nn.Module):
             weights.append(layer_weights)
         return Memory(x, is_padding), weights
 
-    def find_padding(self, tokens: Tensor) -> Optional[Tensor]:
+    def find_padding(self, tokens: Tensor) -> Tensor | None:
         """Which tokens are padding, bool [B, S]; a subclass may answer None where none is."""
         return tokens.eq(self.embedding.tokens.padding_idx)

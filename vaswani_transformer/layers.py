@@ -4,7 +4,7 @@ Shape letters: B batch, S source, T target, L either of them, D model width, H h
 Every layer maps [B, L, D] to [B, L, D]. Widths are passed as numbers, never as a configuration.
 """
 
-from typing import Callable, Optional, Tuple
+from collections.abc import Callable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -75,7 +75,7 @@ class EncoderLayer(nn.Module):
 
     def forward(
         self, x: Tensor, mask: Mask, need_weights: bool = False
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Args:
             x: [B, S, D]
             mask: hides padding: [B, 1, 1, S]
@@ -121,10 +121,10 @@ class DecoderLayer(nn.Module):
         mask: Mask,
         memory: Tensor,
         memory_mask: Mask,
-        cache: Optional[LayerCache] = None,
-        need_weights: Tuple[bool, bool] = (False, False),
+        cache: LayerCache | None = None,
+        need_weights: tuple[bool, bool] = (False, False),
         is_causal: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Args:
             x: [B, T, D]; in incremental decoding the last position only, [B, 1, D]
             mask: hides positions of the target; None with ``is_causal`` or for one position

@@ -10,7 +10,7 @@ import hashlib
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Dict, Iterable, Mapping, Sequence, Tuple, Union
+from typing import Any, Iterable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -26,7 +26,7 @@ MATRICES = (
 )
 
 
-def read_sums(path: Path) -> Dict[str, str]:
+def read_sums(path: Path) -> dict[str, str]:
     """The hashes in a file in ``sha256sum``'s format, by name."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
@@ -43,7 +43,7 @@ def check_sums(folder: Path, names: Iterable[str]) -> None:
             )
 
 
-def shared_matrices(architecture: Mapping[str, Any]) -> Dict[str, str]:
+def shared_matrices(architecture: Mapping[str, Any]) -> dict[str, str]:
     """The matrices that are not stored, each with the one that it is."""
     source, target, output = MATRICES
     if architecture.get("untie_embeddings"):
@@ -66,7 +66,7 @@ def read_config(architecture: Mapping[str, Any], where: str) -> TransformerConfi
     return TransformerConfig(**architecture)
 
 
-def read_parameters(path: Path, config: TransformerConfig) -> Dict[str, Tensor]:
+def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
     """The parameters in float32, with a shared matrix under all its names.
 
     Raises:
@@ -88,9 +88,9 @@ def read_parameters(path: Path, config: TransformerConfig) -> Dict[str, Tensor]:
     return state
 
 
-def sizes(config: TransformerConfig) -> Dict[str, Tuple[int, ...]]:
+def sizes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     """Shapes that bound how large a model ``config`` describes: of each side's last layer."""
-    found: Dict[str, Tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...]] = {}
     for side in ("encoder", "decoder"):
         layers, width = getattr(config, f"{side}_layers"), getattr(config, f"{side}_embed_dim")
         rows = getattr(config, f"{side}_ffn_embed_dim")
@@ -98,7 +98,7 @@ def sizes(config: TransformerConfig) -> Dict[str, Tuple[int, ...]]:
     return found
 
 
-def load(folder: Union[str, Path]) -> Tuple[Transformer, Vocabulary, Vocabulary]:
+def load(folder: str | Path) -> tuple[Transformer, Vocabulary, Vocabulary]:
     """The model of a folder, in evaluation mode, and the vocabularies of source and target.
 
     Raises:
@@ -115,7 +115,7 @@ def load(folder: Union[str, Path]) -> Tuple[Transformer, Vocabulary, Vocabulary]
 
 def build(
     folder: Path, architecture: Mapping[str, Any], languages: Sequence[str]
-) -> Tuple[Transformer, Vocabulary, Vocabulary]:
+) -> tuple[Transformer, Vocabulary, Vocabulary]:
     """As :func:`load`, of a folder whose files were checked."""
     source, target = (Vocabulary.load(folder / f"dict.{language}.txt") for language in languages)
     config = read_config(architecture, str(folder / CONFIG))

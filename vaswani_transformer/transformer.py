@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional, Tuple, Union
+from typing import Any, Optional
 
 from torch import Tensor, nn
 
@@ -24,7 +24,8 @@ def option(default: Any, help: str) -> Any:
 class TransformerConfig:
     """Sizes and options; the defaults are the base model's (Table 3, first row).
 
-    Names are fairseq's; each text names the paper's symbol.
+    Names are fairseq's; each text names the paper's symbol. Types are written ``Optional[int]``:
+    fairseq makes flags of them, and cannot read ``int | None``.
     """
 
     encoder_layers: int = option(6, "N, encoder layers (3.1)")
@@ -119,7 +120,7 @@ class Transformer(nn.Module):
         initialise(self, str(config.init))
 
     @classmethod
-    def from_pretrained(cls, folder: Union[str, Path]) -> "Transformer":
+    def from_pretrained(cls, folder: str | Path) -> "Transformer":
         """The model in a folder that ``vaswani pack`` made, in evaluation mode; see packed.py."""
         from .packed import load
 
@@ -141,7 +142,7 @@ def source_has_own_matrix(config: TransformerConfig) -> bool:
 
 def embedding_matrices(
     config: TransformerConfig, source_vocab_size: int, target_vocab_size: int
-) -> Tuple[nn.Embedding, nn.Embedding, nn.Linear]:
+) -> tuple[nn.Embedding, nn.Embedding, nn.Linear]:
     """The tables of source and target and the pre-softmax matrix, one parameter in the paper (3.4).
 
     A table's padding row gets no gradient from being looked up. Where the output matrix is the same

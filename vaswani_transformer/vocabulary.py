@@ -1,7 +1,7 @@
 """The types of a language and their ids, in fairseq's form."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Dict, Iterable, List, Union
 
 PAD, EOS, UNK = 1, 2, 3
 """Padding, the end of a sentence (with which the decoder also begins), and an unknown type."""
@@ -18,11 +18,11 @@ class Vocabulary:
     unk_word, unk_index = SPECIAL[UNK], UNK
 
     def __init__(self, types: Iterable[str]) -> None:
-        self.types: List[str] = [*SPECIAL, *types]
-        self.ids: Dict[str, int] = {name: number for number, name in enumerate(self.types)}
+        self.types: list[str] = [*SPECIAL, *types]
+        self.ids: dict[str, int] = {name: number for number, name in enumerate(self.types)}
 
     @classmethod
-    def load(cls, path: Union[str, Path]) -> "Vocabulary":
+    def load(cls, path: str | Path) -> "Vocabulary":
         """Read a dictionary of fairseq's: on each line a type and how often it occurred.
 
         Raises:
@@ -52,7 +52,7 @@ class Vocabulary:
         """The id of a type; for an unknown one, that of ``<unk>``."""
         return self.ids.get(sym, UNK)
 
-    def encode(self, words: Iterable[str]) -> List[int]:
+    def encode(self, words: Iterable[str]) -> list[int]:
         """The ids of subwords, with an end of sentence."""
         return [*map(self.index, words), EOS]
 
@@ -68,6 +68,6 @@ class Vocabulary:
         """The id of an unknown type."""
         return UNK
 
-    def decode(self, ids: Iterable[int]) -> List[str]:
+    def decode(self, ids: Iterable[int]) -> list[str]:
         """The subwords of ids, without padding and ends."""
         return [self.types[number] for number in ids if number not in (PAD, EOS)]

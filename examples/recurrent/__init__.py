@@ -19,7 +19,7 @@ Shape letters: B batch, S source, T target, H hidden size, N layers, V vocabular
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -87,7 +87,7 @@ class RecurrentEncoder(FairseqEncoder):
         self.dropout = nn.Dropout(cfg.dropout)
         self.cells = cells_of(cfg, cfg.hidden_size // 2, both=True)
 
-    def forward(self, src_tokens: Tensor, src_lengths: Any = None, **unused: Any) -> Dict[str, Any]:
+    def forward(self, src_tokens: Tensor, src_lengths: Any = None, **unused: Any) -> dict[str, Any]:
         """[B, S], padded on either side →
 
         - ``encoder_out``: one tensor, the top layer's outputs [B, S, H]
@@ -110,7 +110,7 @@ class RecurrentEncoder(FairseqEncoder):
             "states": [both_directions(state) for state in last],
         }
 
-    def reorder_encoder_out(self, encoder_out: Dict[str, Any], new_order: Tensor) -> Dict[str, Any]:
+    def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Put the sentences in ``new_order`` [B'], as fairseq's beam search asks."""
         dims = {"encoder_out": 0, "encoder_padding_mask": 0, "states": 1}
         return {
@@ -142,7 +142,7 @@ class Attention(nn.Module):
             self.key = nn.Linear(hidden_size, hidden_size, bias=False)  # U
             self.score = nn.Linear(hidden_size, 1, bias=False)  # v
 
-    def forward(self, query: Tensor, states: Tensor, pads: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, query: Tensor, states: Tensor, pads: Tensor) -> tuple[Tensor, Tensor]:
         """The weighted mean of the states [B, T, H], and the weights [B, T, S]."""
         if self.additive:
             hidden = torch.tanh(self.query(query)[:, :, None] + self.key(states)[:, None])
@@ -169,11 +169,11 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
     def forward(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: Dict[str, List[Tensor]],
-        incremental_state: Optional[Dict[str, Any]] = None,
+        encoder_out: dict[str, list[Tensor]],
+        incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
         **unused: Any,
-    ) -> Tuple[Tensor, Dict[str, Any]]:
+    ) -> tuple[Tensor, dict[str, Any]]:
         """[B, T] → logits [B, T, V] (or features [B, T, embed_dim]), and ``attn`` [B, T, S].
 
         With ``incremental_state`` only the last of the T tokens is new: T is then 1 in the result.
@@ -186,9 +186,9 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
     def extract_features(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: Dict[str, List[Tensor]],
-        incremental_state: Optional[Dict[str, Any]] = None,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+        encoder_out: dict[str, list[Tensor]],
+        incremental_state: dict[str, Any] | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         """[B, T] → features [B, T, embed_dim], and the attention's weights [B, T, S] or None."""
         states = tuple(encoder_out["states"])
         if incremental_state is not None:
@@ -211,7 +211,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         return nn.functional.linear(features, self.tokens.weight)
 
     def reorder_incremental_state(
-        self, incremental_state: Dict[str, Any], new_order: Tensor
+        self, incremental_state: dict[str, Any], new_order: Tensor
     ) -> None:
         """Hypothesis i continues what was hypothesis ``new_order[i]``."""
         if STATE in incremental_state:

@@ -9,7 +9,7 @@ it. The paper's sinusoids stay. All else is the paper's model, subclassed where 
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Optional, Tuple
+from typing import Any
 
 import torch
 from fairseq.models import register_model
@@ -49,10 +49,10 @@ class RelativeSelfAttention(SelfAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Optional[Tensor],
+        mask: Tensor | None,
         need_weights: bool,
         is_causal: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """As in the base class; in incremental decoding the queries are the last positions."""
         queries, keys = query.size(2), key.size(2)
         position = torch.arange(keys, device=query.device)

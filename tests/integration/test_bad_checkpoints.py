@@ -17,11 +17,11 @@ from omegaconf import AnyNode, OmegaConf
 
 from tests import stock
 from tests.integration.test_vaswani import SIZES
+from transformer_plugin import checkpoints
 from transformer_plugin.checkpoints import (
     CheckpointError,
     add_safe_globals,
     load_checkpoint,
-    reading,
     restricted_pickle,
 )
 
@@ -80,7 +80,7 @@ def test_a_run_holds_no_numpy_and_the_restricted_unpickler_reads_it_alike(run):
         (name,) = [n for n in archive.namelist() if n.endswith("data.pkl")]
         assert b"numpy" not in archive.read(name)
     other = {"pickle_module": restricted_pickle}
-    if reading.TORCH_RESTRICTS_ITSELF:
+    if checkpoints.TORCH_RESTRICTS_ITSELF:
         other["weights_only"] = False  # the way of older torch, tried on a newer one
     plain = torch.load(run, map_location="cpu", **other)
     state = load_checkpoint(run)
@@ -95,8 +95,8 @@ def test_numpy_values_are_read_whichever_numpy_wrote_them(good, tmp_path, spelli
     torch.save(state, tmp_path / "here.pt")
     here = np.zeros(1).__reduce__()[0].__module__.encode()  # as the numpy of this stack writes it
     rewrite_pickle(tmp_path / "here.pt", tmp_path / "there.pt", here, spelling)
-    for unpickle in (reading._unpickle, unpickle_as_older_torch):
-        monkeypatch.setattr(reading, "_unpickle", unpickle)
+    for unpickle in (checkpoints._unpickle, unpickle_as_older_torch):
+        monkeypatch.setattr(checkpoints, "_unpickle", unpickle)
         read = load_checkpoint(tmp_path / "there.pt")["extra_state"]
         assert read["sum"].tolist() == [3, 2, 1] and (read["len"], read["n"]) == (7.5, 4)
 
@@ -118,7 +118,7 @@ def test_other_peoples_classes_that_run_nothing_are_read(run, tmp_path, restrict
     with_old_name = (b"fairseq.logging.meters", b"fairseq.meters")  # as of fairseq 0.9
     rewrite_pickle(tmp_path / "here.pt", tmp_path / "old.pt", *with_old_name)
     if restricted:  # the way of older torch as well
-        monkeypatch.setattr(reading, "_unpickle", unpickle_as_older_torch)
+        monkeypatch.setattr(checkpoints, "_unpickle", unpickle_as_older_torch)
     for path in (tmp_path / "here.pt", tmp_path / "old.pt"):
         for read in READERS:
             found = read(path)
@@ -138,8 +138,8 @@ def test_a_class_that_was_allowed_is_read(run, tmp_path, monkeypatch):
         with pytest.raises(CheckpointError, match=r"test_bad_checkpoints\.Theirs; .*add_safe_glob"):
             read(path)
     add_safe_globals([Theirs])
-    for unpickle in (reading._unpickle, unpickle_as_older_torch):
-        monkeypatch.setattr(reading, "_unpickle", unpickle)
+    for unpickle in (checkpoints._unpickle, unpickle_as_older_torch):
+        monkeypatch.setattr(checkpoints, "_unpickle", unpickle)
         assert all(isinstance(read(path)["extra_state"]["own"], Theirs) for read in READERS)
 
 
@@ -250,8 +250,8 @@ def test_a_pickle_with_code_is_refused_and_nothing_runs(
         path.write_bytes(pickle.dumps(state["extra_state"], protocol=2))
     else:
         torch.save(state, path, _use_new_zipfile_serialization=form == "zip")
-    if restricted and reading.TORCH_RESTRICTS_ITSELF:  # the way of older torch as well
-        monkeypatch.setattr(reading, "_unpickle", unpickle_as_older_torch)
+    if restricted and checkpoints.TORCH_RESTRICTS_ITSELF:  # the way of older torch as well
+        monkeypatch.setattr(checkpoints, "_unpickle", unpickle_as_older_torch)
     for read in READERS:
         with pytest.raises(CheckpointError) as refused:
             read(path)

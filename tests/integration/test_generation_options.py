@@ -109,10 +109,7 @@ def test_options_that_our_search_lacks_are_left_to_fairseqs(tiny_data_bin, train
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("--beam 0", "--beam"),
-        ("--lenpen nan", "--lenpen"),
         ("--no-repeat-ngram-size 2", "--no-repeat-ngram-size"),
-        ("--temperature 0", "--temperature"),
         ("--min-len 11 --max-len-b 10", "--min-len 11"),
         ("--retain-dropout --retain-dropout-modules Nothing", "Nothing"),
     ],

@@ -5,7 +5,7 @@ search stops when the worst of the wanted results beats the best live hypothesis
 the greatest length; hypotheses without an end are results only where there is nothing else.
 """
 
-from typing import Any, List, Tuple
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from transformer_plugin.generator import VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
 
 PAD, EOS = 1, 2
-Hypothesis = Tuple[float, List[int]]
+Hypothesis = tuple[float, list[int]]
 
 
 def lively_model(seed: int) -> VaswaniTransformerModel:
@@ -26,10 +26,10 @@ def lively_model(seed: int) -> VaswaniTransformerModel:
 
 
 def continuations(
-    model: VaswaniTransformerModel, encoder_out: Any, alive: List[Hypothesis]
-) -> List[Hypothesis]:
+    model: VaswaniTransformerModel, encoder_out: Any, alive: list[Hypothesis]
+) -> list[Hypothesis]:
     """Every prefix with every next token, best first; decoded from the start, without caches."""
-    candidates: List[Hypothesis] = []
+    candidates: list[Hypothesis] = []
     for score, tokens in alive:
         logits, _ = model.decoder(torch.tensor([[EOS, *tokens]]), encoder_out)
         log_probs = torch.log_softmax(logits[0, -1], dim=-1)
@@ -47,15 +47,15 @@ def slow_gnmt_search(
     limit: int,
     wanted: int,
     early: bool = True,
-) -> List[Hypothesis]:
+) -> list[Hypothesis]:
     """One sentence by tensor2tensor's rule, or, not ``early``, always up to ``limit`` tokens."""
 
     def penalty(length: int) -> float:
         return ((5 + length) / 6) ** alpha
 
     encoder_out = model.encoder(source[None])
-    alive: List[Hypothesis] = [(0.0, [])]
-    finished: List[Hypothesis] = []
+    alive: list[Hypothesis] = [(0.0, [])]
+    finished: list[Hypothesis] = []
     for length in range(1, limit + 1):
         best = continuations(model, encoder_out, alive)[: 2 * beam]
         ends = [(score / penalty(length), t) for score, t in best if t[-1] == EOS]
@@ -67,7 +67,7 @@ def slow_gnmt_search(
     return finished or [(score / penalty(limit), tokens) for score, tokens in alive]
 
 
-def assert_equal(results: List[Any], expected: List[Hypothesis]) -> None:
+def assert_equal(results: list[Any], expected: list[Hypothesis]) -> None:
     """Tokens equal, scores within the rounding of float32, in which fairseq's search adds."""
     assert [h["tokens"].tolist() for h in results] == [tokens for _, tokens in expected]
     scores = [h["score"].item() for h in results]

@@ -1,7 +1,7 @@
 """Section 5.4: our loss is fairseq's ``label_smoothed_cross_entropy``, in value and gradient."""
 
 from argparse import Namespace
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def criterion(name: str, sentence_avg: bool = False) -> FairseqCriterion:
 
 def loss_and_gradients(
     name: str, model: nn.Module, sentence_avg: bool
-) -> Tuple[torch.Tensor, int, Dict[str, torch.Tensor], Dict[str, Any]]:
+) -> tuple[torch.Tensor, int, dict[str, torch.Tensor], dict[str, Any]]:
     """What fairseq's trainer gets from a criterion."""
     model.train()
     model.zero_grad()

@@ -8,7 +8,7 @@ by less than 1e-4.
 import gc
 import logging
 import resource
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import torch
@@ -25,10 +25,10 @@ from vaswani_transformer.search.history import History
 from vaswani_transformer.search.loop import BLOCK
 
 PAD, EOS = 1, 2
-Results = List[List[Dict[str, Tensor]]]
+Results = list[list[dict[str, Tensor]]]
 
 
-def ragged(seed: int, sentences: int = 9, vocabulary: int = 24, longest: int = 12) -> Dict:
+def ragged(seed: int, sentences: int = 9, vocabulary: int = 24, longest: int = 12) -> dict:
     """A batch of sentences of 1 to ``longest`` tokens, padded on the left, as fairseq collates."""
     random = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest + 1, (sentences,), generator=random)
@@ -40,8 +40,8 @@ def ragged(seed: int, sentences: int = 9, vocabulary: int = 24, longest: int = 1
 
 
 def both(
-    model: VaswaniTransformerModel, sample: Dict, vocabulary: int = 24, **options: Any
-) -> List[Results]:
+    model: VaswaniTransformerModel, sample: dict, vocabulary: int = 24, **options: Any
+) -> list[Results]:
     """What fairseq's generator and ours make of a batch, in float64."""
     model = model.double()
     classes = (SequenceGenerator, VaswaniSequenceGenerator)
@@ -77,7 +77,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: " ".join(f"{k}={o[k]}" for k in o))
 @pytest.mark.parametrize("beam", [1, 2, 4, 5])
-def test_same_as_fairseqs(beam: int, options: Dict[str, Any]) -> None:
+def test_same_as_fairseqs(beam: int, options: dict[str, Any]) -> None:
     """All hypotheses of the beam, so ``--nbest`` too."""
     identical = total = 0
     for seed in range(3):
@@ -119,7 +119,7 @@ def test_results_of_a_device_are_read_in_one_piece() -> None:
     assert second["scores"].shape == (0, 3)
 
 
-def decode_many(batches: int) -> Dict[str, float]:
+def decode_many(batches: int) -> dict[str, float]:
     """Decode, and say how memory grew after a tenth: tensors alive, and the peak in MB."""
     model, samples = lively_model(2), [ragged(seed, 4) for seed in range(10)]
     generator = VaswaniSequenceGenerator([model], dictionary(), beam_size=4, max_len_b=12)
@@ -165,7 +165,7 @@ def of_fairseqs() -> Any:
     ids=["sampling", "n-grams", "wide beam", "prefix", "ensemble", "fairseq's model"],
 )
 def test_what_our_search_cannot_do_fairseqs_does(
-    options: Dict[str, Any], call: Dict[str, Any], models: List[Any], penalty: str, caplog: Any
+    options: dict[str, Any], call: dict[str, Any], models: list[Any], penalty: str, caplog: Any
 ) -> None:
     """It is said once; as a warning where it scores by another length penalty than was asked."""
     models, sample = [build(1) for build in models], ragged(1)

@@ -1,7 +1,7 @@
 """Section 5.3: ``vaswani_adam`` is fairseq's ``adam``, update by update."""
 
 import copy
-from typing import Any, Dict, Iterator, List
+from typing import Any, Iterator
 
 import pytest
 import torch
@@ -19,14 +19,14 @@ OURS, FAIRSEQS = "vaswani_adam", "adam"
 UPDATES = 20
 
 
-def parameters(dtype: torch.dtype) -> List[nn.Parameter]:
+def parameters(dtype: torch.dtype) -> list[nn.Parameter]:
     """A matrix, a vector, a single number and one that never gets a gradient."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(31, 17), (17,), (), (5,)]
     return [nn.Parameter(torch.randn(s, generator=generator, dtype=dtype)) for s in shapes]
 
 
-def gradients(dtype: torch.dtype) -> Iterator[List[torch.Tensor]]:
+def gradients(dtype: torch.dtype) -> Iterator[list[torch.Tensor]]:
     """The gradients of each update; some as small as ε, where its place matters."""
     generator = torch.Generator().manual_seed(1)
     while True:
@@ -35,17 +35,17 @@ def gradients(dtype: torch.dtype) -> Iterator[List[torch.Tensor]]:
 
 
 def optimizer(
-    name: str, params: List[nn.Parameter], weight_decay: float = 0.0, eps: float = 1e-9
+    name: str, params: list[nn.Parameter], weight_decay: float = 0.0, eps: float = 1e-9
 ) -> FairseqOptimizer:
     """Built by its registered name, as fairseq does it."""
-    cfg: Dict[str, Any] = {"_name": name, "lr": [0.1], "weight_decay": weight_decay}
+    cfg: dict[str, Any] = {"_name": name, "lr": [0.1], "weight_decay": weight_decay}
     cfg.update(adam_betas="(0.9, 0.98)", adam_eps=eps)
     if name == FAIRSEQS:
         cfg.update(fp16_adam_stats=False, tpu=False, use_old_adam=False)
     return build_optimizer(OmegaConf.create(cfg), params)
 
 
-def update(own: FairseqOptimizer, params: List[nn.Parameter], step: int, grads: Any) -> None:
+def update(own: FairseqOptimizer, params: list[nn.Parameter], step: int, grads: Any) -> None:
     """What fairseq's trainer does in update ``step``, with the paper's rate."""
     own.set_lr(learning_rate(step, 64, 8))
     for param, gradient in zip(params, grads, strict=False):
@@ -54,7 +54,7 @@ def update(own: FairseqOptimizer, params: List[nn.Parameter], step: int, grads: 
     own.zero_grad()
 
 
-def close(dtype: torch.dtype) -> Dict[str, float]:
+def close(dtype: torch.dtype) -> dict[str, float]:
     """Some 12 operations in an update; parameters stay below 8."""
     return {"rtol": 0, "atol": rounding(dtype, 12 * UPDATES, 8)}
 
@@ -91,11 +91,10 @@ def test_the_place_of_epsilon() -> None:
     assert (ours[1] - torchs[1]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("first", [OURS, FAIRSEQS])
-def test_goes_on_from_either_state(first: str) -> None:
-    """10 updates by one, its state saved and loaded into ours, 10 more: as 20 updates of it."""
+def test_goes_on_from_a_saved_state() -> None:
+    """10 updates, the state saved and loaded, 10 more: as 20 updates."""
     unbroken, resumed = parameters(torch.float64), parameters(torch.float64)
-    whole, begun = optimizer(first, unbroken), optimizer(first, resumed)
+    whole, begun = optimizer(OURS, unbroken), optimizer(OURS, resumed)
     sources = [gradients(torch.float64) for _ in range(2)]
     for step in range(1, 11):
         update(whole, unbroken, step, next(sources[0]))
@@ -107,9 +106,7 @@ def test_goes_on_from_either_state(first: str) -> None:
     for step in range(11, UPDATES + 1):
         update(whole, unbroken, step, next(sources[0]))
         update(goes_on, resumed, step, next(sources[1]))
-    if first == OURS:
-        assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
-    torch.testing.assert_close(unbroken, resumed, **close(torch.float64))
+    assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
 
 
 def test_foreach_goes_on_from_fused_and_back() -> None:
@@ -138,7 +135,7 @@ def test_foreach_goes_on_from_fused_and_back() -> None:
     torch.testing.assert_close(params, expected, **close(torch.float64))
 
 
-def fp16_optimizer(name: str, params: List[nn.Parameter]) -> FP16Optimizer:
+def fp16_optimizer(name: str, params: list[nn.Parameter]) -> FP16Optimizer:
     """fairseq's ``--fp16`` around an optimizer, parameters flattened; it asks for a GPU by name."""
     flat = nn.Parameter(torch.cat([p.detach().float().flatten() for p in params]))
     flat.grad = torch.zeros_like(flat)

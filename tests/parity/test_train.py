@@ -7,7 +7,7 @@ replaced, every parameter after 20 updates is the same.
 import random
 import types
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import numpy
 import pytest
@@ -94,7 +94,7 @@ def loop() -> Any:
     return module
 
 
-def kernel() -> Dict[str, bool]:
+def kernel() -> dict[str, bool]:
     """torch's kernel that vaswani_adam takes here; torch 2.2 has no fused one on a CPU."""
     return EpsilonHatAdam([torch.nn.Parameter(torch.ones(1))]).implementation
 
@@ -117,7 +117,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def by_fairseq(folder: Path, save_dir: Path, config: Any, **options: Any) -> Dict[str, Tensor]:
+def by_fairseq(folder: Path, save_dir: Path, config: Any, **options: Any) -> dict[str, Tensor]:
     """The parameters after fairseq-train with the plugin."""
     sizes = {name: value for name, value in vars(config).items() if value}
     given = {
@@ -137,7 +137,7 @@ def by_fairseq(folder: Path, save_dir: Path, config: Any, **options: Any) -> Dic
 
 def by_the_loop(
     train: Any, folder: Path, prepare: Callable[[Any], Any] = lambda model: model
-) -> Dict[str, Tensor]:
+) -> dict[str, Tensor]:
     """The parameters after the loop's updates; ``prepare`` may change the new model."""
     corpus = train.prepared_text(folder)
     torch.manual_seed(train.SEED)
@@ -147,7 +147,7 @@ def by_the_loop(
     return model.state_dict()
 
 
-def different(ours: Dict[str, Tensor], theirs: Dict[str, Tensor]) -> Dict[str, float]:
+def different(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> dict[str, float]:
     """The greatest difference in each tensor that is not equal."""
     assert ours.keys() == theirs.keys()
     return {

@@ -1,6 +1,6 @@
 """Small models of the paper's package alone, and batches for them."""
 
-from typing import Any, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ def lively_model(seed: int, **options: Any) -> Transformer:
     return model
 
 
-def batch(seed: int = 0, vocabulary: int = TYPES) -> Tuple[Tensor, Tensor, Tensor]:
+def batch(seed: int = 0, vocabulary: int = TYPES) -> tuple[Tensor, Tensor, Tensor]:
     """Three sentences of unequal length as fairseq collates them.
 
     Returns:

@@ -1,7 +1,7 @@
 """Section 3.2: scaled dot-product attention and multi-head attention, in float64."""
 
 import math
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 import torch
@@ -99,7 +99,7 @@ def test_half_precision_does_not_overflow(function: Any) -> None:
     assert torch.equal(function(heads, heads, heads), heads)
 
 
-def by_heads(module: Any, x: Tensor, memory: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+def by_heads(module: Any, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
     """Section 3.2.2 head by head; x and memory may be the same."""
     key_dim, value_dim = module.key_dim, module.value_dim
     if isinstance(module, SelfAttention):

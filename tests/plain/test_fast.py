@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from typing import Any, List
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from vaswani_transformer.fast.processor import AMD_AVX512
 from vaswani_transformer.search import search
 
 
-def types(model: nn.Module) -> List[type]:
+def types(model: nn.Module) -> list[type]:
     return [type(module) for module in model.modules()]
 
 
@@ -52,7 +52,7 @@ def test_what_is_compiled_keeps_plain_products_and_dropout() -> None:
 
 def test_parameters_names_hooks_and_copies_stay() -> None:
     model, (source, previous, _) = small_model(), batch()
-    called: List[Any] = []
+    called: list[Any] = []
     model.encoder.layers[0].feed_forward.fc1.register_forward_hook(lambda *_: called.append(1))
     before = dict(model.named_parameters())
     use_fast_kernels(model)
@@ -111,7 +111,7 @@ def test_weights_packed_for_decoding_give_the_same_search() -> None:
     torch.testing.assert_close(*scores, rtol=0, atol=1e-4)
 
 
-def tolerances(inputs: List[Tensor], results: List[Tensor]) -> List[float]:
+def tolerances(inputs: list[Tensor], results: list[Tensor]) -> list[float]:
     """What rounding may change of the values, and of the gradients of the sum of their squares.
 
     Some 16 results are rounded to the type one after the other, and a score, whose absolute error
@@ -135,7 +135,7 @@ def tolerances(inputs: List[Tensor], results: List[Tensor]) -> List[float]:
     ]
 
 
-def masks(queries: int, keys: int) -> List[Any]:
+def masks(queries: int, keys: int) -> list[Any]:
     """None; padding of one sentence; any, of every query; as numbers; causal as a tensor."""
     padding = torch.ones(2, 1, 1, keys, dtype=torch.bool)
     padding[1, ..., : keys // 2] = False

@@ -1,7 +1,7 @@
 """The initial weights: each matrix's limits by the table of initialisation.py."""
 
 import math
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import pytest
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ def model(**options: Any) -> Transformer:
     return Transformer(config, 2000, 2000)
 
 
-def parts(layer: nn.Module) -> Dict[str, Tuple[Tensor, float, float]]:
+def parts(layer: nn.Module) -> dict[str, tuple[Tensor, float, float]]:
     """Matrix, its limit in tensor2tensor, and in fairseq; d = 64, f = 32, h·dk = 32, h·dv = 128."""
     fused = layer.self_attention.qkv_proj.weight
     glorot = math.sqrt(6 / (64 + 32 + 32 + 128))

@@ -1,7 +1,7 @@
 """Section 5.4: label smoothing by hand; and the loss from features, which is the formula's."""
 
 import math
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from vaswani_transformer.fast.processor import OTHER_CPU
 from vaswani_transformer.loss import label_smoothed_loss
 
 PAD, NO_PAD = 1, -1
-Result = Dict[str, Tensor]
+Result = dict[str, Tensor]
 
 
 @pytest.mark.paper("5.4")
@@ -66,7 +66,7 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
     assert nll.item() == 5000
 
 
-def inputs(count: int, dtype: torch.dtype, width: int = 12, classes: int = 50) -> Tuple[Any, ...]:
+def inputs(count: int, dtype: torch.dtype, width: int = 12, classes: int = 50) -> tuple[Any, ...]:
     """Features [N, D], matrix [V, D] and target [N] whose logits have a standard deviation of 3."""
     generator = torch.Generator().manual_seed(count)
     features = torch.randn(count, width, generator=generator, dtype=torch.float64)
@@ -103,7 +103,7 @@ def take_at_once(monkeypatch: Any, rows: int) -> None:
     monkeypatch.setattr(chunked_loss, "choices_for", lambda device: own)
 
 
-def check(given: Tuple[Any, ...], epsilon: float) -> None:
+def check(given: tuple[Any, ...], epsilon: float) -> None:
     """The largest error of each result, relative to its largest element.
 
     Sums are over the width, the classes and the tokens; an error of a logit is a relative one of

@@ -1,7 +1,6 @@
 """Section 6.1: the quick search finds what the shortest one does; sampling draws what it should."""
 
 import math
-from typing import List
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from vaswani_transformer.search.loop import BLOCK, top_candidates
 from vaswani_transformer.search.sampling import truncate
 
 
-def sentences(source: Tensor) -> List[Tensor]:
+def sentences(source: Tensor) -> list[Tensor]:
     """Each of a batch by itself, without padding: [1, S']."""
     return [row[row.ne(PAD)][None] for row in source]
 
@@ -52,7 +51,7 @@ def test_greedy_decoding_takes_the_likeliest_token_each_time(seed: int) -> None:
     model, (source, _, _) = lively_model(seed), batch(seed)
     expected = []
     for one in sentences(source):
-        tokens: List[int] = []
+        tokens: list[int] = []
         while len(tokens) < 12 and EOS not in tokens:
             logits = model(one, torch.tensor([[EOS, *tokens]]))[0, -1]
             logits[PAD] = -math.inf

@@ -48,14 +48,3 @@ def test_metadata_is_read_from_a_checkpoint_whose_tensors_are_damaged(
     if not old_format:
         with pytest.raises(CheckpointError, match="damaged"):
             load_checkpoint(path)
-
-
-def test_old_formats_are_read_with_a_warning(tmp_path: Path, caplog: Any) -> None:
-    """Said once of each file: what a zip's checksums would find."""
-    new, before = tmp_path / "new.pt", tmp_path / "before.pt"
-    torch.save(checkpoint(), new)
-    torch.save(checkpoint(), before, _use_new_zipfile_serialization=False)
-    for path in (new, before, before):
-        load_checkpoint(path)
-    (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith(str(before))

@@ -20,8 +20,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig
 
 from tests.models import dictionary, small_model, task
-from transformer_plugin.checkpoints import CheckpointError
-from transformer_plugin.checkpoints.parameters import explain_mismatch
+from transformer_plugin.checkpoints import CheckpointError, explain_mismatch
 from transformer_plugin.compat import replacing
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.replacing import REPLACED

@@ -231,15 +231,3 @@ def test_untied_embeddings_do_not_slip_into_a_model_that_shares_them() -> None:
     untied = small_model(untie_embeddings=True).state_dict()
     with pytest.raises(CheckpointError, match="--untie-embeddings"):
         small_model().load_state_dict(untied)
-
-
-def test_a_model_without_memory_takes_the_tensors_of_a_checkpoint() -> None:
-    """``meta`` and ``assign``; the shared matrix stays one."""
-    saved = small_model(seed=1).state_dict()
-    with torch.device("meta"):
-        model = small_model()
-    model.load_state_dict({name: value.clone() for name, value in saved.items()}, assign=True)
-    assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
-    weight = model.encoder.embedding.tokens.weight
-    assert model.decoder.embedding.tokens.weight is weight
-    assert model.decoder.output_projection.weight is weight

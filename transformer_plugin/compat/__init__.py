@@ -9,7 +9,6 @@ replaced when our task begins one, or ``vaswani train``. Nothing here imports a 
     data.py            binarising                 resuming.py       resuming training
     batches.py         what goes into a batch     dictionaries.py   whether they are the model's
     divergence.py      NaN and infinity           decoding.py       fairseq's own models
-    generation_options.py  options of beam search that cannot work
     translation_task.py    what our task does besides fairseq's
     scope.py           whose model it is: other people's are left to fairseq
     stale_warnings.py  warnings about fairseq from newer libraries

@@ -13,13 +13,13 @@ fine-tuning leaves out.
 """
 
 import hashlib
-from typing import Any, Dict, Mapping
+from typing import Any, Mapping
 
 KEY = "dictionaries_sha256"
 """In ``task_state``: ``source`` and ``target``, each 64 hexadecimal digits."""
 
 
-def dictionary_hashes(task: Any) -> Dict[str, str]:
+def dictionary_hashes(task: Any) -> dict[str, str]:
     """SHA-256 of the symbols, in order, of the task's dictionaries."""
     dictionaries = {"source": task.source_dictionary, "target": task.target_dictionary}
     return {

@@ -2,14 +2,19 @@
 
 import functools
 import types
-from typing import IO, Any, Callable, Dict
+from typing import IO, Any, Callable
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
-from ..checkpoints import TORCH_RESTRICTS_ITSELF, CheckpointError, read_checkpoint
-from ..checkpoints.parameters import model_name, model_options, not_finite
+from ..checkpoints import (
+    TORCH_RESTRICTS_ITSELF,
+    CheckpointError,
+    not_finite,
+    read_checkpoint,
+    registered_name,
+)
 from .replacing import REPAIRS, replaces
 from .scope import is_plugin_model
 
@@ -25,7 +30,7 @@ class _TorchWithOtherLoad(types.ModuleType):
         return getattr(torch, name)
 
 
-def load_safely(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
+def load_safely(stream: IO[bytes], map_location: Any = None) -> dict[str, Any]:
     """``torch.load(stream, map_location)`` as fairseq.checkpoint_utils calls it (always CPU).
 
     Official: ``torch.load`` runs whatever a pickle names. Modern: it refuses what fairseq itself
@@ -33,9 +38,7 @@ def load_safely(stream: IO[bytes], map_location: Any = None) -> Dict[str, Any]:
     """
     name = getattr(stream, "name", "the checkpoint")
     state = read_checkpoint(stream, name)
-    parameter = (
-        not_finite(state["model"]) if is_plugin_model(model_name(model_options(state))) else ""
-    )
+    parameter = not_finite(state["model"]) if is_plugin_model(registered_name(state)) else ""
     if parameter:
         raise CheckpointError(
             f"{name} has NaN or infinity in {parameter}: its training has diverged; use an earlier "

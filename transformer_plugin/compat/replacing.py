@@ -8,7 +8,7 @@ stands in is imported; what protects a training, when ``protect`` is called.
 import types
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, Callable
 
 REPAIRS = "repairs"
 """fairseq fails, or gives something wrong."""
@@ -26,8 +26,8 @@ class Replacement:
     reason: str
 
 
-REPLACED: List[Replacement] = []
-_ON_REQUEST: List[Callable[[], None]] = []
+REPLACED: list[Replacement] = []
+_ON_REQUEST: list[Callable[[], None]] = []
 
 
 def replaces(

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Iterator, Mapping
 
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
@@ -154,13 +154,13 @@ def _can_be_read(path: Path) -> bool:
         return False
 
 
-def trained_checkpoints(folder: Path, suffix: str = "") -> List[Path]:
+def trained_checkpoints(folder: Path, suffix: str = "") -> list[Path]:
     """The checkpoints that fairseq-train left in a folder, in order of their names."""
     paths = sorted(folder.glob(f"*{suffix}.pt"))
     return [path for path in paths if TRAINED.fullmatch(path.name)]
 
 
-def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Path]]:
+def newest_checkpoint(folder: Path, suffix: str = "") -> tuple[int, Path] | None:
     """The readable checkpoint with the most updates, after their number; None if there is none.
 
     Raises:
@@ -189,7 +189,7 @@ def newest_checkpoint(folder: Path, suffix: str = "") -> Optional[Tuple[int, Pat
     return None
 
 
-def why_over(trainer: Any) -> Optional[str]:
+def why_over(trainer: Any) -> str | None:
     """Why a training that was just loaded has nothing left to do; None if it has."""
     updates, limits = trainer.get_num_updates(), trainer.cfg.optimization
     if updates >= (limits.max_update or math.inf):
@@ -203,7 +203,7 @@ def why_over(trainer: Any) -> Optional[str]:
     return None
 
 
-def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:
+def changed_options(saved: Mapping[str, Any], now: Any) -> list[str]:
     """``criterion.label_smoothing was 0.1, is 0.0`` for each option in ``ANNOUNCED`` that differs.
 
     fairseq's own architectures keep every option of the command line as the model's: those of
@@ -224,7 +224,7 @@ def changed_options(saved: Mapping[str, Any], now: Any) -> List[str]:
     return changes
 
 
-def _table(section: Any) -> Dict[str, Any]:
+def _table(section: Any) -> dict[str, Any]:
     """A section of a configuration as a dict; fairseq's own models have a Namespace."""
     if OmegaConf.is_config(section):
         section = OmegaConf.to_container(section, resolve=True, enum_to_str=True)

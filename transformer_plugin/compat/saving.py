@@ -8,7 +8,7 @@ import shutil
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator
 
 import numpy as np
 import torch
@@ -92,7 +92,7 @@ def _write_once(state: Any, path: str) -> None:
         os.fsync(stream.fileno())
 
 
-def _reason(error: Optional[BaseException]) -> Optional[BaseException]:
+def _reason(error: BaseException | None) -> BaseException | None:
     """The interrupt or failed write behind an error of torch's writer; None if neither."""
     while error is not None and not isinstance(error, (KeyboardInterrupt, OSError)):
         error = error.__cause__ or error.__context__

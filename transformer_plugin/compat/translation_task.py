@@ -3,20 +3,31 @@
 ``vaswani train`` makes a ``translation`` of an experiment the class below, too.
 """
 
-from typing import Any, Dict
+from typing import Any
 
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from vaswani_transformer.fast.malloc import keep_fewer_programs
+from vaswani_transformer.fast.malloc import keep_fewer_programs, keep_freed_memory
 
 from ..checkpoints import CheckpointError
 from ..checks import check_precision
+from ..config import ConfigError, flag
 from .dictionaries import KEY, dictionary_hashes, other_dictionaries
-from .generation_options import check, warn_of_reduced
 from .replacing import protect
 from .scope import is_plugin_model
+
+BROKEN_OPTIONS = {
+    "replace_unk": "fails in every version of fairseq at the first unknown word: leave it out, or "
+    "decode with 'vaswani translate --replace-unk'",
+    "no_repeat_ngram_size": "changes nothing, since fairseq compares words with padding: leave it "
+    "out",
+    "diverse_beam_groups": "compares the groups of other sentences, or fails: leave it out, or "
+    "give --diversity-rate",
+}
+"""Options of beam search that do not do what they say in any version."""
 
 
 class CheckedTranslationTask(TranslationTask):
@@ -25,11 +36,11 @@ class CheckedTranslationTask(TranslationTask):
     #: one sentence if the model that was loaded has other dictionaries than the task
     other_dictionaries = ""
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of the task: the hashes of its dictionaries, too."""
         return {**super().state_dict(), KEY: dictionary_hashes(self)}
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> Any:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
         """Take a checkpoint's ``task_state``, and compare its dictionaries.
 
         Merely loading a model with other dictionaries is no error: fairseq's own tests do so.
@@ -60,6 +71,8 @@ class CheckedTranslationTask(TranslationTask):
             )
         if not from_checkpoint:
             protect()
+            if is_plugin_model(name):
+                keep_freed_memory()
             common = getattr(cfg._get_root(), "common", None) if type(cfg) is DictConfig else None
             if common is not None and is_plugin_model(name):
                 check_precision(common, cfg.precision)
@@ -85,6 +98,11 @@ class CheckedTranslationTask(TranslationTask):
             ConfigError: an option cannot work.
         """
         self.refuse_other_dictionaries()
-        check(args)
-        warn_of_reduced(args, len(self.target_dictionary))
+        defaults = GenerationConfig()
+        for name, problem in BROKEN_OPTIONS.items():
+            default = getattr(defaults, name)
+            if getattr(args, name, default) != default:
+                raise ConfigError(f"{flag(name)} {problem}")
+        if any(is_plugin_model(type(model)) for model in models):
+            keep_freed_memory()
         return super().build_generator(models, args, *rest, **kwargs)

@@ -94,7 +94,7 @@ def type_of_mean(dtype: Any) -> Any:
 
 def check_numbers(label: str, model: Mapping[str, Any]) -> None:
     """Raises UserError unless all that a model holds are finite numbers."""
-    from transformer_plugin.checkpoints.parameters import not_finite
+    from transformer_plugin.checkpoints import not_finite
 
     bad = not_finite(model)
     if bad:

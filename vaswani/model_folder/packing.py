@@ -119,7 +119,7 @@ def stored_as_halves(found: Packable) -> Packable:
     """
     import torch
 
-    from transformer_plugin.checkpoints.parameters import not_finite
+    from transformer_plugin.checkpoints import not_finite
 
     halves = {name: value.half() for name, value in found.parameters.items()}
     too_large = not_finite(halves)
@@ -215,8 +215,7 @@ def check(
     """Raises CheckpointError or ConfigError where model, parameters and dictionaries do not fit."""
     from fairseq.data import Dictionary
 
-    from transformer_plugin.checkpoints import CheckpointError
-    from transformer_plugin.checkpoints.parameters import not_finite
+    from transformer_plugin.checkpoints import CheckpointError, not_finite
     from transformer_plugin.compat.dictionaries import other_dictionaries
 
     config = model_config(architecture, "the checkpoint", variant)

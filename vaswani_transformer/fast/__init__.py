@@ -9,7 +9,7 @@ and adds no parameter:
     processor.py     computes nothing; says which form is quick on which processor
 """
 
-from typing import Dict, Iterable, Type
+from collections.abc import Iterable
 
 from torch import nn
 
@@ -19,7 +19,7 @@ from .attention import FastCrossAttention, FastEncoder, FastSelfAttention
 from .dropout import FastDropout
 from .linear import FastLinear
 
-FAST: Dict[Type[nn.Module], Type[nn.Module]] = {
+FAST: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: FastLinear,
     nn.Dropout: FastDropout,
     SelfAttention: FastSelfAttention,

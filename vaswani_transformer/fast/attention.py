@@ -3,8 +3,6 @@
 Shape letters: B batch, T queries, S keys, H heads, K width of queries and keys, V of values.
 """
 
-from typing import Optional, Tuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -57,7 +55,7 @@ class FusedHeads(MultiHeadAttention):
         mask: Mask,
         need_weights: bool,
         is_causal: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """As the readable form's."""
         if need_weights or not kernel_is_quicker(query):
             return super().attend_heads(query, key, value, mask, need_weights, is_causal)
@@ -81,7 +79,7 @@ class FastCrossAttention(FusedHeads, CrossAttention):
         mask: Mask,
         need_weights: bool,
         is_causal: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """As the readable form's, or ``query`` is [B·k, H, T, K], k of them for each sentence.
 
         Then k hypotheses of T tokens are computed as one of k·T tokens. Weights are [B, H, k·T, S].
@@ -97,7 +95,7 @@ class FastCrossAttention(FusedHeads, CrossAttention):
 class FastEncoder(Encoder):
     """:class:`Encoder` that masks nothing where nothing is padded: kernels are quicker so."""
 
-    def find_padding(self, tokens: Tensor) -> Optional[Tensor]:
+    def find_padding(self, tokens: Tensor) -> Tensor | None:
         """[B, S] → bool [B, S], or None if a cheap check shows that nothing is padded.
 
         On a GPU the check is left out: the host would wait for the device in every forward pass.

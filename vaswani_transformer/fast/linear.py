@@ -5,7 +5,7 @@ torch uses for them (processor.py). Elsewhere, and for every other type, a produ
 unless the weights were packed for decoding (:meth:`FastLinear.pack`).
 """
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +56,7 @@ def by_onednn(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+def onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x · weightᵀ + bias: [..., I] and [O, I] → [..., O]; no gradient of its own."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
@@ -67,7 +67,7 @@ def in_whole_blocks(x: Tensor) -> Tensor:
     return F.pad(x, (0, 0, 0, missing)) if missing else x
 
 
-def onednn_in_blocks(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+def onednn_in_blocks(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """As :func:`onednn`, which sees few numbers of rows: see ROWS."""
     rows = x.reshape(-1, x.size(-1))
     result = onednn(in_whole_blocks(rows), weight, bias)[: rows.size(0)]
@@ -85,14 +85,14 @@ class OneDNNLinear(torch.autograd.Function):
     """y = x Wᵀ + b and its gradients; processor.py says which library computes dW."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """[..., I], [O, I] and [O] → [..., O]."""
         ctx.save_for_backward(x, weight)
         return onednn_in_blocks(x, weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """dx = g W, dW = gᵀ x, db = Σ g."""
         x, weight = ctx.saved_tensors
         rows = grad.reshape(-1, grad.size(-1))  # [N, O]
@@ -106,7 +106,7 @@ class OneDNNLinear(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias
 
 
-def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x · weightᵀ + bias, as ``torch.nn.functional.linear``.
 
     Args:
@@ -131,7 +131,7 @@ class FastLinear(nn.Linear):
         packed: see :meth:`pack`
     """
 
-    packed: Optional[Tensor] = None
+    packed: Tensor | None = None
     packed_version = 0  # of the weight; torch counts writes to it
 
     def forward(self, x: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class FastLinear(nn.Linear):
         self.packed = None
         return super()._apply(*args, **kwargs)
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         """The state to copy, without the packed weights, which cannot be copied."""
         return {**self.__dict__, "packed": None}
 

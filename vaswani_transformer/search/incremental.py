@@ -4,7 +4,7 @@ Shape letters: N sentences, S source, k beam, R = N·k rows (hypotheses), V voca
 """
 
 from dataclasses import dataclass
-from typing import Any, List, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +47,7 @@ class SearchOptions:
                 "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
             )
 
-    def rule_and_limit(self, source: Tensor, max_len: int = 10**6) -> Tuple[Rule, int]:
+    def rule_and_limit(self, source: Tensor, max_len: int = 10**6) -> tuple[Rule, int]:
         """The rule for a batch [N, S], and its greatest length in tokens.
 
         Args:
@@ -153,7 +153,7 @@ def search(
 @torch.no_grad()
 def beam_search(
     model: nn.Module, source: Tensor, beam: int = 4, alpha: float = 0.6, extra: int = 50
-) -> List[List[int]]:
+) -> list[list[int]]:
     """The best translation of each sentence, as section 6.1 searches for it.
 
     Args:

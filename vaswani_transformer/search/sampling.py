@@ -3,7 +3,7 @@
 Shape letters: N sentences, S source, R = N·k rows, V vocabulary.
 """
 
-from typing import Any, List, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from .incremental import IncrementalModel, SearchOptions
 class Sampled(NamedTuple):
     """One translation that was drawn."""
 
-    tokens: List[int]
-    token_scores: List[float]
+    tokens: list[int]
+    token_scores: list[float]
     """the log-probability of each token, before the others were cut off"""
 
 
@@ -42,7 +42,7 @@ def sample(
     options: SearchOptions,
     topk: int = 0,
     topp: float = 0.0,
-) -> List[List[Sampled]]:
+) -> list[list[Sampled]]:
     """``options.beam`` independent draws for each sentence of a batch [N, S]."""
     _, limit = options.rule_and_limit(source)
     model = IncrementalModel(options, decoder, memory, limit)

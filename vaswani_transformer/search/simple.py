@@ -6,8 +6,6 @@ as long as it could. :mod:`.incremental` gives the same results.
 Shape letters: B sentences, S source, k beam, T tokens so far, V vocabulary.
 """
 
-from typing import List
-
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +13,7 @@ from ..vocabulary import EOS, PAD
 
 
 @torch.no_grad()
-def greedy_decode(model: nn.Module, source: Tensor, max_len: int = 200) -> List[List[int]]:
+def greedy_decode(model: nn.Module, source: Tensor, max_len: int = 200) -> list[list[int]]:
     """The likeliest next token, again and again: [B, S] → ids of each sentence, its end included.
 
     Args:
@@ -37,7 +35,7 @@ def greedy_decode(model: nn.Module, source: Tensor, max_len: int = 200) -> List[
 @torch.no_grad()
 def simple_beam_search(
     model: nn.Module, source: Tensor, beam: int = 4, alpha: float = 0.6, extra: int = 50
-) -> List[int]:
+) -> list[int]:
     """The best of k hypotheses by log P / ((5 + length) / 6)^alpha, as in the paper.
 
     Args:

@@ -1,23 +1,19 @@
-"""Reading checkpoints without trusting them: whole, unaltered, data only, and of the right kind.
+"""Reading checkpoints without trusting them, and whether their parameters fit a model.
 
 A checkpoint is a pickle, and unpickling runs whatever the file names. Here only the functions and
 classes that checkpoints of fairseq's models need are allowed, and what ``add_safe_globals`` adds;
-any other name is refused before anything is called:
-
-* torch 2.6 and later restrict ``torch.load`` themselves (``weights_only``), and our list is added
-  to theirs;
-* older torch gets a restricted unpickler in place of ``pickle``.
+any other name is refused before anything is called. torch 2.6 and later restrict ``torch.load``
+themselves (``weights_only``), and our list is added to theirs; older torch gets a restricted
+unpickler in place of ``pickle``.
 
 ``torch.load`` silently accepts flipped bits, so the checksums inside the file are compared first.
 Files written under numpy 2 name ``numpy._core``, those under numpy 1 ``numpy.core``: both are
-understood.
+understood. fairseq writes checkpoints; see compat/saving.py.
 """
 
 import argparse
 import codecs
 import collections
-import functools
-import logging
 import os
 import pathlib
 import pickle
@@ -26,7 +22,7 @@ import types
 import zipfile
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, List, Tuple, Union
+from typing import IO, Any, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -34,37 +30,22 @@ from fairseq.data import Dictionary
 from fairseq.logging import meters
 from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf
 from omegaconf.base import ContainerMetadata, Metadata
+from torch import Tensor, nn
 
-from ..config import PluginError
-
-logger = logging.getLogger(__name__)
+from .config import PluginError
 
 ZIP_MAGIC = b"PK\x03\x04"  # torch itself tells its two formats apart by these first bytes
 OLD_MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)  # how its format before zip begins
 TORCH_RESTRICTS_ITSELF = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 6)
-
-
 NO_CHECKPOINT = "is not a checkpoint that fairseq-train wrote, or is damaged"
+ADVICE = "copy it again, or use another checkpoint"
 
 
 class CheckpointError(PluginError):
     """Not a usable checkpoint; one sentence: which file, what is wrong, what to do."""
 
 
-def _numpy_names() -> Dict[str, Any]:
-    """Arrays and scalars, in both spellings; ``--eval-bleu`` and others put them into meters."""
-    rebuild_array = np.zeros(1).__reduce__()[0]
-    rebuild_scalar = np.float64(1).__reduce__()[0]
-    names: Dict[str, Any] = {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype}
-    for core in ("numpy.core", "numpy._core"):
-        names[f"{core}.multiarray._reconstruct"] = rebuild_array
-        names[f"{core}.multiarray.scalar"] = rebuild_scalar
-    # for numbers of each kind, strings and objects a class, which torch has to be allowed to fill
-    names.update(_by_name(type(np.dtype(kind)) for kind in np.typecodes["All"]))
-    return names
-
-
-def _by_name(things: Iterable[Any]) -> Dict[str, Any]:
+def _by_name(things: Iterable[Any]) -> dict[str, Any]:
     """Classes or functions by their names in files; a pair (thing, name) has its name with it."""
     pairs = (
         one if isinstance(one, tuple) else (one, f"{one.__module__}.{one.__qualname__}")
@@ -73,10 +54,21 @@ def _by_name(things: Iterable[Any]) -> Dict[str, Any]:
     return {name: one for one, name in pairs}
 
 
-def _other_peoples_names() -> Dict[str, Any]:
-    """What checkpoints of other models and tasks hold: configurations, paths, meters."""
+def _numpy_names() -> dict[str, Any]:
+    """Arrays and scalars, in both spellings; ``--eval-bleu`` and others put them into meters."""
+    names: dict[str, Any] = {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype}
+    for core in ("numpy.core", "numpy._core"):
+        names[f"{core}.multiarray._reconstruct"] = np.zeros(1).__reduce__()[0]
+        names[f"{core}.multiarray.scalar"] = np.float64(1).__reduce__()[0]
+    # for numbers of each kind, strings and objects, a class
+    return {**names, **_by_name(type(np.dtype(kind)) for kind in np.typecodes["All"])}
+
+
+def _fairseqs_names() -> dict[str, Any]:
+    """What checkpoints of fairseq's and other people's models hold: options, paths, meters."""
     names = _by_name([DictConfig, ListConfig, AnyNode, Metadata, ContainerMetadata])
-    names.update(_by_name([dict, list, int, collections.defaultdict]), **{"typing.Any": Any})
+    names.update({"argparse.Namespace": argparse.Namespace, "_codecs.encode": codecs.encode})
+    names["fairseq.data.dictionary.Dictionary"] = Dictionary  # in the state of some speech tasks
     for module in ("pathlib", "pathlib._local"):  # the second since Python 3.13
         names[f"{module}.PosixPath"] = pathlib.PosixPath
         names[f"{module}.PurePosixPath"] = pathlib.PurePosixPath
@@ -87,44 +79,26 @@ def _other_peoples_names() -> Dict[str, Any]:
     return names
 
 
-def _allowed_names() -> Dict[str, Any]:
-    """Dotted name in a file → the harmless class or function it stands for, for any torch."""
-    names = {"argparse.Namespace": argparse.Namespace, "_codecs.encode": codecs.encode}
-    names.update(_numpy_names())
-    names.update(_other_peoples_names())
-    names["fairseq.data.dictionary.Dictionary"] = Dictionary  # in the state of some speech tasks
-    return names
+def _torchs_names() -> dict[str, Any]:
+    """Tensors (torch itself finds their storages) and Python's own containers."""
+    names = _by_name([dict, list, int, set, collections.OrderedDict, collections.defaultdict])
+    rebuild = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter")
+    names.update({f"torch._utils.{name}": getattr(torch._utils, name) for name in rebuild})
+    return {**names, "torch.Size": torch.Size, "typing.Any": Any}
 
 
-ALLOWED = _allowed_names()
-ALLOWED_BY_TORCH = {  # what torch 2.6 and later allow by default, as far as checkpoints need it
-    "collections.OrderedDict": collections.OrderedDict,
-    "builtins.set": set,
-    "torch.Size": torch.Size,
-    "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
-    "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
-    "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
-}
-# (torch resolves the storages of tensors itself, whatever module a file names for them.)
-_ADDED: List[Any] = []  # where torch has no such list
+ALLOWED = {**_torchs_names(), **_numpy_names(), **_fairseqs_names()}
+"""Dotted name in a file → the harmless class or function it stands for."""
 
 
-def add_safe_globals(safe: List[Any]) -> None:
-    """Allow checkpoints to name these: ``torch.serialization.add_safe_globals`` for any torch.
+def add_safe_globals(safe: list[Any]) -> None:
+    """Allow checkpoints to name these, as ``torch.serialization.add_safe_globals`` does for torch.
 
     Args:
         safe: classes and functions, or pairs of one and its dotted name in the file. Reading a
             checkpoint calls them as the file says.
     """
-    if hasattr(torch.serialization, "add_safe_globals"):  # 2.4 and later
-        torch.serialization.add_safe_globals(safe)
-    else:
-        _ADDED.extend(safe)
-
-
-def _added_names() -> Dict[str, Any]:
-    """What was allowed besides, by name."""
-    return _by_name(getattr(torch.serialization, "get_safe_globals", lambda: _ADDED)())
+    ALLOWED.update(_by_name(safe))
 
 
 class RestrictedUnpickler(pickle.Unpickler):
@@ -135,35 +109,26 @@ class RestrictedUnpickler(pickle.Unpickler):
         renamed = IMPORT_MAPPING.get(module_name, module_name), global_name
         # protocol 2 writes the names of Python 2
         name = ".".join(NAME_MAPPING.get((module_name, global_name), renamed))
-        for names in (ALLOWED, ALLOWED_BY_TORCH, _added_names()):
-            if name in names:
-                return names[name]
-        raise pickle.UnpicklingError(f"GLOBAL {name} is not allowed in a checkpoint")
-
-
-def _restricted_load(stream: IO[bytes], **kwargs: Any) -> Any:
-    return RestrictedUnpickler(stream, **kwargs).load()
+        if name not in ALLOWED:
+            raise pickle.UnpicklingError(f"GLOBAL {name} is not allowed in a checkpoint")
+        return ALLOWED[name]
 
 
 # what torch.load asks of its `pickle_module`
 restricted_pickle = types.SimpleNamespace(
-    __name__="restricted_pickle", Unpickler=RestrictedUnpickler, load=_restricted_load
+    __name__="restricted_pickle",
+    Unpickler=RestrictedUnpickler,
+    load=lambda stream, **options: RestrictedUnpickler(stream, **options).load(),
 )
 
 
-def _unpickle(source: Union[IO[bytes], str], mapped: bool = False) -> Any:
+def _unpickle(source: IO[bytes] | str, mapped: bool = False) -> Any:
     """torch.load on the CPU, restricted in the way this torch offers."""
-    options: Dict[str, Any] = {"map_location": "cpu", "mmap": mapped}
+    options: dict[str, Any] = {"map_location": "cpu", "mmap": mapped}
     if not TORCH_RESTRICTS_ITSELF:
         return torch.load(source, pickle_module=restricted_pickle, **options)
-    by_name: List[Union[Callable, Tuple[Callable, str]]] = [
-        (f, name) for name, f in ALLOWED.items()
-    ]
-    with torch.serialization.safe_globals(by_name):
+    with torch.serialization.safe_globals([(thing, name) for name, thing in ALLOWED.items()]):
         return torch.load(source, weights_only=True, **options)
-
-
-ADVICE = "copy it again, or use another checkpoint"
 
 
 def _check_archive(stream: IO[bytes], name: str, checksums: bool) -> None:
@@ -191,36 +156,21 @@ def _check_archive(stream: IO[bytes], name: str, checksums: bool) -> None:
     stream.seek(0)
 
 
-@functools.lru_cache(maxsize=None)
-def _warn_of_old_format(name: str) -> None:
-    """Warn, once for each file, of what cannot be promised for it."""
-    logger.warning(
-        "%s is in the format of torch before 1.6, which has no checksums: damage in its numbers "
-        "would not be noticed",
-        name,
-    )
-
-
 def _check_content(state: Any, name: str) -> None:
     """Raise CheckpointError unless ``state`` has the parts that fairseq needs of a checkpoint."""
     parts = state if isinstance(state, dict) else {}
-    known = {
-        "model": isinstance(parts.get("model"), dict),
-        "cfg": isinstance(parts.get("cfg"), dict) or parts.get("args") is not None,
-        "optimizer_history": isinstance(parts.get("optimizer_history") or [], list)
-        and ("optimizer_history" in parts or "best_loss" in parts),
-    }
-    for part, is_there in known.items():
-        if not is_there:
-            raise CheckpointError(
-                f"{name} is not a checkpoint of a fairseq model (no {part!r} inside); "
-                "name a .pt file that fairseq-train wrote."
-            )
+    has_options = isinstance(parts.get("cfg"), dict) or parts.get("args") is not None
+    has_history = "optimizer_history" in parts or "best_loss" in parts
+    if not (isinstance(parts.get("model"), dict) and has_options and has_history):
+        raise CheckpointError(
+            f"{name} is not a checkpoint of a fairseq model; name a .pt file that fairseq-train "
+            "wrote."
+        )
 
 
 def read_checkpoint(
     stream: IO[bytes], name: str, mapped: bool = False, checksums: bool = True
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """The checkpoint in an open file, its tensors on the CPU; ``name`` is for messages.
 
     Args:
@@ -228,7 +178,8 @@ def read_checkpoint(
         name: the file's
         mapped: whether tensors are read from the file when they are used, so that unused ones (the
             optimizer's) take no memory; the file must not be written to meanwhile
-        checksums: whether the whole file is read to compare them
+        checksums: whether the whole file is read to compare them; the format of torch before 1.6
+            has none
 
     Raises:
         CheckpointError: anything but a whole, unaltered checkpoint that holds data only; nothing
@@ -239,9 +190,7 @@ def read_checkpoint(
     is_zip = start.startswith(ZIP_MAGIC)
     if is_zip:
         _check_archive(stream, name, checksums)
-    elif start == OLD_MAGIC:
-        _warn_of_old_format(name)
-    else:
+    elif start != OLD_MAGIC:
         raise CheckpointError(f"{name} {NO_CHECKPOINT}; {ADVICE}.")
     mapped = mapped and is_zip  # the old format cannot be mapped
     try:
@@ -264,13 +213,12 @@ def read_checkpoint(
 
 
 def load_checkpoint(
-    path: Union[str, Path], mapped: bool = False, checksums: bool = True
-) -> Dict[str, Any]:
+    path: str | Path, mapped: bool = False, checksums: bool = True
+) -> dict[str, Any]:
     """Read a checkpoint as it stands in the file, its tensors on the CPU.
 
     Raises CheckpointError if there is no such file, or as ``read_checkpoint`` does.
     """
-    path = Path(path)
     try:
         with open(path, "rb") as stream:
             return read_checkpoint(stream, str(path), mapped, checksums)
@@ -278,7 +226,7 @@ def load_checkpoint(
         raise CheckpointError(f"{path} does not exist; check the name, or train first.") from None
 
 
-def checkpoint_metadata(path: Union[str, Path]) -> Dict[str, Any]:
+def checkpoint_metadata(path: str | Path) -> dict[str, Any]:
     """A checkpoint of which only what is no tensor will be used: options, updates, dictionaries.
 
     It takes hardly any time or memory, since damage inside the tensors is not looked for.
@@ -286,3 +234,60 @@ def checkpoint_metadata(path: Union[str, Path]) -> Dict[str, Any]:
     Raises CheckpointError if there is no such file, or it is not a checkpoint.
     """
     return load_checkpoint(path, mapped=True, checksums=False)
+
+
+# --- what is in one ----------------------------------------------------------------------------
+
+
+def explain_untied(saved: Mapping[str, Any], model: nn.Module) -> str:
+    """One sentence on parameters that a model shares and a checkpoint does not; "" if none."""
+    names: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        first = names.setdefault(id(parameter), name)
+        if first != name and not torch.equal(saved[first], saved[name]):
+            return (
+                f"{first} and {name} differ in the checkpoint and are one in this model: "
+                "give the options that it was trained with, such as --untie-embeddings."
+            )
+    return ""
+
+
+def explain_mismatch(saved_state: Mapping[str, Any], model_state: Mapping[str, Any]) -> str:
+    """One sentence on why parameters do not fit a model, with one that differs.
+
+    Both map parameter names to tensors. Returns "" if they fit: every name and shape agrees.
+    """
+    one_sided = set(saved_state) ^ set(model_state)
+    if one_sided:
+        return (
+            f"The checkpoint is of another architecture ({min(one_sided)} is only on one side); "
+            "use the --arch and the options that it was trained with."
+        )
+    for name in sorted(saved_state):
+        saved, now = tuple(saved_state[name].shape), tuple(model_state[name].shape)
+        if saved != now:
+            words = name.endswith("tokens.weight") and saved[1:] == now[1:]
+            return (
+                f"The checkpoint was trained with another {'dictionary' if words else 'size'}; "
+                f"{name} is {saved} in the checkpoint, {now} in this model."
+            )
+    return ""
+
+
+def registered_name(state: Mapping[str, Any]) -> str | None:
+    """The name under which a checkpoint's model is registered; older ones have a Namespace."""
+    cfg = state["cfg"].get("model") if isinstance(state.get("cfg"), dict) else state.get("args")
+    options = cfg if isinstance(cfg, dict) else vars(cfg) if hasattr(cfg, "__dict__") else {}
+    return options.get("_name") or options.get("arch")
+
+
+def not_finite(model: Mapping[str, Any]) -> str:
+    """The first parameter (a weight or bias) with a NaN or an infinity in it; "" if there is none.
+
+    Other tensors in a state may be infinite, as masks are.
+    """
+    for name, tensor in model.items():
+        is_parameter = isinstance(tensor, Tensor) and name.endswith(("weight", "bias"))
+        if is_parameter and tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            return name
+    return ""
