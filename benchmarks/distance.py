@@ -135,7 +135,7 @@ def trained(table: Table, row: Row) -> List[Dict[str, Any]]:
         UserError: a training failed.
     """
     found = []
-    for one in trainings(table, row).values():
+    for one in trainings(table, row):
         command = [sys.executable, "-m", "vaswani", *one.command]
         if not one.done and subprocess.run(command).returncode:
             raise UserError(f"{one.run} failed: it says why above")

@@ -47,8 +47,8 @@ from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines
 from vaswani.experiment.find import DEMO_TEXT
 from vaswani.experiment.run_record import STATISTICS
+from vaswani.paper import SMALL_TABLES
 from vaswani.paper.small_tables import (
-    TABLES,
     Row,
     Table,
     lowest_loss,
@@ -350,7 +350,9 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("table", metavar="TABLE", choices=TABLES, help=", ".join(TABLES))
+    options.add_argument(
+        "table", metavar="TABLE", choices=SMALL_TABLES, help=", ".join(SMALL_TABLES)
+    )
     options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
     options.add_argument("--with", metavar="FOLDER", type=Path, dest="earlier", help="see above")
     args = options.parse_args(arguments)

@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import small_table  # noqa: E402
 from vaswani.common.files import atomic_write, read_json  # noqa: E402
-from vaswani.paper.small_tables import TABLES, Row, read_table  # noqa: E402
+from vaswani.paper import SMALL_TABLES  # noqa: E402
+from vaswani.paper.small_tables import Row, read_table  # noqa: E402
 
 BATCHES, CHANGE = "batches_per_update", "optimization.update_freq="
 COSTS = ("operations", "processor_seconds", "operations_by_rule")
@@ -31,7 +32,7 @@ def default() -> List[Path]:
     text = (ROOT / "docs" / "results.yaml").read_text(encoding="utf-8")
     records = [path for path in yaml.safe_load(text)["records"].values() if path]
     folders = [(ROOT / "benchmarks" / "results" / path).parent for path in records]
-    return [one for one in folders if read_json(one / "record.json").get("table") in TABLES]
+    return [one for one in folders if read_json(one / "record.json").get("table") in SMALL_TABLES]
 
 
 def batches_of(row: Row) -> int:

@@ -11,8 +11,7 @@ import pytest
 from tests import packed, stock
 from vaswani import Translator
 from vaswani.attention_page import page as attention_page
-from vaswani.attention_page.maps import attend
-from vaswani.commands.attention import translator_of
+from vaswani.attention_page.maps import attend, open_model
 
 SOURCE = "the big dog sees a ca@@ t ."
 WORDS = [*packed.WORDS, "ca@@", "t"]
@@ -103,7 +102,7 @@ def test_a_run_and_a_checkpoint_are_packed_on_the_way(trained, tmp_path, capsys)
         record = json.loads((tmp_path / "digits_attention" / "attention.json").read_text())
         assert record["model"] == str(name) and record["source"] == "1 2 3 4"
         (tmp_path / "digits_attention").rename(tmp_path / f"seen_{len(names(tmp_path))}")
-    with translator_of("digits") as model:  # BPE codes are read from there when they are needed
+    with open_model("digits") as model:  # BPE codes are read from there when they are needed
         folder = model.folder.path
         assert folder.is_dir()
     assert not folder.exists()

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tests import archives, stock
-from vaswani.commands import reproduce
+from vaswani.paper import runner
 
 ROOT = Path(__file__).resolve().parents[2]
 #: pairs in each training archive
@@ -64,7 +64,7 @@ class Place:
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
-            patch.setattr(reproduce, "run_command", lambda command: stock.vaswani(*command[3:]))
+            patch.setattr(runner, "run_command", lambda command: stock.vaswani(*command[3:]))
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 code = stock.vaswani("reproduce", name, *self.options, *more)
         stages = [line.split()[1] for line in err.getvalue().splitlines() if line[:3] == "== "]
@@ -120,7 +120,8 @@ def prepared(place, english_german) -> Place:
 
 def test_english_german_from_nothing_to_bleu(english_german):
     place, said = english_german, english_german.said
-    assert said.stages == ["prepare:", "train:", "average:", "generate:", "score:", "pack:"]
+    order = ["plan:", "prepare:", "train:", "average:", "generate:", "score:", "pack:"]
+    assert said.stages == order
     text = place.folder / "data" / "wmt14_en_de" / "text" / "train.en"
     assert text.read_bytes().count(b"\n") == 3 * COUNT
     assert "the average of 5 checkpoints (updates 9, 18, 27, 36, 45)" in said.out
@@ -165,11 +166,11 @@ def kill_in(stage: str, left: int) -> Callable[[], None]:
     """Kills this process where a stage moves its n-th file into place."""
 
     def before():
-        command, replace, moves = reproduce.run_verb, os.replace, []
+        run, replace, moves = stock.vaswani, os.replace, []
 
-        def run_verb(words):
-            moves.extend([0] if words[0] == stage else [])
-            return command(words)
+        def vaswani(verb, *words):
+            moves.extend([0] if verb == stage else [])
+            return run(verb, *words)
 
         def move(*arguments, **options):
             if moves:
@@ -178,7 +179,7 @@ def kill_in(stage: str, left: int) -> Callable[[], None]:
                 os.kill(os.getpid(), signal.SIGKILL)
             return replace(*arguments, **options)
 
-        reproduce.run_verb, os.replace = run_verb, move
+        stock.vaswani, os.replace = vaswani, move
 
     return before
 

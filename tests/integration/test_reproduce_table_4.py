@@ -7,7 +7,7 @@ import pytest
 
 from tests import stock
 from tests.files import write
-from vaswani.commands import reproduce
+from vaswani.paper import runner
 
 TREES = Path(__file__).resolve().parents[1] / "evalb" / "gold.ptb"
 SMALL = ["optimization.max_update=9", "checkpoint.save_interval_updates=1"]
@@ -20,7 +20,7 @@ for side in ("encoder", "decoder"):
 @pytest.mark.paper("6.3")
 def test_table_4_is_reproduced_from_trees_to_f1(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reproduce, "run_command", lambda command: stock.vaswani(*command[3:]))
+    monkeypatch.setattr(runner, "run_command", lambda command: stock.vaswani(*command[3:]))
     few = write(tmp_path / "few.ptb", *TREES.read_text(encoding="utf-8").splitlines()[:3])
     trees = ["--train", TREES, "--valid", few, "--test", few, "--workers", 1]
     done = cli("reproduce", "table4", "--small", *trees, *SMALL)

@@ -13,12 +13,11 @@ from benchmarks.small_table import TABLE_3
 from tests import stock
 from tests.models import task
 from tests.processes import ROOT
-from vaswani.commands import reproduce
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
 from vaswani.experiment.find import find_config
-from vaswani.paper import small_tables
+from vaswani.paper import SMALL_TABLES, runner, small_tables
 from vaswani.paper.small_tables import read_table
 
 SIZES = [
@@ -58,7 +57,7 @@ def place(own: Path, monkeypatch: Any) -> Path:
     (own / "configs" / "small_tables.yaml").write_text(
         yaml.safe_dump(table, sort_keys=False), encoding="utf-8"
     )
-    monkeypatch.setattr(reproduce, "run_command", lambda command: stock.vaswani(*command[3:]))
+    monkeypatch.setattr(runner, "run_command", lambda command: stock.vaswani(*command[3:]))
     text = ["--train", "train", "--valid", "valid", "--test", "valid", "--bpe", "60"]
     languages = ["--source-lang", "en", "--target-lang", "de", "--out", "data/own"]
     assert stock.vaswani("prepare", *text, *languages) == 0
@@ -68,7 +67,7 @@ def place(own: Path, monkeypatch: Any) -> Path:
 def test_every_row_is_an_experiment_that_can_be_trained(monkeypatch: Any) -> None:
     """The shipped tables: names of options, values, and the learning rates' trainings."""
     monkeypatch.chdir(ROOT)
-    for name in small_tables.TABLES:
+    for name in SMALL_TABLES:
         table = read_table(name)
         assert len({small_tables.stem(row.name) for row in table.rows}) == len(table.rows)
         for row in table.rows:
@@ -76,9 +75,7 @@ def test_every_row_is_an_experiment_that_can_be_trained(monkeypatch: Any) -> Non
             config = experiment_config(find_config(row.base), row.change)
             assert table.rate_updates < config.optimization.max_update
             for training in small_tables.rate_trainings(table, row).values():
-                change = [word for word in training.command[2:] if not word.startswith("run=")]
-                rated = experiment_config(find_config(row.base), change)
-                assert rated.optimization.max_update == table.rate_updates
+                assert training.config.optimization.max_update == table.rate_updates
 
 
 @pytest.mark.parametrize("name", ["table2", "table2-demo"])
@@ -115,13 +112,12 @@ def test_text_prepared_as_tokens_has_one_bleu(tmp_path: Path) -> None:
 
 def test_a_table_goes_on_where_it_was_stopped(place: Path, monkeypatch: Any, capsys: Any) -> None:
     commands: List[str] = []
-    real = reproduce.run_verb
 
-    def run_verb(words: List[str]) -> int:
-        commands.append(words[0])
-        return 3 if len(commands) == 8 else real(words)  # as if the eighth failed
+    def run_command(command: List[str]) -> int:
+        commands.append(command[3])
+        return 3 if len(commands) == 8 else stock.vaswani(*command[3:])  # as if the eighth failed
 
-    monkeypatch.setattr(reproduce, "run_verb", run_verb)
+    monkeypatch.setattr(runner, "run_command", run_command)
     table = ["reproduce", "table2", "--small"]
     assert stock.vaswani(*table) == 3
     assert commands == [*["train"] * 3, "average", "generate", "score", "train", "average"]
@@ -161,12 +157,10 @@ def test_a_table_that_cannot_be_is_refused(own: Path, capsys: Any, words: Any, n
     assert not (own / "runs").exists()
 
 
-def test_a_rate_without_its_log_is_not_passed_over(own: Path) -> None:
+def test_a_rate_without_its_log_is_not_passed_over(own: Path, monkeypatch: Any) -> None:
     """It looked like the worst, and another rate was chosen in silence."""
     rows = [small_tables.Row("ours", "small", [], 1, [0.1, 0.2], "ours")]
     table = small_tables.Table("table2", rows, "", 1, 4)
-    for training in small_tables.rate_trainings(table, rows[0]).values():
-        training.run.mkdir(parents=True)
-        (training.run / "finished.json").write_text('{"num_updates": 4}', encoding="utf-8")
+    monkeypatch.setattr(small_tables.Training, "done", True)
     with pytest.raises(UserError, match="has no validation in its log"):
-        small_tables.best_rate(table, rows[0])
+        small_tables.trainings(table, rows[0])

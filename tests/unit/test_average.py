@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
-from vaswani.commands import average, reproduce
+from vaswani.commands import average
 from vaswani.common.errors import UserError
 from vaswani.common.options import parse
 from vaswani.experiment.averaging import average_models
@@ -27,6 +27,7 @@ from vaswani.experiment.checkpoints import (
     select_last,
     select_named,
 )
+from vaswani.paper import reproduction
 
 # ---- choosing -------------------------------------------------------------------------------
 
@@ -369,13 +370,13 @@ def test_reproduce_averages_again_where_training_went_on(run_folder: Path) -> No
     folder = run_folder / "checkpoints"
     made = folder / "checkpoint_average_last5.pt"
     order: Any = SimpleNamespace(checkpoint=made, run=run_folder, subset="test")
-    assert not reproduce.is_averaged(order)
+    assert not reproduction.is_averaged(order)
     invoke(run_folder, "--last", 5)
     os.utime(made, (1, 1))
-    assert reproduce.is_averaged(order)
+    assert reproduction.is_averaged(order)
     before = made.read_bytes()
-    reproduce.set_aside(order, ["average", "generate"])
+    reproduction.set_aside(order, ["average", "generate"])
     assert made.read_bytes() == before
     save(folder / "checkpoint_last.pt", 700)
     os.utime(folder / "checkpoint_last.pt", (1, 1))
-    assert not reproduce.is_averaged(order)
+    assert not reproduction.is_averaged(order)

@@ -12,8 +12,8 @@ from vaswani.common.errors import UserError
 from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding
 from vaswani.experiment.find import find_config
-from vaswani.paper import small_tables
-from vaswani.paper.small_tables import SmallTableOptions, Table, Training, read_table
+from vaswani.paper import runner, small_tables
+from vaswani.paper.small_tables import Options, Table, Training, read_table
 
 Scores = Dict[str, Any]
 
@@ -33,7 +33,7 @@ def row(tmp_path: Path, monkeypatch: Any) -> Training:
     table = {"base": "small", "change": changes, "average": 2, "rate_updates": 4}
     write_yaml("small_tables", {**table, "table2": section})
 
-    (training,) = small_tables.trainings(table2(), table2().rows[0]).values()
+    (training,) = small_tables.trainings(table2(), table2().rows[0])
     run, config = training.run, training.config
     average = training.average(2)
     average.parent.mkdir(parents=True)
@@ -76,7 +76,7 @@ def table2() -> Table:
 
 
 def commands(row: Training) -> List[List[str]]:
-    return list(small_tables.commands(table2(), row))
+    return list(small_tables.seed_commands(table2(), table2().rows[0]))
 
 
 def test_a_run_that_was_scored_as_asked_is_the_rows(row: Training) -> None:
@@ -116,22 +116,23 @@ def test_another_decoding_is_not_the_rows(row: Training, other: Dict[str, Any]) 
     ids=str,
 )
 def test_a_run_of_another_recipe_is_refused(
-    row: Training, section: str, changed: Any, key: str, capsys: Any
+    row: Training, section: str, changed: Any, key: str, capsys: Any, monkeypatch: Any
 ) -> None:
     """Nothing ran, and the old row was printed."""
     change_yaml("small", section, changed)
     ran: List[List[str]] = []
 
-    def run_command(words: List[str]) -> int:
-        ran.append(words)
+    def run_command(command: List[str]) -> int:
+        ran.append(command[3:])
         return 0
 
+    monkeypatch.setattr(runner, "run_command", run_command)
     with pytest.raises(UserError, match=key.replace(".", r"\.")):
-        small_tables.run(SmallTableOptions(name="table2", small=True), run_command)
+        small_tables.run(Options(name="table2", small=True))
     assert ran == []
     # another row is trained and shown, this one left out
-    options = SmallTableOptions(name="table2", small=True, row="not trained")
-    assert small_tables.run(options, run_command) == 0
+    options = Options(name="table2", small=True, row="not trained")
+    assert small_tables.run(options) == 0
     assert [words[0] for words in ran] == ["train", "average", "generate", "score"]
     out, err = capsys.readouterr()
     assert "| ours | 0 of 1 | –" in out
@@ -139,7 +140,7 @@ def test_a_run_of_another_recipe_is_refused(
 
 
 def test_a_run_of_another_text_or_seed_is_refused(row: Training) -> None:
-    other = row._replace(command=[*row.command[:-1], "common.seed=5", row.command[-1]])
+    other = row._replace(change=[*row.change, "common.seed=5"])
     assert other.difference == "common.seed=1, not 5"
     Path("data/dict.en.txt").write_text("b 1\n", encoding="utf-8")
     assert "dict.en.txt" in row.difference

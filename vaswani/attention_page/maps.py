@@ -7,14 +7,20 @@ words before it, starting with the start symbol.
 Shape letters: N layers, H heads, S source, T target; the ends of sentences are included.
 """
 
+import contextlib
+import tempfile
 import unicodedata
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.data.tokenise import unescape
 from vaswani.decoding.alignment import words_of
+from vaswani.decoding.translator import Translator
+from vaswani.experiment.find import is_run, run_folders
+from vaswani.model_folder.folder import CONFIG, read_folder
 from vaswani.model_folder.text_recipe import SourceText
 
 START, END = "(start)", "(end)"
@@ -84,6 +90,38 @@ class Attention:
         if not self.translated:
             units = units + self.sides["target"].words
         return list(dict.fromkeys(unit.text for unit in units if unit.unknown))
+
+
+@contextlib.contextmanager
+def open_model(name: str, user_dir: Optional[str] = None) -> Iterator[Any]:
+    """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
+
+    The folder's files are needed to read and write text, so it stays until the block ends.
+
+    Raises:
+        UserError: there is no such model, or something that packing needs is missing.
+    """
+    if not is_run_or_checkpoint(name):
+        yield Translator(read_folder(Path(name)), user_dir=user_dir)
+        return
+    from vaswani.experiment.best_checkpoint import find_checkpoint
+    from vaswani.model_folder.data_text import DataOptions
+    from vaswani.model_folder.packing import gather, user_dir_of, write_model
+
+    checkpoint, run = find_checkpoint(name)
+    with tempfile.TemporaryDirectory() as folder:
+        packed = Path(folder) / "model"
+        write_model(packed, gather(checkpoint, run, DataOptions()))
+        yield Translator(read_folder(packed), user_dir=user_dir or user_dir_of(run))
+
+
+def is_run_or_checkpoint(name: str) -> bool:
+    """Whether a name is that of a checkpoint or a run, and not of a model folder."""
+    path = Path(name)
+    if path.suffix == ".pt" and not path.is_dir():
+        return True
+    folder = next((folder for folder in run_folders(name) if folder.is_dir()), path)
+    return is_run(folder) and not (folder / CONFIG).is_file()
 
 
 def attend(translator: Any, source: str, target: Optional[str], most: int) -> Attention:

@@ -9,19 +9,16 @@ attention.html, which needs no network, you choose layer and head and point at a
 picture per layer. The same command with another sentence replaces what it made.
 """
 
-import contextlib
 import os
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, List, Optional
+from typing import Any, List, Optional
 
 from vaswani.common.artifact import check_recorded, making_recorded
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
-from vaswani.model_folder.folder import CONFIG, read_folder
 
 COMMAND, PAGE, RECORD = "vaswani attention", "attention.html", "attention.json"
 
@@ -49,12 +46,12 @@ class Options:
 
 def run(options: Options) -> int:
     """Look inside the model that the arguments name."""
-    from vaswani.attention_page.maps import attend
+    from vaswani.attention_page.maps import attend, open_model
     from vaswani.attention_page.page import MOST_WEIGHTS
 
     out = Path(options.out) if options.out else default_folder(options.model)
     check_recorded(out, RECORD, COMMAND)
-    with translator_of(options.model, options.user_dir) as model:
+    with open_model(options.model, options.user_dir) as model:
         attention = attend(model, options.source, options.target, MOST_WEIGHTS)
     if attention.unknown:
         words = ", ".join(f"'{word}'" for word in attention.unknown)
@@ -75,42 +72,6 @@ def default_folder(model: str) -> Path:
         path = path.parent.parent if path.parent.name == "checkpoints" else path.with_suffix("")
     name = path.parent.name if path.name == "model" else path.name
     return Path(f"{name or 'model'}_attention")
-
-
-@contextlib.contextmanager
-def translator_of(name: str, user_dir: Optional[str] = None) -> Iterator[Any]:
-    """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
-
-    The folder's files are needed to read and write text, so it stays until the block ends.
-
-    Raises:
-        UserError: there is no such model, or something that packing needs is missing.
-    """
-    from vaswani.decoding.translator import Translator
-
-    if not is_trained(name):
-        yield Translator(read_folder(Path(name)), user_dir=user_dir)
-        return
-    from vaswani.experiment.best_checkpoint import find_checkpoint
-    from vaswani.model_folder.data_text import DataOptions
-    from vaswani.model_folder.packing import gather, user_dir_of, write_model
-
-    checkpoint, run = find_checkpoint(name)
-    with tempfile.TemporaryDirectory() as folder:
-        packed = Path(folder) / "model"
-        write_model(packed, gather(checkpoint, run, DataOptions()))
-        yield Translator(read_folder(packed), user_dir=user_dir or user_dir_of(run))
-
-
-def is_trained(name: str) -> bool:
-    """Whether a name is that of a checkpoint or a run, and not of a model folder."""
-    from vaswani.experiment.find import is_run, run_folders
-
-    path = Path(name)
-    if path.suffix == ".pt" and not path.is_dir():
-        return True
-    folder = next((folder for folder in run_folders(name) if folder.is_dir()), path)
-    return is_run(folder) and not (folder / CONFIG).is_file()
 
 
 def write(out: Path, options: Options, attention: Any) -> List[str]:

@@ -14,6 +14,7 @@ positional arguments, and take seconds to import: too long for ``--help``.)
 
 import argparse
 from dataclasses import MISSING, Field, field, fields
+from types import UnionType
 from typing import (
     Any,
     Callable,
@@ -122,7 +123,7 @@ def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
     if item.default_factory is not MISSING:
         default = item.default_factory()
     needed = item.default is MISSING and item.default_factory is MISSING
-    optional = get_origin(hint) is Union
+    optional = get_origin(hint) in (Union, UnionType)
     if optional:
         hint = next(part for part in get_args(hint) if part is not type(None))
     if item.metadata.get("positional"):

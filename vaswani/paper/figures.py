@@ -9,15 +9,24 @@ Shape letters: N layers, H heads, W words (the end of sentence is one of them).
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from vaswani.attention_page.maps import Unit, between, head_weights, numbers, side, subwords_of
+from vaswani.attention_page.maps import (
+    Unit,
+    between,
+    head_weights,
+    numbers,
+    open_model,
+    side,
+    subwords_of,
+)
 from vaswani.common.artifact import making_recorded
 from vaswani.common.errors import UserError
-from vaswani.common.options import argument, option
+from vaswani.common.options import argument, option, to_argv
 from vaswani.experiment.find import read_yaml
+from vaswani.paper.runner import run_commands
 
 SENTENCES = Path(__file__).with_name("figures.yaml")
 RECORD, TABLE = "figures.json", "figures.md"
@@ -258,7 +267,7 @@ def draw(folder: Path, found: Sequence[Pair], table: Dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FiguresOptions:
+class Options:
     """Options of ``vaswani reproduce figures``."""
 
     name: str = argument("NAME", "figures")
@@ -270,19 +279,18 @@ class FiguresOptions:
         "folder for the table and the figures (default: runs/figures)",
         metavar="DIR",
     )
+    dry_run: bool = option(False, "measure nothing")
 
 
-def run(options: FiguresOptions, translator_of: Callable[[str], ContextManager[Any]]) -> int:
-    """Measure every head of a model, print the table, draw the figures.
-
-    Args:
-        translator_of: opens the model of a name
-    """
+def run(options: Options) -> int:
+    """Measure every head of a model, print the table, draw the figures."""
+    if options.dry_run:
+        return run_commands([["reproduce", *to_argv(replace(options, dry_run=False))]], True)
     import matplotlib  # noqa: F401  (missing: said before the model is read)
 
     out = Path(options.out)
     with making_recorded(out, RECORD, "vaswani reproduce figures") as (folder, record):
-        with translator_of(options.model) as translator:
+        with open_model(options.model) as translator:
             found = pairs(translator)
         for pair in found:
             if pair.unknown:

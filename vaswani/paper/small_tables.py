@@ -1,19 +1,19 @@
 """Comparisons at a size for two CPU cores: Tables 2 and 3 of the paper, and ours with fairseq's.
 
 ``configs/small_tables.yaml`` says what is trained. Each training, average, translation and score is
-a command of its own, which goes on where it was stopped and skips what is done; the table is read
-from the runs' own records. A run that was trained otherwise than its row says is not the row's;
-one that was only translated otherwise is translated and scored again.
+a command of its own, which goes on where it was stopped; the table is read from the runs' own
+records. A run that was trained otherwise than its row says is not the row's; one that was only
+translated otherwise is translated and scored again.
 """
 
 import json
-import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, isinf
 from pathlib import Path
 from statistics import mean
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, nearest
@@ -23,34 +23,25 @@ from vaswani.data.data_bin import fingerprint
 from vaswani.decoding.translations import decoding_options, is_decoded
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.find import file_stem, find_config, is_run, read_yaml
-from vaswani.experiment.run_record import (
-    FINISHED,
-    STATISTICS,
-    split_run,
-    statistics,
-    trained_differently,
-)
+from vaswani.experiment.run_record import FINISHED, STATISTICS, statistics, trained_differently
+from vaswani.paper.runner import run_commands
 
 FILE = "small_tables"
-TABLES = ("table2", "table2-demo", "equal-updates", "table3")
 #: in a run's statistics: bits per token, without label smoothing
 VALIDATION = "valid_nll_loss"
-#: the change that sets a training's length
-LAST_UPDATE = "optimization.max_update="
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallTableOptions:
+class Options:
     """Options of ``vaswani reproduce table2 --small`` and the other tables of this kind."""
 
     name: str = argument("NAME", "table2, table2-demo, equal-updates or table3")
     small: bool = option(False, "with small models: hours on two CPU cores")
-    row: Optional[str] = option(metavar="ROW", help="train this row alone (default: all)")
+    row: str | None = option(metavar="ROW", help="train this row alone (default: all)")
     dry_run: bool = option(False, "print what is expected and the commands, run nothing")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A system or a variation: what it changes in which experiment, and how often it is trained.
 
     Attributes:
@@ -60,9 +51,9 @@ class Row:
 
     name: str
     base: str
-    change: List[str]
+    change: list[str]
     seeds: int
-    rates: List[float]
+    rates: list[float]
     paper: str
 
 
@@ -70,33 +61,38 @@ class Table(NamedTuple):
     """One of the tables. ``average``: how many of a run's last checkpoints are averaged."""
 
     name: str
-    rows: List[Row]
+    rows: list[Row]
     expected: str
     average: int
     rate_updates: int
 
 
 class Training(NamedTuple):
-    """One run of a row, and the command that trains it."""
+    """One run of a row, and what it changes in which experiment."""
 
     run: Path
-    command: List[str]
+    base: str
+    change: list[str]
 
     @property
-    def done(self) -> bool:
-        """Whether it has reached the last update of its command."""
-        last = [text for text in self.command if text.startswith(LAST_UPDATE)][-1]
-        updates = read_json(self.run / FINISHED).get("num_updates", 0)
-        return bool(updates >= int(last[len(LAST_UPDATE) :]))
+    def command(self) -> list[str]:
+        """The command that trains it."""
+        return ["train", self.base, *self.change, f"run={self.run}"]
 
     @property
     def config(self) -> Any:
-        """The experiment that its command trains, complete."""
-        return experiment_config(find_config(self.command[1]), split_run(self.command[2:])[1])
+        """The experiment, complete."""
+        return experiment_config(find_config(self.base), self.change)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has reached its last update."""
+        updates = read_json(self.run / FINISHED).get("num_updates", 0)
+        return bool(updates and updates >= self.config.optimization.max_update)
 
     @property
     def difference(self) -> str:
-        """In what the run was trained otherwise than by this command; empty if in nothing."""
+        """In what the run was trained otherwise than this; empty if in nothing."""
         if not is_run(self.run):
             return ""
         config = self.config
@@ -107,36 +103,32 @@ class Training(NamedTuple):
         return self.run / "checkpoints" / f"checkpoint_average_last{count}.pt"
 
 
-def read_table(name: str, only: Optional[str] = None, path: Optional[Path] = None) -> Table:
+def read_table(name: str, only: str | None = None, path: Path | None = None) -> Table:
     """A table of ``configs/small_tables.yaml``, or of another ``path``; ``only``: this row alone.
 
     Raises:
         UserError: there is no such row.
     """
     whole = read_yaml(path or find_config(FILE))
-    section = whole[name]
+    section = {**whole, **whole[name]}
+    changes = [*whole["change"], *whole[name].get("change", [])]
     rows = [
         Row(
             key,
             row.get("base", whole["base"]),
-            [*whole["change"], *section.get("change", []), *row.get("change", [])],
+            [*changes, *row.get("change", [])],
             int(row.get("seeds", 1)),
             [float(rate) for rate in row.get("rates", [])],
             row.get("paper", key),
         )
         for key, row in section["rows"].items()
     ]
-    both = {key: section.get(key, whole[key]) for key in ("average", "rate_updates")}
-    table = Table(name, rows, section["expected"], **both)
-    if only is None:
-        return table
-    chosen = [row for row in rows if stem(row.name) == stem(only)]
+    chosen = [row for row in rows if only is None or stem(row.name) == stem(only)]
     if not chosen:
         names = [row.name for row in rows]
-        raise UserError(
-            f"{name} has no row '{only}'{nearest(only, names)}; rows are {', '.join(names)}"
-        )
-    return table._replace(rows=chosen)
+        offer = f"{nearest(str(only), names)}; rows are {', '.join(names)}"
+        raise UserError(f"{name} has no row '{only}'{offer}")
+    return Table(name, chosen, section["expected"], section["average"], section["rate_updates"])
 
 
 def stem(name: str) -> str:
@@ -145,56 +137,51 @@ def stem(name: str) -> str:
     return file_stem("_".join("".join(kept).split()))
 
 
-def rate_trainings(table: Table, row: Row) -> Dict[float, Training]:
-    """The short trainings that choose a row's learning rate."""
-    change = f"{LAST_UPDATE}{table.rate_updates}"
-    return {
-        rate: training_of(table, row, f"rate{rate:g}", [*at_rate(rate), change])
-        for rate in row.rates
-    }
-
-
-def trainings(table: Table, row: Row) -> Dict[int, Training]:
-    """A row's trainings, by seed. Raises UserError before its learning rate is chosen."""
-    chosen = at_rate(best_rate(table, row)) if row.rates else []
-    return {
-        seed: training_of(table, row, f"seed{seed}", [*chosen, f"common.seed={seed}"])
-        for seed in range(1, row.seeds + 1)
-    }
-
-
-def at_rate(rate: float) -> List[str]:
-    """The change that sets the learning rate."""
-    return [f"optimization.lr=[{rate:g}]"]
+# ---- trainings ---------------------------------------------------------------------------------
 
 
 def training_of(table: Table, row: Row, name: str, changes: Sequence[str]) -> Training:
     """One training of a row; learning rates are compared with the experiment's seed."""
-    run = run_of(table, row, name)
-    return Training(run, ["train", row.base, *row.change, *changes, f"run={run}"])
+    run = Path("runs") / table.name / f"{stem(row.name)}_{name}"
+    return Training(run, row.base, [*row.change, *changes])
 
 
-def run_of(table: Table, row: Row, name: str) -> Path:
-    """The folder of one of a row's runs."""
-    return Path("runs") / table.name / f"{stem(row.name)}_{name}"
+def rate_trainings(table: Table, row: Row) -> dict[float, Training]:
+    """The short trainings that choose a row's learning rate."""
+    length = f"optimization.max_update={table.rate_updates}"
+    return {
+        rate: training_of(table, row, f"rate{rate:g}", [f"optimization.lr=[{rate:g}]", length])
+        for rate in row.rates
+    }
 
 
-def best_rate(table: Table, row: Row) -> float:
+def trainings(table: Table, row: Row) -> list[Training]:
+    """A row's trainings, one for each seed; none as long as its learning rate is not chosen.
+
+    Raises:
+        UserError: the log of a short training is gone.
+    """
+    rated = rate_trainings(table, row)
+    if not all(short.done for short in rated.values()):
+        return []
+    chosen = [f"optimization.lr=[{best_rate(rated):g}]"] if rated else []
+    return [
+        training_of(table, row, f"seed{seed}", [*chosen, f"common.seed={seed}"])
+        for seed in range(1, row.seeds + 1)
+    ]
+
+
+def best_rate(rated: dict[float, Training]) -> float:
     """The learning rate whose short training ended with the lowest validation loss.
 
     Raises:
-        UserError: one of them is not done, or its log is gone.
+        UserError: the log of one is gone: it would look like the worst.
     """
-    losses = {}
-    for rate, training in rate_trainings(table, row).items():
-        if not training.done:
+    losses = {rate: lowest_loss(short.run) for rate, short in rated.items()}
+    for rate, loss in losses.items():
+        if isinf(loss):
             raise UserError(
-                f"{training.run} is not trained yet: it helps to choose the learning rate"
-            )
-        losses[rate] = lowest_loss(training.run)
-        if isinf(losses[rate]):
-            raise UserError(
-                f"{training.run} has no validation in its log: remove this folder, and it is "
+                f"{rated[rate].run} has no validation in its log: remove this folder, and it is "
                 "trained again"
             )
     return min(losses, key=losses.__getitem__)
@@ -212,29 +199,62 @@ def refuse_other_training(table: Table) -> None:
     Seeds are looked at once their learning rate is chosen.
     """
     for row in table.rows:
-        rated = list(rate_trainings(table, row).values())
-        chosen = all(short.done for short in rated)
-        for training in [*rated, *(trainings(table, row).values() if chosen else [])]:
-            if training.difference:
+        for training in [*rate_trainings(table, row).values(), *trainings(table, row)]:
+            if difference := training.difference:
                 raise UserError(
-                    f"{training.run} was trained with {training.difference}, as row '{row.name}' "
+                    f"{training.run} was trained with {difference}, as row '{row.name}' "
                     "asks: rename or remove this folder to have it trained again, or undo the "
                     "change"
                 )
 
 
-def commands(table: Table, training: Training) -> Iterator[List[str]]:
-    """The commands from a training to its scores; none if it is done and scored."""
-    run, average = training.run, training.average(table.average)
-    if training.done and result(run) and is_decoded(run, average, training.config):
-        return
-    if not training.done:
-        yield training.command
-    if not training.done or not average.is_file():
-        yield ["average", str(run), "--last", str(table.average)]
-    changed = decoding_options(run, training.config) if is_run(run) else []
-    yield ["generate", str(average), *changed]
-    yield ["score", str(run)]
+# ---- commands ----------------------------------------------------------------------------------
+
+
+def rate_commands(table: Table, row: Row) -> list[list[str]]:
+    """The commands of the short trainings that are not done."""
+    return [short.command for short in rate_trainings(table, row).values() if not short.done]
+
+
+def seed_commands(table: Table, row: Row) -> Iterator[list[str]]:
+    """The commands from each seed's training to its scores; none if it is done and scored."""
+    for training in trainings(table, row):
+        run, average = training.run, training.average(table.average)
+        trained = training.done
+        if trained and result(run) and is_decoded(run, average, training.config):
+            continue
+        if not trained:
+            yield training.command
+        if not trained or not average.is_file():
+            yield ["average", str(run), "--last", str(table.average)]
+        changed = decoding_options(run, training.config) if is_run(run) else []
+        yield ["generate", str(average), *changed]
+        yield ["score", str(run)]
+
+
+def run(options: Options) -> int:
+    """Train, average, translate and score what is not done yet; print and write the table."""
+    if not options.small:
+        raise UserError(
+            f"{options.name} compares small models: add --small (Tables 2 and 3 at full size are "
+            "made row by row: vaswani reproduce wmt14-en-de-base --dry-run)"
+        )
+    table = read_table(options.name, options.row)
+    for row in table.rows:  # what cannot be trained is said before hours of other rows
+        experiment_config(find_config(row.base), row.change)
+    refuse_other_training(table)
+    print(f"expected, as written before the first run: {table.expected}", file=sys.stderr)
+    for row in table.rows:
+        pending = rate_commands(table, row)
+        if code := run_commands(pending, options.dry_run):
+            return code
+        if options.dry_run and pending:
+            print(f"  then {row.seeds} seeds of '{row.name}' at the best of these rates")
+        elif code := run_commands(seed_commands(table, row), options.dry_run):
+            return code
+    if not options.dry_run:
+        write(read_table(options.name))
+    return 0
 
 
 # ---- what came out -----------------------------------------------------------------------------
@@ -254,7 +274,7 @@ class Result(NamedTuple):
     seconds: float
 
 
-def result(run: Path) -> Optional[Result]:
+def result(run: Path) -> Result | None:
     """A run's result, or None as long as it is not scored."""
     scores = read_json(run / "eval" / "test.score.json")
     finished = read_json(run / FINISHED)
@@ -262,30 +282,20 @@ def result(run: Path) -> Optional[Result]:
         return None
     # text that was prepared as tokens has no other BLEU
     bleu, chrf = scores.get("bleu") or scores["bleu_tokenised"], scores["chrf"]
-    return Result(
-        str(run),
-        bleu["score"],
-        bleu["text"],
-        chrf["score"],
-        chrf["text"],
-        2 ** lowest_loss(run),
-        finished["num_updates"],
-        finished["seconds"],
-    )
+    scored = bleu["score"], bleu["text"], chrf["score"], chrf["text"]
+    took = finished["num_updates"], finished["seconds"]
+    return Result(str(run), *scored, 2 ** lowest_loss(run), *took)
 
 
-def results(table: Table, row: Row) -> List[Result]:
+def results(table: Table, row: Row) -> list[Result]:
     """Those of a row's seeds that are scored. A warning names what another recipe trained."""
-    rated = rate_trainings(table, row).values()
-    if not all(short.done for short in rated):
-        return []
     found = []
-    for training in trainings(table, row).values():
+    for training in trainings(table, row):
         run = training.run
         scored = result(run)
-        if scored and training.difference:
-            difference = f"was trained with {training.difference}, as row '{row.name}' asks"
-            print(f"warning: {run} {difference}: left out", file=sys.stderr)
+        if scored and (difference := training.difference):
+            asked = f"was trained with {difference}, as row '{row.name}' asks"
+            print(f"warning: {run} {asked}: left out", file=sys.stderr)
         elif scored and is_decoded(run, training.average(table.average), training.config):
             found.append(scored)
     return found
@@ -297,7 +307,7 @@ def spread(values: Sequence[float]) -> str:
     return middle if len(values) == 1 else f"{middle} ({min(values):.2f} to {max(values):.2f})"
 
 
-def lines_of(table: Table, found: Dict[str, List[Result]]) -> List[str]:
+def lines_of(table: Table, found: dict[str, list[Result]]) -> list[str]:
     """The table in Markdown, each row with its results so far, by its name in ``found``."""
     lines = [
         "| row | seeds | BLEU | chrF | validation perplexity | updates | minutes |",
@@ -307,74 +317,15 @@ def lines_of(table: Table, found: Dict[str, List[Result]]) -> List[str]:
         scored = found[row.name]
         columns = ["–"] * 5
         if scored:
+            figures = ("bleu", "chrf", "perplexity")
             columns = [
-                spread([seed.bleu for seed in scored]),
-                spread([seed.chrf for seed in scored]),
-                spread([seed.perplexity for seed in scored]),
+                *(spread([getattr(seed, figure) for seed in scored]) for figure in figures),
                 ", ".join(sorted({f"{seed.updates:,}" for seed in scored})),
                 f"{mean(seed.seconds for seed in scored) / 60:.0f}",
             ]
         seeds = f"{len(scored)} of {row.seeds}"
         lines.append(f"| {' | '.join([row.name, seeds, *columns])} |")
     return lines
-
-
-def run(options: SmallTableOptions, run_command: Callable[[List[str]], int]) -> int:
-    """Train, average, translate and score what is not done yet; print and write the table.
-
-    Args:
-        run_command: runs a verb with its arguments and returns its exit code
-    """
-    if not options.small:
-        at_full_size = {
-            "table2": "vaswani reproduce wmt14-en-de-base, -big, wmt14-en-fr-base, -big",
-            "table3": "vaswani reproduce wmt14-en-de-base --row ROW",
-        }.get(options.name)
-        raise UserError(
-            f"{options.name} compares small models: add --small"
-            + (f"; at full size it is made row by row: {at_full_size}" if at_full_size else "")
-        )
-    table = read_table(options.name, options.row)
-    refuse_without_example(table)
-    refuse_other_training(table)
-    print(f"expected, as written before the first run: {table.expected}", file=sys.stderr)
-    for row in table.rows:
-        chosen = list(rate_trainings(table, row).values())
-        pending = [short.command for short in chosen if not short.done]
-        if options.dry_run and pending:
-            show(pending)
-            print(f"  then {row.seeds} seeds of '{row.name}' at the best of these rates")
-            continue
-        for command in pending:
-            if code := run_command(command):
-                return code
-        for training in trainings(table, row).values():
-            for command in commands(table, training):
-                if options.dry_run:
-                    show([command])
-                elif code := run_command(command):
-                    return code
-    if not options.dry_run:
-        write(read_table(options.name))
-    return 0
-
-
-def refuse_without_example(table: Table) -> None:
-    """Raises UserError if a row's user-dir is not here: other rows would be trained before it."""
-    for row in table.rows:
-        for change in row.change:
-            key, _, folder = change.partition("=")
-            if key == "common.user_dir" and not Path(folder).is_dir():
-                raise UserError(
-                    f"row '{row.name}' needs the folder {folder}: run this in a checkout of the "
-                    "repository"
-                )
-
-
-def show(commands: Sequence[Sequence[str]]) -> None:
-    """Print commands as they would be typed."""
-    for command in commands:
-        print(f"  vaswani {shlex.join(command)}")
 
 
 def write(table: Table) -> None:

@@ -10,13 +10,14 @@ path between the first word and the last by the gradient of one with respect to 
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from vaswani.common.artifact import making_recorded
-from vaswani.common.options import argument, option
+from vaswani.common.options import argument, option, to_argv
 from vaswani.paper.layers import LAYERS, K, Layer, R
+from vaswani.paper.runner import run_commands
 
 #: words and widths whose time and memory are measured
 LENGTHS, WIDTHS = (16, 64, 256, 1024, 2048), (64, 256, 1024)
@@ -136,11 +137,11 @@ def crossing(layer: Layer, other: Layer, d: int) -> float:
     return max(0.0, (other_linear - linear) / (squared - other_squared))
 
 
-def measure(progress: Callable[[str], Any] = lambda _: None) -> Dict[str, Any]:
+def measure() -> Dict[str, Any]:
     """The whole table as JSON-able values: ``rows`` in the order of ``LAYERS``, ``crossings``."""
     rows: List[Dict[str, Any]] = []
     for layer in LAYERS:
-        progress(layer.name)
+        print(f"{layer.name} …", file=sys.stderr)
         costs = {f"{n}x{d}": cost(layer, n, d)._asdict() for d in WIDTHS for n in LENGTHS}
         d = WIDTHS[0]
         rows.append(
@@ -230,24 +231,27 @@ def draw(path: Path, measured: Dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table1Options:
+class Options:
     """Options of ``vaswani reproduce table1``."""
 
     name: str = argument("NAME", "table1")
     out: str = option(
         "runs/table1", "folder for the table and its picture (default: runs/table1)", metavar="DIR"
     )
+    dry_run: bool = option(False, "measure nothing")
 
 
-def run(options: Table1Options) -> int:
+def run(options: Options) -> int:
     """Count, measure, print the table, and write it with its record and picture."""
+    if options.dry_run:
+        return run_commands([["reproduce", *to_argv(replace(options, dry_run=False))]], True)
     import matplotlib  # noqa: F401  (missing: said before minutes of work)
     import torch
 
     out = Path(options.out)
     with making_recorded(out, RECORD, "vaswani reproduce table1") as (folder, record):
         torch.manual_seed(1)
-        measured = measure(lambda name: print(f"{name} …", file=sys.stderr))
+        measured = measure()
         lines = lines_of(measured)
         record.update(torch=torch.__version__, threads=torch.get_num_threads(), **measured)
         (folder / "table1.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
