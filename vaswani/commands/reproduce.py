@@ -32,8 +32,8 @@ from vaswani.common.options import stage_named
 from vaswani.data.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
-from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import DOCS, read_yaml
+from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import STATISTICS, last_checkpoint, statistics
 from vaswani.paper import figures, small_tables, table1
 from vaswani.paper.figures import FiguresOptions
