@@ -5,7 +5,6 @@ kernel reads and writes each number once.
 """
 
 import ast
-import logging
 import math
 from typing import Any, Callable, Iterable
 
@@ -14,8 +13,6 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import Tensor
 
 from .config import VaswaniAdamConfig
-
-logger = logging.getLogger(__name__)
 
 
 def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
@@ -82,8 +79,6 @@ class VaswaniAdam(FairseqOptimizer):
     def __init__(self, cfg: VaswaniAdamConfig, params: Iterable[Any]) -> None:
         super().__init__(cfg)
         self._optimizer = EpsilonHatAdam(params, **self.optimizer_config)
-        if not self._optimizer.implementation["fused"]:
-            logger.info("vaswani_adam: foreach kernels; torch %s has no fused", torch.__version__)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:

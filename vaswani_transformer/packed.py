@@ -8,7 +8,6 @@ SHA256SUMS          a hash of every file
 
 import hashlib
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -53,30 +52,23 @@ def shared_matrices(architecture: Mapping[str, Any]) -> dict[str, str]:
     return {target: source, output: source}
 
 
-def read_config(architecture: Mapping[str, Any], where: str) -> TransformerConfig:
-    """The sizes in the section ``architecture`` of config.json.
-
-    Raises:
-        ValueError: a name that this version does not know.
-    """
-    known = {item.name for item in fields(TransformerConfig)}
-    unknown = sorted(set(architecture) - known)
-    if unknown:
-        raise ValueError(f"{where}: architecture has {unknown[0]!r}, which this version lacks")
-    return TransformerConfig(**architecture)
-
-
 def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
     """The parameters in float32, with a shared matrix under all its names.
 
+    The shapes of each side's last layer bound how large a model ``config`` describes.
+
     Raises:
-        ValueError: the file's header does not have the sizes of ``config``; nothing was read then.
+        ValueError: they are not those in the file's header; nothing was read then.
     """
     from safetensors import safe_open
 
     with safe_open(str(path), framework="pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        for name, expected in sizes(config).items():
+        for side in ("encoder", "decoder"):
+            last = getattr(config, f"{side}_layers") - 1
+            name = f"{side}.layers.{last}.feed_forward.fc1.weight"
+            sizes = (getattr(config, f"{side}_{size}") for size in ("ffn_embed_dim", "embed_dim"))
+            expected = tuple(sizes)
             if shapes.get(name) != expected:
                 raise ValueError(
                     f"{path}: {name} is {shapes.get(name, 'missing')}, not {expected} as {CONFIG} "
@@ -88,21 +80,12 @@ def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
     return state
 
 
-def sizes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes that bound how large a model ``config`` describes: of each side's last layer."""
-    found: dict[str, tuple[int, ...]] = {}
-    for side in ("encoder", "decoder"):
-        layers, width = getattr(config, f"{side}_layers"), getattr(config, f"{side}_embed_dim")
-        rows = getattr(config, f"{side}_ffn_embed_dim")
-        found[f"{side}.layers.{layers - 1}.feed_forward.fc1.weight"] = (rows, width)
-    return found
-
-
 def load(folder: str | Path) -> tuple[Transformer, Vocabulary, Vocabulary]:
     """The model of a folder, in evaluation mode, and the vocabularies of source and target.
 
     Raises:
-        ValueError: the folder is of another version, or was altered.
+        ValueError: the folder was altered.
+        TypeError: it is of another version.
         OSError: a file is missing.
     """
     folder = Path(folder)
@@ -118,7 +101,7 @@ def build(
 ) -> tuple[Transformer, Vocabulary, Vocabulary]:
     """As :func:`load`, of a folder whose files were checked."""
     source, target = (Vocabulary.load(folder / f"dict.{language}.txt") for language in languages)
-    config = read_config(architecture, str(folder / CONFIG))
+    config = TransformerConfig(**architecture)
     state = read_parameters(folder / WEIGHTS, config)
     model = Transformer(config, len(source), len(target))
     model.load_state_dict(state)

@@ -38,7 +38,7 @@ class Vocabulary:
                     raise ValueError(f"{path}: not a type and a count: {line!r}")
                 types.append(name)
         found = cls(types)
-        if len(found.ids) < len(SPECIAL) + len(set(types)) or len(set(types)) < len(types):
+        if len(found.ids) < len(found.types):
             raise ValueError(f"{path}: a type occurs twice")
         return found
 

@@ -39,14 +39,6 @@ class SearchOptions:
     temperature: float = 1.0
     length_penalty: str = "fairseq"
 
-    def check(self) -> None:
-        """Raise ValueError for a value that gives wrong results."""
-        if self.length_penalty == "gnmt" and self.lenpen < 0:
-            raise ValueError(
-                f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
-                "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
-            )
-
     def rule_and_limit(self, source: Tensor, max_len: int = 10**6) -> tuple[Rule, int]:
         """The rule for a batch [N, S], and its greatest length in tokens.
 
@@ -77,7 +69,7 @@ class SearchOptions:
 class IncrementalModel:
     """A model during a search: its cache, and the options that change its probabilities.
 
-    It is the :class:`.loop.NextTokenModel` of the search.
+    The search asks it for log-probabilities, and tells it which hypotheses go on.
 
     Args:
         options: of the search
@@ -96,7 +88,7 @@ class IncrementalModel:
         self.shared = shares_keys(decoder)
 
     def log_probs(self, tokens: Tensor, length: int) -> Tensor:
-        """[R] → [R, V]; -inf where an option forbids a token."""
+        """Of token number ``length``, after the tokens [R]: [R, V]; -inf where it is forbidden."""
         options = self.options
         logits = self.decoder.step(tokens, self.memory, self.cache)
         if options.temperature != 1:
@@ -118,7 +110,7 @@ class IncrementalModel:
             self.select(rows)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop all sentences except these."""
+        """Drop all sentences except these, int64 [N']; :meth:`reorder` follows for their rows."""
         if self.shared:  # else the reordering that follows drops their rows
             self.select(sentences)
 
@@ -137,7 +129,6 @@ def search(
     Raises:
         FloatingPointError: the model's output is not a number.
     """
-    options.check()
     rule, limit = options.rule_and_limit(source, max_len)
     model = IncrementalModel(options, decoder, memory, limit)
     history = search_loop(model, rule, len(source), options.beam, EOS, limit, source.device)
