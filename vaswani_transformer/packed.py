@@ -52,6 +52,18 @@ def shared_matrices(architecture: Mapping[str, Any]) -> dict[str, str]:
     return {target: source, output: source}
 
 
+def read_config(architecture: Mapping[str, Any], where: str) -> TransformerConfig:
+    """The sizes in the section ``architecture`` of config.json.
+
+    Raises:
+        ValueError: a name that this version does not know.
+    """
+    unknown = sorted(set(architecture) - set(TransformerConfig.__dataclass_fields__))
+    if unknown:
+        raise ValueError(f"{where}: architecture has {unknown[0]!r}, which this version lacks")
+    return TransformerConfig(**architecture)
+
+
 def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
     """The parameters in float32, with a shared matrix under all its names.
 
@@ -84,8 +96,7 @@ def load(folder: str | Path) -> tuple[Transformer, Vocabulary, Vocabulary]:
     """The model of a folder, in evaluation mode, and the vocabularies of source and target.
 
     Raises:
-        ValueError: the folder was altered.
-        TypeError: it is of another version.
+        ValueError: the folder is of another version, or was altered.
         OSError: a file is missing.
     """
     folder = Path(folder)
@@ -101,7 +112,7 @@ def build(
 ) -> tuple[Transformer, Vocabulary, Vocabulary]:
     """As :func:`load`, of a folder whose files were checked."""
     source, target = (Vocabulary.load(folder / f"dict.{language}.txt") for language in languages)
-    config = TransformerConfig(**architecture)
+    config = read_config(architecture, str(folder / CONFIG))
     state = read_parameters(folder / WEIGHTS, config)
     model = Transformer(config, len(source), len(target))
     model.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""A variant as a subclass (examples/relative_positions): trained, packed, translated, shown, exported."""
+"""A variant as a subclass (examples/relative_positions): from training to export."""
 
 import json
 import random

@@ -101,9 +101,8 @@ class FastEncoder(Encoder):
         On a GPU the check is left out: the host would wait for the device in every forward pass.
         """
         is_padding = super().find_padding(tokens)
-        if is_padding is None or (tokens.device.type == "cpu" and not is_padding.any()):
-            return None
-        return is_padding
+        nothing = is_padding is not None and tokens.device.type == "cpu" and not is_padding.any()
+        return None if nothing else is_padding
 
 
 def shares_keys(decoder: nn.Module) -> bool:

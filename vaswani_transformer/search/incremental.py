@@ -39,6 +39,14 @@ class SearchOptions:
     temperature: float = 1.0
     length_penalty: str = "fairseq"
 
+    def check(self) -> None:
+        """Raise ValueError for a value that gives wrong results."""
+        if self.length_penalty == "gnmt" and self.lenpen < 0:
+            raise ValueError(
+                f"--lenpen {self.lenpen} is negative, which --length-penalty gnmt cannot be: "
+                "give 0 or more (0.6 in the paper), or --length-penalty fairseq"
+            )
+
     def rule_and_limit(self, source: Tensor, max_len: int = 10**6) -> tuple[Rule, int]:
         """The rule for a batch [N, S], and its greatest length in tokens.
 
@@ -129,6 +137,7 @@ def search(
     Raises:
         FloatingPointError: the model's output is not a number.
     """
+    options.check()
     rule, limit = options.rule_and_limit(source, max_len)
     model = IncrementalModel(options, decoder, memory, limit)
     history = search_loop(model, rule, len(source), options.beam, EOS, limit, source.device)
