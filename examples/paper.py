@@ -822,7 +822,7 @@ def distribution(prefix):
 
 
 class Table:
-    """In place of a model: what the search asks of one (NextTokenModel of search/loop.py)."""
+    """In place of a model: what the search asks of one (search/incremental.py)."""
 
     def __init__(self):
         self.prefixes: list = [()]  # of each row

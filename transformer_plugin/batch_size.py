@@ -49,10 +49,9 @@ def rebatch(bounds: dict[str, int], accumulated: int, ratio: float) -> tuple[dic
     may allow no more; ``max_tokens`` is rounded to a multiple of 8.
     """
     freq = max(1, math.ceil(accumulated * ratio / 1.05))
-    steps = {"max_tokens": 8}
     new = {}
     for name, value in bounds.items():
-        step = steps.get(name, 1)
+        step = 8 if name == "max_tokens" else 1
         new[name] = max(step, round(value * accumulated * ratio / freq / step) * step)
     return new, freq
 

@@ -46,12 +46,8 @@ class CheckpointError(PluginError):
 
 
 def _by_name(things: Iterable[Any]) -> dict[str, Any]:
-    """Classes or functions by their names in files; a pair (thing, name) has its name with it."""
-    pairs = (
-        one if isinstance(one, tuple) else (one, f"{one.__module__}.{one.__qualname__}")
-        for one in things
-    )
-    return {name: one for one, name in pairs}
+    """Classes or functions by their names in files."""
+    return {f"{one.__module__}.{one.__qualname__}": one for one in things}
 
 
 def _numpy_names() -> dict[str, Any]:
@@ -95,8 +91,7 @@ def add_safe_globals(safe: list[Any]) -> None:
     """Allow checkpoints to name these, as ``torch.serialization.add_safe_globals`` does for torch.
 
     Args:
-        safe: classes and functions, or pairs of one and its dotted name in the file. Reading a
-            checkpoint calls them as the file says.
+        safe: classes and functions. Reading a checkpoint calls them as the file says.
     """
     ALLOWED.update(_by_name(safe))
 

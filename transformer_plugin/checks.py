@@ -2,12 +2,7 @@
 
 from typing import Any
 
-from .config import (
-    ConfigError,
-    VaswaniInverseSqrtConfig,
-    VaswaniTransformerConfig,
-    flag,
-)
+from .config import ConfigError, VaswaniInverseSqrtConfig, VaswaniTransformerConfig, flag
 
 
 def check_model_config(cfg: VaswaniTransformerConfig) -> None:
@@ -21,21 +16,16 @@ def check_model_config(cfg: VaswaniTransformerConfig) -> None:
             f"{cfg.decoder_embed_dim} must be equal: the paper has one d_model"
         )
     for side in ("encoder", "decoder"):
-        check_side(cfg, side)
+        width, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
+        given = cfg.head_key_dim is not None and cfg.head_value_dim is not None
+        if width % heads and not given:
+            raise ConfigError(
+                f"--{side}-embed-dim {width} is not divisible by --{side}-attention-heads {heads}; "
+                "change one, or give --head-key-dim and --head-value-dim"
+            )
     for name in ("share_all_embeddings", "share_decoder_input_output_embed"):
         if getattr(cfg, name) and cfg.untie_embeddings:
             raise ConfigError(f"{flag(name)} and --untie-embeddings exclude each other")
-
-
-def check_side(cfg: VaswaniTransformerConfig, side: str) -> None:
-    """Raise ConfigError if the width of ``side`` cannot be split into heads."""
-    width, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
-    given = cfg.head_key_dim is not None and cfg.head_value_dim is not None
-    if width % heads and not given:
-        raise ConfigError(
-            f"--{side}-embed-dim {width} is not divisible by --{side}-attention-heads {heads}; "
-            "change one, or give --head-key-dim and --head-value-dim"
-        )
 
 
 def check_label_smoothing(label_smoothing: float) -> None:

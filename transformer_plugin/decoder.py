@@ -117,10 +117,13 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
 
         ``need_alignment``: whether ``attn`` is wanted, outside of training.
         """
+        cache = None
+        if incremental_state is not None:  # empty at the first step
+            cache = incremental_state.setdefault(CACHE, DecoderCache(len(self.layers)))
         x, weights = self.features(
             prev_output_tokens,
             memory_of(encoder_out),
-            self.cache_in(incremental_state),
+            cache,
             need_head_weights,
             need_alignment and not self.training,
         )
@@ -142,12 +145,6 @@ class VaswaniDecoder(FairseqIncrementalDecoder, Decoder):
         logits = net_output[0]
         function = torch.log_softmax if log_probs else torch.softmax
         return function(logits, dim=-1, dtype=accumulation_dtype(logits.dtype))
-
-    def cache_in(self, incremental_state: dict[str, Any] | None) -> DecoderCache | None:
-        """This decoder's cache in fairseq's ``incremental_state``, created at the first step."""
-        if incremental_state is None:
-            return None
-        return incremental_state.setdefault(CACHE, DecoderCache(len(self.layers)))
 
     def reorder_incremental_state(
         self, incremental_state: dict[str, Any], new_order: Tensor

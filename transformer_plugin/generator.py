@@ -35,9 +35,6 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             fairseq's search) or ``gnmt`` (``--lenpen`` is α of section 6.1, tensor2tensor's search)
         nbest: results per sentence; ``gnmt`` stops when it has that many
         options: fairseq's, see its SequenceGenerator
-
-    Raises:
-        ConfigError: ``gnmt`` with a negative ``len_penalty``.
     """
 
     def __init__(
@@ -61,10 +58,6 @@ class VaswaniSequenceGenerator(SequenceGenerator):
             temperature=self.temperature,
             length_penalty=length_penalty,
         )
-        try:
-            self.options.check()
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
         self._reason = self.reason_for_fairseqs_search()
         self._logged: set[str] = set()
         if self._reason:  # here: processes that search are forked from this one, and log it no more
@@ -98,29 +91,18 @@ class VaswaniSequenceGenerator(SequenceGenerator):
     ) -> list[list[Result]]:
         """The results of each sentence of a batch, best first; every public method calls this."""
         given = {"a prefix": prefix_tokens, "constraints": constraints, "a first token": bos_token}
-        reason = self._reason
-        for name, value in given.items():
-            reason = reason or (None if value is None else name)
-        if "src_tokens" not in sample["net_input"]:
-            reason = reason or "an input that is not tokens"
+        names = (name for name, value in given.items() if value is not None)
+        reason = self._reason or next(names, None)
         if reason is None:
             return self.search_batch(sample["net_input"])
-        self.log_once(reason)
-        return super()._generate(sample, prefix_tokens, constraints, bos_token)
-
-    def log_once(self, reason: str) -> None:
-        """Log that fairseq's search is used, and what that means for the scores."""
-        if reason in self._logged:
-            return
-        self._logged.add(reason)
-        if self.length_penalty == "gnmt":
+        if self.length_penalty == "gnmt" and reason not in self._logged:
+            self._logged.add(reason)
             logger.warning(
                 "%s: decoding with fairseq's own search, with its length penalty, not "
                 "--length-penalty gnmt",
                 reason,
             )
-        else:  # it gives the same results, only more slowly
-            logger.info("%s: decoding with fairseq's own search", reason)
+        return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def search_batch(self, net_input: dict[str, Tensor]) -> list[list[Result]]:
         """Our search.

@@ -24,16 +24,13 @@ def model_width(cfg: DictConfig) -> int:
     Raises:
         ConfigError: the model's section has no width, or two different ones.
     """
-    root = cfg._get_root() if isinstance(cfg, DictConfig) else None
-    model = getattr(root, "model", None)
-    names = ("encoder_embed_dim", "decoder_embed_dim")
-    sizes = {name: getattr(model, name, None) for name in names}
-    widths = {width for width in sizes.values() if width is not None}
+    model = getattr(cfg._get_root(), "model", None)
+    sides = ("encoder", "decoder")
+    widths: set[Any] = {getattr(model, f"{side}_embed_dim", None) for side in sides} - {None}
     if len(widths) != 1:
-        seen = " and ".join(f"{name} {width}" for name, width in sizes.items() if width is not None)
         raise ConfigError(
-            "vaswani_inverse_sqrt needs one d_model, but the model has "
-            f"{seen or 'neither encoder_embed_dim nor decoder_embed_dim'}: give --d-model"
+            "vaswani_inverse_sqrt needs one d_model, but the model's embed_dim are "
+            f"{', '.join(map(str, sorted(widths))) or 'not known'}: give --d-model"
         )
     return int(widths.pop())
 
@@ -49,25 +46,16 @@ class VaswaniInverseSqrt(FairseqLRScheduler):
     def __init__(self, cfg: DictConfig, optimizer: FairseqOptimizer) -> None:
         super().__init__(cfg, optimizer)
         check_schedule_config(cfg)
-        d_model = model_width(cfg) if cfg.d_model is None else cfg.d_model
-        self.settings = {
-            "d_model": d_model,
-            "warmup_updates": cfg.warmup_updates,
-            "lr_factor": cfg.lr_factor,
-        }
-        refuse_ignored_lr(list(cfg.lr), d_model, cfg.warmup_updates)
+        self.d_model = model_width(cfg) if cfg.d_model is None else cfg.d_model
+        refuse_ignored_lr(list(cfg.lr), self.d_model, cfg.warmup_updates)
         self.step_update(0)
 
     def step_update(self, num_updates: int) -> float:
         """Set and return the rate of the next update, number ``num_updates`` + 1."""
-        s = self.settings
-        lr = learning_rate(num_updates + 1, s["d_model"], s["warmup_updates"], s["lr_factor"])
+        step, cfg = num_updates + 1, self.cfg
+        lr = learning_rate(step, self.d_model, cfg.warmup_updates, cfg.lr_factor)
         self.optimizer.set_lr(lr)
         return lr
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the schedule; the update number is kept by fairseq."""
-        return {**super().state_dict(), **self.settings}
 
 
 def refuse_ignored_lr(lr: list[float], d_model: int, warmup_updates: int) -> None:

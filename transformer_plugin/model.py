@@ -78,25 +78,21 @@ class VaswaniTransformerModel(FairseqEncoderDecoderModel):
             convert_to_bf16(self)
 
     def load_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        strict: bool = True,
-        model_cfg: Any = None,
-        args: Any = None,
+        self, state_dict: dict[str, Any], strict: bool = True, **options: Any
     ) -> Any:
         """As fairseq's, but a mismatch is explained by the option that differs.
 
         Args:
             state_dict: of parameters by name; names of older versions are replaced in it
             strict: whether the names have to be this model's
-            model_cfg, args: see fairseq's
+            options: see fairseq's
 
         Raises:
             CheckpointError: ``strict``, and the parameters are not those of this model, or differ
                 where it shares them.
         """
         try:
-            result = super().load_state_dict(state_dict, strict, model_cfg, args)
+            result = super().load_state_dict(state_dict, strict, **options)
         except RuntimeError as error:
             reason = explain_mismatch(state_dict, self.state_dict()) if strict else ""
             if not reason:

@@ -5,7 +5,6 @@ kernel reads and writes each number once.
 """
 
 import ast
-import logging
 import math
 from typing import Any, Callable, Iterable
 
@@ -14,8 +13,6 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import Tensor
 
 from .config import VaswaniAdamConfig
-
-logger = logging.getLogger(__name__)
 
 
 def epsilon_before_correction(epsilon: float, beta2: float, step: int) -> float:
@@ -82,8 +79,6 @@ class VaswaniAdam(FairseqOptimizer):
     def __init__(self, cfg: VaswaniAdamConfig, params: Iterable[Any]) -> None:
         super().__init__(cfg)
         self._optimizer = EpsilonHatAdam(params, **self.optimizer_config)
-        if not self._optimizer.implementation["fused"]:
-            logger.info("vaswani_adam: foreach kernels; torch %s has no fused", torch.__version__)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -110,20 +105,12 @@ class VaswaniAdam(FairseqOptimizer):
             aggregate_norm_fn: combines the norms of several processes
         """
         gradients = [p.grad for p in self.params if p.grad is not None]
-        norm = total_norm(gradients)
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)
-        if gradients and max_norm > 0:
+        if max_norm > 0:
             torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm
-
-
-@torch.no_grad()
-def total_norm(tensors: list[Tensor]) -> Tensor:
-    """The 2-norm of all elements of ``tensors``, one element; 0 if there are none."""
-    if not tensors:
-        return torch.tensor(0.0)
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
 
 
 def read_betas(given: Any) -> tuple[float, float]:

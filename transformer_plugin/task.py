@@ -100,11 +100,10 @@ class VaswaniTranslationTask(CheckedTranslationTask):
         extra = dict(extra_gen_cls_kwargs or {})
         gnmt = str(self.cfg.length_penalty) == "gnmt"
         attending = getattr(args, "print_alignment", None)
-        if attending:
-            logger.log(
-                logging.WARNING if gnmt else logging.INFO,
-                "--print-alignment: decoding with fairseq's own search%s",
-                ", with its length penalty, not --length-penalty gnmt" if gnmt else "",
+        if attending and gnmt:
+            logger.warning(
+                "--print-alignment: decoding with fairseq's own search, with its length penalty, "
+                "not --length-penalty gnmt"
             )
         if seq_gen_cls is None and not attending and not getattr(args, "score_reference", False):
             seq_gen_cls = VaswaniSequenceGenerator

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import Mask, causal_mask
-from .cache import DecoderCache
+from .cache import DecoderCache, LayerCache
 from .embedding import InputEmbedding
 from .encoder import Memory
 from .layers import DecoderLayer
@@ -106,7 +106,7 @@ class Decoder(nn.Module):
                 mask,
                 memory.states,
                 memory_mask,
-                cache=cache.layer(index) if cache else None,
+                cache=LayerCache(cache, index) if cache else None,
                 need_weights=(need_weights, need_weights or (is_last and need_alignment)),
                 is_causal=is_causal,
             )

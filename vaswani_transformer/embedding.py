@@ -31,10 +31,8 @@ def sinusoids(length: int, dim: int, layout: str = "paper") -> Tensor:
         [length, dim]; row n belongs to the n-th token, counted from 0.
 
     Raises:
-        ValueError: ``dim`` is odd, or the layout is unknown.
+        ValueError: the layout is unknown.
     """
-    if dim % 2:
-        raise ValueError(f"sinusoidal positions need an even width, not {dim}")
     if layout not in SINUSOID_LAYOUTS:
         raise ValueError(f"sinusoid layout {layout!r} is not one of {', '.join(SINUSOID_LAYOUTS)}")
     half = dim // 2

@@ -8,7 +8,6 @@ SHA256SUMS          a hash of every file
 
 import hashlib
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -59,8 +58,7 @@ def read_config(architecture: Mapping[str, Any], where: str) -> TransformerConfi
     Raises:
         ValueError: a name that this version does not know.
     """
-    known = {item.name for item in fields(TransformerConfig)}
-    unknown = sorted(set(architecture) - known)
+    unknown = sorted(set(architecture) - set(TransformerConfig.__dataclass_fields__))
     if unknown:
         raise ValueError(f"{where}: architecture has {unknown[0]!r}, which this version lacks")
     return TransformerConfig(**architecture)
@@ -69,14 +67,20 @@ def read_config(architecture: Mapping[str, Any], where: str) -> TransformerConfi
 def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
     """The parameters in float32, with a shared matrix under all its names.
 
+    The shapes of each side's last layer bound how large a model ``config`` describes.
+
     Raises:
-        ValueError: the file's header does not have the sizes of ``config``; nothing was read then.
+        ValueError: they are not those in the file's header; nothing was read then.
     """
     from safetensors import safe_open
 
     with safe_open(str(path), framework="pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        for name, expected in sizes(config).items():
+        for side in ("encoder", "decoder"):
+            last = getattr(config, f"{side}_layers") - 1
+            name = f"{side}.layers.{last}.feed_forward.fc1.weight"
+            sizes = (getattr(config, f"{side}_{size}") for size in ("ffn_embed_dim", "embed_dim"))
+            expected = tuple(sizes)
             if shapes.get(name) != expected:
                 raise ValueError(
                     f"{path}: {name} is {shapes.get(name, 'missing')}, not {expected} as {CONFIG} "
@@ -86,16 +90,6 @@ def read_parameters(path: Path, config: TransformerConfig) -> dict[str, Tensor]:
     for name, stored in shared_matrices(vars(config)).items():
         state[name] = state[stored]
     return state
-
-
-def sizes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes that bound how large a model ``config`` describes: of each side's last layer."""
-    found: dict[str, tuple[int, ...]] = {}
-    for side in ("encoder", "decoder"):
-        layers, width = getattr(config, f"{side}_layers"), getattr(config, f"{side}_embed_dim")
-        rows = getattr(config, f"{side}_ffn_embed_dim")
-        found[f"{side}.layers.{layers - 1}.feed_forward.fc1.weight"] = (rows, width)
-    return found
 
 
 def load(folder: str | Path) -> tuple[Transformer, Vocabulary, Vocabulary]:

@@ -87,10 +87,9 @@ def base(**changes: Any) -> TransformerConfig:
 
 def big(**changes: Any) -> TransformerConfig:
     """The big model (Table 3, last row), with ``changes``."""
-    widths = {f"{side}_embed_dim": 1024 for side in ("encoder", "decoder")}
-    widths.update({f"{side}_ffn_embed_dim": 4096 for side in ("encoder", "decoder")})
-    widths.update({f"{side}_attention_heads": 16 for side in ("encoder", "decoder")})
-    return TransformerConfig(**{**widths, "dropout": 0.3, **changes})
+    sizes = {"embed_dim": 1024, "ffn_embed_dim": 4096, "attention_heads": 16}
+    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+    return TransformerConfig(**{**both, "dropout": 0.3, **changes})
 
 
 class Transformer(nn.Module):

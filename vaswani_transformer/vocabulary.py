@@ -31,14 +31,13 @@ class Vocabulary:
         types = []
         with open(path, encoding="utf-8", newline="\n") as lines:
             for line in lines:
-                name, _, count = (
-                    line.rstrip("\n").removesuffix(" #fairseq:overwrite").rpartition(" ")
-                )
+                entry = line.rstrip("\n").removesuffix(" #fairseq:overwrite")
+                name, _, count = entry.rpartition(" ")
                 if not (name and count.isdecimal()):
                     raise ValueError(f"{path}: not a type and a count: {line!r}")
                 types.append(name)
         found = cls(types)
-        if len(found.ids) < len(SPECIAL) + len(set(types)) or len(set(types)) < len(types):
+        if len(found.ids) < len(found.types):
             raise ValueError(f"{path}: a type occurs twice")
         return found
 

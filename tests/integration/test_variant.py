@@ -1,15 +1,19 @@
-"""A variant as a subclass (examples/relative_positions): trained, packed, translated, shown."""
+"""A variant as a subclass (examples/relative_positions): from training to export."""
 
+import json
 import random
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests import stock
+from vaswani import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIANT = ROOT / "examples" / "relative_positions"
+TO_FAIRSEQ = ("--to", "fairseq")
 SIZES = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
 
 
@@ -74,6 +78,25 @@ def test_nothing_is_imported_because_a_folder_names_it(model, capsys):
     assert "--user-dir" in capsys.readouterr().err
 
 
-def test_an_export_that_cannot_express_it_is_refused(model, capsys):
-    assert stock.vaswani("export", model, "--to", "fairseq") == 1
+def test_fairseq_translates_its_export_as_it_translates(model, tmp_path):
+    """fairseq-interactive, with the flags of the export's card."""
+    out = tmp_path / "out"
+    assert stock.vaswani("export", model, *TO_FAIRSEQ, "--user-dir", VARIANT, "--out", out) == 0
+    rows = json.loads((out / "vaswani.json").read_text())["proof"]["rows"]
+    assert all(row["identical"] == 10 for row in rows)
+    block = (out / "README.md").read_text().split("```sh\n")[1].split("```")[0]
+    _, _, *flags = shlex.split(block.replace("\\\n", " "))
+    lines = stock.interactive(out, out / "model.pt", "one two\n", *flags)
+    ours = Translator.from_pretrained(model, user_dir=str(VARIANT)).translate(["one two"])
+    assert stock.results(lines, "D")[0][1] == ours[0].hypotheses[0].text
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "huggingface"])
+def test_a_target_that_cannot_express_it_is_refused(target, model, capsys):
+    assert stock.vaswani("export", model, "--to", target, "--user-dir", VARIANT) == 1
     assert "relative_transformer" in capsys.readouterr().err
+
+
+def test_an_export_needs_its_user_dir(model, tmp_path, capsys):
+    assert stock.vaswani("export", model, *TO_FAIRSEQ, "--out", tmp_path / "out") == 1
+    assert "--user-dir" in capsys.readouterr().err and not (tmp_path / "out").exists()

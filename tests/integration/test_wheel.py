@@ -211,3 +211,25 @@ def test_the_readmes_commands_install_it_without_a_checkout(wheel, tmp_path):
     missing = [line for line in said if " requires " in line]
     assert [line for line in missing if "torchaudio" not in line] == [] and said[-1]
     assert f"vaswani {wheel.name.split('-')[1]}" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.10", "3.13", "3.14"])
+def test_the_extra_translate_needs_no_compiler_and_translates(version, wheel, tmp_path):
+    """In an empty environment of the oldest Python and of those that fairseq does not support."""
+    python = shutil.which(f"python{version}")
+    if not python or subprocess.run([python, "-V"], capture_output=True).returncode:
+        pytest.skip(f"no python{version}")
+    lines = [
+        f"'{python}' -m venv env",
+        f"env/bin/python -m pip install -q --only-binary :all: '{wheel}[translate]'",
+        f"echo 'one two' | env/bin/vaswani translate '{ROOT}/examples/demo_en_de'",
+    ]
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(lines)], cwd=tmp_path, env=environ, capture_output=True, text=True
+    )
+    shutil.rmtree(tmp_path / "env", ignore_errors=True)  # gigabytes
+    if re.search("NewConnectionError|name resolution|No matching distribution", done.stderr):
+        pytest.skip("pip reaches no index that has it all")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, done.stderr[-3000:]

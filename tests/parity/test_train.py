@@ -33,7 +33,7 @@ FAIRSEQS = {
     order = [pairs[n] for n in of_pairs.permutation(len(pairs))]
 """,
     # batches have a multiple of eight pairs, if they have more than eight (in 0.12.2 not the last)
-    "    found: List[List[Pair]] = [[]]\n": "    return fairseqs_batches(order, numbers)\n",
+    "    found: list[list[Pair]] = [[]]\n": "    return fairseqs_batches(order, numbers)\n",
     # in a batch, long sources come first
     "    sources, targets = zip(*pairs, strict=True)\n": """\
     lengths = torch.tensor([len(source) for source, _ in pairs])

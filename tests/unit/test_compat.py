@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import types
+from argparse import Namespace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -21,7 +22,7 @@ from fairseq.tasks.translation import TranslationConfig
 
 from tests.models import dictionary, small_model, task
 from transformer_plugin.checkpoints import CheckpointError, explain_mismatch
-from transformer_plugin.compat import replacing
+from transformer_plugin.compat import replacing, translation_task
 from transformer_plugin.compat.dictionaries import KEY
 from transformer_plugin.compat.replacing import REPLACED
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
@@ -81,7 +82,7 @@ def test_the_documents_table_is_what_the_register_says(monkeypatch):
     assert replaced.page(text) == text
 
 
-def test_an_attribute_is_replaced_once(monkeypatch):
+def test_an_attribute_is_replaced_where_it_is_needed(monkeypatch):
     owner = types.ModuleType("fairseq.somewhere")
     owner.answer = lambda: 1
     monkeypatch.setattr(replacing, "REPLACED", [])
@@ -91,12 +92,9 @@ def test_an_attribute_is_replaced_once(monkeypatch):
 
     mark = replacing.replaces(owner, "answer", replacing.REPAIRS, "all", "it is one too low")
     assert mark(answer) is answer and owner.answer() == 2
-    with pytest.raises(RuntimeError, match="fairseq.somewhere.answer is replaced already"):
-        mark(lambda: 3)
-    assert owner.answer() == 2
     unneeded = replacing.replaces(owner, "other", replacing.REPAIRS, "0.1", "", needed=False)
     unneeded(answer)
-    assert not hasattr(owner, "other") and len(replacing.REPLACED) == 3
+    assert not hasattr(owner, "other") and len(replacing.REPLACED) == 2
 
 
 # --- checkpoints replaced in one step ----------------------------------------------------------
@@ -151,6 +149,22 @@ def test_the_numbers_of_other_models_are_their_own(tmp_path):
     refused = pytest.raises(CheckpointError, match="NaN or infinity in a.weight")
     with open(tmp_path / "vaswani_transformer", "rb") as stream, refused:
         checkpoint_utils.torch.load(stream)
+
+
+def test_the_allocator_is_set_where_training_or_decoding_begins(monkeypatch):
+    """By the task, for our models; not by whoever builds a model."""
+    calls = []
+    monkeypatch.setattr(translation_task, "keep_freed_memory", lambda: calls.append(1))
+    model = small_model()
+    ours = CheckedTranslationTask(TranslationConfig(), dictionary(), dictionary())
+    ours.build_model(model.cfg, from_checkpoint=True)
+    assert len(calls) == 0
+    ours.build_model(model.cfg)
+    assert len(calls) == 1
+    ours.build_generator([model], Namespace())
+    assert len(calls) == 2
+    ours.build_generator([torch.nn.Linear(1, 1)], Namespace(sampling=True))
+    assert len(calls) == 2
 
 
 # --- dictionaries ------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """``vaswani_adam``: its options, its norm of gradients, and the kernels it finds."""
 
-import logging
 import math
 from typing import Any, List
 
@@ -13,7 +12,6 @@ from torch import nn
 from transformer_plugin.config import VaswaniAdamConfig
 from transformer_plugin.optimizer import (
     VaswaniAdam,
-    total_norm,
 )
 
 
@@ -70,17 +68,15 @@ def test_norm_of_gradients() -> None:
     assert own.clip_grad_norm(0).item() == pytest.approx(6.5)
 
 
-def test_norm_over_processes_and_of_nothing() -> None:
-    """The norms of other processes come in before the limit; no gradient has the norm 0."""
+def test_norm_over_processes() -> None:
+    """The norms of other processes come in before the limit."""
     params = [parameter(3.0, 4.0)]
     assert optimizer(params).clip_grad_norm(5.0, lambda norm: 2 * norm).item() == 10.0
     assert params[0].grad.tolist() == pytest.approx([1.5, 2.0])
-    assert total_norm([]).item() == 0.0
-    assert optimizer([nn.Parameter(torch.zeros(2))]).clip_grad_norm(1.0).item() == 0.0
 
 
-def test_without_fused_kernels(monkeypatch: Any, caplog: Any) -> None:
-    """A torch that refuses them: the same update by foreach, said in a line."""
+def test_without_fused_kernels(monkeypatch: Any) -> None:
+    """A torch that refuses them: the same update by foreach."""
     original = torch.optim.AdamW.__init__
 
     def refusing(self: Any, params: Any, **options: Any) -> None:
@@ -90,11 +86,7 @@ def test_without_fused_kernels(monkeypatch: Any, caplog: Any) -> None:
 
     monkeypatch.setattr(torch.optim.AdamW, "__init__", refusing)
     param = parameter(3.0)
-    with caplog.at_level(logging.INFO):
-        own = optimizer([param])
-    assert [r.message for r in caplog.records if "vaswani_adam" in r.message] == [
-        f"vaswani_adam: foreach kernels; torch {torch.__version__} has no fused"
-    ]
+    own = optimizer([param])
     assert own.param_groups[0]["foreach"] is True
     own.step()
     assert param.item() == pytest.approx(-0.1)  # the first update is the rate, whatever the size

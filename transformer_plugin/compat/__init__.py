@@ -6,23 +6,12 @@ each by ``@replaces`` (replacing.py) in the file of its subject; what protects a
 replaced when our task begins one, or ``vaswani train``. Nothing here imports a model:
 
     loading.py         reading checkpoints        saving.py         writing checkpoints
-    data.py            binarising                 resuming.py       resuming training
-    batches.py         what goes into a batch     dictionaries.py   whether they are the model's
-    divergence.py      NaN and infinity           decoding.py       fairseq's own models
+    data.py            binarising, batches        resuming.py       resuming training
+    models.py          fairseq's own, divergence  dictionaries.py   whether they are the model's
     translation_task.py    what our task does besides fairseq's
     scope.py           whose model it is: other people's are left to fairseq
     stale_warnings.py  warnings about fairseq from newer libraries
 """
 
-from . import (  # noqa: F401  (importing each replaces what it names)
-    batches,
-    data,
-    decoding,
-    divergence,
-    loading,
-    resuming,
-    saving,
-)
-from .stale_warnings import quiet
-
-__all__ = ["quiet"]
+from . import data, loading, models, resuming, saving  # noqa: F401  (each replaces what it names)
+from .stale_warnings import quiet  # noqa: F401

@@ -1,10 +1,40 @@
-"""Binarising more than 2 GB of text."""
+"""Data: no sentence is lost on the way into batches, which end with the process; binarising."""
 
+import atexit
+import contextlib
+import queue
+import threading
 from typing import Any
 
-from fairseq.data import indexed_dataset
+import numpy as np
+from fairseq.data import data_utils, indexed_dataset, iterators
 
 from .replacing import REPAIRS, replaces
+
+
+@replaces(
+    data_utils,
+    "batch_by_size",
+    REPAIRS,
+    "0.12.3.1",
+    "no sentence is lost where the data do not divide by --required-batch-size-multiple",
+)
+def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
+    """As fairseq's, with the last batch whatever its size.
+
+    Modern fairseq silently drops the last batch (the longest sentences of a training epoch, and up
+    to seven of a test set) unless its size is a multiple of ``--required-batch-size-multiple``; the
+    official one keeps it, as the option's own description says.
+    """
+    if not isinstance(indices, np.ndarray):  # an iterator can be read only once
+        indices = np.fromiter(indices, dtype=np.int64, count=-1)
+    if len(indices) == 0:  # modern fairseq would look at the last batch
+        return []
+    batches = batch_by_size.original(indices, *args, **kwargs)
+    kept = sum(len(batch) for batch in batches)
+    if kept < len(indices):  # batches are consecutive parts of `indices`
+        batches = [*batches, indices[kept:]]
+    return batches
 
 
 @replaces(
@@ -24,3 +54,19 @@ def merge_file_(builder: Any, another_file: str) -> Any:
     done = merge_file_.original(builder, another_file)
     builder._sizes[there:] = map(int, builder._sizes[there:])
     return done
+
+
+@atexit.register
+def end_threads() -> None:
+    """End the threads in which fairseq makes batches ahead, before the interpreter ends.
+
+    All versions leave them running. Python ends a daemon thread where it next asks for the lock of
+    the interpreter; if that is within torch, the process aborts ("terminate called without an
+    active exception", exit code 134), whatever it had to say: after Ctrl-C, for example.
+    """
+    for thread in threading.enumerate():
+        if isinstance(thread, iterators.BackgroundConsumer):
+            thread._max_len = 0  # it ends after the batch that it is making
+            while thread.is_alive():
+                with contextlib.suppress(queue.Empty):  # the thread may wait for room
+                    thread._queue.get(timeout=0.01)

@@ -36,8 +36,7 @@ def other_dictionaries(task: Any, task_state: Mapping[str, Any]) -> str:
         task_state: the checkpoint's
     """
     saved = task_state.get(KEY) or {}
-    now = dictionary_hashes(task) if saved else {}
-    for side, hash_now in now.items():
+    for side, hash_now in dictionary_hashes(task).items():
         if saved.get(side, hash_now) != hash_now:
             return (
                 f"The checkpoint was trained with another {side} dictionary than this one: its "

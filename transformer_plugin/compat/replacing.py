@@ -7,7 +7,6 @@ stands in is imported; what protects a training, when ``protect`` is called.
 
 import types
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Callable
 
 REPAIRS = "repairs"
@@ -42,26 +41,15 @@ def replaces(
         versions: the versions that need it, for the table
         reason: what is different then, for the table
         needed: whether the installed versions need it; if not, it is only listed
-
-    Raises:
-        RuntimeError: it was replaced before, by a second copy of this plugin.
     """
-    module = owner.__name__ if isinstance(owner, types.ModuleType) else owner.__module__
-    of_class = "" if isinstance(owner, types.ModuleType) else f".{owner.__name__}"
-    attribute = f"{module}{of_class}.{name}"
+    in_module = "" if isinstance(owner, types.ModuleType) else f"{owner.__module__}."
+    attribute = f"{in_module}{owner.__name__}.{name}"
 
     def decorator(replacement: Any) -> Any:
         def replace() -> None:
             before = vars(owner)[name]  # not getattr, which would bind it
             static = isinstance(before, staticmethod)
-            original = before.__func__ if static else before
-            if hasattr(original, "replaced_by"):
-                raise RuntimeError(
-                    f"{attribute} is replaced already, by {original.replaced_by}: of two copies of "
-                    "this plugin only one can be loaded; give --user-dir that one"
-                )
-            replacement.original = original
-            replacement.replaced_by = str(Path(__file__).parent.parent)
+            replacement.original = before.__func__ if static else before
             setattr(owner, name, staticmethod(replacement) if static else replacement)
 
         REPLACED.append(Replacement(attribute, kind, versions, reason))

@@ -19,16 +19,13 @@ from .translation_task import CheckedTranslationTask
 logger = logging.getLogger(__name__)
 
 DEFAULT = "checkpoint_last.pt"
-TRAINED = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best|\.best_.+)(-rank-\d+|-shard\d+)*\.pt")
+TRAINED = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best|\.best_.+)\.pt")
 """The names that fairseq-train gives its checkpoints; averages have others."""
 ANNOUNCED = {
     "common": ("seed", "fp16"),
     "dataset": ("max_tokens", "batch_size", "train_subset", "required_batch_size_multiple"),
     "optimization": ("update_freq", "clip_norm", "lr", "sentence_avg"),
-    "criterion": None,
-    "lr_scheduler": None,
-    "model": None,
-    "optimizer": None,
+    **dict.fromkeys(("criterion", "lr_scheduler", "model", "optimizer")),
 }
 """What is reported if a resumed training changes it: keys by section, None for all of them."""
 
@@ -65,7 +62,7 @@ def load_checkpoint_to_resume(cfg: Any, trainer: Any, **options: Any) -> Any:
     for subset in [] if dataset.disable_validation else dataset.valid_subset.split(","):
         if subset in trainer.task.datasets:
             trainer.get_valid_iterator(subset)
-    with _restoring(cfg, trainer.checkpoint_suffix or ""):
+    with _restoring(cfg):
         trainer.load_checkpoint = load_if_it_fits
         try:
             extra_state, iterator = original(cfg, trainer, **options)
@@ -105,39 +102,24 @@ def _compare(saved: Mapping[str, Any], trainer: Any, reset_optimizer: bool) -> N
 
 
 @contextlib.contextmanager
-def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
-    """``cfg`` names the checkpoint to resume from, while fairseq loads it.
-
-    Args:
-        cfg: fairseq's section ``checkpoint``
-        suffix: of this process's files, if each process saves its own
+def _restoring(cfg: Any) -> Iterator[None]:
+    """fairseq's section ``checkpoint`` names the one to resume from, while fairseq loads it.
 
     Raises:
         CheckpointError: ``restore_file`` does not exist, or none of the checkpoints can be read.
     """
     before = {name: getattr(cfg, name) for name in ("restore_file", "finetune_from_model")}
     if cfg.restore_file != DEFAULT:
-        wanted = cfg.restore_file.replace(".pt", f"{suffix}.pt")  # may be a URL
-        if not checkpoint_utils.PathManager.exists(wanted):
+        if not checkpoint_utils.PathManager.exists(cfg.restore_file):  # it may be a URL
             raise CheckpointError(
-                f"{wanted} does not exist: correct --restore-file, or leave it out to start over "
-                "(or to go on from checkpoint_last.pt)."
+                f"{cfg.restore_file} does not exist: correct --restore-file, or leave it out to "
+                "start over (or to go on from checkpoint_last.pt)."
             )
-    elif cfg.save_dir and not _can_be_read(Path(cfg.save_dir) / f"checkpoint_last{suffix}.pt"):
-        newest = newest_checkpoint(Path(cfg.save_dir), suffix)
-        if newest is not None:
-            logger.warning(
-                "checkpoint_last%s.pt is missing or damaged in %s: going on from %s (%s updates)",
-                suffix,
-                cfg.save_dir,
-                newest[1].name,
-                f"{newest[0]:,}",
-            )
-            # fairseq puts the suffix of this process before ".pt" itself, as in checkpoint_last
-            plain = str(newest[1])
-            cfg.restore_file = plain.replace(f"{suffix}.pt", ".pt") if suffix else plain
-            # which it refuses together with a --restore-file, though it would not be used
-            cfg.finetune_from_model = None
+    elif cfg.save_dir:
+        try:
+            checkpoint_metadata(Path(cfg.save_dir) / DEFAULT)
+        except CheckpointError:
+            _name_newest(cfg)
     try:
         yield
     finally:  # the configuration goes into the next checkpoint: as the user gave it
@@ -145,29 +127,31 @@ def _restoring(cfg: Any, suffix: str) -> Iterator[None]:
             setattr(cfg, name, value)
 
 
-def _can_be_read(path: Path) -> bool:
-    """Whether a checkpoint is there and not cut short; damage inside its tensors is not seen."""
-    try:
-        checkpoint_metadata(path)
-        return True
-    except CheckpointError:
-        return False
+def _name_newest(cfg: Any) -> None:
+    """``cfg`` names the newest checkpoint in place of checkpoint_last.pt, if there is one."""
+    newest = newest_checkpoint(Path(cfg.save_dir))
+    if newest is not None:
+        updates, path = newest
+        going_on = f"going on from {path.name} ({updates:,} updates)"
+        logger.warning("%s is missing or damaged in %s: %s", DEFAULT, cfg.save_dir, going_on)
+        cfg.restore_file = str(path)
+        # which fairseq refuses together with a --restore-file, though it would not be used
+        cfg.finetune_from_model = None
 
 
-def trained_checkpoints(folder: Path, suffix: str = "") -> list[Path]:
+def trained_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints that fairseq-train left in a folder, in order of their names."""
-    paths = sorted(folder.glob(f"*{suffix}.pt"))
-    return [path for path in paths if TRAINED.fullmatch(path.name)]
+    return [path for path in sorted(folder.glob("*.pt")) if TRAINED.fullmatch(path.name)]
 
 
-def newest_checkpoint(folder: Path, suffix: str = "") -> tuple[int, Path] | None:
+def newest_checkpoint(folder: Path) -> tuple[int, Path] | None:
     """The readable checkpoint with the most updates, after their number; None if there is none.
 
     Raises:
         CheckpointError: there are checkpoints, but none can be read.
     """
     candidates, problems = [], []
-    for path in trained_checkpoints(folder, suffix):
+    for path in trained_checkpoints(folder):
         try:
             history = checkpoint_metadata(path).get("optimizer_history") or [{}]
             # not by the time of the file, which a copy changes

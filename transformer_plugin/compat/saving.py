@@ -43,7 +43,7 @@ def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) ->
     and since torch's writer answers a Ctrl-C in the middle with ``RuntimeError``, that is taken for
     such a failure. The unreadable file then replaces the good ones.
     """
-    if async_write or not PathManager.supports_rename(filename):  # not a local file
+    if async_write:
         return torch_persistent_save.original(obj, filename, async_write)
     return write_checkpoint(obj, filename)
 
@@ -163,8 +163,6 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     All versions copy onto the old file, so that a kill or a full disk at that moment leaves
     neither the old nor the new one.
     """
-    if PathManager.path_requires_pathmanager(dst_path):
-        return copy.original(src_path, dst_path, overwrite)  # not a local file
     try:
         with _replacing(dst_path) as aside:
             try:
@@ -181,14 +179,10 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
 def _plain(value: Any) -> Any:
     """``value`` with numpy numbers as Python numbers and numpy arrays as tensors, at any depth.
 
-    Other people's meters may have containers of their own classes, and arrays that are no tensors
-    (of strings, objects, ``longdouble``, another byte order): those are left as they are.
+    Other people's meters may have containers of their own classes: those are left as they are.
     """
     if isinstance(value, np.ndarray):
-        try:
-            return torch.from_numpy(value.copy())
-        except (TypeError, ValueError):
-            return value
+        return torch.from_numpy(value.copy())
     if isinstance(value, (np.number, np.bool_, np.character)):
         return value.item()
     if type(value) in (dict, OrderedDict):

@@ -9,6 +9,7 @@ MODEL is a folder made by 'vaswani pack', or a run that has one. Both translate 
 and both give the packed model's translations a probability; if these differ by more than a
 tolerance, or the packed model scores the export's translations lower, nothing is written. The
 sentences are the first --lines of the run's test text (else its validation text), or of --text.
+A variant of the paper's model can be exported to fairseq, which then needs its --user-dir, too.
 PYTHON is one that has transformers; where there is none, an export to huggingface is not compared,
 and says so.
 """
@@ -58,6 +59,7 @@ class Options:
     )
     reference: Optional[str] = option(metavar="FILE", help="their translations, for BLEU")
     lines: int = option(500, "lines of the text to use (default: 500); 0: all", metavar="N")
+    user_dir: Optional[str] = option(metavar="DIR", help="defines the model, if it is a variant")
     python: Optional[str] = option(
         metavar="PYTHON", help="one with transformers, for huggingface's proof (default: this one)"
     )
@@ -87,12 +89,13 @@ def export(options: Options) -> Path:
         import ctranslate2  # noqa: F401  (without it there is nothing to begin)
     path = model_folder(options.model)
     folder = read_folder(path)
-    if "variant" in folder.config:
+    if "variant" in folder.config and options.to != "fairseq":
         raise UserError(
             f"{path} is a '{folder.config['variant']['arch']}', a variant of the paper's model, "
-            f"which {options.to} lacks: 'vaswani translate --user-dir DIR' uses it"
+            f"which {options.to} lacks: export it with --to fairseq --user-dir DIR"
         )
-    refuse_inexpressible(folder, options.to)
+    if "variant" not in folder.config:
+        refuse_inexpressible(folder, options.to)
     if options.to == "huggingface":
         refuse_positions(folder)
     text = proof_text(path, folder, options.text, options.reference, options.lines)
@@ -145,7 +148,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
 
     load_plugin()
     proof = Proof(text, options.quantization)
-    packed = Translator(folder, device="cpu")
+    packed = Translator(folder, device="cpu", user_dir=options.user_dir)
     proof.translate_packed(packed)
     table = table_of(folder, options, proof)
     if folder.codes:
@@ -161,7 +164,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
             if proof.asked != proof.plain:
                 print(proof.other_rule(), file=sys.stderr)
     write_json(part / EXPORT, table)
-    card = export_card(table, folder, out, proof.lines() if exported else [])
+    card = export_card(table, folder, out, proof.lines() if exported else [], options.user_dir)
     (part / CARD).write_text(card, encoding="utf-8", newline="\n")
 
 

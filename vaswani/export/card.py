@@ -14,7 +14,13 @@ NOT_SCORED = "Not scored: `--text FILE --reference FILE` of `vaswani export` doe
 HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
 
 
-def export_card(table: Dict[str, Any], packed: ModelFolder, folder: Path, proof: List[str]) -> str:
+def export_card(
+    table: Dict[str, Any],
+    packed: ModelFolder,
+    folder: Path,
+    proof: List[str],
+    user_dir: Optional[str] = None,
+) -> str:
     """The card, in Markdown.
 
     Args:
@@ -22,8 +28,10 @@ def export_card(table: Dict[str, Any], packed: ModelFolder, folder: Path, proof:
         packed: the model folder
         folder: the export's folder
         proof: the lines of the comparison; none if there was none
+        user_dir: defines the model, if it is a variant of the paper's
     """
     values = {**table, "proof": proof}  # not the table's, which has more digits
+    values.update(user_dir=user_dir, variant=packed.config.get("variant"))
     values.update(folder=str(folder), kind=KINDS.get(table["text"]["bpe"]))
     values.update(scores=scores_table(table["scores"]) if table["scores"] else NOT_SCORED)
     if table["target"] == "huggingface":

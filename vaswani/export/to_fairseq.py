@@ -1,5 +1,6 @@
 """A packed model as a checkpoint of fairseq's own ``transformer``, which needs no plugin.
 
+A variant of the paper's model stays what it is, which needs the plugin and the variant's user-dir.
 Positions other than fairseq's sinusoids become its learned ones, with our values in the table. Its
 norms have an ε of 1e-5, which cannot be set.
 """
@@ -14,7 +15,8 @@ from vaswani.data.subwords import BPE, SENTENCEPIECE
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.export.to_ctranslate2 import position_table
 from vaswani.model_folder.convert import to_fairseq
-from vaswani.model_folder.folder import ModelFolder, not_stored
+from vaswani.model_folder.folder import CONFIG, ModelFolder, not_stored
+from vaswani.model_folder.packed_model import model_config
 
 CHECKPOINT = "model.pt"
 
@@ -29,10 +31,11 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Pa
     """
     from transformer_plugin.compat import saving
 
+    is_variant = "variant" in folder.config
     state = {
         "args": None,
         "cfg": configuration(folder),
-        "model": fairseqs_parameters(folder, parameters),
+        "model": dict(parameters) if is_variant else fairseqs_parameters(folder, parameters),
         "optimizer_history": [
             {
                 "criterion_name": "LabelSmoothedCrossEntropyCriterion",
@@ -66,7 +69,18 @@ def configuration(folder: ModelFolder) -> Dict[str, Any]:
     generation = {k: v for k, v in folder.config["generation"].items() if k != "length_penalty"}
     sections["generation"].update(generation)
     sections.update(text_options(folder))
-    return {**sections, "task": task, "model": model_options(architecture)}
+    variant = folder.config.get("variant")
+    model = variant_options(folder) if variant else model_options(architecture)
+    return {**sections, "task": task, "model": model}
+
+
+def variant_options(folder: ModelFolder) -> Dict[str, Any]:
+    """All options of a variant, which is registered with fairseq."""
+    from omegaconf import OmegaConf
+
+    variant = folder.config["variant"]
+    config = model_config(folder.config["architecture"], str(folder.path / CONFIG), variant)
+    return {**plain(OmegaConf.structured(config)), "_name": variant["arch"]}
 
 
 def text_options(folder: ModelFolder) -> Dict[str, Any]:
@@ -162,7 +176,7 @@ def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> D
 
 
 def engine_of(packed: ModelFolder, folder: Path) -> FairseqEngine:
-    """fairseq's ``transformer``, task and search on the checkpoint in a folder."""
+    """fairseq's model, task and search on the checkpoint in a folder."""
     task, model = load(folder, packed.langs)
     return FairseqEngine(task, [model], str(folder / CHECKPOINT))
 

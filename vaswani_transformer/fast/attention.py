@@ -100,8 +100,9 @@ class FastEncoder(Encoder):
 
         On a GPU the check is left out: the host would wait for the device in every forward pass.
         """
-        is_padding = tokens.eq(self.embedding.tokens.padding_idx)
-        return None if tokens.device.type == "cpu" and not is_padding.any() else is_padding
+        is_padding = super().find_padding(tokens)
+        nothing = is_padding is not None and tokens.device.type == "cpu" and not is_padding.any()
+        return None if nothing else is_padding
 
 
 def shares_keys(decoder: nn.Module) -> bool:

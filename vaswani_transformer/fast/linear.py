@@ -141,12 +141,6 @@ class FastLinear(nn.Linear):
             return onednn(x.to(self.weight.dtype), self.packed, self.bias)
         return linear(x, self.weight, self.bias)
 
-    def to_bf16(self) -> None:
-        """For inference only: convert the weights to bf16, as autocast would in each batch."""
-        self.requires_grad_(False)
-        for name, parameter in list(self.named_parameters()):
-            setattr(self, name, nn.Parameter(parameter.to(torch.bfloat16), requires_grad=False))
-
     def pack(self) -> None:
         """For inference only: also keep the weights in the layout in which oneDNN reads them.
 
@@ -170,11 +164,16 @@ class FastLinear(nn.Linear):
 
 
 def convert_to_bf16(model: nn.Module) -> None:
-    """For decoding in bf16: convert the matrices, if the model's device has units for it."""
+    """For decoding in bf16: convert the matrices, if the model's device has units for it.
+
+    Autocast would convert them in each batch.
+    """
     if has_bf16_units(next(model.parameters()).device.type):
         for module in model.modules():
             if isinstance(module, FastLinear):
-                module.to_bf16()
+                for name, weight in list(module.named_parameters()):
+                    weight = nn.Parameter(weight.to(torch.bfloat16), requires_grad=False)
+                    setattr(module, name, weight)
 
 
 def pack_weights(model: nn.Module) -> None:

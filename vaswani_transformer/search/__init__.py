@@ -8,15 +8,6 @@ history.py        what each step considered and chose, and the hypotheses read f
 sampling.py       drawing translations by their probability
 """
 
-from .incremental import SearchOptions, beam_search, search
-from .sampling import sample
-from .simple import greedy_decode, simple_beam_search
-
-__all__ = [
-    "SearchOptions",
-    "beam_search",
-    "greedy_decode",
-    "sample",
-    "search",
-    "simple_beam_search",
-]
+from .incremental import SearchOptions, beam_search, search  # noqa: F401
+from .sampling import sample  # noqa: F401
+from .simple import greedy_decode, simple_beam_search  # noqa: F401

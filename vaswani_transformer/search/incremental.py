@@ -77,7 +77,7 @@ class SearchOptions:
 class IncrementalModel:
     """A model during a search: its cache, and the options that change its probabilities.
 
-    It is the :class:`.loop.NextTokenModel` of the search.
+    The search asks it for log-probabilities, and tells it which hypotheses go on.
 
     Args:
         options: of the search
@@ -96,7 +96,7 @@ class IncrementalModel:
         self.shared = shares_keys(decoder)
 
     def log_probs(self, tokens: Tensor, length: int) -> Tensor:
-        """[R] → [R, V]; -inf where an option forbids a token."""
+        """Of token number ``length``, after the tokens [R]: [R, V]; -inf where it is forbidden."""
         options = self.options
         logits = self.decoder.step(tokens, self.memory, self.cache)
         if options.temperature != 1:
@@ -118,7 +118,7 @@ class IncrementalModel:
             self.select(rows)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Drop all sentences except these."""
+        """Drop all sentences except these, int64 [N']; :meth:`reorder` follows for their rows."""
         if self.shared:  # else the reordering that follows drops their rows
             self.select(sentences)
 
