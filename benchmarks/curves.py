@@ -1,6 +1,7 @@
 """Learning curves: read from training logs, compared, drawn."""
 
 import gzip
+import json
 import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -37,6 +38,15 @@ class Group(NamedTuple):
         return tokens / self.speed if self.speed else None
 
 
+def logged(line: str) -> Dict[str, Any]:
+    """The numbers in a line of a log, after whatever comes before them; empty if it has none."""
+    try:
+        stats = json.loads(line[line.index("{") :])
+    except ValueError:
+        return {}
+    return numbers(stats) if isinstance(stats, dict) else {}
+
+
 def read_log(path: Path) -> Log:
     """Read a log; if an update was validated twice, after a resume, the last value counts.
 
@@ -50,7 +60,7 @@ def read_log(path: Path) -> Log:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8", errors="replace") as stream:
             for line in stream:
-                stats = numbers(line[line.index("{") :]) if "{" in line else {}
+                stats = logged(line)
                 if {"valid_nll_loss", "valid_num_updates"} <= set(stats):
                     curve[stats["valid_num_updates"]] = stats["valid_nll_loss"]
                 if "train_wpb" in stats:

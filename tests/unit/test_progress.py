@@ -2,22 +2,13 @@
 
 import io
 import json
-import logging
 import sys
 
 import pytest
 from tqdm import tqdm
 
-from vaswani.experiment import curve
 from vaswani.experiment.run_record import statistics
-from vaswani.experiment.training_progress import TrainingProgress
-
-BEGIN = "Start iterating over samples"
-
-
-def logged(progress, message, name="fairseq_cli.train"):
-    """As fairseq logs."""
-    progress.emit(logging.LogRecord(name, logging.INFO, "train.py", 1, message, (), None))
+from vaswani.experiment.training_progress import TrainingProgress, curve_points, numbers
 
 
 @pytest.fixture
@@ -29,11 +20,9 @@ def clock(monkeypatch):
 
 
 def said(progress, tag, **stats):
-    """As fairseq's JSON progress bar logs: an end of an epoch under the name of its set."""
+    """As fairseq's progress bar gives its numbers: at the end of an epoch with the set's name."""
     prefix = "" if tag == "train_inner" else f"{tag}_"
-    message = json.dumps({prefix + key: value for key, value in stats.items()})
-    record = logging.LogRecord(tag, logging.INFO, "progress_bar.py", 1, message, (), None)
-    progress.emit(record)
+    progress.note(tag, numbers({prefix + key: value for key, value in stats.items()}))
 
 
 def test_seconds_are_those_of_every_start(tmp_path, clock):
@@ -48,12 +37,11 @@ def test_seconds_are_those_of_every_start(tmp_path, clock):
 
 
 def resumed(progress, clock, updates=1000, before=300.0):
-    """What is logged until the first update, in 40 seconds: loading the model, then the text."""
+    """What happens until the first update, in 40 seconds: loading the model, then the text."""
     clock[0] += 10
-    logged(progress, f"Loaded checkpoint checkpoint_last.pt (epoch 3 @ {updates} updates)")
-    logged(progress, f"trained for {before} seconds before", "vaswani.experiment.patience")
+    progress.resume(updates, before)
     clock[0] += 30
-    logged(progress, BEGIN)
+    progress.begin()
 
 
 @pytest.fixture
@@ -101,7 +89,7 @@ def test_the_curve_of_a_resumed_run_has_each_update_once(tmp_path):
         {"tag": "train_inner", "seconds": 150, "num_updates": 20, "loss": 5.0},
         {"tag": "valid", "valid_num_updates": 20, "valid_loss": 4.0, "valid_tokenised_bleu": 3.5},
     )
-    assert curve.points(log) == {
+    assert curve_points(log) == {
         "training loss": [(10, 1.0, 9.0), (20, 2.5, 5.0)],
         "validation loss": [(10, 1.5, 8.0), (20, 0.0, 4.0)],
         "tokenised BLEU": [(20, 0.0, 3.5)],

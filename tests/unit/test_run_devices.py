@@ -3,9 +3,9 @@
 import pytest
 from omegaconf import OmegaConf
 
-from vaswani.experiment import devices
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.experiment.find import find_config
+from vaswani.experiment.launch import devices_in_words, on_cpu
 
 
 def config(processes: int = 1, precision: str = "fp32", **common: bool):
@@ -33,10 +33,10 @@ def test_a_cpu_that_nobody_asked_for_is_not_recorded(monkeypatch):
     path = find_config("demo_en_de")
     assert experiment_config(path).common.cpu is False
     assert experiment_config(path, ["common.cpu=true"]).common.cpu is True
-    assert devices.on_cpu(experiment_config(path))
+    assert on_cpu(experiment_config(path))
 
 
 def test_the_devices_are_named(gpus):
-    assert devices.in_words(config(8, "bf16")) == "on 8 GPUs (NVIDIA H100) in bf16"
-    assert devices.in_words(config(fp16=True)) == "on one GPU (NVIDIA H100) in fp16"
-    assert devices.in_words(config(2, cpu=True)) == "on the CPU, 2 processes, in fp32"
+    assert devices_in_words(config(8, "bf16")) == "on 8 GPUs (NVIDIA H100) in bf16"
+    assert devices_in_words(config(fp16=True)) == "on one GPU (NVIDIA H100) in fp16"
+    assert devices_in_words(config(2, cpu=True)) == "on the CPU, 2 processes, in fp32"

@@ -104,7 +104,7 @@ def test_half_a_line_hides_no_other(tmp_path):
     log.write_bytes(b'{"num_updates": 1}\n{"num_upd')
     assert [line["num_updates"] for line in run_record.statistics(log)] == [1]
     progress = TrainingProgress(log, max_update=3)
-    progress.start_at(2)
+    progress.resume(2, 0.0)
     progress.close()
     assert [line["num_updates"] for line in run_record.statistics(log)] == [1, 2]
     assert list(run_record.statistics(tmp_path / "none")) == []

@@ -33,8 +33,8 @@ from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.process_engine import one_thread, search_processes
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
-from vaswani.experiment.devices import on_cpu
 from vaswani.experiment.find import is_run, trained_as
+from vaswani.experiment.launch import on_cpu
 from vaswani.model_folder.search_options import (
     BEAM_OPTIONS,
     CPU_BATCH,

@@ -10,6 +10,7 @@ the machine are used. For several machines, or several processes on a CPU, see d
 
 import logging
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
 from vaswani.common.processes import end_with_parent
 from vaswani.common.signals import StopRequest
-from vaswani.experiment.devices import gpus_to_use
+from vaswani.data import data_bin
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (
     BY_HAND,
@@ -33,8 +34,8 @@ from vaswani.experiment.launch import (
     error_of_process,
     find_launch,
     gather,
+    gpus_to_use,
 )
-from vaswani.experiment.patience import patient
 from vaswani.experiment.run_record import (
     FINISHED,
     STATISTICS,
@@ -50,12 +51,11 @@ from vaswani.experiment.run_record import (
     stop_key,
     write_records,
 )
-from vaswani.experiment.stopping import Stopped, stoppable
+from vaswani.experiment.trainer import Stopped, fairseq_with
 from vaswani.experiment.training_progress import (
     TrainingProgress,
     divergence_message,
     end_message,
-    next_command,
     start_message,
 )
 
@@ -73,6 +73,8 @@ class Decision(NamedTuple):
     trains: bool
     resumes: bool
     restore_file: str = "checkpoint_last.pt"
+    #: ``stop_key`` of the configuration
+    stop: str = ""
     #: of this start, written when its first update begins
     records: Dict[str, str] = {}  # noqa: RUF012
 
@@ -91,38 +93,32 @@ class Options:
 
 def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
-    path = find_config(options.config)
-    name, overrides = split_run(options.overrides)
-
-    from vaswani.data import data_bin
     from vaswani.experiment.fairseq_config import experiment_config, warn_of_high_rate
 
+    path = find_config(options.config)
+    name, overrides = split_run(options.overrides)
     config = experiment_config(path, overrides)
     for key in ("finetune_from_model", "continue_once"):
         start = config.checkpoint.get(key)
         if start and not Path(start).is_file():
             raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
-
     launch = find_launch(config, os.environ, gpus_to_use(config))
     folder = run_folder(config, name, path)
+    remarks = []
     requested, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
-    fairseqs_default = Path("checkpoints")
-    chosen_elsewhere = name is None and requested not in (used, fairseqs_default)
-    if launch.rank == 0 and chosen_elsewhere:
-        print(
-            f"warning: checkpoints go to {used} (run=NAME chooses), not to "
-            f"checkpoint.save_dir={requested}",
-            file=sys.stderr,
+    if name is None and requested not in (used, Path("checkpoints")):  # fairseq's default
+        remarks.append(
+            f"checkpoints go to {used} (run=NAME chooses), not to checkpoint.save_dir={requested}"
         )
     config.checkpoint.save_dir = str(used)
-    remarks = [*data_bin.fill_in_data_options(config), *warn_of_high_rate(config)]
+    remarks += [*data_bin.fill_in_data_options(config), *warn_of_high_rate(config)]
     data = data_bin.fingerprint(config)
     if launch.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
         train_or_skip(config, data, folder, launch)
     else:
-        start_process(config, data, folder, launch, None)
+        start_rank(config, data, folder, launch, None)
     return 0
 
 
@@ -134,17 +130,18 @@ def train_or_skip(config: Any, data: Dict[str, Any], folder: Path, launch: Launc
         signals.continues_if(lambda: has_checkpoints(folder))
         for change in changed_data(config, data, folder):
             print(f"warning: {change}", file=sys.stderr)
-        finished = read_json(folder / FINISHED)
+        finished, stop = read_json(folder / FINISHED), stop_key(config)
         resumes = has_checkpoints(folder)
         restore_file = checkpoint_to_start_from(config, folder, resumes)
-        if resumes and finished.get("stop") == stop_key(config):
+        if resumes and finished.get("stop") == stop:
             if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
-                start_process(config, data, folder, launch, Decision(False, resumes))
+                start_rank(config, data, folder, launch, Decision(False, resumes))
             print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
             return
         remove_half_written(folder)
         records = records_of(config, data, folder, launch)
-        start_process(config, data, folder, launch, Decision(True, resumes, restore_file, records))
+        decision = Decision(True, resumes, restore_file, stop, records)
+        start_rank(config, data, folder, launch, decision)
     print_end(config, folder, "trained")
 
 
@@ -152,7 +149,8 @@ def print_end(config: Any, folder: Path, what: str) -> None:
     """Print why a training ended, how good the model is, and the next command."""
     finished = read_json(folder / FINISHED)
     why = [end_message(finished, config.optimization.max_update)] if "reason" in finished else []
-    parts = [what, *why, next_command(folder, has_checkpoints(folder))]
+    next_step = f"next: {shlex.join(['vaswani', 'average', str(folder)])}"
+    parts = [what, *why, next_step if has_checkpoints(folder) else "no checkpoint was saved"]
     print(f"{folder}: {'; '.join(parts)}", file=sys.stderr)
 
 
@@ -183,10 +181,10 @@ def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
     return default
 
 
-def start_process(
+def start_rank(
     config: Any, data: Dict[str, Any], folder: Path, launch: Launch, decision: Optional[Decision]
 ) -> None:
-    """Take this process's place in fairseq's training; ``decision`` is None except for rank 0."""
+    """Start this rank of fairseq's training; ``decision`` is None except for rank 0."""
     from fairseq.distributed import utils as distributed_utils
     from omegaconf import OmegaConf
     from torch.multiprocessing.spawn import ProcessException
@@ -237,40 +235,38 @@ def train_process(
         Path(folder).mkdir(parents=True, exist_ok=True)
         log = log_file(Path(folder) / f"train.rank{rank}.log", logging.WARNING)
         with StopRequest() as request:
-            run_fairseq(config, [log], request)
+            run_fairseq(config, log, request, None)
         return
-    stop = stop_key(config)  # before fairseq runs, which may be told to stop at once
-    records = decision.records
+    records, limits = decision.records, config.optimization
 
     def first_update(updates: int) -> str:
         write_records(records, Path(folder))  # nothing is refused any more
         return start_message(config, updates)
 
-    limits = config.optimization
     progress = TrainingProgress(
-        Path(folder) / STATISTICS,
-        limits.max_update,
-        limits.stop_time_hours,
-        first_update,
+        Path(folder) / STATISTICS, limits.max_update, limits.stop_time_hours, first_update
     )
     log = log_file(Path(folder) / "train.log", logging.INFO)
     with StopRequest(STOPPING) as request:
         try:
-            run_fairseq(config, [log, progress], request)
+            run_fairseq(config, log, request, progress)
         except Stopped as stopped:
             if stopped.saved:
                 print(f"saved update {stopped.updates:,} as {stopped.saved}", file=sys.stderr)
             raise
-    finish(Path(folder), stop, progress.summary())
+    finish(Path(folder), decision.stop, progress.summary())
 
 
-def run_fairseq(config: Any, handlers: List[logging.Handler], request: StopRequest) -> None:
-    """fairseq's own training; everything logged, by any library, goes to the handlers.
+def run_fairseq(
+    config: Any, log: logging.Handler, request: StopRequest, progress: Optional[TrainingProgress]
+) -> None:
+    """fairseq's own training.
 
     Args:
         config: the experiment's
-        handlers: are closed at the end
+        log: gets all that any library logs; closed at the end, as ``progress`` is
         request: becomes the process's when the first update begins
+        progress: None except for rank 0
 
     Raises:
         UserError: the training diverged.
@@ -280,24 +276,24 @@ def run_fairseq(config: Any, handlers: List[logging.Handler], request: StopReque
 
     root = logging.getLogger()
     before, level = root.handlers, root.level
-    root.handlers, root.level = handlers, logging.INFO
+    root.handlers, root.level = [log, *([progress] if progress else [])], logging.INFO
     fairseq_logs(logging.INFO)
     logging.captureWarnings(True)
     try:
         # only now: importing it sets up logging to the terminal unless handlers already exist
         from fairseq_cli.train import main
 
-        with patient(), stoppable(request):
+        with fairseq_with(request, progress):
             main(fairseq_form(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")
         raise UserError(divergence_message(str(error), Path(config.checkpoint.save_dir))) from None
     finally:
         logging.captureWarnings(False)
+        for handler in root.handlers:
+            handler.close()
         root.handlers, root.level = before, level
         fairseq_logs(logging.WARNING)
-        for handler in handlers:
-            handler.close()
 
 
 class LogFile(logging.FileHandler):

@@ -6,13 +6,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from vaswani.common.errors import UserError, plural
 from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
-from vaswani.experiment.run_record import HOW_IT_COMPUTES
+from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED
 
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
 OWN, BESIDE = "validation_nll", "validation_nlls"
-#: what the ``extra_state`` of a checkpoint holds that was saved only because of a stop
-STOPPED = "stopped"
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.devices import on_cpu, precision_of
 from vaswani.experiment.find import AS_TRAINED, file_stem, is_run, read_yaml
-from vaswani.experiment.launch import Launch
+from vaswani.experiment.launch import Launch, on_cpu, precision_of
 
 FINISHED = "finished.json"
 STATISTICS = "train.jsonl"
 RECORDS = ("config.yaml", "env.json")
+#: what the ``extra_state`` of a checkpoint holds that was saved only because of a stop
+STOPPED = "stopped"
 #: model options that change neither the parameters nor the function: a run may change them
 HOW_IT_COMPUTES = ("attention_impl", "compile", "init", "precision")
 #: what a trained model depends on, besides its data: sections of its experiment, or keys of one

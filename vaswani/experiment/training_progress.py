@@ -1,48 +1,67 @@
-"""What a training says: a bar, or a line now and then; its first and last words; its two logs.
+"""What a training says: a bar, or a line now and then; its first and last words; its curve.
 
-fairseq logs its numbers as JSON messages of the module ``progress_bar`` (``log_format: json``);
-a logging handler turns each into a line of train.jsonl and a step of the bar. The plugin's warnings
-are shown; fairseq's own go only to train.log.
+fairseq gives its numbers to a progress bar (``log_format: json``); a subclass of it gives them to
+``TrainingProgress``, which makes of them lines of train.jsonl and steps of the bar on the terminal.
+runs/NAME/curve.png is drawn from train.jsonl, so the curve of a resumed run is that of all starts.
+The plugin's warnings are shown; fairseq's own go only to train.log.
 """
 
 import json
 import logging
 import math
-import re
-import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from vaswani.common.files import atomic_write
 from vaswani.common.progress import bar, clock
-from vaswani.experiment import curve, devices
+from vaswani.experiment.launch import devices_in_words
 from vaswani.experiment.run_record import statistics
 
+CURVE = "curve.png"
 #: seconds between lines if there is no terminal for a bar
 LINE_EVERY = 30.0
 #: of a translation on the terminal: a young model may repeat a word without end
 WIDTH = 160
-_RESUMED = re.compile(r"Loaded checkpoint .*@ (\d+) updates")
-_BEFORE = re.compile(r"trained for ([\d.]+) seconds before")
-_STARTED = "Start iterating over samples"
-#: the option that ended a training, by what fairseq or the plugin logs; nothing for max_epoch
-ENDINGS = {
-    "max_update": r"Stopping training due to num_updates|nothing is left .* --max-update",
-    "stop_time_hours": r"Stopping training due to cumul|nothing is left .* --stop-time-hours",
-    "patience": r"early stop since valid|nothing is left .* --patience",
-    "stop_min_lr": r"stopping training because current learning rate",
-}
+#: what fairseq calls the numbers of the training text; other tags are validation sets
+TRAINING = ("train", "train_inner")
+#: updates, minutes, value
+Point = Tuple[int, float, float]
 
 
-def numbers(message: str) -> Dict[str, Any]:
-    """fairseq's JSON message with its numbers as numbers; empty for any other message."""
-    try:
-        stats = json.loads(message)
-    except ValueError:
-        return {}
+def statistics_bar(progress: "TrainingProgress") -> Any:
+    """fairseq's progress bar for JSON, whose numbers also go to ``progress``."""
+    from fairseq.logging.progress_bar import JsonProgressBar
+
+    class StatisticsBar(JsonProgressBar):
+        """fairseq's, as before, to train.log."""
+
+        tag = ""
+
+        def log(self, stats: Any, tag: Optional[str] = None, step: Optional[int] = None) -> None:
+            """As fairseq's: amid an epoch."""
+            self.tag = tag or ""
+            super().log(stats, tag, step)
+
+        def print(self, stats: Any, tag: Optional[str] = None, step: Optional[int] = None) -> None:
+            """As fairseq's: at the end of an epoch, or of a validation."""
+            self.tag = tag or ""
+            super().print(stats, tag, step)
+
+        def _format_stats(self, *args: Any, **options: Any) -> Any:
+            """As fairseq's, which calls it for what it logs."""
+            formatted = super()._format_stats(*args, **options)
+            progress.note(self.tag, numbers(formatted))
+            return formatted
+
+    return StatisticsBar
+
+
+def numbers(formatted: Mapping[str, Any]) -> Dict[str, Any]:
+    """fairseq's statistics with their numbers as numbers: it logs most of them as text."""
     plain: Dict[str, Any] = {}
-    for key, value in stats.items() if isinstance(stats, dict) else ():
+    for key, value in formatted.items():
         try:
             plain[key] = float(value) if isinstance(value, str) else value
         except ValueError:
@@ -52,13 +71,15 @@ def numbers(message: str) -> Dict[str, Any]:
     return plain
 
 
-def ends_in_half_a_line(path: Path) -> bool:
-    """Whether the last line has no line end, as happens when the disk is full."""
-    return path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
-
-
 class TrainingProgress(logging.Handler):
-    """Writes ``jsonl`` and shows the progress of training; attach to the root logger."""
+    """Writes ``jsonl`` and shows the progress of training.
+
+    A handler of the root logger, for warnings and the translations of a validation; ``note`` is
+    called with statistics, ``resume`` when a checkpoint was loaded, ``begin`` at the first update.
+    """
+
+    #: fairseq's, once there is one
+    trainer: Any = None
 
     def __init__(
         self,
@@ -77,14 +98,14 @@ class TrainingProgress(logging.Handler):
         """
         super().__init__(logging.INFO)
         self.earlier = max((line.get("seconds", 0.0) for line in statistics(jsonl)), default=0.0)
-        half = ends_in_half_a_line(jsonl)
+        # a full disk leaves half a line
+        half = jsonl.is_file() and jsonl.read_bytes()[-1:] not in (b"", b"\n")
         self.stream = open(jsonl, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
         self.stream.write("\n" if half else "")
         self.total, self.hours, self.opening = max_update, hours, opening
         self.shown: Dict[str, str] = {}
         #: perplexity of each validation set, in fairseq's order
         self.perplexity: Dict[str, float] = {}
-        self.reason: Optional[str] = None
         #: until drawing has failed
         self.draws = True
         self.begun = self.last_line = time.monotonic()
@@ -97,33 +118,15 @@ class TrainingProgress(logging.Handler):
         self.bar = bar(total=max_update or None, unit=" updates", smoothing=0)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Handle a log record if it is a statistic, a resumed checkpoint or a warning."""
-        message = record.getMessage()
+        """Show a warning of the plugin's, or a translation, which also goes into train.jsonl."""
         if record.levelno >= logging.WARNING and record.name.startswith("transformer_plugin"):
-            self.bar.write(f"warning: {message}", file=sys.stderr)
-        resumed, before = _RESUMED.search(message), _BEFORE.search(message)
-        if resumed:
-            self.start_at(int(resumed.group(1)))
-        elif before:
-            self.before, self.since = float(before.group(1)), time.monotonic()
-        elif message == _STARTED and self.first is None:
-            self.first = (time.monotonic(), self.last_update)
-            self.bar.unpause()  # tqdm's clock starts here, too
-            self.bar.write(self.opening(self.last_update), file=sys.stderr)
-        elif record.module == "progress_bar":
-            stats = numbers(message)
-            if stats:
-                self.write({"tag": record.name, **stats})
-                self.show(record.name, stats)
+            self.bar.write(f"warning: {record.getMessage()}", file=sys.stderr)
         elif hasattr(record, "valid_sample"):
             sample = record.valid_sample
             self.write({"tag": "valid_sample", **sample})
             shown = f"{sample['source']} → {sample['translation']}"
             shown = shown if len(shown) <= WIDTH else f"{shown[: WIDTH - 1]}…"
             self.bar.write(f"  {shown}", file=sys.stderr)
-        elif self.reason is None:
-            ended = (name for name, words in ENDINGS.items() if re.search(words, message))
-            self.reason = next(ended, None)
 
     def write(self, line: Dict[str, Any]) -> None:
         """Append one line to train.jsonl, with the time of day and the seconds of training."""
@@ -131,17 +134,31 @@ class TrainingProgress(logging.Handler):
         self.stream.write(json.dumps({**times, **line}) + "\n")
         self.stream.flush()
 
-    def start_at(self, updates: int) -> None:
-        """Start a resumed run at this many updates."""
+    def resume(self, updates: int, seconds: float) -> None:
+        """Go on from this many updates, after this many seconds, by fairseq's clock."""
+        self.before, self.since = seconds, time.monotonic()
         self.last_update = updates
         # without the last of these, tqdm takes all updates so far for those of the first second
         self.bar.n = self.bar.initial = self.bar.last_print_n = updates
         self.bar.refresh()
         self.write({"tag": "resumed", "num_updates": updates})
 
-    def show(self, tag: str, stats: Dict[str, Any]) -> None:
-        """Move the bar, or print a line if it is time or a validation has ended."""
-        validated = f"{tag}_loss" in stats and tag != "train"  # the tag is the set's name
+    def begin(self) -> None:
+        """Show the first line, before the first update."""
+        if self.first is None:
+            self.first = (time.monotonic(), self.last_update)
+            self.bar.unpause()  # tqdm's clock starts here, too
+            self.bar.write(self.opening(self.last_update), file=sys.stderr)
+
+    def note(self, tag: str, stats: Dict[str, Any]) -> None:
+        """Write statistics; move the bar, or print a line if it is time or a validation ended.
+
+        Args:
+            tag: ``train_inner``, ``train`` (an epoch's end) or the name of a validation set
+            stats: by fairseq's names
+        """
+        self.write({"tag": tag, **stats})
+        validated = f"{tag}_loss" in stats and tag not in TRAINING
         measured = ("ppl", "bleu", "tokenised_bleu") if validated else ()
         keys = [f"{tag}_{name}" for name in measured]
         for key in ["loss", "ppl", "wps"] if tag == "train_inner" else keys:
@@ -155,7 +172,9 @@ class TrainingProgress(logging.Handler):
         if validated and f"{tag}_ppl" in stats:
             self.perplexity[tag] = float(stats[f"{tag}_ppl"])
         if self.hours:
-            self.bar.total = self.expected()
+            rate = self.rate()
+            total = self.last_update + round(self.left() * rate) if rate else self.total
+            self.bar.total = total or None
         self.bar.set_postfix(self.shown, refresh=True)
         due = time.monotonic() - self.last_line >= LINE_EVERY
         if self.bar.disable and (validated or (due and tag == "train_inner")):
@@ -170,13 +189,13 @@ class TrainingProgress(logging.Handler):
             return
         log = Path(self.stream.name)
         try:
-            curve.draw(log, log.parent.name)
+            draw_curve(log, log.parent.name)
         except Exception as error:
             self.draws = False
             reason = f"{type(error).__name__}: {error}"
             if isinstance(error, ImportError):
                 reason = "'pip install matplotlib' makes it possible"
-            self.bar.write(f"{log.with_name(curve.CURVE)} is not drawn: {reason}", file=sys.stderr)
+            self.bar.write(f"{log.with_name(CURVE)} is not drawn: {reason}", file=sys.stderr)
 
     def line(self) -> str:
         """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``."""
@@ -202,12 +221,6 @@ class TrainingProgress(logging.Handler):
             left = min(left, 3600 * self.hours - self.before - (time.monotonic() - self.since))
         return max(0.0, left)
 
-    def expected(self) -> Optional[int]:
-        """How many updates there will be in the end; None if that is not known."""
-        if not self.rate():
-            return self.total or None
-        return self.last_update + round(self.left() * self.rate())
-
     def seconds(self) -> float:
         """Seconds of training, including earlier starts of the same run."""
         return self.earlier + time.monotonic() - self.begun
@@ -217,7 +230,7 @@ class TrainingProgress(logging.Handler):
         return {
             "num_updates": self.last_update,
             "seconds": round(self.seconds(), 1),
-            "reason": self.reason or "max_epoch",
+            "reason": self.trainer.why_over(),
             "perplexity": next(iter(self.perplexity.values()), None),
         }
 
@@ -226,6 +239,68 @@ class TrainingProgress(logging.Handler):
         self.bar.close()
         self.stream.close()
         super().close()
+
+
+# ---- the curve -----------------------------------------------------------------------------------
+
+
+def curve_points(log: Path) -> Dict[str, List[Point]]:
+    """The curves by name: of the training text, and of the first validation set.
+
+    What a run did after the checkpoint that it was resumed from is left out: it was done again.
+    """
+    found: Dict[str, List[Point]] = {}
+    valid = ""
+    for line in statistics(log):
+        tag = line.get("tag", "")
+        if tag == "resumed":
+            kept = line["num_updates"]
+            found = {name: [p for p in curve if p[0] <= kept] for name, curve in found.items()}
+        of_set = f"{tag}_loss" in line and tag not in TRAINING
+        valid = valid or (tag if of_set else "")
+        names = {"loss": "training loss"} if tag == "train_inner" else {}
+        if of_set and tag == valid:
+            names = {
+                f"{tag}_loss": "validation loss",
+                f"{tag}_bleu": "BLEU",
+                f"{tag}_tokenised_bleu": "tokenised BLEU",
+            }
+        updates = line.get("num_updates", line.get(f"{tag}_num_updates"))
+        for key, name in names.items():
+            if isinstance(line.get(key), float) and isinstance(updates, int):
+                point = (updates, line.get("seconds", 0.0) / 60, line[key])
+                found.setdefault(name, []).append(point)
+    return found
+
+
+def draw_curve(log: Path, title: str) -> None:
+    """Write curve.png beside train.jsonl; ImportError without matplotlib.
+
+    Args:
+        log: train.jsonl
+        title: of the picture
+    """
+    from matplotlib.figure import Figure  # without pyplot, which would choose a screen
+
+    curves = curve_points(log)
+    figure: Any = Figure(figsize=(10, 4), layout="constrained")
+    figure.suptitle(title)
+    for place, unit in enumerate(("updates", "minutes")):
+        losses = figure.add_subplot(1, 2, place + 1, xlabel=unit, ylabel="loss (bits per token)")
+        losses.grid(alpha=0.3)
+        scores = losses.twinx()
+        for number, (name, curve) in enumerate(sorted(curves.items(), reverse=True)):
+            axes = scores if name.endswith("BLEU") else losses
+            x, y = [point[place] for point in curve], [point[2] for point in curve]
+            style = "-" if name == "training loss" else ".-"
+            axes.plot(x, y, style, color=f"C{number}", label=name)
+            if axes is scores:
+                scores.set_ylabel(name)
+        if not scores.lines:
+            scores.set_axis_off()
+        losses.legend(handles=[*losses.lines, *scores.lines], loc="center right")
+    with atomic_write(log.with_name(CURVE), "wb") as stream:
+        figure.savefig(stream, format="png", dpi=100)
 
 
 # ---- when it begins and ends ---------------------------------------------------------------------
@@ -239,7 +314,7 @@ def start_message(config: Any, updates: int) -> str:
         updates: how many the run has already
     """
     verb = f"continuing at update {updates:,}" if updates else "training"
-    where = f"{devices.in_words(config)}{',' if updates else ''}"
+    where = f"{devices_in_words(config)}{',' if updates else ''}"
     log = Path(config.checkpoint.save_dir).parent / "train.log"
     parts = [f"{verb} {where} {limits_in_words(config)}", saving_in_words(config)]
     return "; ".join([*parts, f"log: {log}"])
@@ -291,13 +366,6 @@ def end_message(finished: Dict[str, Any], max_update: int) -> str:
     if perplexity is not None:
         text += f", validation perplexity {perplexity:,.{0 if perplexity >= 100 else 2}f}"
     return text
-
-
-def next_command(folder: Path, saved: bool) -> str:
-    """The command that follows a training, which chooses or averages its checkpoints."""
-    if not saved:
-        return "no checkpoint was saved"
-    return f"next: {shlex.join(['vaswani', 'average', str(folder)])}"
 
 
 def divergence_message(reason: str, checkpoints: Path) -> str:

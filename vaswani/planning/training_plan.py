@@ -12,8 +12,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
-from vaswani.experiment.devices import gpus_to_use
 from vaswani.experiment.find import find_config
+from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import split_run
 from vaswani.planning import arithmetic
 from vaswani.planning.batching import (

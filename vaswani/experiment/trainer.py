@@ -1,0 +1,270 @@
+"""fairseq's training as ``vaswani train`` runs it: it can be stopped, and knows of earlier starts.
+
+A training that is told to stop ends after the update at hand, saved. fairseq knows no such stop.
+What it does after an update, it does when the training goes on: the validation and the checkpoints
+that were due then are made from the same state, so that a run that was stopped ends with the files
+of an uninterrupted one.
+
+fairseq counts validations without improvement (``checkpoint.patience``) in attributes of a
+function, which a new process does not have. Here they are saved in the checkpoint.
+"""
+
+import contextlib
+import copy
+import math
+import os
+import signal
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from vaswani.common.signals import StopRequest
+from vaswani.experiment.launch import gather
+from vaswani.experiment.run_record import STOPPED
+from vaswani.experiment.training_progress import TrainingProgress, statistics_bar
+
+if TYPE_CHECKING:
+    from fairseq.trainer import Trainer
+else:
+    Trainer = (
+        object  # fairseq's, which takes seconds to import, is the other base: see fairseq_with
+    )
+
+#: what a checkpoint calls the count, beside fairseq's ``best``
+PATIENCE = "patience"
+#: what fairseq's section ``checkpoint`` says where only checkpoint_last.pt is written
+ONLY_LAST = {
+    "no_epoch_checkpoints": True,
+    "save_interval_updates": 0,
+    "keep_interval_updates": -1,
+    "keep_last_epochs": -1,
+    "keep_best_checkpoints": -1,
+}
+
+
+class Stopped(KeyboardInterrupt):
+    """The training was told to stop; ``saved`` is the checkpoint that it wrote, if it writes any.
+
+    Args:
+        number: of the signal
+        updates: how many updates are done
+    """
+
+    saved: Optional[str] = None
+
+    def __init__(self, number: int, updates: int) -> None:
+        super().__init__(number)
+        self.updates = updates
+
+
+class Position(NamedTuple):
+    """Where in the training text a checkpoint was saved; to fairseq, an iterator that stands there.
+
+    ``state`` is what fairseq saved of the iterator.
+    """
+
+    epoch: int
+    ended: bool
+    state: Dict[str, Any]
+
+    def end_of_epoch(self) -> bool:
+        """Whether it was after the last update of the epoch."""
+        return self.ended
+
+    def state_dict(self) -> Dict[str, Any]:
+        """As fairseq's."""
+        return self.state
+
+
+@contextlib.contextmanager
+def fairseq_with(request: StopRequest, progress: Optional[TrainingProgress]) -> Iterator[None]:
+    """While the block runs, fairseq's training raises ``Stopped`` once it is requested.
+
+    With several processes the request may reach any of them: all stop after the same update.
+
+    Enter it only once logging is set up: importing ``fairseq_cli.train`` sets it up too.
+
+    Args:
+        request: becomes the process's when the first update begins
+        progress: gets the numbers that fairseq logs; None except for rank 0
+    """
+    from fairseq import checkpoint_utils, trainer
+    from fairseq.logging import progress_bar
+    from fairseq_cli import train
+
+    from transformer_plugin.compat.replacing import protect
+
+    protect()
+    load, finish_update = checkpoint_utils.load_checkpoint, train.validate_and_save
+
+    def load_checkpoint(section: Any, trainer: Any, **options: Any) -> Tuple[Any, Any]:
+        extra_state, iterator = load(section, trainer, **options)
+        if extra_state and not section.reset_dataloader:
+            make_up(trainer, extra_state)
+        return extra_state, iterator
+
+    def validate_and_save(
+        cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: List[str], end_of_epoch: bool
+    ) -> Any:
+        try:
+            trainer.stop_if_requested()
+            return finish_update(cfg, trainer, task, epoch_itr, subsets, end_of_epoch)
+        except Stopped as stop:
+            stop.saved = save_last(cfg.checkpoint, trainer, epoch_itr)
+            gather(None)  # the others wait for the one that saves
+            raise
+
+    # fairseq's count: ``best`` and, from the second validation on, ``num_runs``: those since then
+    ours = {"request": request, "progress": progress, "count": vars(train.should_stop_early)}
+    replaced: List[Tuple[Any, str, Any]] = [
+        (checkpoint_utils, "load_checkpoint", load_checkpoint),
+        (train, "validate_and_save", validate_and_save),
+        (train, "Trainer", type("Trainer", (StoppableTrainer, trainer.Trainer), ours)),
+    ]
+    if progress:
+        replaced.append((progress_bar, "JsonProgressBar", statistics_bar(progress)))
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    try:
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+class StoppableTrainer(Trainer):
+    """Comes before fairseq's Trainer; looks at ``request`` between updates, and in validation."""
+
+    request: StopRequest
+    progress: Optional[TrainingProgress]
+    #: fairseq's count for ``checkpoint.patience``, and what the plugin looks at to say "over"
+    count: Dict[str, Any]
+    without_improvement = 0
+    #: with several processes: how many of them knew of a request in the last exchange
+    requests = 0.0
+    #: what the next checkpoint says of the stop that it was saved by
+    stopped: Optional[Dict[str, Any]] = None
+
+    def __init__(self, cfg: Any, task: Any, *args: Any, **kwargs: Any) -> None:
+        """As fairseq's; fairseq's own translation task is checked as the plugin's is."""
+        from fairseq.tasks.translation import TranslationTask
+
+        from transformer_plugin.compat.translation_task import CheckedTranslationTask
+
+        if type(task) is TranslationTask:
+            task.__class__ = CheckedTranslationTask
+        super().__init__(cfg, task, *args, **kwargs)
+        if self.progress:
+            self.progress.trainer = self
+
+    def train_step(self, *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's; before the first update a signal ends the process at once.
+
+        A FloatingPointError says at which update it was.
+        """
+        if self.progress:
+            self.progress.begin()
+        self.request.begin()
+        try:
+            return super().train_step(*args, **kwargs)
+        except FloatingPointError as error:
+            update = self.get_num_updates() + 1
+            raise FloatingPointError(f"update {update:,}: {error}") from error
+
+    def valid_step(self, *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's."""
+        output = super().valid_step(*args, **kwargs)
+        self.stop_if_requested()
+        return output
+
+    def _aggregate_logging_outputs(
+        self, logging_outputs: Any, *numbers: Any, ignore: bool = False
+    ) -> Any:
+        """As fairseq's: sums over the processes, here also of those that know of a request."""
+        numbers = (*numbers, float(self.request.number > 0))
+        outputs, sums = super()._aggregate_logging_outputs(logging_outputs, *numbers, ignore=ignore)
+        *sums, self.requests = sums
+        return outputs, sums
+
+    def stop_if_requested(self) -> None:
+        """Raise Stopped if a stop was requested of this process, or, as all know, of another.
+
+        fairseq has waited for the sums by then, so this costs a GPU no synchronisation.
+        """
+        several = self.data_parallel_world_size > 1
+        if self.requests if several else self.request.number:
+            raise Stopped(self.request.number or signal.SIGINT, self.get_num_updates())
+
+    def save_checkpoint(self, filename: str, extra_state: Any) -> Any:
+        """As fairseq's; with the count, and with the stop, if it is saved by one."""
+        by_a_stop = {STOPPED: self.stopped} if self.stopped else {}
+        more = {PATIENCE: dict(self.count), **by_a_stop}
+        return super().save_checkpoint(filename, {**extra_state, **more})
+
+    def load_checkpoint(
+        self, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
+    ) -> Any:
+        """As fairseq's; the count continues unless optimizer or meters start anew."""
+        extra_state = super().load_checkpoint(filename, reset_optimizer, *args, **options)
+        if extra_state:
+            if not reset_optimizer and not options.get("reset_meters"):
+                self.count.update(extra_state.get(PATIENCE, {}))  # fairseq-train saves none
+                self.without_improvement = self.count.get("num_runs", 0)
+            if self.progress:
+                self.progress.resume(self.get_num_updates(), self.cumulative_training_time())
+        return extra_state
+
+    def why_over(self) -> str:
+        """The option that ends a training in this state; ``max_epoch`` if no other does."""
+        limits = self.cfg.optimization
+        if self.get_num_updates() >= (limits.max_update or math.inf):
+            return "max_update"
+        if 0 < limits.stop_time_hours < self.cumulative_training_time() / 3600:
+            return "stop_time_hours"
+        if 0 < self.cfg.checkpoint.patience <= self.count.get("num_runs", 0):
+            return "patience"
+        return "stop_min_lr" if self.get_lr() <= limits.stop_min_lr else "max_epoch"
+
+
+def save_last(section: Any, trainer: Any, epoch_itr: Any) -> Optional[str]:
+    """Write checkpoint_last.pt and nothing else, and return its path; None if it is not wanted.
+
+    Args:
+        section: fairseq's ``checkpoint``
+        trainer: a ``StoppableTrainer``
+        epoch_itr: fairseq's iterator over the training text
+    """
+    from fairseq import checkpoint_utils
+
+    section = copy.deepcopy(section)
+    section.update(ONLY_LAST)
+    trainer.stopped = {
+        "updates": trainer.get_num_updates(),
+        "epoch": epoch_itr.epoch,
+        "end_of_epoch": epoch_itr.end_of_epoch(),
+    }
+    checkpoint_utils.save_checkpoint(section, trainer, epoch_itr, None)
+    if section.no_save or section.no_last_checkpoints:
+        return None
+    return os.path.join(section.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+
+
+def make_up(trainer: Any, extra_state: Dict[str, Any]) -> None:
+    """Validate and save what was due after the last update, if a stop came before it.
+
+    If the training is over then, as by its patience, fairseq gets no further epoch to do.
+
+    Args:
+        trainer: a ``StoppableTrainer`` that has loaded a checkpoint
+        extra_state: the checkpoint's
+    """
+    from fairseq_cli import train
+
+    stopped, cfg = extra_state.get(STOPPED), trainer.cfg
+    if not stopped or stopped["updates"] != trainer.get_num_updates():  # the optimizer begins anew
+        return
+    ended = stopped["end_of_epoch"]
+    position = Position(stopped["epoch"], ended, extra_state["train_iterator"])
+    subsets = cfg.dataset.valid_subset.split(",")
+    _, over = train.validate_and_save(cfg, trainer, trainer.task, position, subsets, ended)
+    if over:
+        cfg.optimization.max_epoch = -1
