@@ -14,7 +14,8 @@ from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
 from vaswani.planning import arithmetic
 from vaswani.planning.arithmetic import MemoryUse, Sizes
-from vaswani.planning.training_plan import paper_size
+from vaswani.planning.batching import Batch
+from vaswani.planning.training_plan import disk, paper_size
 from vaswani_transformer.fast.processor import OTHER_CPU
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,6 +184,24 @@ def test_memory_is_neither_underestimated_nor_doubled(
 )
 def test_the_batch_is_shared_out(padded, gpus, most, expected):
     assert arithmetic.share_out(padded, gpus, most) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "files"),
+    [
+        ({"save_interval_updates": 300}, 3),  # the last and the best are links to these
+        ({"save_interval_updates": 300, "keep_interval_updates": 2}, 3),  # the best's is removed
+        ({"save_interval_updates": 400, "keep_interval_updates": 5}, 3),  # the last's has none
+        ({"no_epoch_checkpoints": False, "save_interval": 3}, 3),
+        ({}, 2),
+    ],
+)
+def test_a_link_to_a_checkpoint_takes_no_space(changes, files):
+    """900 updates, 100 an epoch."""
+    usual = {"save_interval": 1, "save_interval_updates": 0, "keep_interval_updates": -1}
+    usual |= {"no_epoch_checkpoints": True, "keep_last_epochs": -1, "no_last_checkpoints": False}
+    batch = Batch(4096, 1, 4000.0, 4000.0, updates_an_epoch=100)
+    assert disk(OmegaConf.create({**usual, **changes}), 10, 900, batch)["checkpoints"] == files
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """An experiment's batch on given hardware: chosen, and counted on its data if it exists."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Tuple
@@ -116,6 +117,15 @@ def memory_use(config: Any) -> arithmetic.MemoryUse:
     )
 
 
+def memory_of_machine(gpus: int) -> float:
+    """Memory in GB: of the smallest GPU, or of the machine if there is none."""
+    import torch
+
+    if gpus:
+        return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus)) / 1e9
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+
+
 def most_tokens(
     sizes: arithmetic.Sizes, parameters: int, memory: float, use: arithmetic.MemoryUse
 ) -> int:
@@ -136,23 +146,40 @@ def most_tokens(
     return most
 
 
-def choose_batch(config: Any, text: TrainingText, gpus: int, most: int) -> Batch:
+def choose_batch(
+    config: Any, text: TrainingText, gpus: int, most: int, keep: bool = False
+) -> Batch:
     """Options that give the experiment's batch on this hardware, and the result.
 
     The share of padding depends a little on ``max_tokens``, so if there is data the first choice is
     measured and then improved.
 
+    Args:
+        config: the experiment's
+        text: to be trained on
+        gpus: at least 1, also for a CPU
+        most: padded tokens that a batch may have
+        keep: leave the experiment's own batch if it fits, and sees as many target tokens as
+            training wants; so 'vaswani plan' leaves what 'vaswani new' wrote
+
     Raises:
         UserError: there are too many GPUs to share the batch.
     """
-    freq = int(config.optimization.update_freq[0])
-    padded = float(config.dataset.max_tokens * freq)  # on one GPU
+    from transformer_plugin.batch_size import TOLERANCE
+
+    own, freq = int(config.dataset.max_tokens), int(config.optimization.update_freq[0])
+    padded = float(own * freq)  # on one GPU
     wanted = getattr(config.task, "batch_tokens", 0)
-    if wanted:
+    if wanted and text.folder is not None:
+        if keep and own <= most:
+            batch = measure_batch(config, text, gpus, own, freq)
+            if abs(batch.target_tokens - wanted) <= TOLERANCE * wanted:
+                return batch
         padded = wanted / REAL_SHARE
-        if text.folder is not None:
-            first = arithmetic.share_out(padded, gpus, most)
-            padded *= wanted / measure_batch(config, text, gpus, *first).target_tokens
+        first = arithmetic.share_out(padded, gpus, most)
+        padded *= wanted / measure_batch(config, text, gpus, *first).target_tokens
+    elif wanted:
+        padded = wanted / REAL_SHARE
     max_tokens, freq = arithmetic.share_out(padded, gpus, most)
     if max_tokens < arithmetic.LEAST_TOKENS:
         raise UserError(
@@ -164,20 +191,6 @@ def choose_batch(config: Any, text: TrainingText, gpus: int, most: int) -> Batch
         return measure_batch(config, text, gpus, max_tokens, freq)
     target = max_tokens * freq * gpus * REAL_SHARE
     return Batch(max_tokens, freq, target * text.lengths[0] / text.lengths[1], target)
-
-
-def batch_that_suits(config: Any, text: TrainingText, gpus: int, most: int) -> Optional[Batch]:
-    """The experiment's own batch, if it fits and sees the target tokens wanted; else None.
-
-    They are as near as training wants them, so 'vaswani plan' leaves what 'vaswani new' wrote.
-    """
-    from transformer_plugin.batch_size import TOLERANCE
-
-    wanted, own = getattr(config.task, "batch_tokens", 0), int(config.dataset.max_tokens)
-    if not wanted or text.folder is None or own > most:
-        return None
-    batch = measure_batch(config, text, gpus, own, int(config.optimization.update_freq[0]))
-    return batch if abs(batch.target_tokens - wanted) <= TOLERANCE * wanted else None
 
 
 def measure_batch(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:

@@ -1,6 +1,5 @@
 """The conditions that an experiment is written for: the text and the machine."""
 
-import os
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,7 +11,7 @@ from vaswani.data.recipe import RECIPE_FILE, has_trees
 from vaswani.data.subwords import BPE, KINDS, learned_in
 from vaswani.data.tokenise import hardly_spaced
 from vaswani.experiment.find import read_yaml
-from vaswani.planning.batching import TrainingText
+from vaswani.planning.batching import TrainingText, memory_of_machine
 from vaswani.planning.published_settings import Settings, settings_for
 
 #: so that even a small text has some: our choice
@@ -110,15 +109,6 @@ def experiment_positions() -> int:
     from transformer_plugin.config import VaswaniTranslationConfig
 
     return int(VaswaniTranslationConfig().max_source_positions)
-
-
-def memory_of_machine(gpus: int) -> float:
-    """Memory in GB: of the smallest GPU, or of the machine if there is none."""
-    import torch
-
-    if gpus:
-        return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus)) / 1e9
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 
 def batch_tokens(conditions: Conditions, text: TrainingText, most: int) -> int:

@@ -11,7 +11,7 @@ learned), and ends after a few epochs, or when validation stops improving: both 
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.best_checkpoint import find_checkpoint
@@ -112,12 +112,21 @@ def batch_for(conditions: Conditions, trained: Trained) -> Tuple[Batch, int]:
     Raises:
         UserError: the data's dictionaries are not the run's.
     """
+    from transformer_plugin.checkpoints import checkpoint_metadata
+    from transformer_plugin.compat.dictionaries import other_dictionaries
+
     max_tokens = trained.config["dataset"].get("max_tokens") or CPU_MAX_TOKENS
     freq = trained.config["optimization"]["update_freq"][0]
     draft = Batch(max_tokens, freq, 0.0, 0.0, 1, 0)
     config = configured(fine_tuning(conditions, draft, 1, trained))
     text = training_text(config, None)
-    refuse_other_dictionaries(text.task, trained.checkpoint.path, trained.folder)
+    saved = checkpoint_metadata(trained.checkpoint.path)
+    if other_dictionaries(text.task, saved.get("task_state") or {}):
+        raise UserError(
+            f"the data's dictionaries are not those of {trained.folder}, on which its weights "
+            f"depend: prepare the text with 'vaswani prepare --like "
+            f"{shlex.quote(str(trained.folder))} …'"
+        )
     gpus = max(1, conditions.gpus)
     wanted = trained.config["task"].get("batch_tokens") or 0
     wanted = wanted or measure_batch(config, text, gpus, max_tokens, freq).target_tokens
@@ -133,44 +142,22 @@ def fine_tuning(conditions: Conditions, batch: Batch, batch_tokens: int, trained
     """
     model, criterion = trained.config["model"], trained.config["criterion"]
     width, warmup = model["encoder_embed_dim"], conditions.settings.warmup[0]
-    peak = last_rate(trained.folder / STATISTICS) or (width * trained.checkpoint.updates) ** -0.5
+    rate = None
+    for line in statistics(trained.folder / STATISTICS):
+        rate = line.get("lr", line.get("train_lr", rate))
+    peak = rate or (width * trained.checkpoint.updates) ** -0.5
+    user_dir = trained.config.get("common", {}).get("user_dir") or "transformer_plugin"
+    if Path(user_dir).name == "transformer_plugin":  # without a place, as everywhere
+        user_dir = "transformer_plugin"
     return experiment_text(
         TEMPLATE,
         conditions,
         batch,
         batch_tokens,
         trained=trained,
-        user_dir=user_dir_of(trained.config),
+        user_dir=user_dir,
         model={"_name": model["_name"], **model},
         criterion={key: criterion[key] for key in ("_name", "label_smoothing") if key in criterion},
         peak=peak,
         lr_factor=float(f"{peak * (width * warmup) ** 0.5:.3g}"),
     )
-
-
-def user_dir_of(config: Dict[str, Any]) -> str:
-    """A run's user-dir; the plugin's own is written without a place, as everywhere."""
-    user_dir = config.get("common", {}).get("user_dir")
-    own = user_dir and Path(user_dir).name != "transformer_plugin"
-    return str(user_dir) if own else "transformer_plugin"
-
-
-def last_rate(log: Path) -> Optional[float]:
-    """The last learning rate in a run's statistics, or None."""
-    rate = None
-    for line in statistics(log):
-        rate = line.get("lr", line.get("train_lr", rate))
-    return float(rate) if rate else None
-
-
-def refuse_other_dictionaries(task: Any, path: Path, folder: Path) -> None:
-    """Raises UserError if the data's dictionaries are not the checkpoint's."""
-    from transformer_plugin.checkpoints import checkpoint_metadata
-    from transformer_plugin.compat.dictionaries import other_dictionaries
-
-    other = other_dictionaries(task, checkpoint_metadata(path).get("task_state") or {})
-    if other:
-        raise UserError(
-            f"the data's dictionaries are not those of {folder}, on which its weights depend: "
-            f"prepare the text with 'vaswani prepare --like {shlex.quote(str(folder))} …'"
-        )

@@ -18,14 +18,13 @@ from vaswani.experiment.run_record import split_run
 from vaswani.planning import arithmetic
 from vaswani.planning.batching import (
     Batch,
-    batch_that_suits,
     choose_batch,
     count_parameters,
+    memory_of_machine,
     memory_use,
     most_tokens,
     training_text,
 )
-from vaswani.planning.conditions import memory_of_machine
 
 #: section 5.2: seconds per update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
@@ -73,10 +72,11 @@ def training_plan(
     sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
     parameters = count_parameters(config, text.task)
     use = memory_use(config)
-    gpus, memory = gpus_and_memory(hardware, gpus_to_use(config))
+    gpus = hardware.gpus or gpus_to_use(config)
+    # with --gpus, the GPUs are a P100's 16 GB
+    memory = hardware.memory or (16.0 if hardware.gpus else memory_of_machine(gpus))
     most = most_tokens(sizes, parameters, memory, use) if gpus else int(config.dataset.max_tokens)
-    for_all = (config, text, max(1, gpus), most)
-    batch = batch_that_suits(*for_all) or choose_batch(*for_all)
+    batch = choose_batch(config, text, max(1, gpus), most, keep=True)
     updates = config.optimization.max_update
     plan = {
         "experiment": path.stem,
@@ -96,23 +96,17 @@ def training_plan(
         ),
         **disk(config.checkpoint, parameters, updates, batch),
     }
-    speed, changes = hardware.tokens_per_second, [*overrides, *chosen_options(batch, data)]
     if not gpus:
         plan["memory_bytes"] = None  # the estimate is a GPU's
-    plan.update(time_and_cost(config, batch, gpus, speed))
-    plan["command"] = train_command(experiment, changes, text.folder is not None)
+    plan.update(time_and_cost(config, batch, gpus, hardware.tokens_per_second))
+    changes = [f"task.data={data}"] if data else []
+    changes += [
+        f"dataset.max_tokens={batch.max_tokens}",
+        f"optimization.update_freq=[{batch.update_freq}]",
+    ]
+    first = "" if text.folder else f"{shlex.join(['vaswani', 'prepare', experiment])} && "
+    plan["command"] = first + shlex.join(["vaswani", "train", experiment, *overrides, *changes])
     return plan
-
-
-def gpus_and_memory(hardware: Hardware, here: int) -> Tuple[int, float]:
-    """GPUs, and GB of each (of the machine if there are none): as asked for, or this machine's.
-
-    ``here``: how many of this machine's GPUs the experiment would use.
-    """
-    gpus = hardware.gpus or here
-    if hardware.memory:
-        return gpus, hardware.memory
-    return gpus, 16.0 if hardware.gpus else memory_of_machine(gpus)
 
 
 # ---- time and operations ------------------------------------------------------------------------
@@ -154,19 +148,25 @@ def time_and_cost(
 
 
 def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[str, Any]:
-    """How many checkpoints there are at most, and their bytes with an average (weights only).
+    """How many files the checkpoints take at most, and their bytes with an average (weights only).
 
-    One more is written aside before it replaces another.
+    The last and the best checkpoint are hard links to what was saved with them. They take space of
+    their own where that is removed later, or where training ends between two checkpoints. One more
+    is written aside before it replaces another.
     """
-    kept = int(not checkpoint.no_last_checkpoints) + 1
-    if checkpoint.save_interval_updates > 0:
-        written = updates // checkpoint.save_interval_updates
-        limit = checkpoint.keep_interval_updates
-        kept += min(written, limit) if limit > 0 else written
-    if not checkpoint.no_epoch_checkpoints:
-        epochs = updates // batch.updates_an_epoch if batch.updates_an_epoch else 0
-        limit = checkpoint.keep_last_epochs
-        kept += min(epochs, limit) if limit > 0 else epochs
+    every = checkpoint.save_interval * (batch.updates_an_epoch or 0)
+    kept, saved_at_end, removed = 0, False, False
+    for interval, limit in (
+        (checkpoint.save_interval_updates, checkpoint.keep_interval_updates),
+        (0 if checkpoint.no_epoch_checkpoints else every, checkpoint.keep_last_epochs),
+    ):
+        if interval > 0:
+            written = updates // interval
+            kept += min(written, limit) if limit > 0 else written
+            saved_at_end |= updates % interval == 0
+            removed |= 0 < limit < written
+    last = not saved_at_end and not checkpoint.no_last_checkpoints
+    kept += int(last) + int(removed or not kept)
     size = parameters * arithmetic.SAVED_A_PARAMETER
     return {
         "checkpoint_bytes": size,
@@ -174,21 +174,6 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[s
         "disk_bytes": (kept + 1) * size + 4 * parameters,
         "free_bytes": shutil.disk_usage(Path()).free,
     }
-
-
-def train_command(experiment: str, changes: Sequence[str], prepared: bool) -> str:
-    """The command line that trains as planned, preparing the data first if it is not there yet."""
-    first = "" if prepared else f"{shlex.join(['vaswani', 'prepare', experiment])} && "
-    return first + shlex.join(["vaswani", "train", experiment, *changes])
-
-
-def chosen_options(batch: Batch, data: Optional[str]) -> List[str]:
-    """The changes to the experiment that the plan makes."""
-    return [
-        *([f"task.data={data}"] if data else []),
-        f"dataset.max_tokens={batch.max_tokens}",
-        f"optimization.update_freq=[{batch.update_freq}]",
-    ]
 
 
 # ---- the table ------------------------------------------------------------------------------
