@@ -14,8 +14,8 @@ from vaswani.common.options import argument, option, stage_named, to_argv
 from vaswani.data.test_sets import NEWSTEST2014
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.checkpoints import describe
-from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.find import DOCS, file_stem, find_config, read_yaml
+from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import (
     FINISHED,
     STATISTICS,
