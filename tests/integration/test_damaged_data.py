@@ -19,7 +19,7 @@ from tests.conftest import preprocess
 from tests.integration.test_vaswani import SIZES
 from vaswani import cli
 from vaswani.common.errors import UserError
-from vaswani.data.binarised import read_index
+from vaswani.data.data_bin import read_index
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = 26  # of an index: magic word, version, type, N

@@ -21,48 +21,8 @@ from vaswani.common.errors import UserError
 from vaswani.common.options import parse
 from vaswani.experiment.averaging import average_models
 from vaswani.experiment.best_checkpoint import find_checkpoint
-from vaswani.experiment.checkpoints import (
-    Checkpoint,
-    describe,
-    select_last,
-    select_named,
-)
+from vaswani.experiment.checkpoints import describe
 from vaswani.paper import reproduction
-
-# ---- choosing -------------------------------------------------------------------------------
-
-
-def found(**updates: int) -> List[Checkpoint]:
-    return [Checkpoint(Path(name), number, {}) for name, number in updates.items()]
-
-
-def names(checkpoints: List[Checkpoint]) -> List[str]:
-    return [str(checkpoint.path) for checkpoint in checkpoints]
-
-
-def test_the_last_are_chosen_by_updates_not_by_name_or_order() -> None:
-    assert names(select_last(found(c10=30, c9=20, a=40, z=10), 3, "run")) == ["c9", "c10", "a"]
-
-
-def test_copies_of_an_update_count_once_and_the_best_alone_counts() -> None:
-    copies = found(c1=10, c2=20, c3=30, c_best=20, c_last=30)
-    assert names(select_last(copies, 3, "run")) == ["c1", "c2", "c3"]
-    assert names(select_last(found(c2=20, c3=30, c_best=10), 3, "run")) == ["c_best", "c2", "c3"]
-
-
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_number_of_checkpoints_that_there_is_not_is_refused(count: int) -> None:
-    with pytest.raises(UserError, match=f"--last {count}"):
-        select_last(found(c=10, d=20), count, "run")
-
-
-def test_named_files_are_of_different_updates_and_no_averages() -> None:
-    assert names(select_named(found(b=20, a=10))) == ["a", "b"]
-    with pytest.raises(UserError, match="same update"):
-        select_named(found(a=10, c=20, b=10))
-    with pytest.raises(UserError, match="mean"):
-        select_named([*found(a=10), Checkpoint(Path("mean"), 20, {}, averaged=2)])
-
 
 # ---- averaging ------------------------------------------------------------------------------
 
@@ -181,6 +141,19 @@ def test_the_last_five_updates_are_averaged(run_folder: Path, monkeypatch: Any) 
     state = load_checkpoint(written)
     assert "last_optimizer_state" not in state
     assert state["optimizer_history"][-1]["num_updates"] == 600
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_a_number_of_checkpoints_that_there_is_not_is_refused(run_folder: Path, count: int) -> None:
+    """There are six: the best is a copy."""
+    with pytest.raises(UserError, match=f"--last {count}"):
+        invoke(run_folder, "--last", count)
+
+
+def test_an_update_named_twice_is_refused(run_folder: Path) -> None:
+    names = ("checkpoint3.pt", "checkpoint1.pt", "checkpoint_best.pt")
+    with pytest.raises(UserError, match="same update"):
+        invoke(*(run_folder / "checkpoints" / name for name in names))
 
 
 @pytest.mark.parametrize("name", ["checkpoint3.pt", "checkpoint99.pt", "mine.pt", "notes.txt"])

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 from vaswani.cli import VERBS
@@ -32,6 +33,20 @@ def test_help_does_not_wait_for_torch():
     command = [sys.executable, "-c", IMPORT_ALL]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+#: verb → the most files of ``vaswani`` that may be needed to understand it, itself included
+FILES = {"train": 14, "plan": 15}
+
+
+@pytest.mark.parametrize("verb", FILES)
+def test_a_command_is_read_in_few_files(verb):
+    """All that it imports, and what that imports, also inside functions."""
+    graph = grimp.build_graph("vaswani", cache_dir=None)
+    module = f"vaswani.commands.{verb}"
+    needed = {module, *graph.find_upstream_modules(module)}
+    files = sorted(name for name in needed if not graph.find_children(name))
+    assert len(files) <= FILES[verb], files
 
 
 def test_each_verb_has_a_file_and_each_file_is_a_verb():

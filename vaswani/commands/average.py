@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from vaswani.common.artifact import making, output_file
-from vaswani.common.errors import UserError
+from vaswani.common.errors import UserError, plural
 from vaswani.common.files import locked
 from vaswani.common.options import argument, option
 from vaswani.common.progress import Bar
@@ -37,7 +37,6 @@ from vaswani.experiment.checkpoints import (
     named,
     run_folder,
     run_of,
-    select_last,
 )
 from vaswani.experiment.find import first_data_bin, is_run, trained_as
 from vaswani.experiment.validation import Validation
@@ -79,7 +78,13 @@ def run(options: Options) -> int:
     else:
         parts = checkpoints_in(folder)
         if options.last is not None:
-            parts = select_last(parts, options.last, str(folder))
+            if not 2 <= options.last <= len(parts):
+                updates = ", ".join(str(one.updates) for one in parts)
+                raise UserError(
+                    f"--last {options.last}, but {folder} has {plural(len(parts), 'checkpoint')} "
+                    f"(updates: {updates}): give 2 or more of them, or train longer"
+                )
+            parts = parts[-options.last :]
         elif not parts:
             raise UserError(f"{folder} has no checkpoint yet: train longer")
         name = f"checkpoint_average_last{len(parts)}.pt"
@@ -103,7 +108,6 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
     state = averaged_checkpoint(parts)
     best = best_beside(parts)
     singles = {one.updates: one for one in (*parts, *([best] if best else []))}
-    validated = False
     try:
         validation = Validation(parts[-1].path, run_of(parts[-1].path))
         with Bar("validate", (len(singles) + 1) * len(validation), "batches") as bar:
@@ -114,20 +118,18 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
             ]
     except UserError as error:
         print(f"the average's validation loss is unknown ({error})", file=sys.stderr)
-    else:
-        print_trials([*alone, own])
-        keep_losses(state, own, alone)
-        lowest = min(alone, key=lambda trial: trial.loss)
-        if lowest.loss < own.loss:
-            print(
-                f"warning: {lowest.parts[0].path} alone has a lower validation loss than the "
-                "average; 'vaswani average RUN' without --last chooses by the validation loss",
-                file=sys.stderr,
-            )
-        validated = True
-    finish(state, parts, output)
-    if validated:  # else 'generate' lacks its data, too
-        print_next_command(output, chosen=False)
+        write(state, parts, output)
+        return  # without a next command: 'generate' lacks its data, too
+    print_trials([*alone, own])
+    lowest = min(alone, key=lambda trial: trial.loss)
+    if lowest.loss < own.loss:
+        print(
+            f"warning: {lowest.parts[0].path} alone has a lower validation loss than the "
+            "average; 'vaswani average RUN' without --last chooses by the validation loss",
+            file=sys.stderr,
+        )
+    write(state, parts, output, own, alone)
+    print_next_command(output, chosen=False)
 
 
 def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
@@ -151,8 +153,8 @@ def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> N
     else:
         path = output or path.with_name(f"checkpoint_average_last{len(chosen.parts)}.pt")
         state = averaged_checkpoint(chosen.parts)
-        keep_losses(state, chosen, [trial for trial in trials if len(trial.parts) == 1])
-        finish(state, chosen.parts, path)
+        alone = [trial for trial in trials if len(trial.parts) == 1]
+        write(state, chosen.parts, path, chosen, alone)
     print_next_command(path)
 
 
@@ -218,19 +220,6 @@ def print_next_command(path: Path, chosen: bool = True) -> None:
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
 
 
-def keep_losses(state: Dict[str, Any], own: Trial, alone: Sequence[Trial]) -> None:
-    """Store validation losses in an average: its own, and those of single checkpoints."""
-    state[OWN] = own.loss
-    state[BESIDE] = {trial.parts[0].updates: trial.loss for trial in alone}
-
-
-def finish(state: Dict[str, Any], parts: Sequence[Checkpoint], output: Path) -> None:
-    """Write an average, and say so."""
-    write(state, parts, output)
-    updates = ", ".join(str(checkpoint.updates) for checkpoint in parts)
-    print(f"{output}: the average of {len(parts)} checkpoints (updates {updates})")
-
-
 def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
     """The file to write; raises UserError if it would replace anything but an older average."""
     if is_name_of_training(output):
@@ -250,14 +239,25 @@ def is_average(path: Path) -> bool:
         return False
 
 
-def write(state: Dict[str, Any], parts: Sequence[Checkpoint], output: Path) -> None:
-    """Save a checkpoint, complete or not at all.
+def write(
+    state: Dict[str, Any],
+    parts: Sequence[Checkpoint],
+    output: Path,
+    own: Optional[Trial] = None,
+    alone: Sequence[Trial] = (),
+) -> None:
+    """Save an average, complete or not at all, with validation losses: its own, and of single ones.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
     """
     from transformer_plugin.compat.saving import write_checkpoint
 
+    if own:
+        state[OWN] = own.loss
+        state[BESIDE] = {trial.parts[0].updates: trial.loss for trial in alone}
     path = check_output(output, parts)
     with making(path, lambda there: check_output(there, parts)) as aside:
         write_checkpoint(state, str(aside))
+    updates = ", ".join(str(checkpoint.updates) for checkpoint in parts)
+    print(f"{output}: the average of {len(parts)} checkpoints (updates {updates})")

@@ -20,8 +20,7 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
-from vaswani.common.processes import end_with_parent
-from vaswani.common.signals import StopRequest
+from vaswani.common.signals import StopRequest, end_with_parent
 from vaswani.data import data_bin
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.launch import (

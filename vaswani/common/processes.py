@@ -5,10 +5,8 @@
 
 import contextlib
 import multiprocessing
-import os
 import signal
 import sys
-import threading
 import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,7 @@ from typing import Any, Callable, Generator, Iterable, Iterator, Literal
 
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
+from vaswani.common.signals import end_with_parent
 
 #: this many items are done sooner here than by new processes: spawned ones start in seconds
 WORTH_PROCESSES = {"spawn": 5, "fork": 2}
@@ -134,14 +133,6 @@ def _serve(make: Callable[[], Work], pipe: Any) -> None:
             except Exception as error:
                 answer = (None, error, traceback.format_exc())
             pipe.send(answer)
-
-
-def end_with_parent() -> None:
-    """Let this process end as soon as its parent has, for whatever reason, even amid its work."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        join, leave = parent.join, os._exit
-        threading.Thread(target=lambda: (join(), leave(1)), daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -133,6 +133,14 @@ def _restore(handlers: Dict[int, Any]) -> None:
         signal.signal(number, handler)
 
 
+def end_with_parent() -> None:
+    """Let this process end as soon as its parent has, for whatever reason, even amid its work."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        join, leave = parent.join, os._exit
+        threading.Thread(target=lambda: (join(), leave(1)), daemon=True).start()
+
+
 def output_is_gone() -> bool:
     """Whether standard output or error cannot be flushed; drops what is left for them."""
     gone = False

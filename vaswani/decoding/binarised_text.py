@@ -20,7 +20,7 @@ def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
         UserError: no such data or subset, or it is empty or damaged.
     """
     from vaswani.data import data_bin
-    from vaswani.data.binarised import read_index
+    from vaswani.data.data_bin import read_index
 
     folder = data_bin.fill_in_languages(config.task)
     pair = (config.task.source_lang, config.task.target_lang)

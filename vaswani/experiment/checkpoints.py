@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from vaswani.common.errors import UserError, plural
+from vaswani.common.errors import UserError
 from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED
 
@@ -39,23 +39,39 @@ class Checkpoint:
 def checkpoints_in(folder: Path) -> List[Checkpoint]:
     """The checkpoints that a training left in a folder, one for each update, fewest first.
 
-    Without one that was saved only because the training was stopped: what is averaged does not
-    depend on when that was.
+    checkpoint_last.pt and checkpoint_best.pt are copies of others, or the only copy if an epoch's
+    file was not kept. Without one that was saved only because the training was stopped: what is
+    averaged does not depend on when that was.
 
     Raises:
         UserError: one of them is an average.
         CheckpointError: one of them is damaged.
     """
-    names = sorted(path for path in folder.glob("*.pt") if is_name_of_training(path))
-    return distinct([one for one in map(describe, names) if not one.stopped])
+    by_updates: Dict[int, Checkpoint] = {}
+    for path in sorted(filter(is_name_of_training, folder.glob("*.pt"))):
+        one = describe_trained(path)
+        if not one.stopped:
+            by_updates.setdefault(one.updates, one)
+    return [by_updates[number] for number in sorted(by_updates)]
 
 
 def named(inputs: Sequence[str]) -> List[Checkpoint]:
-    """The checkpoints with these file names, fewest updates first."""
-    for path in map(Path, inputs):
-        if not path.is_file():
-            raise UserError(f"there is no checkpoint '{path}': give one run, or files")
-    return select_named([describe(Path(path)) for path in inputs])
+    """The checkpoints with these file names, fewest updates first.
+
+    Raises:
+        UserError: there is no such file, one is an average, or two are from the same update.
+    """
+    for name in inputs:
+        if not Path(name).is_file():
+            raise UserError(f"there is no checkpoint '{name}': give one run, or files")
+    ordered = sorted((describe_trained(Path(name)) for name in inputs), key=lambda o: o.updates)
+    for before, after in zip(ordered, ordered[1:], strict=False):
+        if before.updates == after.updates:
+            raise UserError(
+                f"{before.path} and {after.path} are from the same update ({after.updates}) and "
+                "would count twice: leave one out"
+            )
+    return ordered
 
 
 def is_name_of_training(path: Path) -> bool:
@@ -80,56 +96,6 @@ def run_of(checkpoint: Path) -> Path:
     """The folder of the run that a checkpoint is in, or the folder that it is in."""
     folder = checkpoint.parent
     return folder.parent if folder.name == "checkpoints" else folder
-
-
-def distinct(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
-    """One checkpoint for each update, fewest first.
-
-    (checkpoint_last.pt and checkpoint_best.pt are copies of others, or the only copy if an epoch's
-    file was not kept.)
-    """
-    refuse_averages(checkpoints)
-    by_updates: Dict[int, Checkpoint] = {}
-    for checkpoint in checkpoints:
-        by_updates.setdefault(checkpoint.updates, checkpoint)
-    return [by_updates[number] for number in sorted(by_updates)]
-
-
-def select_last(checkpoints: Sequence[Checkpoint], count: int, where: str) -> List[Checkpoint]:
-    """The last ``count`` by updates, fewest first; files of the same update count once.
-
-    Raises:
-        UserError: fewer than two are asked for, or more than there are.
-    """
-    at_hand = distinct(checkpoints)
-    if not 2 <= count <= len(at_hand):
-        updates = ", ".join(str(checkpoint.updates) for checkpoint in at_hand)
-        raise UserError(
-            f"--last {count}, but {where} has {plural(len(at_hand), 'checkpoint')} "
-            f"(updates: {updates}): "
-            "give 2 or more of them, or train longer"
-        )
-    return at_hand[-count:]
-
-
-def select_named(checkpoints: Sequence[Checkpoint]) -> List[Checkpoint]:
-    """All, fewest updates first; UserError for an average, or an update twice."""
-    ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.updates)
-    refuse_averages(ordered)
-    for before, after in zip(ordered, ordered[1:], strict=False):
-        if before.updates == after.updates:
-            raise UserError(
-                f"{before.path} and {after.path} are from the same update ({after.updates}) and "
-                "would count twice: leave one out"
-            )
-    return ordered
-
-
-def refuse_averages(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises UserError for a checkpoint that was not saved by a training."""
-    for checkpoint in checkpoints:
-        if checkpoint.averaged:
-            raise UserError(f"{checkpoint.path} is already an average: give what it was made from")
 
 
 def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
@@ -181,6 +147,14 @@ def describe(path: Path) -> Checkpoint:
         beside if isinstance(beside, dict) else {},
         by_a_stop(state),
     )
+
+
+def describe_trained(path: Path) -> Checkpoint:
+    """As :func:`describe`; raises UserError for a checkpoint that was not saved by a training."""
+    checkpoint = describe(path)
+    if checkpoint.averaged:
+        raise UserError(f"{path} is already an average: give what it was made from")
+    return checkpoint
 
 
 def by_a_stop(state: Mapping[str, Any]) -> bool:

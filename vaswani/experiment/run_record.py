@@ -1,11 +1,11 @@
 """A run's records of its training: config.yaml, env.json, finished.json, checkpoints."""
 
 import contextlib
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from vaswani.common.artifact import key_of
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.experiment.find import AS_TRAINED, file_stem, is_run, read_yaml
@@ -88,7 +88,8 @@ def stop_key(config: Any) -> str:
     """A hash of what decides when a training ends."""
     from omegaconf import OmegaConf
 
-    return key_of([OmegaConf.to_container(config.optimization), config.checkpoint.patience])
+    decides = [OmegaConf.to_container(config.optimization), config.checkpoint.patience]
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
 # ---- what may not be trained into a folder ----------------------------------------------------
