@@ -80,10 +80,11 @@ def test_the_schedule_goes_on_where_it_stopped(resumed):
 
 
 def test_a_changed_schedule_is_said(tiny_data_bin, broken, resumed, tmp_path):
-    """Options given now win, as ever in fairseq, but not in silence."""
-    options = ["--restore-file", str(broken / "checkpoint_last.pt"), "--warmup-updates", "7"]
+    """Options given now win, as ever in fairseq, but with our task not in silence."""
+    options = ["--task", "vaswani_translation"]
+    options += ["--restore-file", str(broken / "checkpoint_last.pt"), "--warmup-updates", "7"]
     lines = stock.train(tiny_data_bin, tmp_path, *FLAGS, *options, "--max-update", str(END + 1))
-    assert any("--warmup-updates 7" in line and "50" in line for line in lines)
+    assert any("lr_scheduler.warmup_updates was 50, is 7" in line for line in lines)
     rates = logged_rates(lines)
     assert rates[END + 1] == pytest.approx(paper_rate(END + 2, warmup=7), rel=1e-5)
 

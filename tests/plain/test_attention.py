@@ -13,7 +13,7 @@ from vaswani_transformer.attention import (
     attention,
     causal_mask,
 )
-from vaswani_transformer.cache import DecoderCache
+from vaswani_transformer.cache import DecoderCache, LayerCache
 from vaswani_transformer.fast import use_fast_kernels
 from vaswani_transformer.fast.attention import fused_attention
 
@@ -155,7 +155,7 @@ def test_hypotheses_that_share_keys_attend_as_if_each_had_its_own() -> None:
 def test_cross_attention_computes_keys_and_values_once() -> None:
     """With a filled cache the encoder's output is not looked at again."""
     module = CrossAttention(8, 2).double()
-    memory, cache = random_heads(2, 5, 8), DecoderCache(layers=1).layer(0)
+    memory, cache = random_heads(2, 5, 8), LayerCache(DecoderCache(layers=1), 0)
     first, _ = module(random_heads(2, 1, 8, seed=1), memory, cache=cache)
     again, _ = module(random_heads(2, 1, 8, seed=1), torch.full_like(memory, 9.0), cache=cache)
     assert torch.equal(first, again)

@@ -42,10 +42,9 @@ def test_fairseqs_sinusoids_are_t2ts_from_position_2() -> None:
     assert torch.equal(sinusoids(5, 8, "fairseq"), sinusoids(7, 8, "t2t")[2:])
 
 
-@pytest.mark.parametrize("dim,layout,message", [(7, "paper", "even"), (8, "other", "other")])
-def test_impossible_sinusoids(dim: int, layout: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        sinusoids(3, dim, layout)
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(ValueError, match="other"):
+        sinusoids(3, 8, "other")
 
 
 def test_positions_count_real_tokens_on_either_side_of_padding() -> None:

@@ -19,6 +19,7 @@ from fairseq.data import data_utils
 from fairseq.file_io import PathManager
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig
+from omegaconf import OmegaConf
 
 from tests.models import dictionary, small_model, task
 from transformer_plugin.checkpoints import CheckpointError, explain_mismatch
@@ -155,11 +156,12 @@ def test_the_allocator_is_set_where_training_or_decoding_begins(monkeypatch):
     """By the task, for our models; not by whoever builds a model."""
     calls = []
     monkeypatch.setattr(translation_task, "keep_freed_memory", lambda: calls.append(1))
-    model = small_model()
+    limits = {"max_source_positions": 9, "max_target_positions": 9}
+    cfg = OmegaConf.create({"_name": "vaswani_transformer_tiny", **limits})
     ours = CheckedTranslationTask(TranslationConfig(), dictionary(), dictionary())
-    ours.build_model(model.cfg, from_checkpoint=True)
+    ours.build_model(cfg, from_checkpoint=True)
     assert len(calls) == 0
-    ours.build_model(model.cfg)
+    model = ours.build_model(cfg)
     assert len(calls) == 1
     ours.build_generator([model], Namespace())
     assert len(calls) == 2
