@@ -44,7 +44,7 @@ CONFIG = base(  # made small
 SEED, UPDATES, WARMUP_STEPS, MAX_TOKENS, SMOOTHING = 1, 1800, 500, 1024, 0.1
 CHECKPOINT_EVERY, AVERAGED = 100, 5
 DEMO = Path(__file__).parent / "demo_text"
-NAMES = [f"{part}.{language}" for part in ("train", "valid", "test") for language in ("en", "de")]
+PARTS = ("train", "valid", "test")
 
 Pair = tuple[list[int], list[int]]
 """The ids of a sentence's subwords and of its translation's; each ends with an end of sentence."""
@@ -65,31 +65,41 @@ class Corpus(NamedTuple):
 def demo_text() -> Corpus:
     """The shipped text, split into subwords that are learned here."""
     text = {}
-    for name in NAMES:
+    names = [f"{part}.{language}" for part in PARTS for language in ("en", "de")]
+    for name in names:
         with lzma.open(f"{DEMO / name}.xz", "rt", encoding="utf-8") as lines:
             text[name] = [re.sub(r"([.,?])(?= |$)", r" \1", line.rstrip()) for line in lines]
     codes = io.StringIO()
     learn_bpe([*text["train.en"], *text["train.de"]], codes, num_symbols=1000)
     bpe = BPE(io.StringIO(codes.getvalue()))
-    split = {name: [bpe.process_line(line).split() for line in text[name]] for name in NAMES}
+    split = {name: [bpe.process_line(line).split() for line in text[name]] for name in names}
     counts = Counter(s for name in ("train.en", "train.de") for line in split[name] for s in line)
-    return as_ids(split, Vocabulary(subword for subword, _ in counts.most_common()))
+    return as_ids(split, ["en", "de"], Vocabulary(subword for subword, _ in counts.most_common()))
 
 
 def prepared_text(folder: Path) -> Corpus:
-    """Text and dictionary that 'vaswani prepare' left in a folder, English to German."""
+    """Text and the joint dictionary that 'vaswani prepare' left in a folder."""
+    binary = next(folder.glob("data-bin/train.*-*.*.bin"))  # such as train.en-de.en.bin
+    languages = binary.name.split(".")[1].split("-")
     split = {}
-    for name in NAMES:
+    for name in (f"{part}.{language}" for part in PARTS for language in languages):
         with open(folder / "bpe" / name, encoding="utf-8") as lines:
             split[name] = [line.split() for line in lines]
-    return as_ids(split, Vocabulary.load(folder / "data-bin" / "dict.en.txt"))
+    ours, theirs = (Vocabulary.load(folder / f"data-bin/dict.{name}.txt") for name in languages)
+    if ours.types != theirs.types:
+        sys.exit(f"{folder} has two dictionaries, and this model has one matrix (3.4) for both")
+    return as_ids(split, languages, ours)
 
 
-def as_ids(split: dict[str, list[list[str]]], vocabulary: Vocabulary) -> Corpus:
+def as_ids(
+    split: dict[str, list[list[str]]], languages: Sequence[str], vocabulary: Vocabulary
+) -> Corpus:
     """Subwords → ids."""
-    ids = {name: [vocabulary.encode(line) for line in split[name]] for name in NAMES}
-    parts = ("train", "valid", "test")
-    pairs = [list(zip(ids[f"{p}.en"], ids[f"{p}.de"], strict=True)) for p in parts]
+    ids = {name: [vocabulary.encode(line) for line in lines] for name, lines in split.items()}
+    pairs = [
+        list(zip(*(ids[f"{part}.{language}"] for language in languages), strict=True))
+        for part in PARTS
+    ]
     return Corpus(vocabulary, *pairs)
 
 
