@@ -2,7 +2,10 @@
 
 import ast
 import re
+import shlex
 from pathlib import Path
+
+from vaswani import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("vaswani_transformer", "transformer_plugin", "vaswani", "benchmarks", "scripts")
@@ -31,3 +34,20 @@ def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
                 if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60:
                     long.append(f"{path}: {node.name}")
     assert long == []
+
+
+def test_the_documents_commands_can_be_given(monkeypatch):
+    """Verbs, options and choices in blocks of shell; none is run."""
+    for verb in cli.VERBS:
+        monkeypatch.setattr(cli.module_of(verb), "run", lambda options: 0)
+    given = []
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if "vaswani" in words:
+                    given.append(words[words.index("vaswani") + 1 :])
+    assert len(given) > 20
+    for words in given:
+        ends = [n for n, word in enumerate(words) if word in {"|", "&&", ";", ">", "2>"}]
+        assert cli.run_verb(words[: min(ends, default=None)]) == 0, words
