@@ -13,8 +13,9 @@ compared are computed in this one way, and none is taken from a log.
 
 import itertools
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.find import first_data_bin, is_run, trained_as
@@ -64,7 +65,7 @@ class Validation:
         loss = logged.get("nll_loss", logged["loss"])
         return loss if math.isfinite(loss) else math.inf
 
-    def measured(self, parameters: Mapping[str, Any], on_batch: Any = None) -> Dict[str, float]:
+    def measured(self, parameters: Mapping[str, Any], on_batch: Any = None) -> dict[str, float]:
         """What the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
 
         Args:

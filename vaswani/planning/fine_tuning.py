@@ -11,7 +11,7 @@ learned), and ends after a few epochs, or when validation stops improving: both 
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.best_checkpoint import find_checkpoint
@@ -44,10 +44,10 @@ class Trained(NamedTuple):
     #: its weights
     checkpoint: Checkpoint
     #: its configuration, by sections
-    config: Dict[str, Any]
+    config: dict[str, Any]
 
 
-def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, str]]]:
+def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[tuple[str, str]]]:
     """The experiment's text, and the facts to print about it.
 
     Raises:
@@ -106,7 +106,7 @@ def tuning_settings(batch_tokens: int, warmup: int) -> Settings:
     )
 
 
-def batch_for(conditions: Conditions, trained: Trained) -> Tuple[Batch, int]:
+def batch_for(conditions: Conditions, trained: Trained) -> tuple[Batch, int]:
     """The run's batch on this machine and text, and the target tokens that it should have.
 
     Raises:
