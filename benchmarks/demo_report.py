@@ -25,7 +25,7 @@ from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines
-from vaswani.experiment.find import AS_TRAINED, DEMO_TEXT, SHIPPED, find_run, read_yaml
+from vaswani.experiment.find import DEMO_TEXT, RUN_CONFIG, SHIPPED, find_run, read_yaml
 
 SHOWN = 5
 FILES = ("report.json", "report.txt", "attention.png")
@@ -198,7 +198,7 @@ def read_training(folder: Path) -> Dict[str, Any]:
     return {
         "updates": finished["num_updates"],
         "seconds": finished.get("seconds") or 0.0,
-        "seed": read_yaml(folder / AS_TRAINED).get("common", {}).get("seed"),
+        "seed": read_yaml(folder / RUN_CONFIG).get("common", {}).get("seed"),
         "starts": 1 + len(ran_on.pop("earlier_starts", [])),
         "environment": ran_on,
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
+from vaswani.experiment.find import RUN_CONFIG, read_yaml, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED
 
 BEST = "checkpoint_best.pt"
@@ -121,7 +121,7 @@ def number_to_average(folder: Path) -> int:
 
     For scripts/evaluate.sh.
     """
-    kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
+    kept = read_yaml(folder / RUN_CONFIG).get("checkpoint", {}).get("keep_interval_updates", 0)
     return 20 if kept >= 20 else 5
 
 

@@ -23,7 +23,7 @@ DEMO_TEXT = SHIPPED / "examples" / "demo_text"
 TABLES = ("table3", "small_tables")
 
 #: in a run's folder: its experiment, complete
-AS_TRAINED = "config.yaml"
+RUN_CONFIG = "config.yaml"
 
 
 def file_stem(name: str) -> str:
@@ -132,7 +132,7 @@ def trained_as(checkpoint: Path, folder: Path) -> dict[str, Any]:
     from transformer_plugin.checkpoints import checkpoint_metadata
 
     saved = checkpoint_metadata(checkpoint).get("cfg")
-    run = read_yaml(folder / AS_TRAINED) if is_run(folder) else {}
+    run = read_yaml(folder / RUN_CONFIG) if is_run(folder) else {}
     return {name: plain(section) for name, section in {**(saved or {}), **run}.items()}
 
 
@@ -148,7 +148,7 @@ def run_folders(name: str) -> list[Path]:
 
 def is_run(folder: Path) -> bool:
     """Whether something was trained in a folder."""
-    return (folder / AS_TRAINED).is_file()
+    return (folder / RUN_CONFIG).is_file()
 
 
 def first_data_bin(data: Any) -> Path:
@@ -158,7 +158,7 @@ def first_data_bin(data: Any) -> Path:
 
 def known_runs() -> list[str]:
     """The names of the runs under ./runs, those of the small tables with their table's."""
-    found = [path for depth in ("*", "*/*") for path in Path("runs").glob(f"{depth}/{AS_TRAINED}")]
+    found = [path for depth in ("*", "*/*") for path in Path("runs").glob(f"{depth}/{RUN_CONFIG}")]
     return sorted(str(path.parent.relative_to("runs")) for path in found)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.find import AS_TRAINED, file_stem, is_run, read_yaml
+from vaswani.experiment.find import RUN_CONFIG, file_stem, is_run, read_yaml
 from vaswani.experiment.launch import Launch, on_cpu, precision_of
 
 FINISHED = "finished.json"
@@ -156,7 +156,7 @@ def trained_differently(config: Any, data: dict[str, Any], folder: Path) -> str:
 
     if not is_run(folder):
         return ""
-    before, now = read_yaml(folder / AS_TRAINED), OmegaConf.to_container(config)
+    before, now = read_yaml(folder / RUN_CONFIG), OmegaConf.to_container(config)
     assert isinstance(now, dict)
     for section, one in DECIDING:
         old, new = before[section], now[section]
