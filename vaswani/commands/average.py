@@ -39,7 +39,7 @@ from vaswani.experiment.checkpoints import (
     run_folder,
     run_of,
 )
-from vaswani.experiment.find import first_data_bin, is_run, trained_as
+from vaswani.experiment.find import first_data_bin, is_run, saved_config
 from vaswani.experiment.validation import Validation
 
 
@@ -215,7 +215,7 @@ def print_next_command(path: Path, chosen: bool = True) -> None:
         chosen = not best.is_file() or describe(best).updates == describe(path).updates
     else:
         chosen = chosen and path.match("checkpoint_average*.pt")
-    task = trained_as(path, folder).get("task", {})
+    task = saved_config(path, folder).get("task", {})
     subset = subset_option(first_data_bin(task.get("data")))
     what = folder if chosen and is_run(folder) else path
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)

@@ -123,7 +123,7 @@ def yaml_errors(where: str) -> Iterator[None]:
         raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None
 
 
-def trained_as(checkpoint: Path, folder: Path) -> dict[str, Any]:
+def saved_config(checkpoint: Path, folder: Path) -> dict[str, Any]:
     """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
 
     Raises:
