@@ -209,7 +209,7 @@ def draw_attention(
 ) -> None:
     """Draw the attention of the first test sentence over the model's own translation."""
     from vaswani.attention_page import picture as attention_picture
-    from vaswani.commands.generate import trained_with
+    from vaswani.commands.generate import decode_config
     from vaswani.data import bpe, tokenise
     from vaswani.data.subwords import BPE, learned_in
     from vaswani.experiment.fairseq_config import load_plugin
@@ -218,7 +218,7 @@ def draw_attention(
     from fairseq import tasks
     from omegaconf import OmegaConf
 
-    task = tasks.setup_task(OmegaConf.create(trained_with(Path(checkpoint), folder)["task"]))
+    task = tasks.setup_task(OmegaConf.create(decode_config(Path(checkpoint), folder)["task"]))
     kind, learned = learned_in(data)
     split = bpe.splitter(learned) if kind == BPE and learned else str  # or pieces already
     source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))

@@ -196,7 +196,7 @@ def generation_config(
 
     from transformer_plugin.compat.scope import is_plugin_model
 
-    trained = trained_with(checkpoint, folder)
+    trained = decode_config(checkpoint, folder)
     if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {options.precision} is for this plugin's models")
     search = search_of(options, trained)
@@ -231,7 +231,7 @@ def generation_config(
     return config, search
 
 
-def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+def decode_config(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     """What decoding takes from a run, or from a checkpoint outside one.
 
     A checkpoint is not trusted: a user-dir, which is a program, is taken from a run's config.yaml.
