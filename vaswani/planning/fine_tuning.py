@@ -19,7 +19,7 @@ from vaswani.experiment.checkpoints import Checkpoint, describe
 from vaswani.experiment.find import find_run, read_yaml
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.model_folder.folder import read_folder
-from vaswani.model_folder.model_as_run import as_trained, checkpoint_of, is_model
+from vaswani.model_folder.model_as_run import checkpoint_of, is_model, model_as_config
 from vaswani.planning.batching import Batch, choose_batch, measure_batch, training_text
 from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
 from vaswani.planning.first_experiment import (
@@ -84,7 +84,7 @@ def find_trained(name: str) -> Trained:
         model = read_folder(path)
         if "variant" in model.config:
             raise UserError(f"{path} is a variant of the paper's model: give the run it is from")
-        return Trained(path, describe(checkpoint_of(model)), as_trained(model))
+        return Trained(path, describe(checkpoint_of(model)), model_as_config(model))
     folder = find_run(name)
     checkpoint = describe(find_checkpoint(str(folder))[0])
     return Trained(folder, checkpoint, read_yaml(folder / "config.yaml"))
