@@ -28,11 +28,11 @@ from vaswani.experiment.launch import (
     PER_GPU,
     TORCHRUN,
     Launch,
+    all_gather,
     check_agreement,
     end_processes,
     error_of_process,
     find_launch,
-    gather,
     gpus_to_use,
 )
 from vaswani.experiment.run_record import (
@@ -221,7 +221,7 @@ def train_process(
     end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
     load_user_dir(config.common.user_dir)
     rank = config.distributed_training.distributed_rank or 0
-    decision = gather(decision)[0]
+    decision = all_gather(decision)[0]
     assert decision is not None
     if not decision.trains:
         return

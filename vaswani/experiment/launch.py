@@ -133,7 +133,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def gather(value: Any) -> list[Any]:
+def all_gather(value: Any) -> list[Any]:
     """Each process's value, by rank, in every process; waits until all have given theirs.
 
     Needs fairseq's process group if there are several processes.
@@ -157,7 +157,7 @@ def check_agreement(rank: int, sees_run: bool, files: dict[str, str], folder: Pa
         folder: the run's
     """
     # all learn of it, so that none waits for a process that has gone
-    reports = gather((f"{rank}, on {socket.gethostname()},", sees_run, files))
+    reports = all_gather((f"{rank}, on {socket.gethostname()},", sees_run, files))
     first = reports[0][2]
     problem = None
     for who, sees_it, theirs in reports:

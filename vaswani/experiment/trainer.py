@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vaswani.common.signals import StopRequest
-from vaswani.experiment.launch import gather
+from vaswani.experiment.launch import all_gather
 from vaswani.experiment.run_record import STOPPED
 from vaswani.experiment.training_progress import TrainingProgress, statistics_bar
 
@@ -110,7 +110,7 @@ def fairseq_with(request: StopRequest, progress: TrainingProgress | None) -> Ite
             return finish_update(cfg, trainer, task, epoch_itr, subsets, end_of_epoch)
         except Stopped as stop:
             stop.saved = save_last(cfg.checkpoint, trainer, epoch_itr)
-            gather(None)  # the others wait for the one that saves
+            all_gather(None)  # the others wait for the one that saves
             raise
 
     # fairseq's count: ``best`` and, from the second validation on, ``num_runs``: those since then
