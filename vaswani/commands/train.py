@@ -126,7 +126,7 @@ def train_or_skip(config: Any, data: dict[str, Any], folder: Path, launch: Launc
     refuse_foreign_folder(folder)
     patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
     with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
-        signals.continues_if(lambda: has_checkpoints(folder))
+        signals.set_resumable(lambda: has_checkpoints(folder))
         for change in changed_data(config, data, folder):
             print(f"warning: {change}", file=sys.stderr)
         finished, stop = read_json(folder / FINISHED), stop_key(config)

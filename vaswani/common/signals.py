@@ -17,7 +17,7 @@ INTERRUPTED, TERMINATED, NO_READER = (128 + number for number in (2, 15, 13))
 _saved: Callable[[], bool] | None = None
 
 
-def continues_if(saved: Callable[[], bool] | None) -> None:
+def set_resumable(saved: Callable[[], bool] | None) -> None:
     """Say how to find out whether the running command, repeated, would continue its work.
 
     Without this a verb starts over, and ``continue_hint`` is silent.
@@ -42,7 +42,7 @@ def signals_as_interrupts() -> Iterator[list[int]]:
     checkpoint. Under torchrun SIGTERM keeps its default: a process that waits for others would not
     receive it in Python.
     """
-    continues_if(None)  # until the verb knows better
+    set_resumable(None)  # until the verb knows better
     numbers: list[int] = []
 
     def note(number: int) -> None:
