@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 #: exit codes, as in shells
-INTERRUPTED, TERMINATED, NO_READER = (128 + number for number in (2, 15, 13))
+INTERRUPTED, TERMINATED, EXIT_SIGPIPE = (128 + number for number in (2, 15, 13))
 
 
 #: whether the running command, repeated, would continue its work; None: it starts over
