@@ -64,14 +64,14 @@ def best_of_run(folder: Path) -> Path:
     except (CheckpointError, UserError) as error:
         why = f"the newest average; the validation losses are unknown ({error})"
         print(f"taking {newest.path}: {why}", file=sys.stderr)
-        tell_if_stale(newest, folder)
+        warn_if_stale(newest, folder)
         return newest.path
     first, *others = sorted(zip(losses, (one.path for one in candidates), strict=True))
     beside = f"; next {others[0][1].name} with {others[0][0]:.4f}" if others else ""
     print(f"taking {first[1]}: the lowest validation loss, {first[0]:.4f}{beside}", file=sys.stderr)
     for average in averages:
         if average.path == first[1]:
-            tell_if_stale(average, folder)
+            warn_if_stale(average, folder)
     return first[1]
 
 
@@ -111,7 +111,7 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
     return losses
 
 
-def tell_if_stale(average: Checkpoint, folder: Path) -> None:
+def warn_if_stale(average: Checkpoint, folder: Path) -> None:
     """Warn if training continued after the average to be decoded was made."""
     from transformer_plugin.checkpoints import CheckpointError
 
