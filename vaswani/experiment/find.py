@@ -133,10 +133,10 @@ def saved_config(checkpoint: Path, folder: Path) -> dict[str, Any]:
 
     saved = checkpoint_metadata(checkpoint).get("cfg")
     run = read_yaml(folder / RUN_CONFIG) if is_run(folder) else {}
-    return {name: plain(section) for name, section in {**(saved or {}), **run}.items()}
+    return {name: to_dict(section) for name, section in {**(saved or {}), **run}.items()}
 
 
-def plain(section: Any) -> dict[str, Any]:
+def to_dict(section: Any) -> dict[str, Any]:
     """A section as a table, whatever form the fairseq version gave it; empty if it is none."""
     return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))
 
