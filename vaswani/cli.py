@@ -178,7 +178,7 @@ def main(argv: Optional[List[str]] = None) -> int:
                 return signals.TERMINATED if terminated else signals.INTERRUPTED
             gone = isinstance(error, (BrokenPipeError, SystemExit)) and signals.output_is_gone()
             if gone or isinstance(error, BrokenPipeError):
-                return signals.NO_READER
+                return signals.EXIT_SIGPIPE
             problem = problem_of(error)
             if problem is None:
                 raise

@@ -57,7 +57,7 @@ def test_the_same_command_continues_only_where_something_is_saved(saved, monkeyp
     """As the verb says; the next command starts without what this one said."""
 
     def interrupted(options):
-        signals.continues_if(lambda: saved)
+        signals.set_resumable(lambda: saved)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("vaswani.commands.plugin_dir.run", interrupted)

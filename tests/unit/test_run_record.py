@@ -112,7 +112,7 @@ def test_half_a_line_hides_no_other(tmp_path):
 
 def test_processes_with_other_data_are_named_in_every_one(monkeypatch, tmp_path):
     message = [("0, on a,", True, {TRAIN: "1", VALID: "2"}), ("1, on b,", True, {TRAIN: "1"})]
-    monkeypatch.setattr(launch, "gather", lambda value: message)
+    monkeypatch.setattr(launch, "all_gather", lambda value: message)
     with pytest.raises(ConfigError, match=rf"on b, has a different {VALID} from process 0"):
         launch.check_agreement(0, True, message[0][2], tmp_path)
     message[1] = ("1, on b,", True, message[0][2])

@@ -14,9 +14,10 @@ so training cannot continue from it.
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from vaswani.common.artifact import making, output_file
 from vaswani.common.errors import UserError, plural
@@ -38,7 +39,7 @@ from vaswani.experiment.checkpoints import (
     run_folder,
     run_of,
 )
-from vaswani.experiment.find import first_data_bin, is_run, trained_as
+from vaswani.experiment.find import first_data_bin, is_run, saved_config
 from vaswani.experiment.validation import Validation
 
 
@@ -46,15 +47,15 @@ from vaswani.experiment.validation import Validation
 class Options:
     """What to average, and where to write it."""
 
-    inputs: List[str] = argument(
+    inputs: list[str] = argument(
         "RUN|CHECKPOINT",
         "one run (a folder, or its name under runs/), or two or more checkpoint files",
     )
-    last: Optional[int] = option(
+    last: int | None = option(
         metavar="N",
         help="average the run's last N checkpoints (default: the validation loss decides)",
     )
-    output: Optional[str] = option(
+    output: str | None = option(
         metavar="FILE",
         help="the checkpoint to write (default: checkpoint_average_lastN.pt beside the inputs)",
     )
@@ -132,7 +133,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
     print_next_command(output, chosen=False)
 
 
-def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> None:
+def write_best_average(parts: Sequence[Checkpoint], output: Path | None) -> None:
     """Write the average of the last checkpoints that has the lowest validation loss, if any has.
 
     Args:
@@ -158,13 +159,13 @@ def write_best_average(parts: Sequence[Checkpoint], output: Optional[Path]) -> N
     print_next_command(path)
 
 
-def validate_averages(parts: Sequence[Checkpoint], best: Optional[Checkpoint]) -> List[Trial]:
+def validate_averages(parts: Sequence[Checkpoint], best: Checkpoint | None) -> list[Trial]:
     """The last one, the last 2, 3 … averaged, and the best one alone.
 
     Each average is the one before and one model more; three models are in memory at a time.
     """
     newest_first = parts[::-1]
-    trials: List[Trial] = []
+    trials: list[Trial] = []
     validation = Validation(parts[-1].path, run_of(parts[-1].path))
     other = [best] if best and best.updates != parts[-1].updates else []
     with Bar("validate", (len(parts) + len(other)) * len(validation), "batches") as bar:
@@ -176,7 +177,7 @@ def validate_averages(parts: Sequence[Checkpoint], best: Optional[Checkpoint]) -
     return trials
 
 
-def best_beside(parts: Sequence[Checkpoint]) -> Optional[Checkpoint]:
+def best_beside(parts: Sequence[Checkpoint]) -> Checkpoint | None:
     """The training's best checkpoint, if it is beside these and of the same run."""
     from transformer_plugin.checkpoints import CheckpointError
 
@@ -214,7 +215,7 @@ def print_next_command(path: Path, chosen: bool = True) -> None:
         chosen = not best.is_file() or describe(best).updates == describe(path).updates
     else:
         chosen = chosen and path.match("checkpoint_average*.pt")
-    task = trained_as(path, folder).get("task", {})
+    task = saved_config(path, folder).get("task", {})
     subset = subset_option(first_data_bin(task.get("data")))
     what = folder if chosen and is_run(folder) else path
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
@@ -240,10 +241,10 @@ def is_average(path: Path) -> bool:
 
 
 def write(
-    state: Dict[str, Any],
+    state: dict[str, Any],
     parts: Sequence[Checkpoint],
     output: Path,
-    own: Optional[Trial] = None,
+    own: Trial | None = None,
     alone: Sequence[Trial] = (),
 ) -> None:
     """Save an average, complete or not at all, with validation losses: its own, and of single ones.

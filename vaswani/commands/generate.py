@@ -33,7 +33,7 @@ from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.process_engine import one_thread, search_processes
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
-from vaswani.experiment.find import is_run, trained_as
+from vaswani.experiment.find import is_run, saved_config
 from vaswani.experiment.launch import on_cpu
 from vaswani.model_folder.search_options import (
     BEAM_OPTIONS,
@@ -196,7 +196,7 @@ def generation_config(
 
     from transformer_plugin.compat.scope import is_plugin_model
 
-    trained = trained_with(checkpoint, folder)
+    trained = decode_config(checkpoint, folder)
     if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {options.precision} is for this plugin's models")
     search = search_of(options, trained)
@@ -231,12 +231,12 @@ def generation_config(
     return config, search
 
 
-def trained_with(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+def decode_config(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     """What decoding takes from a run, or from a checkpoint outside one.
 
     A checkpoint is not trusted: a user-dir, which is a program, is taken from a run's config.yaml.
     """
-    config = trained_as(checkpoint, folder)
+    config = saved_config(checkpoint, folder)
     sections = {name: config.get(name, {}) for name in ("task", "model", "generation", "common")}
     if not is_run(folder):
         sections["common"].pop("user_dir", None)

@@ -13,7 +13,6 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Tuple
 
 from vaswani.common.artifact import check_folder, writing
 from vaswani.common.errors import UserError
@@ -34,10 +33,10 @@ class Options:
     data: str = option(
         metavar="DIR", help="what 'vaswani prepare' made, or a data-bin", required=True
     )
-    preset: Optional[str] = option(
+    preset: str | None = option(
         choices=PRESETS, help="the model's sizes (default: to suit the text and the GPU)"
     )
-    start: Optional[str] = option(flag="--from", metavar="RUN|MODEL", help="start from its weights")
+    start: str | None = option(flag="--from", metavar="RUN|MODEL", help="start from its weights")
 
 
 def run(options: Options) -> int:
@@ -46,7 +45,9 @@ def run(options: Options) -> int:
         raise UserError("--preset and --from exclude each other: the sizes are those of the run")
     name, path = name_and_path(options.name)
     check_folder(path.parent)
-    data = data_bin_in(Path(options.data))
+    data = Path(options.data)
+    if (data / "data-bin").is_dir():  # what 'vaswani prepare' made
+        data = data / "data-bin"
     if options.start:
         from vaswani.planning.fine_tuning import fine_tuned
 
@@ -57,11 +58,14 @@ def run(options: Options) -> int:
         text, facts = first_experiment(name, data, options.preset)
     with writing(path), atomic_write(path) as stream:
         stream.write(text)
-    print_next_steps(path, facts, next_commands(name, data))
+    print(path, flush=True)
+    for what, value in facts:
+        print(f"  {what:<11}{value}", file=sys.stderr)
+    print("next:", *next_commands(name, data), sep="\n  ", file=sys.stderr)
     return 0
 
 
-def name_and_path(wanted: str) -> Tuple[str, Path]:
+def name_and_path(wanted: str) -> tuple[str, Path]:
     """The experiment's name, and where its file goes.
 
     Raises:
@@ -75,17 +79,3 @@ def name_and_path(wanted: str) -> Tuple[str, Path]:
         if path.exists() or path.is_symlink():
             raise UserError(f"{path} already exists: choose another name")
     return name, (Path("configs") if Path("configs").is_dir() else Path()) / f"{name}.yaml"
-
-
-def data_bin_in(folder: Path) -> Path:
-    """The data-bin for a folder of ``vaswani prepare``, or for the data-bin itself."""
-    inside = folder / "data-bin"
-    return inside if inside.is_dir() else folder
-
-
-def print_next_steps(path: Path, facts: List[Tuple[str, str]], commands: List[str]) -> None:
-    """Print the file's name on stdout; on stderr, what is in it and how to continue."""
-    print(path, flush=True)
-    for what, value in facts:
-        print(f"  {what:<11}{value}", file=sys.stderr)
-    print("next:", *commands, sep="\n  ", file=sys.stderr)

@@ -12,7 +12,6 @@ fairseq makes from the data; if there is no data yet, they are estimated. Memory
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional
 
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.files import atomic_write
@@ -26,9 +25,9 @@ class Options(Hardware):
     """An experiment, and the hardware."""
 
     config: str = argument("CONFIG", "a name in configs/, or a YAML file", known=known_configs)
-    overrides: List[str] = argument("key=value", "changes, as for 'vaswani train'", default=[])
-    data: Optional[str] = option(metavar="DIR", help="use this data-bin, not the experiment's")
-    json: Optional[str] = option(metavar="FILE", help="also write the plan to FILE")
+    overrides: list[str] = argument("key=value", "changes, as for 'vaswani train'", default=[])
+    data: str | None = option(metavar="DIR", help="use this data-bin, not the experiment's")
+    json: str | None = option(metavar="FILE", help="also write the plan to FILE")
 
 
 def run(options: Options) -> int:

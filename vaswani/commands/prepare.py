@@ -217,7 +217,7 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
         for left in stages[redo:]:
             stage.redo(job.folder / left.name)
         # downloads continue where they stopped
-        signals.continues_if(lambda: bool(job.parts) and any(job.archives.glob("*")))
+        signals.set_resumable(lambda: bool(job.parts) and any(job.archives.glob("*")))
         ran = run_stages(job, key, stages, examples, bool(start))
         write_recipe(job.recipe, job.folder)
     if not ran:
@@ -241,7 +241,7 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int, redone: b
             spent = (time.monotonic() - begun, cpu_seconds() - used)
             steps.say_what_was_made(job, step.name, stage.record_of(output)["report"], spent)
         if not (ran and redone):  # else the same command does it again
-            signals.continues_if(lambda: True)
+            signals.set_resumable(lambda: True)
         steps.show_dropped(step.name, stage.record_of(output).get("report"), examples)
     return ran
 

@@ -25,7 +25,7 @@ from vaswani.common.errors import UserError, listed
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
-from vaswani.experiment.find import AS_TRAINED, find_run, known_runs, read_yaml
+from vaswani.experiment.find import RUN_CONFIG, find_run, known_runs, read_yaml
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
@@ -104,7 +104,7 @@ def run(options: Options) -> int:
 
 def is_packable(folder: Path) -> bool:
     """Whether a run's model is this plugin's or fairseq's Transformer, which can be packed."""
-    name = str(read_yaml(folder / AS_TRAINED).get("model", {}).get("_name"))
+    name = str(read_yaml(folder / RUN_CONFIG).get("model", {}).get("_name"))
     return name.startswith(("vaswani_transformer", "transformer"))
 
 

@@ -14,7 +14,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
@@ -28,11 +28,11 @@ from vaswani.experiment.launch import (
     PER_GPU,
     TORCHRUN,
     Launch,
+    all_gather,
     check_agreement,
     end_processes,
     error_of_process,
     find_launch,
-    gather,
     gpus_to_use,
 )
 from vaswani.experiment.run_record import (
@@ -75,7 +75,7 @@ class Decision(NamedTuple):
     #: ``stop_key`` of the configuration
     stop: str = ""
     #: of this start, written when its first update begins
-    records: Dict[str, str] = {}  # noqa: RUF012
+    records: dict[str, str] = {}  # noqa: RUF012
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Options:
     """An experiment, and changes to it."""
 
     config: str = argument("CONFIG", "a name in configs/, or a YAML file", known=known_configs)
-    overrides: List[str] = argument(
+    overrides: list[str] = argument(
         "key=value",
         "section.key=value changes the experiment; run=NAME sets the folder to runs/NAME",
         default=[],
@@ -121,12 +121,12 @@ def run(options: Options) -> int:
     return 0
 
 
-def train_or_skip(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> None:
+def train_or_skip(config: Any, data: dict[str, Any], folder: Path, launch: Launch) -> None:
     """Rank 0: decide whether there is anything to train, and train."""
     refuse_foreign_folder(folder)
     patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
     with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
-        signals.continues_if(lambda: has_checkpoints(folder))
+        signals.set_resumable(lambda: has_checkpoints(folder))
         for change in changed_data(config, data, folder):
             print(f"warning: {change}", file=sys.stderr)
         finished, stop = read_json(folder / FINISHED), stop_key(config)
@@ -181,7 +181,7 @@ def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
 
 
 def start_rank(
-    config: Any, data: Dict[str, Any], folder: Path, launch: Launch, decision: Optional[Decision]
+    config: Any, data: dict[str, Any], folder: Path, launch: Launch, decision: Decision | None
 ) -> None:
     """Start this rank of fairseq's training; ``decision`` is None except for rank 0."""
     from fairseq.distributed import utils as distributed_utils
@@ -207,7 +207,7 @@ def start_rank(
 
 
 def train_process(
-    config: Any, data: Dict[str, Any], folder: str, decision: Optional[Decision]
+    config: Any, data: dict[str, Any], folder: str, decision: Decision | None
 ) -> None:
     """One process of the training, with the others if there are any; rank 0 keeps the logs.
 
@@ -221,7 +221,7 @@ def train_process(
     end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
     load_user_dir(config.common.user_dir)
     rank = config.distributed_training.distributed_rank or 0
-    decision = gather(decision)[0]
+    decision = all_gather(decision)[0]
     assert decision is not None
     if not decision.trains:
         return
@@ -257,7 +257,7 @@ def train_process(
 
 
 def run_fairseq(
-    config: Any, log: logging.Handler, request: StopRequest, progress: Optional[TrainingProgress]
+    config: Any, log: logging.Handler, request: StopRequest, progress: TrainingProgress | None
 ) -> None:
     """fairseq's own training.
 

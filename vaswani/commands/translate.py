@@ -67,7 +67,7 @@ def run(options: Options) -> int:
         if options.output:
             key = key_of_output(folder, output_settings(options, search))
             output = TranslatedFile(Path(options.output), key, paths)
-            signals.continues_if(output.is_begun)
+            signals.set_resumable(output.is_begun)
             if stack.enter_context(output.open(windows)) is None:
                 print(f"{options.output}: already translated", file=sys.stderr)
                 return 0

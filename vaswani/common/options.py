@@ -13,17 +13,11 @@ positional arguments, and take seconds to import: too long for ``--help``.)
 """
 
 import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, field, fields
 from types import UnionType
 from typing import (
     Any,
-    Callable,
-    Dict,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
     TypeVar,
     Union,
     get_args,
@@ -38,14 +32,14 @@ T = TypeVar("T")
 
 def option(
     default: Any = None,
-    help: Optional[str] = None,
+    help: str | None = None,
     *,
-    metavar: Optional[str] = None,
-    choices: Optional[Sequence[str]] = None,
-    flag: Optional[str] = None,
-    factory: Optional[Callable[[], Any]] = None,
+    metavar: str | None = None,
+    choices: Sequence[str] | None = None,
+    flag: str | None = None,
+    factory: Callable[[], Any] | None = None,
     required: bool = False,
-    group: Optional[str] = None,
+    group: str | None = None,
 ) -> Any:
     """A field that is an option. A ``bool`` is a switch; an ``Optional[bool]`` also has a --no-….
 
@@ -64,11 +58,11 @@ def option(
 
 
 def argument(
-    metavar: Optional[str] = None,
-    help: Optional[str] = None,
+    metavar: str | None = None,
+    help: str | None = None,
     *,
     default: Any = MISSING,
-    known: Optional[Callable[[], Sequence[str]]] = None,
+    known: Callable[[], Sequence[str]] | None = None,
 ) -> Any:
     """A field that is a positional argument; one with a default may be left out.
 
@@ -81,7 +75,7 @@ def argument(
     return field(default=default, metadata=given)
 
 
-def stage_named(name: str, stages: Sequence[str], also: Optional[Dict[str, str]] = None) -> int:
+def stage_named(name: str, stages: Sequence[str], also: dict[str, str] | None = None) -> int:
     """The index of the stage that ``--from`` names; ``also`` maps other names to stages.
 
     Raises:
@@ -101,10 +95,10 @@ def flag_of(item: "Field[Any]") -> str:
     return item.metadata["flag"] or f"--{item.name.replace('_', '-')}"
 
 
-def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
+def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
     """Add a dataclass's fields to a parser: its own, then those shared by several verbs."""
     hints = get_type_hints(kind)
-    groups: Dict[str, Any] = {}
+    groups: dict[str, Any] = {}
     for item in sorted(fields(kind), key=lambda item: item.name not in kind.__annotations__):
         name, how = how_to_add(item, hints[item.name])
         title = item.metadata.get("group")
@@ -115,7 +109,7 @@ def add_options(parser: argparse.ArgumentParser, kind: Type[Any]) -> None:
             action.required = False  # ``parse`` says more than argparse does about a missing one
 
 
-def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
+def how_to_add(item: "Field[Any]", hint: Any) -> tuple[str, dict[str, Any]]:
     """The arguments of ``ArgumentParser.add_argument`` for a field with this type."""
     names = ("help", "metavar", "choices")
     how = {name: item.metadata[name] for name in names if item.metadata.get(name) is not None}
@@ -142,7 +136,7 @@ def how_to_add(item: "Field[Any]", hint: Any) -> Tuple[str, Dict[str, Any]]:
     return flag_of(item), how
 
 
-def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) -> T:
+def parse(parser: argparse.ArgumentParser, kind: type[T], words: Sequence[str]) -> T:
     """The options given on a command line; as in argparse, an error exits with 2.
 
     Args:
@@ -158,7 +152,7 @@ def parse(parser: argparse.ArgumentParser, kind: Type[T], words: Sequence[str]) 
 
 
 def refuse_missing(
-    parser: argparse.ArgumentParser, kind: Type[Any], values: Dict[str, Any]
+    parser: argparse.ArgumentParser, kind: type[Any], values: dict[str, Any]
 ) -> None:
     """Exit with 2 if a positional argument without a default was not given; say what it is."""
     for item in fields(kind):
@@ -169,10 +163,10 @@ def refuse_missing(
             parser.error(f"{item.metadata['metavar']} is missing: {item.metadata['help']}{names}")
 
 
-def to_argv(options: Any, names: Optional[Sequence[str]] = None) -> List[str]:
+def to_argv(options: Any, names: Sequence[str] | None = None) -> list[str]:
     """The command line for these options, or for those named; what has its default is left out."""
-    positional: List[str] = []
-    flags: List[str] = []
+    positional: list[str] = []
+    flags: list[str] = []
     for item in fields(options):
         value = getattr(options, item.name)
         default = item.default if item.default_factory is MISSING else item.default_factory()

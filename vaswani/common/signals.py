@@ -6,20 +6,18 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, List
+from collections.abc import Callable, Iterator
+from typing import Any
 
 #: exit codes, as in shells
-INTERRUPTED, TERMINATED, NO_READER = (128 + number for number in (2, 15, 13))
+INTERRUPTED, TERMINATED, EXIT_SIGPIPE = (128 + number for number in (2, 15, 13))
 
 
-def _nothing_saved() -> bool:
-    return False
+#: whether the running command, repeated, would continue its work; None: it starts over
+_saved: Callable[[], bool] | None = None
 
 
-_saved: Callable[[], bool] = _nothing_saved
-
-
-def continues_if(saved: Callable[[], bool]) -> None:
+def set_resumable(saved: Callable[[], bool] | None) -> None:
     """Say how to find out whether the running command, repeated, would continue its work.
 
     Without this a verb starts over, and ``continue_hint`` is silent.
@@ -31,12 +29,12 @@ def continues_if(saved: Callable[[], bool]) -> None:
 def continue_hint() -> str:
     """``; the same command continues``, or nothing where nothing is saved."""
     with contextlib.suppress(OSError):
-        return "; the same command continues" if _saved() else ""
+        return "; the same command continues" if _saved and _saved() else ""
     return ""
 
 
 @contextlib.contextmanager
-def signals_as_interrupts() -> Iterator[List[int]]:
+def signals_as_interrupts() -> Iterator[list[int]]:
     """While the block runs, SIGINT and SIGTERM raise KeyboardInterrupt and are added to the list.
 
     The exception's argument is the signal's number. It may arrive as another exception: C
@@ -44,8 +42,8 @@ def signals_as_interrupts() -> Iterator[List[int]]:
     checkpoint. Under torchrun SIGTERM keeps its default: a process that waits for others would not
     receive it in Python.
     """
-    continues_if(_nothing_saved)  # until the verb knows better
-    numbers: List[int] = []
+    set_resumable(None)  # until the verb knows better
+    numbers: list[int] = []
 
     def note(number: int) -> None:
         numbers.append(number)
@@ -76,7 +74,7 @@ class StopRequest:
     def __init__(self, notice: str = "") -> None:
         self.number = 0
         self.notice = notice
-        self._before: Dict[int, Any] = {}
+        self._before: dict[int, Any] = {}
 
     def begin(self) -> None:
         """From now on, until the end of the block, only note the first signal."""
@@ -106,7 +104,7 @@ class StopRequest:
         _restore(self._before)
 
 
-def _handle(numbers: List[signal.Signals], note: Callable[[int], None]) -> Dict[int, Any]:
+def _handle(numbers: list[signal.Signals], note: Callable[[int], None]) -> dict[int, Any]:
     """Let these signals of this process call ``note``; returns their handlers until now.
 
     What is ignored, by nohup or a shell for its background, stays ignored. Only the main thread can
@@ -128,7 +126,7 @@ def _handle(numbers: List[signal.Signals], note: Callable[[int], None]) -> Dict[
     return {number: signal.signal(number, handler) for number in wanted}
 
 
-def _restore(handlers: Dict[int, Any]) -> None:
+def _restore(handlers: dict[int, Any]) -> None:
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

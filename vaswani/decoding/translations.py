@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List
 from vaswani.common.artifact import Artifact, hashes_of, keep
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json, sha256_of
-from vaswani.experiment.find import AS_TRAINED, read_yaml
+from vaswani.experiment.find import RUN_CONFIG, read_yaml
 from vaswani.model_folder.search_options import BEAM_OPTIONS, flag
 
 #: a subset's files: tokens, text, what fairseq-generate prints; beside them SUBSET.json
@@ -114,7 +114,7 @@ def decoding(config: Any) -> Dict[str, Any]:
 
 def decoding_options(folder: Path, config: Any) -> List[str]:
     """What 'vaswani generate' has to be told to decode as an experiment says, not as trained."""
-    usual, wanted = decoding(read_yaml(folder / AS_TRAINED)), decoding(config)
+    usual, wanted = decoding(read_yaml(folder / RUN_CONFIG)), decoding(config)
     changed = {name: value for name, value in wanted.items() if value != usual[name]}
     return [word for name, value in changed.items() for word in (flag(name), str(value))]
 

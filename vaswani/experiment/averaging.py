@@ -1,6 +1,7 @@
 """The mean of several checkpoints' parameters (section 6.1): exact, and in little memory."""
 
-from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.checkpoints import Checkpoint
@@ -9,7 +10,7 @@ from vaswani.experiment.checkpoints import Checkpoint
 FOR_DECODING = ("args", "cfg", "criterion", "optimizer_history", "task_state")
 
 
-def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> Dict[str, Any]:
+def averaged_checkpoint(checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
     """One checkpoint with the averaged parameters; the rest is the last one's, for decoding.
 
     Two models are in memory at a time: the mean so far, and the one being added.
@@ -35,18 +36,18 @@ def model_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return model
 
 
-def average_models(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Dict[str, Any]:
+def average_models(models: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """The mean of every floating-point tensor over (label, name → tensor); the last's integers.
 
     See :func:`running_means`, of which this is the last.
     """
-    mean: Dict[str, Any] = {}
+    mean: dict[str, Any] = {}
     for mean in running_means(models):  # noqa: B007
         pass
     return mean
 
 
-def running_means(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Iterator[Dict[str, Any]]:
+def running_means(models: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
     """After each model, the mean of those so far. It is changed in place when the next is added.
 
     mean += (x - mean) / k, in float32 (float64 for float64); half precision is rounded once, at the
@@ -60,9 +61,9 @@ def running_means(models: Iterable[Tuple[str, Mapping[str, Any]]]) -> Iterator[D
     """
     import torch
 
-    mean: Dict[str, Any] = {}
-    owner: Dict[str, str] = {}
-    types: Dict[str, Any] = {}
+    mean: dict[str, Any] = {}
+    owner: dict[str, str] = {}
+    types: dict[str, Any] = {}
     k = 0
     for label, model in models:
         check_numbers(label, model)
@@ -103,9 +104,9 @@ def check_numbers(label: str, model: Mapping[str, Any]) -> None:
         )
 
 
-def owners(model: Mapping[str, Any]) -> Dict[str, str]:
+def owners(model: Mapping[str, Any]) -> dict[str, str]:
     """Each name → the first name that shares its tensor (its own, if it shares none)."""
-    first: Dict[Tuple, str] = {}
+    first: dict[tuple, str] = {}
     return {
         name: first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)
         if tensor.numel()

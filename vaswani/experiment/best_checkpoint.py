@@ -2,8 +2,8 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.checkpoints import (
@@ -21,7 +21,7 @@ from vaswani.experiment.run_record import last_checkpoint
 PREFERRED = (BEST, "checkpoint_last.pt")
 
 
-def find_checkpoint(name: str) -> Tuple[Path, Path]:
+def find_checkpoint(name: str) -> tuple[Path, Path]:
     """The checkpoint to decode with, and the folder of its run (or the one it is in, if no run's).
 
     Raises:
@@ -48,8 +48,9 @@ def best_of_run(folder: Path) -> Path:
     """
     from transformer_plugin.checkpoints import CheckpointError
 
-    averages = averages_in(folder / "checkpoints")
-    single = single_of_run(folder / "checkpoints")
+    checkpoints = folder / "checkpoints"
+    averages = [describe(path) for path in sorted(checkpoints.glob("checkpoint_average*.pt"))]
+    single = single_of_run(checkpoints)
     if not averages:
         if single is None:
             raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
@@ -63,18 +64,18 @@ def best_of_run(folder: Path) -> Path:
     except (CheckpointError, UserError) as error:
         why = f"the newest average; the validation losses are unknown ({error})"
         print(f"taking {newest.path}: {why}", file=sys.stderr)
-        tell_if_stale(newest, folder)
+        warn_if_stale(newest, folder)
         return newest.path
     first, *others = sorted(zip(losses, (one.path for one in candidates), strict=True))
     beside = f"; next {others[0][1].name} with {others[0][0]:.4f}" if others else ""
     print(f"taking {first[1]}: the lowest validation loss, {first[0]:.4f}{beside}", file=sys.stderr)
     for average in averages:
         if average.path == first[1]:
-            tell_if_stale(average, folder)
+            warn_if_stale(average, folder)
     return first[1]
 
 
-def single_of_run(checkpoints: Path) -> Optional[Path]:
+def single_of_run(checkpoints: Path) -> Path | None:
     """What to decode where there is no average: the best, else the last; None if there is none.
 
     One that was saved only because the training was stopped is the last choice.
@@ -88,7 +89,7 @@ def single_of_run(checkpoints: Path) -> Optional[Path]:
     return others[-1].path if others else single
 
 
-def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> List[float]:
+def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
     """The validation losses of a run's averages and checkpoints: as stored, else computed.
 
     Raises:
@@ -98,7 +99,7 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> List[float]:
     from vaswani.experiment.validation import Validation
 
     beside = {updates: loss for one in candidates for updates, loss in one.beside.items()}
-    losses: List[float] = []
+    losses: list[float] = []
     validation = None
     for one in candidates:
         loss = one.loss if one.averaged else beside.get(one.updates)
@@ -110,13 +111,7 @@ def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> List[float]:
     return losses
 
 
-def averages_in(folder: Path) -> List[Checkpoint]:
-    """The averages in a run's folder of checkpoints."""
-    paths = sorted(path for path in folder.glob("checkpoint_average*.pt") if path.is_file())
-    return [describe(path) for path in paths]
-
-
-def tell_if_stale(average: Checkpoint, folder: Path) -> None:
+def warn_if_stale(average: Checkpoint, folder: Path) -> None:
     """Warn if training continued after the average to be decoded was made."""
     from transformer_plugin.checkpoints import CheckpointError
 

@@ -1,11 +1,12 @@
 """The checkpoints of a run, identified by what is inside them, and chosen to be averaged."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import AS_TRAINED, read_yaml, run_folders
+from vaswani.experiment.find import RUN_CONFIG, read_yaml, run_folders
 from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED
 
 BEST = "checkpoint_best.pt"
@@ -28,7 +29,7 @@ class Checkpoint:
     updates: int
     run: Mapping[str, Any]
     averaged: int = 0
-    loss: Optional[float] = None
+    loss: float | None = None
     beside: Mapping[int, float] = field(default_factory=dict)
     stopped: bool = False
 
@@ -36,7 +37,7 @@ class Checkpoint:
 # ---- to average -----------------------------------------------------------------------------
 
 
-def checkpoints_in(folder: Path) -> List[Checkpoint]:
+def checkpoints_in(folder: Path) -> list[Checkpoint]:
     """The checkpoints that a training left in a folder, one for each update, fewest first.
 
     checkpoint_last.pt and checkpoint_best.pt are copies of others, or the only copy if an epoch's
@@ -47,7 +48,7 @@ def checkpoints_in(folder: Path) -> List[Checkpoint]:
         UserError: one of them is an average.
         CheckpointError: one of them is damaged.
     """
-    by_updates: Dict[int, Checkpoint] = {}
+    by_updates: dict[int, Checkpoint] = {}
     for path in sorted(filter(is_name_of_training, folder.glob("*.pt"))):
         one = describe_trained(path)
         if not one.stopped:
@@ -55,7 +56,7 @@ def checkpoints_in(folder: Path) -> List[Checkpoint]:
     return [by_updates[number] for number in sorted(by_updates)]
 
 
-def named(inputs: Sequence[str]) -> List[Checkpoint]:
+def named(inputs: Sequence[str]) -> list[Checkpoint]:
     """The checkpoints with these file names, fewest updates first.
 
     Raises:
@@ -81,7 +82,7 @@ def is_name_of_training(path: Path) -> bool:
     return bool(TRAINED.fullmatch(path.name))
 
 
-def run_folder(name: str) -> Optional[Path]:
+def run_folder(name: str) -> Path | None:
     """The folder of a run's checkpoints, given as a path or as a name under ./runs; or None.
 
     A folder of something else, such as text, does not hide the run of its name.
@@ -120,7 +121,7 @@ def number_to_average(folder: Path) -> int:
 
     For scripts/evaluate.sh.
     """
-    kept = read_yaml(folder / AS_TRAINED).get("checkpoint", {}).get("keep_interval_updates", 0)
+    kept = read_yaml(folder / RUN_CONFIG).get("checkpoint", {}).get("keep_interval_updates", 0)
     return 20 if kept >= 20 else 5
 
 
@@ -162,7 +163,7 @@ def by_a_stop(state: Mapping[str, Any]) -> bool:
     return STOPPED in (state.get("extra_state") or {})
 
 
-def run_options(state: Mapping[str, Any]) -> Dict[str, Any]:
+def run_options(state: Mapping[str, Any]) -> dict[str, Any]:
     """What identifies a run: the model's name and options, languages, dictionaries, and seed.
 
     The size of the dictionaries also shows in the shapes of the parameters. fairseq's own

@@ -13,8 +13,9 @@ import logging
 import math
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Any
 
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
@@ -43,7 +44,7 @@ def load_plugin() -> None:
     logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
 
 
-def load_user_dir(user_dir: Optional[str]) -> str:
+def load_user_dir(user_dir: str | None) -> str:
     """Import the plugin, then a user-dir of one's own if there is one; returns its absolute path.
 
     A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
@@ -92,7 +93,7 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
     return config_of(read_yaml(path), str(path), overrides)
 
 
-def config_of(table: Dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
+def config_of(table: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
     """As ``experiment_config``, for a table already read; ``where``: its origin, for messages."""
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig
@@ -170,7 +171,7 @@ def fairseq_form(config: Any) -> Any:
 # ---- checks --------------------------------------------------------------------------------------
 
 
-def check_names(given: Dict[str, Any], where: str) -> None:
+def check_names(given: dict[str, Any], where: str) -> None:
     """Raises UserError for a section, component or key that fairseq does not know."""
     from fairseq.dataclass.configs import FairseqConfig
 
@@ -180,7 +181,7 @@ def check_names(given: Dict[str, Any], where: str) -> None:
             raise UserError(
                 f"{where}: there is no section '{section}'{nearest(str(section), list(sections))}"
             )
-        known: Optional[Set[str]] = None
+        known: set[str] | None = None
         if section in COMPONENTS:
             known = component_keys(section, keys, where)
         elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
@@ -198,12 +199,12 @@ def check_names(given: Dict[str, Any], where: str) -> None:
             raise UserError(f"{where}: section '{section}' is missing")
 
 
-def keys_of(section: Any) -> Set[str]:
+def keys_of(section: Any) -> set[str]:
     """The keys of a dataclass."""
     return {item.name for item in dataclasses.fields(section)}
 
 
-def component_keys(section: str, keys: Any, where: str) -> Optional[Set[str]]:
+def component_keys(section: str, keys: Any, where: str) -> set[str] | None:
     """Keys of the component that ``_name`` chooses; None where fairseq lists none.
 
     Raises:
@@ -276,7 +277,7 @@ def check_values(config: Any) -> None:
         plugin.check_schedule_config(config.lr_scheduler)
 
 
-def warn_of_high_rate(config: Any) -> List[str]:
+def warn_of_high_rate(config: Any) -> list[str]:
     """A sentence if a Transformer's peak rate is far above the paper's for its width (5.3).
 
     A shorter warm-up raises equation 3's peak: with d_model 128, 100 updates give 0.0088.

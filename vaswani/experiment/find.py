@@ -6,8 +6,9 @@ one; a run is a folder ``runs/NAME``. Names may be written with - or _.
 """
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any
 
 from vaswani.common.errors import UserError, nearest
 
@@ -22,7 +23,7 @@ DEMO_TEXT = SHIPPED / "examples" / "demo_text"
 TABLES = ("table3", "small_tables")
 
 #: in a run's folder: its experiment, complete
-AS_TRAINED = "config.yaml"
+RUN_CONFIG = "config.yaml"
 
 
 def file_stem(name: str) -> str:
@@ -30,12 +31,12 @@ def file_stem(name: str) -> str:
     return name.replace("-", "_")
 
 
-def config_folders(kind: str = "") -> List[Path]:
+def config_folders(kind: str = "") -> list[Path]:
     """The folders searched, in order: ./configs, then the repository's; or ``kind`` below them."""
     return [folder / kind for folder in (Path("configs"), CONFIGS)]
 
 
-def experiment_paths(stem: str, kind: str = "") -> List[Path]:
+def experiment_paths(stem: str, kind: str = "") -> list[Path]:
     """Where a name's file may be: in ``config_folders``; for an experiment, also here."""
     folders = [*config_folders(kind), *([] if kind else [Path()])]
     return [folder / f"{stem}.yaml" for folder in folders]
@@ -56,7 +57,7 @@ def find_config(name: str, kind: str = "") -> Path:
     stem = file_stem(
         path.name[: -len(path.suffix)] if path.suffix in (".yaml", ".yml") else path.name
     )
-    known: List[str] = []
+    known: list[str] = []
     if path.parent == Path("."):
         for path in experiment_paths(stem, kind):
             if path.is_file():
@@ -67,7 +68,7 @@ def find_config(name: str, kind: str = "") -> Path:
     raise UserError(f"there is no {what} '{name}'{nearest(stem, known)}{offer}")
 
 
-def known_configs(kind: str = "") -> List[str]:
+def known_configs(kind: str = "") -> list[str]:
     """The names of the experiments, or of the data recipes, where they are looked for."""
     paths = [path for folder in config_folders(kind) for path in sorted(folder.glob("*.yaml"))]
     here = [] if kind else [path for path in sorted(Path().glob("*.yaml")) if is_experiment(path)]
@@ -84,7 +85,7 @@ def is_experiment(path: Path) -> bool:
     return {"task:", "model:"} <= {line.rstrip() for line in text.splitlines()}
 
 
-def read_yaml(path: Path) -> Dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file whose top level is a table.
 
     Raises:
@@ -96,7 +97,7 @@ def read_yaml(path: Path) -> Dict[str, Any]:
         raise UserError(f"{path}: not valid YAML in UTF-8: {error}") from None
 
 
-def parse_yaml(text: str, where: str) -> Dict[str, Any]:
+def parse_yaml(text: str, where: str) -> dict[str, Any]:
     """A table in YAML, as omegaconf reads it, and so fairseq-hydra-train; ``where`` it is from.
 
     It refuses a key that occurs twice; ``1e-4`` is a number and ``2026-11-21`` is text.
@@ -122,7 +123,7 @@ def yaml_errors(where: str) -> Iterator[None]:
         raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None
 
 
-def trained_as(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+def saved_config(checkpoint: Path, folder: Path) -> dict[str, Any]:
     """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
 
     Raises:
@@ -131,23 +132,23 @@ def trained_as(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     from transformer_plugin.checkpoints import checkpoint_metadata
 
     saved = checkpoint_metadata(checkpoint).get("cfg")
-    run = read_yaml(folder / AS_TRAINED) if is_run(folder) else {}
-    return {name: plain(section) for name, section in {**(saved or {}), **run}.items()}
+    run = read_yaml(folder / RUN_CONFIG) if is_run(folder) else {}
+    return {name: to_dict(section) for name, section in {**(saved or {}), **run}.items()}
 
 
-def plain(section: Any) -> Dict[str, Any]:
+def to_dict(section: Any) -> dict[str, Any]:
     """A section as a table, whatever form the fairseq version gave it; empty if it is none."""
     return dict(section if isinstance(section, dict) else getattr(section, "__dict__", {}))
 
 
-def run_folders(name: str) -> List[Path]:
+def run_folders(name: str) -> list[Path]:
     """What a run's name may mean: a path, or a name under ./runs."""
     return [Path(name), Path("runs") / name, Path("runs") / file_stem(name)]
 
 
 def is_run(folder: Path) -> bool:
     """Whether something was trained in a folder."""
-    return (folder / AS_TRAINED).is_file()
+    return (folder / RUN_CONFIG).is_file()
 
 
 def first_data_bin(data: Any) -> Path:
@@ -155,9 +156,9 @@ def first_data_bin(data: Any) -> Path:
     return Path(str(data).split(":")[0])
 
 
-def known_runs() -> List[str]:
+def known_runs() -> list[str]:
     """The names of the runs under ./runs, those of the small tables with their table's."""
-    found = [path for depth in ("*", "*/*") for path in Path("runs").glob(f"{depth}/{AS_TRAINED}")]
+    found = [path for depth in ("*", "*/*") for path in Path("runs").glob(f"{depth}/{RUN_CONFIG}")]
     return sorted(str(path.parent.relative_to("runs")) for path in found)
 
 

@@ -16,8 +16,9 @@ import re
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import NO_MEMORY, UserError
@@ -43,7 +44,7 @@ class Launch(NamedTuple):
     kind: str
     rank: int
     world_size: int
-    section: Dict[str, Any]
+    section: dict[str, Any]
 
 
 def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
@@ -132,7 +133,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def gather(value: Any) -> List[Any]:
+def all_gather(value: Any) -> list[Any]:
     """Each process's value, by rank, in every process; waits until all have given theirs.
 
     Needs fairseq's process group if there are several processes.
@@ -146,7 +147,7 @@ def gather(value: Any) -> List[Any]:
     return values
 
 
-def check_agreement(rank: int, sees_run: bool, files: Dict[str, str], folder: Path) -> None:
+def check_agreement(rank: int, sees_run: bool, files: dict[str, str], folder: Path) -> None:
     """Raises ConfigError, in every process, unless all see the same run and the same data.
 
     Args:
@@ -156,7 +157,7 @@ def check_agreement(rank: int, sees_run: bool, files: Dict[str, str], folder: Pa
         folder: the run's
     """
     # all learn of it, so that none waits for a process that has gone
-    reports = gather((f"{rank}, on {socket.gethostname()},", sees_run, files))
+    reports = all_gather((f"{rank}, on {socket.gethostname()},", sees_run, files))
     first = reports[0][2]
     problem = None
     for who, sees_it, theirs in reports:
@@ -172,21 +173,13 @@ def check_agreement(rank: int, sees_run: bool, files: Dict[str, str], folder: Pa
                 "data; prepare it once, in a shared folder, or copy it"
             )
         if problem:
+            import torch
+
             from transformer_plugin.config import ConfigError
 
-            leave_the_others()
+            if torch.distributed.is_initialized():  # else its threads may outlive the interpreter,
+                torch.distributed.destroy_process_group()  # which then aborts: exit code -6
             raise ConfigError(problem)
-
-
-def leave_the_others() -> None:
-    """End fairseq's process group, if there is one, before a process gives up.
-
-    Otherwise its threads may outlive the interpreter, which then aborts: exit code -6.
-    """
-    import torch
-
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
 
 
 def end_processes() -> None:

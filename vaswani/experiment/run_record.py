@@ -3,12 +3,13 @@
 import contextlib
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
-from vaswani.experiment.find import AS_TRAINED, file_stem, is_run, read_yaml
+from vaswani.experiment.find import RUN_CONFIG, file_stem, is_run, read_yaml
 from vaswani.experiment.launch import Launch, on_cpu, precision_of
 
 FINISHED = "finished.json"
@@ -25,7 +26,7 @@ DECIDING = (
 )
 
 
-def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
+def split_run(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
     """Separate ``run=NAME`` from the overrides of the configuration."""
     names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
     if "" in names:
@@ -33,7 +34,7 @@ def split_run(overrides: Sequence[str]) -> Tuple[Optional[str], List[str]]:
     return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
-def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
+def run_folder(config: Any, name: str | None, path: Path) -> Path:
     """``run=NAME``, or the folder above ``checkpoint.save_dir``, or runs/ and the config's name."""
     if name is not None:
         return Path(name) if "/" in name else Path("runs") / name
@@ -45,7 +46,7 @@ def run_folder(config: Any, name: Optional[str], path: Path) -> Path:
     )
 
 
-def statistics(log: Path) -> Iterator[Dict[str, Any]]:
+def statistics(log: Path) -> Iterator[dict[str, Any]]:
     """The readable lines of a run's train.jsonl: a full disk leaves half a line.
 
     There are none if the file does not exist.
@@ -106,7 +107,7 @@ def refuse_foreign_folder(folder: Path) -> None:
         )
 
 
-def changed_data(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
+def changed_data(config: Any, data: dict[str, Any], folder: Path) -> list[str]:
     """What has changed in the data since the run began, one sentence each.
 
     Its model, languages, seed, dictionary and training text may not.
@@ -145,7 +146,7 @@ def changed_data(config: Any, data: Dict[str, Any], folder: Path) -> List[str]:
     return changes
 
 
-def trained_differently(config: Any, data: Dict[str, Any], folder: Path) -> str:
+def trained_differently(config: Any, data: dict[str, Any], folder: Path) -> str:
     """How a run's training differs from an experiment: the first key, or file of the data.
 
     Empty if it does not, or if nothing was trained there. Options that only one of them has are
@@ -155,7 +156,7 @@ def trained_differently(config: Any, data: Dict[str, Any], folder: Path) -> str:
 
     if not is_run(folder):
         return ""
-    before, now = read_yaml(folder / AS_TRAINED), OmegaConf.to_container(config)
+    before, now = read_yaml(folder / RUN_CONFIG), OmegaConf.to_container(config)
     assert isinstance(now, dict)
     for section, one in DECIDING:
         old, new = before[section], now[section]
@@ -166,7 +167,7 @@ def trained_differently(config: Any, data: Dict[str, Any], folder: Path) -> str:
     return f"another {files[0]} than is now in {config.task.data}" if files else ""
 
 
-def changed_files(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
+def changed_files(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """The files of a data-bin that differ between two records which both list them, by name."""
     old, new = before.get("sha256", {}), now.get("sha256", {})
     return sorted(name for name in set(old) & set(new) if old[name] != new[name])
@@ -175,7 +176,7 @@ def changed_files(before: Dict[str, Any], now: Dict[str, Any]) -> List[str]:
 # ---- records ----------------------------------------------------------------------------------
 
 
-def records_of(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) -> Dict[str, str]:
+def records_of(config: Any, data: dict[str, Any], folder: Path, launch: Launch) -> dict[str, str]:
     """The texts of env.json, with earlier starts in it, and config.yaml (complete, as trained)."""
     from omegaconf import OmegaConf
 
@@ -191,14 +192,14 @@ def records_of(config: Any, data: Dict[str, Any], folder: Path, launch: Launch) 
     return {"env.json": json.dumps(now, indent=1), "config.yaml": OmegaConf.to_yaml(config)}
 
 
-def write_records(records: Dict[str, str], folder: Path) -> None:
+def write_records(records: dict[str, str], folder: Path) -> None:
     """Write them into a run's folder."""
     for name, text in records.items():
         with atomic_write(folder / name) as stream:
             stream.write(text)
 
 
-def finish(folder: Path, stop: str, summary: Dict[str, Any]) -> None:
+def finish(folder: Path, stop: str, summary: dict[str, Any]) -> None:
     """Write finished.json; if there was nothing left to train, what it says of that is kept.
 
     Args:

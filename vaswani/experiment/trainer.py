@@ -14,10 +14,11 @@ import copy
 import math
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vaswani.common.signals import StopRequest
-from vaswani.experiment.launch import gather
+from vaswani.experiment.launch import all_gather
 from vaswani.experiment.run_record import STOPPED
 from vaswani.experiment.training_progress import TrainingProgress, statistics_bar
 
@@ -48,7 +49,7 @@ class Stopped(KeyboardInterrupt):
         updates: how many updates are done
     """
 
-    saved: Optional[str] = None
+    saved: str | None = None
 
     def __init__(self, number: int, updates: int) -> None:
         super().__init__(number)
@@ -63,19 +64,19 @@ class Position(NamedTuple):
 
     epoch: int
     ended: bool
-    state: Dict[str, Any]
+    state: dict[str, Any]
 
     def end_of_epoch(self) -> bool:
         """Whether it was after the last update of the epoch."""
         return self.ended
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """As fairseq's."""
         return self.state
 
 
 @contextlib.contextmanager
-def fairseq_with(request: StopRequest, progress: Optional[TrainingProgress]) -> Iterator[None]:
+def fairseq_with(request: StopRequest, progress: TrainingProgress | None) -> Iterator[None]:
     """While the block runs, fairseq's training raises ``Stopped`` once it is requested.
 
     With several processes the request may reach any of them: all stop after the same update.
@@ -95,26 +96,26 @@ def fairseq_with(request: StopRequest, progress: Optional[TrainingProgress]) -> 
     protect()
     load, finish_update = checkpoint_utils.load_checkpoint, train.validate_and_save
 
-    def load_checkpoint(section: Any, trainer: Any, **options: Any) -> Tuple[Any, Any]:
+    def load_checkpoint(section: Any, trainer: Any, **options: Any) -> tuple[Any, Any]:
         extra_state, iterator = load(section, trainer, **options)
         if extra_state and not section.reset_dataloader:
             make_up(trainer, extra_state)
         return extra_state, iterator
 
     def validate_and_save(
-        cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: List[str], end_of_epoch: bool
+        cfg: Any, trainer: Any, task: Any, epoch_itr: Any, subsets: list[str], end_of_epoch: bool
     ) -> Any:
         try:
             trainer.stop_if_requested()
             return finish_update(cfg, trainer, task, epoch_itr, subsets, end_of_epoch)
         except Stopped as stop:
             stop.saved = save_last(cfg.checkpoint, trainer, epoch_itr)
-            gather(None)  # the others wait for the one that saves
+            all_gather(None)  # the others wait for the one that saves
             raise
 
     # fairseq's count: ``best`` and, from the second validation on, ``num_runs``: those since then
     ours = {"request": request, "progress": progress, "count": vars(train.should_stop_early)}
-    replaced: List[Tuple[Any, str, Any]] = [
+    replaced: list[tuple[Any, str, Any]] = [
         (checkpoint_utils, "load_checkpoint", load_checkpoint),
         (train, "validate_and_save", validate_and_save),
         (train, "Trainer", type("Trainer", (StoppableTrainer, trainer.Trainer), ours)),
@@ -135,14 +136,14 @@ class StoppableTrainer(Trainer):
     """Comes before fairseq's Trainer; looks at ``request`` between updates, and in validation."""
 
     request: StopRequest
-    progress: Optional[TrainingProgress]
+    progress: TrainingProgress | None
     #: fairseq's count for ``checkpoint.patience``, and what the plugin looks at to say "over"
-    count: Dict[str, Any]
+    count: dict[str, Any]
     without_improvement = 0
     #: with several processes: how many of them knew of a request in the last exchange
     requests = 0.0
     #: what the next checkpoint says of the stop that it was saved by
-    stopped: Optional[Dict[str, Any]] = None
+    stopped: dict[str, Any] | None = None
 
     def __init__(self, cfg: Any, task: Any, *args: Any, **kwargs: Any) -> None:
         """As fairseq's; fairseq's own translation task is checked as the plugin's is."""
@@ -225,7 +226,7 @@ class StoppableTrainer(Trainer):
         return "stop_min_lr" if self.get_lr() <= limits.stop_min_lr else "max_epoch"
 
 
-def save_last(section: Any, trainer: Any, epoch_itr: Any) -> Optional[str]:
+def save_last(section: Any, trainer: Any, epoch_itr: Any) -> str | None:
     """Write checkpoint_last.pt and nothing else, and return its path; None if it is not wanted.
 
     Args:
@@ -248,7 +249,7 @@ def save_last(section: Any, trainer: Any, epoch_itr: Any) -> Optional[str]:
     return os.path.join(section.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
 
 
-def make_up(trainer: Any, extra_state: Dict[str, Any]) -> None:
+def make_up(trainer: Any, extra_state: dict[str, Any]) -> None:
     """Validate and save what was due after the last update, if a stop came before it.
 
     If the training is over then, as by its patience, fairseq gets no further epoch to do.

@@ -11,8 +11,9 @@ import logging
 import math
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any
 
 from vaswani.common.files import atomic_write
 from vaswani.common.progress import bar, clock
@@ -27,7 +28,7 @@ WIDTH = 160
 #: what fairseq calls the numbers of the training text; other tags are validation sets
 TRAINING = ("train", "train_inner")
 #: updates, minutes, value
-Point = Tuple[int, float, float]
+Point = tuple[int, float, float]
 
 
 def statistics_bar(progress: "TrainingProgress") -> Any:
@@ -39,12 +40,12 @@ def statistics_bar(progress: "TrainingProgress") -> Any:
 
         tag = ""
 
-        def log(self, stats: Any, tag: Optional[str] = None, step: Optional[int] = None) -> None:
+        def log(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
             """As fairseq's: amid an epoch."""
             self.tag = tag or ""
             super().log(stats, tag, step)
 
-        def print(self, stats: Any, tag: Optional[str] = None, step: Optional[int] = None) -> None:
+        def print(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
             """As fairseq's: at the end of an epoch, or of a validation."""
             self.tag = tag or ""
             super().print(stats, tag, step)
@@ -58,9 +59,9 @@ def statistics_bar(progress: "TrainingProgress") -> Any:
     return StatisticsBar
 
 
-def numbers(formatted: Mapping[str, Any]) -> Dict[str, Any]:
+def numbers(formatted: Mapping[str, Any]) -> dict[str, Any]:
     """fairseq's statistics with their numbers as numbers: it logs most of them as text."""
-    plain: Dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for key, value in formatted.items():
         try:
             plain[key] = float(value) if isinstance(value, str) else value
@@ -103,16 +104,16 @@ class TrainingProgress(logging.Handler):
         self.stream = open(jsonl, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
         self.stream.write("\n" if half else "")
         self.total, self.hours, self.opening = max_update, hours, opening
-        self.shown: Dict[str, str] = {}
+        self.shown: dict[str, str] = {}
         #: perplexity of each validation set, in fairseq's order
-        self.perplexity: Dict[str, float] = {}
+        self.perplexity: dict[str, float] = {}
         #: until drawing has failed
         self.draws = True
         self.begun = self.last_line = time.monotonic()
         #: fairseq's clock for stop_time_hours: seconds before, and since when it has run again
         self.before, self.since = 0.0, self.begun
         #: when the first update began, and after how many: the rate counts from here
-        self.first: Optional[Tuple[float, int]] = None
+        self.first: tuple[float, int] | None = None
         self.last_update = 0
         # tqdm's time left would follow the last updates, and a validation: here it is the mean's
         self.bar = bar(total=max_update or None, unit=" updates", smoothing=0)
@@ -128,7 +129,7 @@ class TrainingProgress(logging.Handler):
             shown = shown if len(shown) <= WIDTH else f"{shown[: WIDTH - 1]}…"
             self.bar.write(f"  {shown}", file=sys.stderr)
 
-    def write(self, line: Dict[str, Any]) -> None:
+    def write(self, line: dict[str, Any]) -> None:
         """Append one line to train.jsonl, with the time of day and the seconds of training."""
         times = {"time": round(time.time(), 3), "seconds": round(self.seconds(), 1)}
         self.stream.write(json.dumps({**times, **line}) + "\n")
@@ -150,7 +151,7 @@ class TrainingProgress(logging.Handler):
             self.bar.unpause()  # tqdm's clock starts here, too
             self.bar.write(self.opening(self.last_update), file=sys.stderr)
 
-    def note(self, tag: str, stats: Dict[str, Any]) -> None:
+    def note(self, tag: str, stats: dict[str, Any]) -> None:
         """Write statistics; move the bar, or print a line if it is time or a validation ended.
 
         Args:
@@ -225,7 +226,7 @@ class TrainingProgress(logging.Handler):
         """Seconds of training, including earlier starts of the same run."""
         return self.earlier + time.monotonic() - self.begun
 
-    def summary(self) -> Dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What finished.json records of a training that has ended."""
         return {
             "num_updates": self.last_update,
@@ -244,12 +245,12 @@ class TrainingProgress(logging.Handler):
 # ---- the curve -----------------------------------------------------------------------------------
 
 
-def curve_points(log: Path) -> Dict[str, List[Point]]:
+def curve_points(log: Path) -> dict[str, list[Point]]:
     """The curves by name: of the training text, and of the first validation set.
 
     What a run did after the checkpoint that it was resumed from is left out: it was done again.
     """
-    found: Dict[str, List[Point]] = {}
+    found: dict[str, list[Point]] = {}
     valid = ""
     for line in statistics(log):
         tag = line.get("tag", "")
@@ -353,7 +354,7 @@ def saving_in_words(config: Any) -> str:
     return f"saves {' and '.join(parts)}"
 
 
-def end_message(finished: Dict[str, Any], max_update: int) -> str:
+def end_message(finished: dict[str, Any], max_update: int) -> str:
     """``stopped by stop_time_hours at update 274 of 12,480, validation perplexity 112``.
 
     Args:

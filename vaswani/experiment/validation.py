@@ -13,11 +13,12 @@ compared are computed in this one way, and none is taken from a log.
 
 import itertools
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import first_data_bin, is_run, trained_as
+from vaswani.experiment.find import first_data_bin, is_run, saved_config
 
 #: the sections of a run's configuration on which its validation depends
 SECTIONS = ("task", "model", "criterion", "dataset")
@@ -64,7 +65,7 @@ class Validation:
         loss = logged.get("nll_loss", logged["loss"])
         return loss if math.isfinite(loss) else math.inf
 
-    def measured(self, parameters: Mapping[str, Any], on_batch: Any = None) -> Dict[str, float]:
+    def measured(self, parameters: Mapping[str, Any], on_batch: Any = None) -> dict[str, float]:
         """What the criterion logs: ``loss`` (with label smoothing, if any), ``nll_loss`` …
 
         Args:
@@ -85,7 +86,7 @@ class Validation:
 
 def validation_config(checkpoint: Path, folder: Path) -> Any:
     """fairseq's configuration for validating in one process; raises UserError without data."""
-    table = trained_as(checkpoint, folder)
+    table = saved_config(checkpoint, folder)
     data = table.get("task", {}).get("data")
     if data and not first_data_bin(data).is_dir():
         raise UserError(f"there is no data in {first_data_bin(data)}")

@@ -158,7 +158,7 @@ def run(options: Options) -> int:
     if options.start:
         set_aside(target, stages)
     else:
-        signals.continues_if(lambda: True)
+        signals.set_resumable(lambda: True)
     code = run_commands(commands)
     if target.row and not code:
         print("\n".join(table_3(target)))

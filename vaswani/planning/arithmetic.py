@@ -6,7 +6,7 @@ S and T mean source and target lengths, V vocabulary.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from typing import Any
 
 #: weight, gradient and Adam's two moments, in float32; a checkpoint has no gradients
 BYTES_A_PARAMETER, SAVED_A_PARAMETER = 16, 12
@@ -36,8 +36,8 @@ class Sizes:
     encoder_heads: int
     decoder_heads: int
     vocabulary: int
-    key_width: Optional[int] = None
-    value_width: Optional[int] = None
+    key_width: int | None = None
+    value_width: int | None = None
 
     def projected(self, heads: int) -> float:
         """h (k + v) / 2, which is d unless the head widths are given."""
@@ -91,7 +91,7 @@ def training_flops(
     updates: int,
     source_tokens: float,
     target_tokens: float,
-    lengths: Tuple[float, float],
+    lengths: tuple[float, float],
 ) -> float:
     """All operations of a training; ``*_tokens``: real tokens per update, ``lengths``: (S, T).
 
@@ -176,7 +176,7 @@ def tokens_that_fit(sizes: Sizes, parameters: int, memory: float, use: MemoryUse
     return least
 
 
-def share_out(padded: float, gpus: int, most: int) -> Tuple[int, int]:
+def share_out(padded: float, gpus: int, most: int) -> tuple[int, int]:
     """(max_tokens, update_freq) for ``padded`` tokens per update, in as few batches as possible."""
     freq = max(1, math.ceil(padded / gpus / most))
     return max(8, round(padded / gpus / freq / 8) * 8), freq

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.data import data_bin
@@ -25,8 +25,8 @@ class TrainingText:
 
     task: Any
     #: where the batches were counted; None: there is no data, so the figures are estimates
-    folder: Optional[Path]
-    lengths: Tuple[float, float]
+    folder: Path | None
+    lengths: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Batch:
     source_tokens: float
     target_tokens: float
     #: known only if there is data
-    updates_an_epoch: Optional[int] = None
-    left_out: Optional[int] = None
+    updates_an_epoch: int | None = None
+    left_out: int | None = None
 
 
-def training_text(config: Any, data: Optional[str]) -> TrainingText:
+def training_text(config: Any, data: str | None) -> TrainingText:
     """The training data if it exists, else a task with dictionaries of the assumed size.
 
     Raises:

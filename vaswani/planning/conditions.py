@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from vaswani.common.files import sha256_of
 from vaswani.data import data_bin
@@ -35,7 +35,7 @@ class Conditions:
 
     name: str
     data: Path
-    languages: Tuple[str, str]
+    languages: tuple[str, str]
     pairs: int
     gpus: int
     #: GB per GPU, or of the machine
@@ -53,7 +53,7 @@ class Conditions:
     restoring: Restoring = Restoring(KINDS[BPE].remove, "space", "none")
 
 
-def conditions_of(name: str, data: Path, preset: Optional[str]) -> Conditions:
+def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
     """The conditions for binarised text in ``data`` on this machine.
 
     Raises:

@@ -11,7 +11,7 @@ learned), and ends after a few epochs, or when validation stops improving: both 
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.best_checkpoint import find_checkpoint
@@ -19,7 +19,7 @@ from vaswani.experiment.checkpoints import Checkpoint, describe
 from vaswani.experiment.find import find_run, read_yaml
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.model_folder.folder import read_folder
-from vaswani.model_folder.model_as_run import as_trained, checkpoint_of, is_model
+from vaswani.model_folder.model_as_run import checkpoint_of, is_model, model_as_config
 from vaswani.planning.batching import Batch, choose_batch, measure_batch, training_text
 from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
 from vaswani.planning.first_experiment import (
@@ -36,7 +36,7 @@ EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
 MOST_WARMUP = 100
 
 
-class Trained(NamedTuple):
+class FinetuneSource(NamedTuple):
     """What fine-tuning starts from."""
 
     #: of the run, or the packed model
@@ -44,17 +44,17 @@ class Trained(NamedTuple):
     #: its weights
     checkpoint: Checkpoint
     #: its configuration, by sections
-    config: Dict[str, Any]
+    config: dict[str, Any]
 
 
-def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, str]]]:
+def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[tuple[str, str]]]:
     """The experiment's text, and the facts to print about it.
 
     Raises:
         UserError: there is no such run, or the data's dictionaries are not the run's.
         CheckpointError: the run's checkpoint cannot be read.
     """
-    trained = find_trained(run)
+    trained = finetune_source(run)
     languages = (trained.config["task"]["source_lang"], trained.config["task"]["target_lang"])
     conditions = replace(conditions_of(name, data, "tiny"), settings=tuning_settings(0, 1))
     if conditions.languages != languages:
@@ -73,7 +73,7 @@ def fine_tuned(name: str, data: Path, run: str) -> Tuple[str, List[Tuple[str, st
     ]
 
 
-def find_trained(name: str) -> Trained:
+def finetune_source(name: str) -> FinetuneSource:
     """What a run, or a packed model, has learned.
 
     Raises:
@@ -84,10 +84,10 @@ def find_trained(name: str) -> Trained:
         model = read_folder(path)
         if "variant" in model.config:
             raise UserError(f"{path} is a variant of the paper's model: give the run it is from")
-        return Trained(path, describe(checkpoint_of(model)), as_trained(model))
+        return FinetuneSource(path, describe(checkpoint_of(model)), model_as_config(model))
     folder = find_run(name)
     checkpoint = describe(find_checkpoint(str(folder))[0])
-    return Trained(folder, checkpoint, read_yaml(folder / "config.yaml"))
+    return FinetuneSource(folder, checkpoint, read_yaml(folder / "config.yaml"))
 
 
 def tuning_settings(batch_tokens: int, warmup: int) -> Settings:
@@ -106,7 +106,7 @@ def tuning_settings(batch_tokens: int, warmup: int) -> Settings:
     )
 
 
-def batch_for(conditions: Conditions, trained: Trained) -> Tuple[Batch, int]:
+def batch_for(conditions: Conditions, trained: FinetuneSource) -> tuple[Batch, int]:
     """The run's batch on this machine and text, and the target tokens that it should have.
 
     Raises:
@@ -135,7 +135,9 @@ def batch_for(conditions: Conditions, trained: Trained) -> Tuple[Batch, int]:
     return choose_batch(config, text, gpus, most), config.task.batch_tokens
 
 
-def fine_tuning(conditions: Conditions, batch: Batch, batch_tokens: int, trained: Trained) -> str:
+def fine_tuning(
+    conditions: Conditions, batch: Batch, batch_tokens: int, trained: FinetuneSource
+) -> str:
     """The experiment: the run's model and loss, and the paper's schedule (5.3), scaled.
 
     The learning rate peaks where the run ended: for a run without statistics, by the formula.

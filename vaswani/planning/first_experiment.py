@@ -6,7 +6,7 @@ what has to be computed for it, and what ``vaswani new`` prints about it.
 
 import math
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
 from vaswani.common.templates import render
 from vaswani.data.data_bin import subset_option
@@ -42,8 +42,8 @@ LEAST_CHECKPOINTS = 10
 
 
 def first_experiment(
-    name: str, data: Path, preset: Optional[str]
-) -> Tuple[str, List[Tuple[str, str]]]:
+    name: str, data: Path, preset: str | None
+) -> tuple[str, list[tuple[str, str]]]:
     """The experiment's text, and the facts to print about it.
 
     Raises:
@@ -139,7 +139,7 @@ def epochs_between_saves(settings: Settings, preset: str, updates_an_epoch: int)
 # ---- what is printed --------------------------------------------------------------------------
 
 
-def next_commands(name: str, data: Path) -> List[str]:
+def next_commands(name: str, data: Path) -> list[str]:
     """The commands from an experiment to its score, and of text to a model that translates it."""
     subset = subset_option(data)
     scored = [
@@ -158,7 +158,7 @@ def machine(conditions: Conditions) -> str:
     return f"{gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "a CPU"
 
 
-def facts(conditions: Conditions, batch: Batch) -> List[Tuple[str, str]]:
+def facts(conditions: Conditions, batch: Batch) -> list[tuple[str, str]]:
     """What was decided, and why."""
     settings, preset = conditions.settings, conditions.preset
     updates = settings.updates(preset, batch.updates_an_epoch or 1)

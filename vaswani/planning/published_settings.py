@@ -20,12 +20,12 @@ memorise is our choice, and so are the numbers of epochs in 1 and 3.
 """
 
 from dataclasses import dataclass
-from typing import Dict, Tuple, TypeVar
+from typing import TypeVar
 
 Number = TypeVar("Number", int, float)
 PRESETS = ("tiny", "base", "big")
 #: for base and big the paper's (5.2), for tiny our choice
-MOST_UPDATES: Dict[str, int] = {"tiny": 100_000, "base": 100_000, "big": 300_000}
+MOST_UPDATES: dict[str, int] = {"tiny": 100_000, "base": 100_000, "big": 300_000}
 #: training lasts at least this many warm-ups, however small the text: our choice
 LEAST_WARMUPS = 3
 
@@ -37,16 +37,16 @@ class Settings:
     pairs: float
     #: with a GPU; tiny without one
     preset: str
-    dropout: Tuple[float, float, float]
+    dropout: tuple[float, float, float]
     #: target tokens that an update sees
     batch_tokens: int
-    warmup: Tuple[int, int, int]
+    warmup: tuple[int, int, int]
     #: epochs at most; 0: as many updates as in the paper
     epochs: int
     #: validations without improvement that end training; 0: never
     patience: int
     #: checkpoints that are kept, from which the average is chosen
-    average: Tuple[int, int, int]
+    average: tuple[int, int, int]
     weight_decay: float
     #: where they come from, in a few words
     source: str
@@ -60,7 +60,7 @@ class Settings:
         return max(least, min(most, self.epochs * an_epoch))
 
 
-def value_for(preset: str, values: Tuple[Number, Number, Number]) -> Number:
+def value_for(preset: str, values: tuple[Number, Number, Number]) -> Number:
     """A preset's value, of three."""
     return values[PRESETS.index(preset)]
 

@@ -6,9 +6,10 @@ divided among the GPUs by what fits into their memory.
 
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
@@ -35,22 +36,22 @@ GB = 1e9
 class Hardware:
     """What the training would run on; a command adds these to its options."""
 
-    gpus: Optional[int] = option(
+    gpus: int | None = option(
         metavar="N", help="GPUs in all (default: this machine's; without any, its CPU)"
     )
-    memory: Optional[float] = option(
+    memory: float | None = option(
         metavar="GB",
         help="memory per GPU (default: with --gpus 16, a P100's; else this machine's)",
     )
-    tokens_per_second: Optional[float] = option(
+    tokens_per_second: float | None = option(
         metavar="X",
         help="target tokens per second on all GPUs together, as training logs them (wps)",
     )
 
 
 def training_plan(
-    experiment: str, overrides: Sequence[str], hardware: Hardware, data: Optional[str] = None
-) -> Dict[str, Any]:
+    experiment: str, overrides: Sequence[str], hardware: Hardware, data: str | None = None
+) -> dict[str, Any]:
     """The plan as a table of plain values: bytes, seconds, tokens, operations.
 
     Args:
@@ -112,7 +113,7 @@ def training_plan(
 # ---- time and operations ------------------------------------------------------------------------
 
 
-def paper_size(config: Any) -> Optional[str]:
+def paper_size(config: Any) -> str | None:
     """``base`` or ``big`` if the model has those sizes; None: the paper gives no time for it."""
     model = config.model
     layers = (model.encoder_layers, model.decoder_layers)
@@ -125,8 +126,8 @@ def paper_size(config: Any) -> Optional[str]:
 
 
 def time_and_cost(
-    config: Any, batch: Batch, gpus: int, tokens_per_second: Optional[float]
-) -> Dict[str, Any]:
+    config: Any, batch: Batch, gpus: int, tokens_per_second: float | None
+) -> dict[str, Any]:
     """Seconds, and the paper's operations: time × GPUs × sustained operations per second (Table 2).
 
     Without a speed, the time is for as many of the paper's P100s (5.2) as there are GPUs; for other
@@ -134,7 +135,7 @@ def time_and_cost(
     """
     updates = config.optimization.max_update
     size = paper_size(config) if getattr(config.task, "batch_tokens", 0) == 25_000 else None
-    costs: Dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
+    costs: dict[str, Any] = {"paper_size": size, "seconds": None, "paper_flops": None}
     costs["tokens_per_second"] = tokens_per_second
     if size:
         an_update, hours, _ = PAPER[size]
@@ -147,7 +148,7 @@ def time_and_cost(
     return costs
 
 
-def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[str, Any]:
+def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> dict[str, Any]:
     """How many files the checkpoints take at most, and their bytes with an average (weights only).
 
     The last and the best checkpoint are hard links to what was saved with them. They take space of
@@ -179,7 +180,7 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> Dict[s
 # ---- the table ------------------------------------------------------------------------------
 
 
-def table(plan: Dict[str, Any]) -> str:
+def table(plan: dict[str, Any]) -> str:
     """The plan in lines of ``what  how much``, the command last."""
     if plan["gpus"]:
         head = f"{plan['experiment']} on {plan['gpus']} GPUs of {plan['memory_gb']:g} GB"
@@ -191,7 +192,7 @@ def table(plan: Dict[str, Any]) -> str:
     return "\n".join([head, *lines, "", f"next: {plan['command']}"])
 
 
-def batch_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
+def batch_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:
     """The options to give, and the tokens that each update then sees."""
     padded = plan["max_tokens"] * plan["update_freq"] * max(1, plan["gpus"])
     if plan["data"]:
@@ -215,7 +216,7 @@ def batch_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
     return [*rows, ("updates", updates)]
 
 
-def memory_text(plan: Dict[str, Any]) -> str:
+def memory_text(plan: dict[str, Any]) -> str:
     """The estimate, and its parts."""
     reserved, output = arithmetic.RESERVED_BYTES / GB, plan["output_bytes"] / GB
     tokens = plan["max_tokens"] * plan["token_bytes"] / GB
@@ -229,7 +230,7 @@ def memory_text(plan: Dict[str, Any]) -> str:
     )
 
 
-def disk_text(plan: Dict[str, Any]) -> str:
+def disk_text(plan: dict[str, Any]) -> str:
     """The checkpoints' bytes beside the free ones."""
     needed, free = plan["disk_bytes"], plan["free_bytes"]
     return (
@@ -239,7 +240,7 @@ def disk_text(plan: Dict[str, Any]) -> str:
     )
 
 
-def time_rows(plan: Dict[str, Any]) -> List[Tuple[str, str]]:
+def time_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:
     """Hours and operations, each beside the paper's."""
     size, seconds, own = plan["paper_size"], plan["seconds"], plan["flops"]
     if seconds is None:
