@@ -19,7 +19,6 @@ import signal
 import sys
 import warnings
 from types import ModuleType
-from typing import Dict, List, Optional
 
 from vaswani.common import signals
 from vaswani.common.environment import version
@@ -32,7 +31,7 @@ from vaswani.experiment.find import DOCS
 warnings.filterwarnings("ignore", message=r"`torch\.jit\.script\w*` is")
 
 #: verb → what it does; its module in ``vaswani.commands`` has its name
-VERBS: Dict[str, str] = {
+VERBS: dict[str, str] = {
     "plugin-dir": "print the folder for fairseq's --user-dir",
     "prepare": "prepare text: text → tokens → BPE → data-bin",
     "new": "write an experiment for your own prepared text",
@@ -74,7 +73,7 @@ def top_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_verb(argv: Optional[List[str]]) -> int:
+def run_verb(argv: list[str] | None) -> int:
     """Parse one command line and run its verb; returns the exit code."""
     parser = top_parser()
     args = parser.parse_args(argv)
@@ -114,7 +113,7 @@ def how_to_install(package: str) -> str:
     return f"pip install {' or '.join(extras) or package} (in the repository: make setup)"
 
 
-def problem_of(error: BaseException) -> Optional[str]:
+def problem_of(error: BaseException) -> str | None:
     """The sentence for an error that is the user's problem; None for a bug."""
     if getattr(error, "for_users", False):  # a UserError, or the plugin's PluginError
         return str(error)
@@ -159,7 +158,7 @@ def open_standard_streams() -> None:
             setattr(sys, name, stream)
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":

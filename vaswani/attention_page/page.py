@@ -9,7 +9,7 @@ import base64
 import html
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 from vaswani.attention_page.maps import KINDS, Attention, Side, Unit
 from vaswani.common.templates import render
@@ -46,12 +46,12 @@ def beside(end: str) -> str:
     return Path(__file__).with_suffix(f".{end}").read_text(encoding="utf-8")
 
 
-def as_json(table: Dict[str, Any]) -> str:
+def as_json(table: dict[str, Any]) -> str:
     """JSON that cannot close the HTML element it is in."""
     return json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def data_of(attention: Attention, by: str) -> Dict[str, Any]:
+def data_of(attention: Attention, by: str) -> dict[str, Any]:
     """What the page's script reads."""
     kinds = []
     for name, weights in attention.weights.items():
@@ -71,9 +71,9 @@ def data_of(attention: Attention, by: str) -> Dict[str, Any]:
     return {"by": by, "sides": sides, "kinds": kinds}
 
 
-def table_of(side: Side) -> Dict[str, Any]:
+def table_of(side: Side) -> dict[str, Any]:
     """A side as the page's script reads it."""
-    units: Dict[str, List[Unit]] = {view: getattr(side, view) for view in VIEWS}
+    units: dict[str, list[Unit]] = {view: getattr(side, view) for view in VIEWS}
     return {"lang": side.lang, "dir": side.direction, **units}
 
 

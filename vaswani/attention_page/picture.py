@@ -3,7 +3,7 @@
 import math
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from vaswani.attention_page.maps import END, Attention, head_weights, numbers, view
 
@@ -13,7 +13,7 @@ WORD, LEAST, WIDEST = 0.16, 3.2, 36.0
 DPI, MOST_DOTS = 110, 40e6
 
 
-def cross_attention(checkpoint: Path, task: Any, source: str, target: str) -> Tuple[Any, Any]:
+def cross_attention(checkpoint: Path, task: Any, source: str, target: str) -> tuple[Any, Any]:
     """The last decoder layer's cross-attention while it reads a translation (teacher forcing).
 
     Args:
@@ -35,7 +35,7 @@ def cross_attention(checkpoint: Path, task: Any, source: str, target: str) -> Tu
     return weights, (target.split() + [END], source.split() + [END])
 
 
-def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> List[str]:
+def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> list[str]:
     """Draw every head of every layer, one PNG per layer.
 
     Args:
@@ -62,7 +62,7 @@ def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> L
 def draw(
     path: Path,
     weights: Any,
-    subwords: Tuple[List[str], List[str]],
+    subwords: tuple[list[str], list[str]],
     title: str = "Cross-attention of the last decoder layer",
 ) -> None:
     """Draw the mean over heads, and each head, into a PNG.
@@ -89,7 +89,7 @@ def draw(
         down, across, figsize=size, sharey=True, squeeze=False, layout="constrained"
     )
     axes = grid.flat
-    words: Dict[str, Any] = {"fontsize": 7, "parse_math": False}  # "$" is a word
+    words: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # "$" is a word
     for axis, head_map, name in zip(axes, maps, names, strict=False):
         axis.imshow(head_map, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
         axis.set_title(name, fontsize=9)
