@@ -14,7 +14,6 @@ import importlib
 import io
 import logging
 import os
-import re
 import signal
 import sys
 import warnings
@@ -98,21 +97,6 @@ def run_verb(argv: list[str] | None) -> int:
     return code
 
 
-def how_to_install(package: str) -> str:
-    """The command for a missing package: by the extra of this distribution that has it, if any."""
-    try:
-        requires = importlib.metadata.requires("vaswani-transformer") or []
-    except importlib.metadata.PackageNotFoundError:
-        requires = []
-    extras = []
-    for line in requires:
-        entry = re.match(r"([\w.-]+).*extra == ['\"](\w+)", line)
-        # subword_nmt comes from subword-nmt, hydra from hydra-core
-        if entry and f"{entry[1].replace('-', '_')}_".startswith(f"{package.split('.')[0]}_"):
-            extras.append(f"'vaswani-transformer[{entry[2]}]'")
-    return f"pip install {' or '.join(extras) or package} (in the repository: make setup)"
-
-
 def problem_of(error: BaseException) -> str | None:
     """The sentence for an error that is the user's problem; None for a bug."""
     if getattr(error, "for_users", False):  # a UserError, or the plugin's PluginError
@@ -126,7 +110,8 @@ def problem_of(error: BaseException) -> str | None:
                 "and the extras 'modern' or 'official' and 'text': see Install in README (in the "
                 "repository: make setup)"
             )
-        return f"the package '{error.name}' is missing: {how_to_install(error.name)}"
+        install = f"pip install {error.name.split('.')[0]} (in the repository: make setup)"
+        return f"the package '{error.name}' is missing: {install}"
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
     if isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY):

@@ -16,6 +16,7 @@ from vaswani.common.templates import render
 
 #: weights on a page, each of which takes 4/3 bytes: 32 MB
 MOST_WEIGHTS = 24_000_000
+HERE = Path(__file__)
 VIEWS = ("words", "subwords")
 
 
@@ -28,8 +29,8 @@ def page(attention: Attention, by: str) -> str:
     """
     source, target = attention.sides["source"], attention.sides["target"]
     parts = {
-        "style": beside("css"),
-        "program": beside("js"),
+        "style": HERE.with_suffix(".css").read_text(encoding="utf-8"),
+        "program": HERE.with_suffix(".js").read_text(encoding="utf-8"),
         "data": as_json(data_of(attention, by)),
         "title": html.escape(f"Attention: {attention.source}"),
         "source": html.escape(attention.source),
@@ -38,12 +39,7 @@ def page(attention: Attention, by: str) -> str:
         "target_lang": html.escape(target.lang),
         "whose": "the model’s own translation" if attention.translated else "as given",
     }
-    return render(Path(__file__).with_suffix(".html"), **parts)
-
-
-def beside(end: str) -> str:
-    """A part of the page: the file with this module's name and this ending."""
-    return Path(__file__).with_suffix(f".{end}").read_text(encoding="utf-8")
+    return render(HERE.with_suffix(".html"), **parts)
 
 
 def as_json(table: dict[str, Any]) -> str:

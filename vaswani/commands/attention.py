@@ -18,7 +18,6 @@ from typing import Any
 from vaswani.common.artifact import check_recorded, making_recorded
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
-from vaswani.common.progress import bar
 
 COMMAND, PAGE, RECORD = "vaswani attention", "attention.html", "attention.json"
 
@@ -80,9 +79,7 @@ def write(out: Path, options: Options, attention: Any) -> list[str]:
             stream.write(page(attention, options.by))
         made = [PAGE]
         if not options.no_pictures:
-            made += draw_layers(
-                part, attention, options.by, lambda rows: bar(iterable=rows, desc="pictures")
-            )
+            made += draw_layers(part, attention, options.by)
         record.update(
             model=options.model,
             source=attention.source,
