@@ -27,7 +27,7 @@ from vaswani.model_folder.text_recipe import SourceText
 START, END = "(start)", "(end)"
 
 
-class Kind(NamedTuple):
+class AttentionKind(NamedTuple):
     """One of the three places where the model has attention."""
 
     title: str
@@ -38,9 +38,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "encoder": Kind("encoder self-attention", "source", "source"),
-    "decoder": Kind("decoder self-attention", "target", "read"),
-    "cross": Kind("cross-attention", "target", "source"),
+    "encoder": AttentionKind("encoder self-attention", "source", "source"),
+    "decoder": AttentionKind("decoder self-attention", "target", "read"),
+    "cross": AttentionKind("cross-attention", "target", "source"),
 }
 
 
