@@ -90,7 +90,8 @@ def report(name: str, stages: Dict[str, float]) -> None:
             json.dump(figures, stream, indent=1)
         with atomic_write(words) as stream:
             stream.write("\n".join(lines) + "\n")
-        draw_attention(picture, folder, scores["translation"]["checkpoint"], data, recipe)
+        checkpoint = scores["translation"]["checkpoint"]
+        draw_attention(picture, checkpoint, source_lines[0], translations[0])
     print("\n".join(lines))
 
 
@@ -204,28 +205,16 @@ def read_training(folder: Path) -> Dict[str, Any]:
     }
 
 
-def draw_attention(
-    path: Path, folder: Path, checkpoint: str, data: Path, recipe: Dict[str, Any]
-) -> None:
-    """Draw the attention of the first test sentence over the model's own translation."""
-    from vaswani.attention_page import picture as attention_picture
-    from vaswani.commands.generate import decode_config
-    from vaswani.data import bpe, tokenise
-    from vaswani.data.subwords import BPE, learned_in
-    from vaswani.experiment.fairseq_config import load_plugin
+def draw_attention(path: Path, checkpoint: str, source: str, translation: str) -> None:
+    """Draw the attention of the last decoder layer while it reads a sentence's translation."""
+    from vaswani.attention_page.maps import attend, open_model, view
+    from vaswani.attention_page.page import MOST_WEIGHTS
+    from vaswani.attention_page.picture import draw
 
-    load_plugin()
-    from fairseq import tasks
-    from omegaconf import OmegaConf
-
-    task = tasks.setup_task(OmegaConf.create(decode_config(Path(checkpoint), folder)["task"]))
-    kind, learned = learned_in(data)
-    split = bpe.splitter(learned) if kind == BPE and learned else str  # or pieces already
-    source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
-    target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))
-    weights, subwords = attention_picture.cross_attention(Path(checkpoint), task, source, target)
-    back = tokenise.unescape
-    attention_picture.draw(path, weights, ([*map(back, subwords[0])], [*map(back, subwords[1])]))
+    with open_model(checkpoint) as model:
+        attention = attend(model, source, translation, MOST_WEIGHTS)
+    weights, rows, columns = view(attention, "cross", "subwords")
+    draw(path, weights[-1], (rows, columns), "Cross-attention of the last decoder layer")
 
 
 def summary(report: Dict[str, Any]) -> List[str]:

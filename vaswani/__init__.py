@@ -10,7 +10,7 @@ The package imports ``transformer_plugin`` (and with it torch and fairseq) insid
 import, so that ``vaswani --help`` answers at once.
 """
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vaswani.decoding.translator import Translation, Translator
@@ -33,6 +33,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'vaswani' has no attribute {name!r}")
 
 
-def __dir__() -> List[str]:
+def __dir__() -> list[str]:
     """What there is, imported or not."""
     return sorted({*globals(), *__all__, "__version__"})

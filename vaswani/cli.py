@@ -14,12 +14,10 @@ import importlib
 import io
 import logging
 import os
-import re
 import signal
 import sys
 import warnings
 from types import ModuleType
-from typing import Dict, List, Optional
 
 from vaswani.common import signals
 from vaswani.common.environment import version
@@ -32,7 +30,7 @@ from vaswani.experiment.find import DOCS
 warnings.filterwarnings("ignore", message=r"`torch\.jit\.script\w*` is")
 
 #: verb → what it does; its module in ``vaswani.commands`` has its name
-VERBS: Dict[str, str] = {
+VERBS: dict[str, str] = {
     "plugin-dir": "print the folder for fairseq's --user-dir",
     "prepare": "prepare text: text → tokens → BPE → data-bin",
     "new": "write an experiment for your own prepared text",
@@ -74,7 +72,7 @@ def top_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_verb(argv: Optional[List[str]]) -> int:
+def run_verb(argv: list[str] | None) -> int:
     """Parse one command line and run its verb; returns the exit code."""
     parser = top_parser()
     args = parser.parse_args(argv)
@@ -99,22 +97,7 @@ def run_verb(argv: Optional[List[str]]) -> int:
     return code
 
 
-def how_to_install(package: str) -> str:
-    """The command for a missing package: by the extra of this distribution that has it, if any."""
-    try:
-        requires = importlib.metadata.requires("vaswani-transformer") or []
-    except importlib.metadata.PackageNotFoundError:
-        requires = []
-    extras = []
-    for line in requires:
-        entry = re.match(r"([\w.-]+).*extra == ['\"](\w+)", line)
-        # subword_nmt comes from subword-nmt, hydra from hydra-core
-        if entry and f"{entry[1].replace('-', '_')}_".startswith(f"{package.split('.')[0]}_"):
-            extras.append(f"'vaswani-transformer[{entry[2]}]'")
-    return f"pip install {' or '.join(extras) or package} (in the repository: make setup)"
-
-
-def problem_of(error: BaseException) -> Optional[str]:
+def problem_of(error: BaseException) -> str | None:
     """The sentence for an error that is the user's problem; None for a bug."""
     if getattr(error, "for_users", False):  # a UserError, or the plugin's PluginError
         return str(error)
@@ -127,7 +110,8 @@ def problem_of(error: BaseException) -> Optional[str]:
                 "and the extras 'modern' or 'official' and 'text': see Install in README (in the "
                 "repository: make setup)"
             )
-        return f"the package '{error.name}' is missing: {how_to_install(error.name)}"
+        install = f"pip install {error.name.split('.')[0]} (in the repository: make setup)"
+        return f"the package '{error.name}' is missing: {install}"
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is no memory left"
     if isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY):
@@ -159,7 +143,7 @@ def open_standard_streams() -> None:
             setattr(sys, name, stream)
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     open_standard_streams()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":

@@ -93,9 +93,9 @@ def test_of_tokens_there_is_no_sacrebleu():
     ("hypotheses", "references", "options", "named"),
     [
         (["a"], ["a", "b"], [], "h has 1 lines"),
-        ([], ["a"], [], "h is empty"),
+        ([], ["a"], [], "h has 0 lines"),
         (LINES, TOKENS, [], "r seems to be tokenised"),
-        (["a"], ["a ##AT##-##AT## b"], [], "line 1"),
+        (["a"], ["a ##AT##-##AT## b"], [], "r seems to be tokenised"),
         (["a", "ge@@ hen"], ["a", "b"], [], "h, line 2"),
         (["a"], ["a"], ["--test-set", "wmt14/full", "--pair", "en-de"], "3,003"),
         (["a"], None, [], "--references"),

@@ -10,9 +10,10 @@ Shape letters: N layers, H heads, S source, T target; the ends of sentences are 
 import contextlib
 import tempfile
 import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE
@@ -26,7 +27,7 @@ from vaswani.model_folder.text_recipe import SourceText
 START, END = "(start)", "(end)"
 
 
-class Kind(NamedTuple):
+class AttentionKind(NamedTuple):
     """One of the three places where the model has attention."""
 
     title: str
@@ -37,9 +38,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "encoder": Kind("encoder self-attention", "source", "source"),
-    "decoder": Kind("decoder self-attention", "target", "read"),
-    "cross": Kind("cross-attention", "target", "source"),
+    "encoder": AttentionKind("encoder self-attention", "source", "source"),
+    "decoder": AttentionKind("decoder self-attention", "target", "read"),
+    "cross": AttentionKind("cross-attention", "target", "source"),
 }
 
 
@@ -58,8 +59,8 @@ class Side:
 
     lang: str
     #: by the name of the view: words or subwords
-    words: List[Unit]
-    subwords: List[Unit]
+    words: list[Unit]
+    subwords: list[Unit]
 
     @property
     def direction(self) -> str:
@@ -79,12 +80,12 @@ class Attention:
     #: whether the translation is the model's own
     translated: bool
     #: "source", "target" and "read", as in ``KINDS``
-    sides: Dict[str, Side]
+    sides: dict[str, Side]
     #: by kind, numpy [N, H, rows, columns] over subwords; each row sums to 1
-    weights: Dict[str, Any]
+    weights: dict[str, Any]
 
     @property
-    def unknown(self) -> List[str]:
+    def unknown(self) -> list[str]:
         """The given words that are wholly or partly unknown to the model."""
         units = self.sides["source"].words
         if not self.translated:
@@ -93,7 +94,7 @@ class Attention:
 
 
 @contextlib.contextmanager
-def open_model(name: str, user_dir: Optional[str] = None) -> Iterator[Any]:
+def open_model(name: str, user_dir: str | None = None) -> Iterator[Any]:
     """The model in a folder; a run or a checkpoint is packed into a temporary folder first.
 
     The folder's files are needed to read and write text, so it stays until the block ends.
@@ -124,7 +125,7 @@ def is_run_or_checkpoint(name: str) -> bool:
     return is_run(folder) and not (folder / CONFIG).is_file()
 
 
-def attend(translator: Any, source: str, target: Optional[str], most: int) -> Attention:
+def attend(translator: Any, source: str, target: str | None, most: int) -> Attention:
     """The attention of a model over a sentence and its translation.
 
     Args:
@@ -160,7 +161,7 @@ def attend(translator: Any, source: str, target: Optional[str], most: int) -> At
     return Attention(source.strip(), text.strip(), target is None, sides, weights)
 
 
-def subwords_of(translator: Any, text: str, name: str) -> List[str]:
+def subwords_of(translator: Any, text: str, name: str) -> list[str]:
     """The subwords of the source, or of the target.
 
     Raises:
@@ -172,7 +173,7 @@ def subwords_of(translator: Any, text: str, name: str) -> List[str]:
         recipe = replace(reader.recipe, source_lang=reader.recipe.target_lang)
         reader = SourceText(recipe, translator.folder.codes)
         limit = translator.engine.longest_target
-    subwords: List[str] = reader.subwords(reader.tokens(text)).split()
+    subwords: list[str] = reader.subwords(reader.tokens(text)).split()
     if not subwords:
         raise UserError(f"the {name} has no words: give a sentence")
     if len(subwords) + 1 > limit:
@@ -242,7 +243,7 @@ def check_number(model: Any, source: int, target: int, most: int) -> None:
         )
 
 
-def head_weights(model: Any, source: Any, target: Any) -> Dict[str, Any]:
+def head_weights(model: Any, source: Any, target: Any) -> dict[str, Any]:
     """The weights of every head.
 
     Args:
@@ -290,7 +291,7 @@ def between(weights: Any, rows: Sequence[Unit], columns: Sequence[Unit]) -> Any:
     return numpy.stack(means, axis=-2)
 
 
-def view(attention: Attention, kind: str, by: str) -> Tuple[Any, List[str], List[str]]:
+def view(attention: Attention, kind: str, by: str) -> tuple[Any, list[str], list[str]]:
     """The weights of a kind as shown, and the labels of rows and columns.
 
     Args:

@@ -9,13 +9,14 @@ import base64
 import html
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 from vaswani.attention_page.maps import KINDS, Attention, Side, Unit
 from vaswani.common.templates import render
 
 #: weights on a page, each of which takes 4/3 bytes: 32 MB
 MOST_WEIGHTS = 24_000_000
+HERE = Path(__file__)
 VIEWS = ("words", "subwords")
 
 
@@ -28,8 +29,8 @@ def page(attention: Attention, by: str) -> str:
     """
     source, target = attention.sides["source"], attention.sides["target"]
     parts = {
-        "style": beside("css"),
-        "program": beside("js"),
+        "style": HERE.with_suffix(".css").read_text(encoding="utf-8"),
+        "program": HERE.with_suffix(".js").read_text(encoding="utf-8"),
         "data": as_json(data_of(attention, by)),
         "title": html.escape(f"Attention: {attention.source}"),
         "source": html.escape(attention.source),
@@ -38,20 +39,15 @@ def page(attention: Attention, by: str) -> str:
         "target_lang": html.escape(target.lang),
         "whose": "the model’s own translation" if attention.translated else "as given",
     }
-    return render(Path(__file__).with_suffix(".html"), **parts)
+    return render(HERE.with_suffix(".html"), **parts)
 
 
-def beside(end: str) -> str:
-    """A part of the page: the file with this module's name and this ending."""
-    return Path(__file__).with_suffix(f".{end}").read_text(encoding="utf-8")
-
-
-def as_json(table: Dict[str, Any]) -> str:
+def as_json(table: dict[str, Any]) -> str:
     """JSON that cannot close the HTML element it is in."""
     return json.dumps(table, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def data_of(attention: Attention, by: str) -> Dict[str, Any]:
+def data_of(attention: Attention, by: str) -> dict[str, Any]:
     """What the page's script reads."""
     kinds = []
     for name, weights in attention.weights.items():
@@ -71,9 +67,9 @@ def data_of(attention: Attention, by: str) -> Dict[str, Any]:
     return {"by": by, "sides": sides, "kinds": kinds}
 
 
-def table_of(side: Side) -> Dict[str, Any]:
+def table_of(side: Side) -> dict[str, Any]:
     """A side as the page's script reads it."""
-    units: Dict[str, List[Unit]] = {view: getattr(side, view) for view in VIEWS}
+    units: dict[str, list[Unit]] = {view: getattr(side, view) for view in VIEWS}
     return {"lang": side.lang, "dir": side.direction, **units}
 
 

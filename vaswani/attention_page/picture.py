@@ -3,9 +3,11 @@
 import math
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
-from vaswani.attention_page.maps import END, Attention, head_weights, numbers, view
+from vaswani.attention_page.maps import KINDS, Attention, view
+from vaswani.common.files import atomic_write
+from vaswani.common.progress import bar
 
 #: inches: per word, a map's least width, a picture's greatest width
 WORD, LEAST, WIDEST = 0.16, 3.2, 36.0
@@ -13,45 +15,20 @@ WORD, LEAST, WIDEST = 0.16, 3.2, 36.0
 DPI, MOST_DOTS = 110, 40e6
 
 
-def cross_attention(checkpoint: Path, task: Any, source: str, target: str) -> Tuple[Any, Any]:
-    """The last decoder layer's cross-attention while it reads a translation (teacher forcing).
-
-    Args:
-        checkpoint: a model of this plugin
-        task: fairseq's, with the model's dictionaries
-        source, target: subwords joined by spaces
-
-    Returns:
-        weights [heads, target subwords + end, source subwords + end]; the subwords (target, source)
-    """
-    from fairseq import checkpoint_utils
-
-    in_fp32 = {"precision": "fp32"}  # whatever it was trained in
-    (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], in_fp32, task)
-    model.eval()
-    tokens = numbers(task.source_dictionary, source.split())
-    answer = numbers(task.target_dictionary, target.split())
-    weights = head_weights(model, tokens, answer)["cross"][-1]
-    return weights, (target.split() + [END], source.split() + [END])
-
-
-def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> List[str]:
+def draw_layers(folder: Path, attention: Attention, by: str) -> list[str]:
     """Draw every head of every layer, one PNG per layer.
 
     Args:
         folder: where to write
         attention: of a model over a sentence and its translation
         by: "words" or "subwords"
-        progress: iterates over a list and shows progress
 
     Returns:
         the names of the pictures, such as ``cross_layer_2.png``
     """
-    from vaswani.attention_page.maps import KINDS
-
     names = []
     layers = [(kind, n) for kind, weights in attention.weights.items() for n in range(len(weights))]
-    for kind, number in progress(layers):
+    for kind, number in bar(iterable=layers, desc="pictures"):
         maps, rows, columns = view(attention, kind, by)
         title = f"{KINDS[kind].title}, layer {number + 1}"
         names.append(f"{kind}_layer_{number + 1}.png")
@@ -62,8 +39,8 @@ def draw_layers(folder: Path, attention: Attention, by: str, progress: Any) -> L
 def draw(
     path: Path,
     weights: Any,
-    subwords: Tuple[List[str], List[str]],
-    title: str = "Cross-attention of the last decoder layer",
+    subwords: tuple[list[str], list[str]],
+    title: str,
 ) -> None:
     """Draw the mean over heads, and each head, into a PNG.
 
@@ -77,8 +54,6 @@ def draw(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from vaswani.common.files import atomic_write
-
     maps = [weights.mean(axis=0), *weights]
     names = ["mean of heads", *(f"head {number}" for number in range(1, len(maps)))]
     width = max(LEAST, WORD * len(subwords[1]) + 1)
@@ -89,7 +64,7 @@ def draw(
         down, across, figsize=size, sharey=True, squeeze=False, layout="constrained"
     )
     axes = grid.flat
-    words: Dict[str, Any] = {"fontsize": 7, "parse_math": False}  # "$" is a word
+    words: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # "$" is a word
     for axis, head_map, name in zip(axes, maps, names, strict=False):
         axis.imshow(head_map, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
         axis.set_title(name, fontsize=9)

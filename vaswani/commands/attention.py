@@ -13,12 +13,11 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any
 
 from vaswani.common.artifact import check_recorded, making_recorded
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
-from vaswani.common.progress import bar
 
 COMMAND, PAGE, RECORD = "vaswani attention", "attention.html", "attention.json"
 
@@ -29,19 +28,15 @@ class Options:
 
     model: str = argument("MODEL|RUN|CHECKPOINT", "a packed model, a run or a checkpoint")
     source: str = argument("SOURCE", "a sentence, as one argument")
-    target: Optional[str] = argument(
-        "TARGET", "its translation (default: the model's)", default=None
-    )
-    out: Optional[str] = option(
-        metavar="FOLDER", help="output folder (default: NAME_attention, here)"
-    )
+    target: str | None = argument("TARGET", "its translation (default: the model's)", default=None)
+    out: str | None = option(metavar="FOLDER", help="output folder (default: NAME_attention, here)")
     by: str = option(
         "words",
         "units shown in the pictures, and first on the page (default: words)",
         choices=["words", "subwords"],
     )
     no_pictures: bool = option(False, "only the page, which takes a moment")
-    user_dir: Optional[str] = option(metavar="DIR", help="defines the model, if it is a variant")
+    user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
 
 
 def run(options: Options) -> int:
@@ -74,7 +69,7 @@ def default_folder(model: str) -> Path:
     return Path(f"{name or 'model'}_attention")
 
 
-def write(out: Path, options: Options, attention: Any) -> List[str]:
+def write(out: Path, options: Options, attention: Any) -> list[str]:
     """Make the whole folder or nothing; returns what is in it."""
     from vaswani.attention_page.page import page
     from vaswani.attention_page.picture import draw_layers
@@ -84,9 +79,7 @@ def write(out: Path, options: Options, attention: Any) -> List[str]:
             stream.write(page(attention, options.by))
         made = [PAGE]
         if not options.no_pictures:
-            made += draw_layers(
-                part, attention, options.by, lambda rows: bar(iterable=rows, desc="pictures")
-            )
+            made += draw_layers(part, attention, options.by)
         record.update(
             model=options.model,
             source=attention.source,

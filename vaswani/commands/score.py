@@ -18,29 +18,29 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
+from vaswani.data.tokenise import tokeniser
 from vaswani.experiment.find import RUN_CONFIG, find_run, known_runs, read_yaml
-from vaswani.scoring import bleu, parses, published
+from vaswani.scoring import bleu, parses, published, significance
 from vaswani.scoring.score_input import (
     AlignedLines,
     ScoreInput,
-    beside,
     input_of_files,
     input_of_run,
     looks_tokenised,
+    scores_file,
 )
 
 #: the brevity penalty below which to say something about it
 SHORT = 0.95
 #: BLEU, without that penalty, below which translations have little in common with references
 UNLEARNED = 5.0
-NO_SPACES = "Moses' tokeniser needs spaces between words"
 LABELS = {"bleu": "sacreBLEU", "chrf": "chrF", "bleu_tokenised": "tokenised BLEU"}
 
 
@@ -48,22 +48,22 @@ LABELS = {"bleu": "sacreBLEU", "chrf": "chrF", "bleu_tokenised": "tokenised BLEU
 class Options:
     """A run or files to score."""
 
-    run: Optional[str] = argument("RUN", "a run: its folder, or its name under runs/", default=None)
+    run: str | None = argument("RUN", "a run: its folder, or its name under runs/", default=None)
     subset: str = option("test", "which translations of the run (default: test)")
-    hypotheses: Optional[str] = option(metavar="FILE", help="translations, one per line")
-    references: Optional[str] = option(metavar="FILE", help="the references, one per line")
-    pair: Optional[str] = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
-    test_set: Optional[str] = option(
+    hypotheses: str | None = option(metavar="FILE", help="translations, one per line")
+    references: str | None = option(metavar="FILE", help="the references, one per line")
+    pair: str | None = option(metavar="SRC-TGT", help="the files' languages, such as en-de")
+    test_set: str | None = option(
         metavar="NAME",
         help="sacreBLEU's name for the test set, such as wmt14/full: use its references, unless "
         "--references is given",
     )
     tokenised: bool = option(False, "the files are already tokenised")
     trees: bool = option(False, "score trees: a run's, or files in Penn brackets")
-    compare: Optional[str] = option(
+    compare: str | None = option(
         metavar="OTHER", help="another file of hypotheses, or another run: a paired bootstrap"
     )
-    json: Optional[str] = option(metavar="FILE", help="where to write the numbers")
+    json: str | None = option(metavar="FILE", help="where to write the numbers")
 
 
 def run(options: Options) -> int:
@@ -72,11 +72,10 @@ def run(options: Options) -> int:
         return list_runs()
     if options.trees and not options.run:
         return score_trees(options, None)
-    system = score_input(options, options.run, options.hypotheses)
+    system = score_input(options)
     if options.trees or system.trees:
         return score_trees(options, system)
     other = other_input(options, system) if options.compare else None
-    path = output_path(options, system, other)
     warn(system.main)
     results, left_out = score(system)
     figures = published.published(system.test_set, system.pair, len(system.main.references))
@@ -89,8 +88,8 @@ def run(options: Options) -> int:
     if other:
         report["comparison"] = {"with": options.compare, **compare(system, other)}
         lines += comparison_table(report["comparison"])
-    with writing(path), atomic_write(path) as stream:
-        json.dump(report, stream, indent=1)
+    read = [file for part in (system, other) if part for file in part.inputs()]
+    path = save(report, "chrf", options, system.out, read)
     print("\n".join(lines))
     if advice := remark(results):
         print(advice, file=sys.stderr)
@@ -141,7 +140,7 @@ def score_in_words(path: Path) -> str:
     return "   ".join([subset, *found, *([f"by {made_by}"] if made_by else [])]) if found else ""
 
 
-def score_trees(options: Options, system: Optional[ScoreInput]) -> int:
+def score_trees(options: Options, system: ScoreInput | None) -> int:
     """Print the figures of a run's parses, or of a file's, and save them beside these.
 
     Raises:
@@ -152,44 +151,44 @@ def score_trees(options: Options, system: Optional[ScoreInput]) -> int:
     elif options.hypotheses and options.references:
         hypotheses = Path(options.hypotheses)
         figures = parses.of_files(hypotheses, Path(options.references))
-        out = beside(hypotheses)
+        out = scores_file(hypotheses)
     else:
         raise UserError("--trees: give a run, or --hypotheses with --references")
     read = [Path(one["file"]) for one in figures["files"].values()]
-    path = Path(options.json) if options.json else out
-    path = output_file(path, read, lambda file: is_report(file, "f1"), "report of scores")
-    with writing(path), atomic_write(path) as stream:
-        json.dump(figures, stream, indent=1)
+    path = save(figures, "f1", options, out, read)
     print("\n".join(parses.table(figures)))
     print(f"written to {path}", file=sys.stderr)
     return 0
 
 
-def output_path(options: Options, system: ScoreInput, other: Optional[ScoreInput]) -> Path:
-    """Where the numbers go.
+def save(report: dict[str, Any], key: str, options: Options, out: Path, read: list[Path]) -> Path:
+    """Write a report, which may replace one that has this key too.
 
     Raises:
-        UserError: a file would be overwritten there.
+        UserError: another file would be overwritten there.
     """
-    read = [file for part in (system, other) if part for file in part.inputs()]
-    path = Path(options.json) if options.json else system.out
-    return output_file(path, read, lambda there: is_report(there, "chrf"), "report of scores")
+    path = Path(options.json) if options.json else out
+    path = output_file(path, read, lambda there: is_report(there, key), "report of scores")
+    with writing(path), atomic_write(path) as stream:
+        json.dump(report, stream, indent=1)
+    return path
 
 
-def score_input(options: Options, name: Optional[str], hypotheses: Optional[str]) -> ScoreInput:
+def score_input(options: Options) -> ScoreInput:
     """What there is to score in a run or a file of hypotheses.
 
     Raises:
         UserError: neither or both are given, or they cannot be scored.
     """
-    of_the_files = ("hypotheses", "references", "pair", "test_set", "tokenised")
-    given = [f"--{key.replace('_', '-')}" for key in of_the_files if getattr(options, key)]
-    if options.run and given:
-        raise UserError(f"give a run, or files, not both: {', '.join(given)} belong to files")
-    if name:
+    name, hypotheses = options.run, options.hypotheses
+    of_files = ("hypotheses", "references", "pair", "test_set", "tokenised")
+    of_files_given = any(getattr(options, key) for key in of_files)
+    if name and not of_files_given:
         return input_of_run(name, options.subset)
-    if not hypotheses or not (options.references or options.test_set):
-        raise UserError("give a run, or --hypotheses with --references or --test-set")
+    if name or not hypotheses or not (options.references or options.test_set):
+        raise UserError(
+            "give a run, or (not both) --hypotheses with --references or --test-set, and --pair"
+        )
     references = Path(options.references) if options.references else None
     system = input_of_files(
         Path(hypotheses), references, options.pair, options.test_set, options.tokenised
@@ -216,39 +215,45 @@ def other_input(options: Options, system: ScoreInput) -> ScoreInput:
     return input_of_files(Path(name), system.main.files[1], pair, None, tokenised=not system.text)
 
 
-def score(system: ScoreInput) -> Tuple[Dict[str, bleu.ScoreRow], List[str]]:
+def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
     """Every row that can be computed, the one to quote first; why others are left out."""
-    text, tokens, left_out = system.text, system.tokens, []
-    main = system.main
+    text, tokens, pair, main = system.text, system.tokens, system.pair, system.main
     metrics, missing = metrics_of(system)
-    left_out += [missing] if missing else []
+    left_out = [missing] if missing else []
     metrics.pop("bleu_tokenised", None)  # below, as of all tokens
     quoted = bleu.sacrebleu_rows(main.hypotheses, main.references, metrics, system.signature)
     rows = quoted if text else {}
+    reason = ""
     if text and not system.spaced:
-        left_out.append(f"tokenised BLEU: {NO_SPACES}")
+        reason = "Moses' tokeniser needs spaces between words"
+    elif text and not pair:
+        reason = "its tokeniser needs the language; give --pair, e.g. en-de"
+    if reason:
+        left_out.append(f"tokenised BLEU: {reason}")
     elif tokens:
         label = "tokenised BLEU" + (" (hyphens split)" if system.split_hyphens else "")
         rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
-    elif text and system.pair:
-        hypotheses, references = (
-            bleu.moses_tokens(side, system.pair[1]) for side in (text.hypotheses, text.references)
-        )
+    elif text and pair:
+        moses = tokeniser(pair[1])
+        hypotheses, references = ([*map(moses, s)] for s in (text.hypotheses, text.references))
         rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", hypotheses, references)
-    else:
-        left_out.append("tokenised BLEU: its tokeniser needs the language; give --pair, e.g. en-de")
-    if not system.pair or system.pair[1] == "de":  # no paper splits other compounds
+    if not pair or pair[1] == "de":  # no paper splits other compounds
         try:
-            rows.update(compound_split(system))
-        except UserError as reason:
-            left_out.append(f"compound-split BLEU: {reason}")
+            if text and pair and not reason:
+                rows.update(bleu.compound_split_rows(text.hypotheses, text.references, pair[1]))
+            elif tokens and not reason:
+                split = bleu.compound_split_tokens(tokens.hypotheses, tokens.references)
+                rows["compound_split"] = split
+        except UserError as error:  # hyphens are already split
+            reason = str(error)
+        left_out += [f"compound-split BLEU: {reason}"] if reason else []
     if not text:
         left_out.append("sacreBLEU: it needs untokenised text, but these are tokens")
         rows["chrf"] = quoted["chrf"]
     return rows, left_out
 
 
-def metrics_of(system: ScoreInput) -> Tuple[Dict[str, Any], str]:
+def metrics_of(system: ScoreInput) -> tuple[dict[str, Any], str]:
     """sacreBLEU's metrics for what there is; why better tokens are not used, if so."""
     if not system.text:
         return bleu.token_metrics(), ""
@@ -256,25 +261,7 @@ def metrics_of(system: ScoreInput) -> Tuple[Dict[str, Any], str]:
     return bleu.text_metrics(tokens), missing
 
 
-def compound_split(system: ScoreInput) -> Dict[str, bleu.ScoreRow]:
-    """The rows of compound-split BLEU: from text, if there is any.
-
-    Raises:
-        UserError: hyphens are already split, the language is unknown, or its words have no spaces
-            between them.
-    """
-    text, tokens = system.text, system.tokens
-    if text and not system.spaced:
-        raise UserError(NO_SPACES)
-    if text and system.pair:
-        return bleu.compound_split_rows(text.hypotheses, text.references, system.pair[1])
-    if text:
-        raise UserError("its tokeniser needs the language; give --pair, e.g. en-de")
-    assert tokens, "there is text or there are tokens"
-    return {"compound_split": bleu.compound_split_tokens(tokens.hypotheses, tokens.references)}
-
-
-def facts(system: ScoreInput) -> Dict[str, Any]:
+def facts(system: ScoreInput) -> dict[str, Any]:
     """What the numbers refer to."""
     sides = {"text": system.text, "tokens": system.tokens}
     return {
@@ -297,14 +284,11 @@ def warn(lines: AlignedLines) -> None:
             file=sys.stderr,
         )
     if looks_tokenised(lines.hypotheses) and not looks_tokenised(lines.references):
-        print(
-            f"warning: {path} looks tokenised, but its references do not: detokenise it, or its "
-            "scores will be low",
-            file=sys.stderr,
-        )
+        advice = "detokenise it, or its scores will be low"
+        print(f"warning: {path} looks tokenised, its references do not: {advice}", file=sys.stderr)
 
 
-def table(rows: Dict[str, bleu.ScoreRow]) -> List[str]:
+def table(rows: dict[str, bleu.ScoreRow]) -> list[str]:
     """The scores as lines to print: with n-gram precisions, or with sacreBLEU's signature."""
     lines = []
     for key, row in rows.items():
@@ -314,7 +298,7 @@ def table(rows: Dict[str, bleu.ScoreRow]) -> List[str]:
     return lines
 
 
-def remark(rows: Dict[str, bleu.ScoreRow]) -> str:
+def remark(rows: dict[str, bleu.ScoreRow]) -> str:
     """What to do about translations that are mostly wrong, or much too short; else empty."""
     row = rows.get("bleu") or rows.get("bleu_tokenised")
     if not row:
@@ -336,14 +320,12 @@ def remark(rows: Dict[str, bleu.ScoreRow]) -> str:
     )
 
 
-def compare(system: ScoreInput, other: ScoreInput) -> Dict[str, Any]:
+def compare(system: ScoreInput, other: ScoreInput) -> dict[str, Any]:
     """The paired bootstrap of this system and another.
 
     Raises:
         UserError: the other system has different references.
     """
-    from vaswani.scoring import significance
-
     this, that = system.main, other.main
     if bool(system.text) != bool(other.text) or this.references != that.references:
         raise UserError(
@@ -356,7 +338,7 @@ def compare(system: ScoreInput, other: ScoreInput) -> Dict[str, Any]:
     return {"files": that.fingerprints(), **compared}
 
 
-def comparison_table(comparison: Dict[str, Any]) -> List[str]:
+def comparison_table(comparison: dict[str, Any]) -> list[str]:
     """The comparison as lines to print."""
     lines = [
         "",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any
 
 PACKAGES = ("vaswani-transformer", "fairseq", "fairseq-fixed", "torch", "numpy", "omegaconf")
 
@@ -22,7 +22,7 @@ def version() -> str:
         return "(not installed: running from the source tree)"
 
 
-def environment() -> Dict[str, Any]:
+def environment() -> dict[str, Any]:
     """Versions, commit, processor, GPUs, command and time of day."""
     import torch
 
@@ -46,7 +46,7 @@ def environment() -> Dict[str, Any]:
     }
 
 
-def commit() -> Optional[str]:
+def commit() -> str | None:
     """The repository's commit, ``+changes`` if files differ from it; None outside a repository."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # installed, perhaps inside another repository

@@ -1,7 +1,7 @@
 """The error that users are meant to read, and what such messages share."""
 
 import difflib
-from typing import Sequence
+from collections.abc import Sequence
 
 #: torch's words, on a CPU and on a GPU; it raises a RuntimeError
 NO_MEMORY = ("can't allocate memory", "out of memory")

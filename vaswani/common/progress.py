@@ -3,7 +3,7 @@
 import sys
 import time
 from types import TracebackType
-from typing import Any, Optional, Type
+from typing import Any
 
 #: seconds between lines where there is no terminal
 LINE_EVERY = 60.0
@@ -27,7 +27,7 @@ def bar(**options: Any) -> Any:
 class Bar:
     """Counts pairs (or other units) of a stage; use as a context manager."""
 
-    def __init__(self, title: str, total: Optional[int], unit: str = "pairs") -> None:
+    def __init__(self, title: str, total: int | None, unit: str = "pairs") -> None:
         self.title, self.total, self.unit = title, total, unit
         self.done = self.first = 0
         self.begun = self.last_line = time.monotonic()
@@ -38,9 +38,9 @@ class Bar:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.bar.close()
 

@@ -9,9 +9,10 @@ Shape letters: N layers, H heads, W words (the end of sentence is one of them).
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from vaswani.attention_page.maps import (
     Unit,
@@ -44,15 +45,15 @@ class Pair(NamedTuple):
 
     kind: str
     text: str
-    words: List[Unit]
+    words: list[Unit]
     #: places in ``words``
     word: int
-    partner: List[int]
+    partner: list[int]
     #: [N, H, W, W], each row a distribution
     weights: Any
 
     @property
-    def unknown(self) -> List[str]:
+    def unknown(self) -> list[str]:
         """The words that are wholly or partly unknown to the model."""
         return [unit.text for unit in self.words if unit.unknown]
 
@@ -62,7 +63,7 @@ class Pair(NamedTuple):
         return not any(self.words[place].unknown for place in (self.word, *self.partner))
 
 
-def pairs(translator: Any) -> List[Pair]:
+def pairs(translator: Any) -> list[Pair]:
     """Every annotated sentence, read by a model, with the encoder's self-attention."""
     lang = translator.folder.langs[0]
     if not lang.lower().startswith("en"):
@@ -88,7 +89,7 @@ def pair_of(translator: Any, kind: str, text: str, word: str, partner: str) -> P
     return Pair(kind, text, words, place, places, between(weights, words, words))
 
 
-def place_of(phrase: str, words: Sequence[Unit]) -> List[int]:
+def place_of(phrase: str, words: Sequence[Unit]) -> list[int]:
     """Where the words of a phrase stand, upper and lower case being the same.
 
     Raises:
@@ -102,7 +103,7 @@ def place_of(phrase: str, words: Sequence[Unit]) -> List[int]:
     raise UserError(f"the model does not read '{phrase}' as words of its own: {' '.join(texts)}")
 
 
-def measured(pair: Pair) -> Dict[str, Any]:
+def measured(pair: Pair) -> dict[str, Any]:
     """Each head's weights from the word, by ``COLUMNS``, each [N, H].
 
     ``partner``: on the partner, all its words together; ``others``: mean over all other words;
@@ -127,7 +128,7 @@ def at_distance(weights: Any, word: int, place: int) -> Any:
     return numpy.delete(diagonal, min(word, place), axis=-1).mean(-1)
 
 
-def means(found: Sequence[Pair]) -> Dict[str, Any]:
+def means(found: Sequence[Pair]) -> dict[str, Any]:
     """The means over sentences of ``measured``, by kind and column [N, H].
 
     Raises:
@@ -135,7 +136,7 @@ def means(found: Sequence[Pair]) -> Dict[str, Any]:
     """
     import numpy
 
-    table: Dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for kind in KINDS:
         values = [measured(pair) for pair in found if pair.kind == kind and pair.counts]
         if not values:
@@ -147,13 +148,13 @@ def means(found: Sequence[Pair]) -> Dict[str, Any]:
     return table
 
 
-def best_heads(weights: Any) -> Tuple[int, List[int]]:
+def best_heads(weights: Any) -> tuple[int, list[int]]:
     """The layer of the greatest [N, H], and its heads, the greatest first; both from 0."""
     layer = int(weights.max(-1).argmax())
     return layer, [int(head) for head in (-weights[layer]).argsort()]
 
 
-def least_alike(maps: Any) -> Tuple[int, int]:
+def least_alike(maps: Any) -> tuple[int, int]:
     """The two heads of [H, W, W] whose distributions differ most, on average over the rows."""
     apart = abs(maps[:, None] - maps[None]).sum((-1, -2))  # [H, H]
     first, second = divmod(int(apart.argmax()), len(maps))
@@ -163,11 +164,11 @@ def least_alike(maps: Any) -> Tuple[int, int]:
 # ---- shown -------------------------------------------------------------------------------------
 
 
-def lines_of(found: Sequence[Pair], table: Dict[str, Any]) -> List[str]:
+def lines_of(found: Sequence[Pair], table: dict[str, Any]) -> list[str]:
     """In Markdown, for each kind: the best head, the table of all, each sentence's best weight."""
     import numpy
 
-    lines: List[str] = []
+    lines: list[str] = []
     for kind, values in table.items():
         own = [pair for pair in found if pair.kind == kind and pair.counts]
         rows = []
@@ -230,7 +231,7 @@ def draw_lines(axis: Any, pair: Pair, layer: int, heads: Sequence[int], alone: b
     axis.axis("off")
 
 
-def draw(folder: Path, found: Sequence[Pair], table: Dict[str, Any]) -> None:
+def draw(folder: Path, found: Sequence[Pair], table: dict[str, Any]) -> None:
     """figure3, figure4 and figure5, each as PNG and PDF.
 
     The heads are the best over all sentences; beside the paper's sentence stands that of ours in
@@ -241,7 +242,7 @@ def draw(folder: Path, found: Sequence[Pair], table: Dict[str, Any]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    panels: Dict[int, List[Tuple[Pair, int, Sequence[int], bool]]] = {}
+    panels: dict[int, list[tuple[Pair, int, Sequence[int], bool]]] = {}
     for figure, kind in ((3, "distant"), (4, "antecedent")):
         layer, heads = best_heads(table[kind]["partner"])
         paper_pair, *others = (pair for pair in found if pair.kind == kind)

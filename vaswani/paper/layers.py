@@ -4,8 +4,9 @@ Letters: n words, d width, k words that a convolution sees, r words that restric
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 #: of the convolution and of restricted attention, in all of Table 1 here
 K, R = 3, 16

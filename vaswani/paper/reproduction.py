@@ -35,8 +35,6 @@ TABLE_4, PARSER = "table4", "parsing_wsj"
 #: how many checkpoints are averaged: by section 6.1; for the parser, as for base
 AVERAGED = {"base": 5, "big": 20, "wsj": 5}
 STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
-#: types of the words' BPE with table4 --small; the paper's 16K are for 40,000 trees
-SMALL_BPE = "4000"
 #: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
 TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets", "train", "valid", "test")
 TO_PLAN = ("memory", "tokens_per_second")
@@ -325,7 +323,7 @@ def prepare_command(target: Reproduction) -> list[str]:
     """The command of 'prepare', which refuses a parser without its trees."""
     options = target.options
     words = ["prepare", data_recipe(target.experiment, options.recipe)]
-    words += ["--bpe", SMALL_BPE] if options.small else []
+    words += ["--bpe", "4000"] if options.small else []  # the paper's 16K are for 40,000 trees
     words += ["--out", options.data] if options.data else []
     if options.start in ("plan", "prepare"):
         words += ["--from", "text" if target.experiment == PARSER else "raw"]

@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from vaswani.common.artifact import making_recorded
 from vaswani.common.options import argument, option, to_argv
@@ -47,7 +47,7 @@ def sequential_steps(layer: Layer, n: int, d: int = 8) -> int:
     import torch
 
     result = layer.make(d, True)(torch.randn(1, n, d, requires_grad=True))
-    lengths: Dict[Any, int] = {None: 0}
+    lengths: dict[Any, int] = {None: 0}
     waiting = [result.grad_fn]
     while waiting:  # depth first, without recursion: a chain has thousands of operations
         node = waiting[-1]
@@ -99,7 +99,7 @@ def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> Cost:
     import torch
 
     function, x = layer.make(d, False), torch.randn(1, n, d, requires_grad=True)
-    held: Dict[int, int] = {}
+    held: dict[int, int] = {}
 
     def hold(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
@@ -109,7 +109,7 @@ def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> Cost:
     with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
         result = function(x)
     result.sum().backward()  # also warms up
-    seconds: List[float] = []
+    seconds: list[float] = []
     for _ in range(repeats):
         start = time.perf_counter()
         function(x).sum().backward()
@@ -126,7 +126,7 @@ def crossing(layer: Layer, other: Layer, d: int) -> float:
         n words; 0 if it always takes more, infinity if never.
     """
 
-    def coefficients(which: Layer) -> Tuple[float, float]:
+    def coefficients(which: Layer) -> tuple[float, float]:
         one, two = counted(which, SHORT, d) / SHORT, counted(which, LONG, d) / LONG
         squared = (two - one) / (LONG - SHORT)
         return one - squared * SHORT, squared
@@ -137,9 +137,9 @@ def crossing(layer: Layer, other: Layer, d: int) -> float:
     return max(0.0, (other_linear - linear) / (squared - other_squared))
 
 
-def measure() -> Dict[str, Any]:
+def measure() -> dict[str, Any]:
     """The whole table as JSON-able values: ``rows`` in the order of ``LAYERS``, ``crossings``."""
-    rows: List[Dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for layer in LAYERS:
         print(f"{layer.name} …", file=sys.stderr)
         costs = {f"{n}x{d}": cost(layer, n, d)._asdict() for d in WIDTHS for n in LENGTHS}
@@ -170,7 +170,7 @@ def measure() -> Dict[str, Any]:
 # ---- shown -------------------------------------------------------------------------------------
 
 
-def lines_of(measured: Dict[str, Any]) -> List[str]:
+def lines_of(measured: dict[str, Any]) -> list[str]:
     """The table in Markdown: the paper's columns, each beside what was counted or measured."""
     rows = measured["rows"]
     counted_at = rows[0]["multiplications"]
@@ -205,7 +205,7 @@ def lines_of(measured: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def draw(path: Path, measured: Dict[str, Any]) -> None:
+def draw(path: Path, measured: dict[str, Any]) -> None:
     """Multiplications and time against n, at one width, as a PNG."""
     import matplotlib
 

@@ -8,8 +8,9 @@ docs/scoring.md says which figure is which.
 """
 
 import re
+from collections.abc import Callable
 from itertools import product
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.data.tokenise import hardly_spaced, tokeniser
@@ -39,7 +40,7 @@ _KEPT_IN_TOKENS = {
     if chr(code).isspace() and chr(code) not in " \t\n\v\f\r"
 }
 
-ScoreRow = Dict[str, Any]
+ScoreRow = dict[str, Any]
 
 
 def score_row(label: str, score: Any, signature: Any) -> ScoreRow:
@@ -65,7 +66,7 @@ def tokenised_metric() -> Any:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
-def multi_bleu(label: str, hypotheses: List[str], references: List[str]) -> ScoreRow:
+def multi_bleu(label: str, hypotheses: list[str], references: list[str]) -> ScoreRow:
     """multi-bleu.perl's score for tokens separated by spaces, one reference per sentence."""
     metric = tokenised_metric()
     hypothesis_lines, reference_lines = (
@@ -81,7 +82,7 @@ def split_mark(line: str) -> str:
     return next((mark for mark in SPLIT_HYPHENS if mark in line), "")
 
 
-def refuse_split(lines: List[str], where: str) -> None:
+def refuse_split(lines: list[str], where: str) -> None:
     """Raises UserError for text whose hyphens are split: splitting again would inflate BLEU."""
     for number, line in enumerate(lines, 1):
         if split_mark(line):
@@ -119,7 +120,7 @@ def replace_punctuation() -> Callable[[str], str]:
     return replace
 
 
-def compound_split_tokens(hypotheses: List[str], references: List[str]) -> ScoreRow:
+def compound_split_tokens(hypotheses: list[str], references: list[str]) -> ScoreRow:
     """Compound-split BLEU of Moses tokens (made without ``-a``), nothing else changed.
 
     Raises:
@@ -134,7 +135,7 @@ def compound_split_tokens(hypotheses: List[str], references: List[str]) -> Score
 
 
 #: the four variants: key and label by (2018's replacement, straight quotes)
-VARIANTS: Dict[Tuple[bool, bool], Tuple[str, str]] = {
+VARIANTS: dict[tuple[bool, bool], tuple[str, str]] = {
     (False, False): ("compound_split", "compound-split BLEU (the script of 2017)"),
     (False, True): ("compound_split_quotes", "  its references' quotes straight"),
     (True, False): ("compound_split_2018", "  the script of 2018 (punctuation replaced)"),
@@ -143,8 +144,8 @@ VARIANTS: Dict[Tuple[bool, bool], Tuple[str, str]] = {
 
 
 def compound_split_rows(
-    hypotheses: List[str], references: List[str], lang: str
-) -> Dict[str, ScoreRow]:
+    hypotheses: list[str], references: list[str], lang: str
+) -> dict[str, ScoreRow]:
     """tensor2tensor's compound-split BLEU of untokenised text, in its four variants.
 
     - ``compound_split``: the script of June 2017. Both sides through Moses' tokeniser without
@@ -165,7 +166,7 @@ def compound_split_rows(
     refuse_split(references, "the references")
     moses, replace = tokeniser(lang), replace_punctuation()
 
-    def tokens(lines: List[str]) -> List[str]:
+    def tokens(lines: list[str]) -> list[str]:
         return [split_compounds(moses(line)) for line in lines]
 
     hypothesis_tokens = {False: tokens(hypotheses), True: tokens([*map(replace, hypotheses)])}
@@ -180,22 +181,17 @@ def compound_split_rows(
     return rows
 
 
-def moses_tokens(lines: List[str], lang: str) -> List[str]:
-    """Moses' tokens of raw text (no ``-a``)."""
-    return [*map(tokeniser(lang), lines)]
-
-
-def has_spaces(lang: Optional[str], references: List[str]) -> bool:
+def has_spaces(lang: str | None, references: list[str]) -> bool:
     """Whether a language's words have spaces between them, by its code and by its text."""
     return BY_LANGUAGE.get(base(lang), KOREAN) == KOREAN and not hardly_spaced(references)
 
 
-def base(lang: Optional[str]) -> str:
+def base(lang: str | None) -> str:
     """A language without its variant: ``zh`` of ``zh_CN``."""
     return re.split("[-_]", (lang or "").lower())[0]
 
 
-def tokens_for(lang: Optional[str], spaced: bool) -> Tuple[str, str]:
+def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
     """The name of sacreBLEU's tokens for untokenised text; why better ones are not used, if so.
 
     For Chinese, Japanese and Korean those it has for them, for other text without spaces
@@ -212,14 +208,14 @@ def tokens_for(lang: Optional[str], spaced: bool) -> Tuple[str, str]:
     return name, ""
 
 
-def text_metrics(tokens: str = "13a") -> Dict[str, Any]:
+def text_metrics(tokens: str = "13a") -> dict[str, Any]:
     """sacreBLEU's BLEU, of tokens of that name, and chrF, for untokenised text."""
     from sacrebleu.metrics import BLEU, CHRF
 
     return {"bleu": BLEU(tokenize=tokens), "chrf": CHRF()}
 
 
-def token_metrics() -> Dict[str, Any]:
+def token_metrics() -> dict[str, Any]:
     """The same two for tokens, which sacreBLEU must not tokenise again."""
     from sacrebleu.metrics import CHRF
 
@@ -227,8 +223,8 @@ def token_metrics() -> Dict[str, Any]:
 
 
 def sacrebleu_rows(
-    hypotheses: List[str], references: List[str], metrics: Dict[str, Any], named: Dict[str, str]
-) -> Dict[str, ScoreRow]:
+    hypotheses: list[str], references: list[str], metrics: dict[str, Any], named: dict[str, str]
+) -> dict[str, ScoreRow]:
     """Rows from sacreBLEU itself; ``named``: test set and pair, for the signature."""
     labels = {"bleu": "sacreBLEU", "chrf": "chrF"}
     rows = {}

@@ -10,7 +10,8 @@ are those of COLLINS.prm, the parameters that results on the Wall Street Journal
 """
 
 from collections import Counter
-from typing import Any, Dict, List, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.trees import ANY_TAG, ROOT, TRACE, Constituent, Tree
@@ -88,7 +89,7 @@ def crosses(one: Constituent, others: Sequence[Constituent]) -> bool:
     )
 
 
-def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> List[Comparison]:
+def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> list[Comparison]:
     """Compare trees one by one.
 
     Raises:
@@ -108,12 +109,12 @@ def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> List[Comparison]:
     return comparisons
 
 
-def errors(comparisons: Sequence[Comparison]) -> List[int]:
+def errors(comparisons: Sequence[Comparison]) -> list[int]:
     """The lines, from 1, of the sentences that are left out."""
     return [number for number, one in enumerate(comparisons, 1) if one.status == ERROR]
 
 
-def summary(comparisons: Sequence[Comparison]) -> Dict[str, Any]:
+def summary(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """The figures of Table 4, in percent, over all sentences that are not errors.
 
     Recall and precision are of all constituents together, not means of sentences; F1 is their

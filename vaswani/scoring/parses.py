@@ -1,7 +1,8 @@
 """Scores of parses (section 6.3): of a run, whose hypotheses are repaired to trees, or of files."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
@@ -17,7 +18,7 @@ LABELS = {
 }
 
 
-def of_run(system: ScoreInput) -> Dict[str, Any]:
+def of_run(system: ScoreInput) -> dict[str, Any]:
     """The figures of a run, with its trees, and the sentences, from 1, that had to be repaired.
 
     The trees have the treebank's tags, also where the run wrote others: they only tell what is
@@ -43,7 +44,7 @@ def of_run(system: ScoreInput) -> Dict[str, Any]:
     }
 
 
-def of_files(parses: Path, treebank: Path) -> Dict[str, Any]:
+def of_files(parses: Path, treebank: Path) -> dict[str, Any]:
     """The figures of two files of trees in Penn brackets, line by line.
 
     Raises:
@@ -52,7 +53,7 @@ def of_files(parses: Path, treebank: Path) -> Dict[str, Any]:
     return figures(read_trees(parses), read_trees(treebank), (parses, treebank))
 
 
-def figures(test: Sequence[Tree], gold: Sequence[Tree], files: Tuple[Path, Path]) -> Dict[str, Any]:
+def figures(test: Sequence[Tree], gold: Sequence[Tree], files: tuple[Path, Path]) -> dict[str, Any]:
     """EVALB's figures, and the files' fingerprints.
 
     Raises:
@@ -65,7 +66,7 @@ def figures(test: Sequence[Tree], gold: Sequence[Tree], files: Tuple[Path, Path]
     }
 
 
-def table(report: Dict[str, Any]) -> List[str]:
+def table(report: dict[str, Any]) -> list[str]:
     """The figures as lines to print."""
     lines = [f"{label:<24}{report[key]:6.2f}" for key, label in LABELS.items()]
     lines.append(f"EVALB's rules (COLLINS.prm), {report['sentences']:,} sentences of any length")

@@ -3,7 +3,7 @@
 Each figure names its scorer, since two scorers can differ by more than one BLEU.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from vaswani.data.test_sets import NEWSTEST2013, NEWSTEST2014, SENTENCES
 
@@ -12,8 +12,8 @@ class Figure(NamedTuple):
     """A system's BLEU with base and big (section 6.1, Table 3), as its authors state it."""
 
     system: str
-    base: Optional[float]
-    big: Optional[float]
+    base: float | None
+    big: float | None
     scorer: str
     source: str
 
@@ -24,7 +24,7 @@ NOT_STATED = "not stated; the authors' script: compound-split"
 T2T = "tensor2tensor issue 317"
 NEURST = "NeurST's translation example"
 SCALING = "Ott et al. 2018, Scaling NMT"
-FIGURES: Dict[Tuple[str, str], List[Figure]] = {
+FIGURES: dict[tuple[str, str], list[Figure]] = {
     (NEWSTEST2014, "en-de"): [
         Figure("the paper", 27.3, 28.4, NOT_STATED, "Table 2"),
         Figure("tensor2tensor, 3.8M updates", 29.02, None, "compound-split 2018, quotes", T2T),
@@ -59,19 +59,19 @@ FIGURES: Dict[Tuple[str, str], List[Figure]] = {
 }
 
 
-def published(test_set: Optional[str], pair: Optional[Tuple[str, str]], lines: int) -> List[Figure]:
+def published(test_set: str | None, pair: tuple[str, str] | None, lines: int) -> list[Figure]:
     """The figures for a test set with this many sentences; none for any other text."""
     if not test_set or not pair or SENTENCES.get(test_set) != lines:
         return []
     return FIGURES.get((test_set, "-".join(pair)), [])
 
 
-def as_json(figures: List[Figure]) -> List[Dict[str, Any]]:
+def as_json(figures: list[Figure]) -> list[dict[str, Any]]:
     """The figures for JSON."""
     return [figure._asdict() for figure in figures]
 
 
-def table(figures: List[Figure], test_set: str, pair: str) -> List[str]:
+def table(figures: list[Figure], test_set: str, pair: str) -> list[str]:
     """The figures as lines to print."""
     head = f"published for {test_set} {pair}"
     lines = ["", f"{head:<32}{'base':>7}{'big':>7}   scored by"]

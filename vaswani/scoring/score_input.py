@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
@@ -29,18 +29,18 @@ _PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
 class AlignedLines:
     """Hypotheses and references, line by line, and the files they are from."""
 
-    hypotheses: List[str]
-    references: List[str]
-    files: Tuple[Path, Path]
+    hypotheses: list[str]
+    references: list[str]
+    files: tuple[Path, Path]
 
-    def fingerprints(self) -> Dict[str, Any]:
+    def fingerprints(self) -> dict[str, Any]:
         """The two files and their fingerprints."""
         return {
             name: {"file": str(path), "sha256": sha256_of(path)}
             for name, path in zip(("hypotheses", "references"), self.files, strict=True)
         }
 
-    def without_output(self) -> List[int]:
+    def without_output(self) -> list[int]:
         """Line numbers, from 1, of empty hypotheses whose reference is not empty."""
         rows = zip(self.hypotheses, self.references, strict=True)
         return [n for n, (hyp, ref) in enumerate(rows, 1) if ref.strip() and not hyp.strip()]
@@ -54,25 +54,25 @@ class ScoreInput:
     """
 
     out: Path
-    text: Optional[AlignedLines] = None
-    tokens: Optional[AlignedLines] = None
-    pair: Optional[Tuple[str, str]] = None
+    text: AlignedLines | None = None
+    tokens: AlignedLines | None = None
+    pair: tuple[str, str] | None = None
     #: sacreBLEU's name of the test set, if it is one of WMT's
-    test_set: Optional[str] = None
+    test_set: str | None = None
     #: for the signature, if sacreBLEU itself gave the references
-    signature: Dict[str, str] = field(default_factory=dict)
+    signature: dict[str, str] = field(default_factory=dict)
     #: the tokens had Moses' ``-a``
     split_hyphens: bool = False
     #: of a run that writes trees: the treebank's, in Penn brackets
-    trees: Optional[Path] = None
+    trees: Path | None = None
     #: how a run translated
-    translation: Dict[str, Any] = field(default_factory=dict)
+    translation: dict[str, Any] = field(default_factory=dict)
 
-    def inputs(self) -> List[Path]:
+    def inputs(self) -> list[Path]:
         """The files that are read."""
         return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
 
-    def references(self) -> List[Path]:
+    def references(self) -> list[Path]:
         """The files of references that are read."""
         sides = [both.files[1] for both in (self.text, self.tokens) if both]
         return [*sides, self.trees] if self.trees else sides
@@ -134,9 +134,9 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
 
 def input_of_files(
     hypotheses: Path,
-    references: Optional[Path],
-    pair: Optional[str],
-    test_set: Optional[str],
+    references: Path | None,
+    pair: str | None,
+    test_set: str | None,
     tokenised: bool,
 ) -> ScoreInput:
     """A file of translations beside its references, which may be one of sacreBLEU's test sets.
@@ -144,8 +144,11 @@ def input_of_files(
     Raises:
         UserError: a file is missing or cannot be scored, or the test set is unavailable.
     """
-    langs = languages(pair) if pair else None
-    out = beside(hypotheses)
+    named = _PAIR.fullmatch(pair) if pair else None
+    if pair and not named:
+        raise UserError(f"--pair {pair} is not a language pair: write source-target, such as en-de")
+    langs = (named[1], named[2]) if named else None
+    out = scores_file(hypotheses)
     if test_set and pair is None:
         raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
     if test_set and pair:
@@ -154,52 +157,35 @@ def input_of_files(
         if references is None or test_set:
             raise UserError("--tokenised needs --references FILE, which must be tokens too")
         return ScoreInput(out, tokens=read_aligned(hypotheses, references), pair=langs)
-    named: Dict[str, str] = {}
+    signature: dict[str, str] = {}
     if references is None:
         assert test_set and pair, "one of the two is given"
-        references = sacrebleus_references(test_set, pair)
-        named = {"test": test_set, "lang": pair}
+        instead = "with internet access it downloads it once, to ~/.sacrebleu (or $SACREBLEU)"
+        references = files_of(test_set, pair, f"{instead}; or give --references FILE")[1]
+        signature = {"test": test_set, "lang": pair}
     text = read_text(hypotheses, references)
     # not for a run, which detokenises: there a mark is the model's mistake in one sentence
     refuse_split(text.hypotheses, str(hypotheses))
-    return ScoreInput(out, text=text, pair=langs, test_set=test_set, signature=named)
+    return ScoreInput(out, text=text, pair=langs, test_set=test_set, signature=signature)
 
 
-def beside(hypotheses: Path) -> Path:
+def scores_file(hypotheses: Path) -> Path:
     """Where the scores of a file are written."""
     return hypotheses.with_name(hypotheses.name + ".score.json")
-
-
-def languages(pair: str) -> Tuple[str, str]:
-    """Source and target of ``en-de``.
-
-    Raises:
-        UserError: it is not of this form.
-    """
-    matched = _PAIR.fullmatch(pair)
-    if not matched:
-        raise UserError(f"--pair {pair} is not a language pair: write source-target, such as en-de")
-    return matched[1], matched[2]
-
-
-def sacrebleus_references(test_set: str, pair: str) -> Path:
-    """The reference file of one of sacreBLEU's test sets, from its cache or downloaded.
-
-    Raises:
-        UserError: it is unavailable.
-    """
-    instead = "with internet access it downloads it once, to ~/.sacrebleu (or $SACREBLEU)"
-    return files_of(test_set, pair, f"{instead}; or give --references FILE")[1]
 
 
 def read_text(hypotheses: Path, references: Path) -> AlignedLines:
     """Two files of untokenised text.
 
     Raises:
-        UserError: they cannot be scored, or are not untokenised text.
+        UserError: they cannot be scored, or the references are tokens.
     """
     sides = read_aligned(hypotheses, references)
-    refuse_tokens(sides.references, references)
+    if any(map(split_mark, sides.references)) or looks_tokenised(sides.references):
+        raise UserError(
+            f"{references} seems to be tokenised, but scores need untokenised references: give "
+            "the raw file, or tokens on both sides and --tokenised"
+        )
     return sides
 
 
@@ -207,60 +193,25 @@ def read_aligned(hypotheses: Path, references: Path) -> AlignedLines:
     """Two files, line by line.
 
     Raises:
-        UserError: a file is missing or empty, the counts differ, or BPE was not undone.
+        UserError: they have no lines, or not the same number, or BPE was not undone.
     """
-    lines, reference_lines = sentences(hypotheses), sentences(references)
-    if len(lines) != len(reference_lines):
+    lines, reference_lines = list(read_lines(hypotheses)), list(read_lines(references))
+    if not lines or len(lines) != len(reference_lines):
         raise UserError(
             f"{hypotheses} has {len(lines):,} lines and {references} has {len(reference_lines):,}: "
             "every reference needs its translation on the same line"
         )
-    refuse_bpe(lines, hypotheses, "translations")
-    refuse_bpe(reference_lines, references, "references")
+    for path, side in ((hypotheses, lines), (references, reference_lines)):
+        number = next((number for number, line in enumerate(side, 1) if _BPE_MARK.search(line)), 0)
+        if number:
+            raise UserError(
+                f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords first "
+                "(fairseq-generate --remove-bpe, or sed -E 's/@@( |$)//g')"
+            )
     return AlignedLines(lines, reference_lines, (hypotheses, references))
 
 
-def sentences(path: Path) -> List[str]:
-    """The lines of a file; UserError if it is missing or empty."""
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    lines = list(read_lines(path))
-    if not lines:
-        raise UserError(f"{path} is empty: there is nothing to score")
-    return lines
-
-
-def first_line(lines: List[str], test: Callable[[str], Any]) -> int:
-    """The number, from 1, of the first line that passes, or 0."""
-    return next((number for number, line in enumerate(lines, 1) if test(line)), 0)
-
-
-def refuse_bpe(lines: List[str], path: Path, what: str) -> None:
-    """Raises UserError if BPE subwords have not been joined."""
-    number = first_line(lines, _BPE_MARK.search)
-    if number:
-        raise UserError(
-            f"{path}, line {number:,}, holds BPE's mark '@@': join the subwords of the {what} "
-            "first (fairseq-generate --remove-bpe, or sed -E 's/@@( |$)//g')"
-        )
-
-
-def looks_tokenised(lines: List[str]) -> bool:
+def looks_tokenised(lines: list[str]) -> bool:
     """Whether most non-blank lines have a comma or full stop between spaces."""
     full = [line for line in lines if line.strip()]
     return 2 * sum(bool(_SPACED_PUNCTUATION.search(line)) for line in full) > len(full)
-
-
-def refuse_tokens(references: List[str], path: Path) -> None:
-    """Raises UserError for tokenised references."""
-    number = first_line(references, split_mark)
-    if number:
-        reason = f"line {number:,} holds {split_mark(references[number - 1])}"
-    elif looks_tokenised(references):
-        reason = "most of its lines have a comma or full stop between spaces"
-    else:
-        return
-    raise UserError(
-        f"{path} seems to be tokenised ({reason}), but scores need untokenised references: give "
-        "the raw file, or tokens on both sides and --tokenised"
-    )

@@ -5,12 +5,12 @@ difference is further from the mean difference than the observed one (Koehn, 200
 says that another test set of the same kind would hardly reverse the order.
 """
 
-from typing import Any, Dict, List
+from typing import Any
 
 
 def compare(
-    metrics: Dict[str, Any], this: List[str], other: List[str], references: List[str]
-) -> Dict[str, Any]:
+    metrics: dict[str, Any], this: list[str], other: list[str], references: list[str]
+) -> dict[str, Any]:
     """Scores of two systems by each metric, 95% intervals and p.
 
     sacreBLEU's own defaults: 1,000 resamples, seed 12345 or $SACREBLEU_SEED.
@@ -26,7 +26,7 @@ def compare(
     rows = {}
     # results come under sacreBLEU's metric names, in the order of ``metrics``
     for key, name in zip(metrics, test.metrics, strict=True):
-        results: List[Any] = list(scores[name])
+        results: list[Any] = list(scores[name])
         first, second = results
         # equal scores differ by 0, and no draw differs by less; sacreBLEU counts only draws that
         # differ by more, so two equal systems would get its smallest p
