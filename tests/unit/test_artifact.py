@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -11,12 +12,12 @@ from typing import Any, Iterator
 
 import pytest
 
-from tests.own_text import contents
+from tests import own_text
 from vaswani.common.artifact import making, making_recorded, output_file, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, write_json
 from vaswani.data import stage
-from vaswani.decoding.translations import Translations
+from vaswani.decoding.translations import translations_of
 from vaswani.model_folder.folder import PACKED, write_folder
 
 # ---- a stop before the n-th operation on the disk ---------------------------------------------
@@ -72,7 +73,18 @@ def _stoppable(monkeypatch):
         sys.stoppable = True
 
 
-# ---- every kind of artifact -------------------------------------------------------------------
+def contents(folder: Path) -> dict[str, Any]:
+    """Every file with its content; in the records without times."""
+    found: dict[str, Any] = own_text.contents(folder)
+    for name in ("test.json", ".stages/tok.json"):
+        if name in found:
+            record = json.loads(found[name])
+            record["files"] = {file: stamp[::2] for file, stamp in record["files"].items()}
+            found[name] = record
+    return found
+
+
+# ---- every kind of output ---------------------------------------------------------------------
 
 
 def stage_folder(place: Path, text: str) -> None:
@@ -88,12 +100,10 @@ def stage_folder(place: Path, text: str) -> None:
 
 def translations(place: Path, text: str) -> None:
     """Of ``generate``."""
-    results = Translations(place, "test")
-    results.recover()
-    with results.making() as part:
-        for path in results.files:
+    results = translations_of(place, "test")
+    with results.making(text) as (part, _):
+        for path in results.paths[:-1]:
             (part / path.name).write_text(text)
-        results.finish({"key": text, "checkpoint": "last.pt", "data": "data-bin"})
 
 
 def model_folder(place: Path, text: str) -> None:

@@ -31,7 +31,7 @@ from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.process_engine import one_thread, search_processes
-from vaswani.decoding.translations import Translations
+from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.experiment.find import is_run, saved_config
 from vaswani.experiment.launch import on_cpu
@@ -82,33 +82,31 @@ def run(options: Options) -> int:
     workers = search_processes(options.workers, on_cpu(config))
     precision = computed_in(options.precision, "cpu" if on_cpu(config) else "cuda")
     key = key_of_translation(config, [checkpoint, *data], precision)
-    results = Translations(out, options.subset)
-    with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
+    results = translations_of(out, options.subset)
+    with writing(results.record), locked(out / ".lock", f"{out} is being written"):
         results.recover()
         if options.out:
-            results.check_replaceable()
-        if results.are_of(key):
+            check_replaceable(results)
+        if results.are_made(key):
             print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
             print_next_command(options, config, folder)
             return 0
         start = time.monotonic()
-        with results.making() as part:
+        with results.making(key) as (part, report):
             left_out, used = translate(config, search, part, total, workers)
-            report = {
-                "key": key,
-                "checkpoint": str(checkpoint),
-                "data": str(config.task.data),
-                "options": {
+            report.update(
+                checkpoint=str(checkpoint),
+                data=str(config.task.data),
+                options={
                     name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")
                 },
-                "precision": precision,
-                "max_tokens": config.dataset.max_tokens,
-                "workers": used,
-                "sentences": total,
-                "not_translated": left_out,
-                "seconds": round(time.monotonic() - start, 1),
-            }
-            results.finish(report)
+                precision=precision,
+                max_tokens=config.dataset.max_tokens,
+                workers=used,
+                sentences=total,
+                not_translated=left_out,
+                seconds=round(time.monotonic() - start, 1),
+            )
     print_report(report, out / f"{options.subset}.hyp")
     print_next_command(options, config, folder)
     return 0

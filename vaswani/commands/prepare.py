@@ -117,7 +117,8 @@ def run(options: Options) -> int:
     folder = Path(options.text) if options.text else None
     job = job_of(options)
     data_bin = job.folder / "data-bin"
-    if options.if_missing and stage.is_done(data_bin, stage.record_of(data_bin).get("key", "")):
+    made = stage.outputs_of(data_bin)
+    if options.if_missing and made.are_made(made.table().get("key", "")):
         print(f"{data_bin}: already prepared", file=sys.stderr)
         return 0
     prepare(job, folder, options.start, options.show_dropped)
@@ -212,10 +213,8 @@ def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], example
     check_places(job, [step.name for step in stages], sources)
     lock = job.folder / stage.STAGES / "lock"
     with writing(lock.parent, "--out"), locked(lock, f"{job.folder} is being prepared"):
-        if stage.is_of_another_version(job.folder / stages[-1].name):
-            print(f"{job.folder}: prepared by another version: made again, once", file=sys.stderr)
         for left in stages[redo:]:
-            stage.redo(job.folder / left.name)
+            stage.outputs_of(job.folder / left.name).redo()
         # downloads continue where they stopped
         signals.set_resumable(lambda: bool(job.parts) and any(job.archives.glob("*")))
         ran = run_stages(job, key, stages, examples, bool(start))
@@ -239,10 +238,12 @@ def run_stages(job: Job, key: str, stages: List[Stage], examples: int, redone: b
         if stage.run_stage(output, key, step.make):
             ran = True
             spent = (time.monotonic() - begun, cpu_seconds() - used)
-            steps.say_what_was_made(job, step.name, stage.record_of(output)["report"], spent)
+            steps.say_what_was_made(
+                job, step.name, stage.outputs_of(output).table()["report"], spent
+            )
         if not (ran and redone):  # else the same command does it again
             signals.set_resumable(lambda: True)
-        steps.show_dropped(step.name, stage.record_of(output).get("report"), examples)
+        steps.show_dropped(step.name, stage.outputs_of(output).table().get("report"), examples)
     return ran
 
 

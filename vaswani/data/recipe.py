@@ -212,9 +212,6 @@ def write_recipe(recipe: Recipe, folder: Path) -> None:
 
     content = yaml.safe_dump(asdict(recipe), sort_keys=False)
     path = folder / RECIPE_FILE
-    if path.is_file() and path.read_bytes() == content.encode():
-        return
-    stage.redo(path)
     lines = content.split("\n")[:-1]
     stage.run_stage(path, key_of(content), lambda aside: text.write_lines(aside, lines))
 

@@ -16,7 +16,7 @@ from vaswani.data.stage import is_file_as_recorded
 from vaswani.data.subwords import SENTENCEPIECE, kind_of
 from vaswani.data.test_sets import BY_NAME, check_test_set, files_of
 from vaswani.data.text import read_lines
-from vaswani.decoding.translations import Translations
+from vaswani.decoding.translations import translations_of
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
 from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
 
@@ -97,10 +97,10 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
         UserError: nothing is translated yet, the data's text is gone, or a file cannot be scored.
     """
     folder = find_run(name)
-    results = Translations(folder / "eval", subset)
+    results = translations_of(folder / "eval", subset)
     results.recover()
-    tokens, made, _ = results.files
-    report = results.report()
+    tokens, made, *_ = results.paths
+    report = results.table()
     if not made.is_file() or not tokens.is_file() or "data" not in report:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
     for path in results.changed():
