@@ -16,7 +16,7 @@ from tests import own_text
 from vaswani.common.artifact import making, making_recorded, output_file, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, write_json
-from vaswani.data import stage
+from vaswani.data.recipe import outputs_of
 from vaswani.decoding.translations import translations_of
 from vaswani.model_folder.folder import PACKED, write_folder
 
@@ -90,12 +90,11 @@ def contents(folder: Path) -> dict[str, Any]:
 def stage_folder(place: Path, text: str) -> None:
     """Of ``prepare``."""
 
-    def make(out: Path) -> None:
-        (out / "deep").mkdir(parents=True)
-        (out / "train.en").write_text(text)
-        (out / "deep" / "train.de").write_text(text)
-
-    stage.run_stage(place / "tok", text, make)
+    outputs = outputs_of(place / "tok")
+    with outputs.making(text) as (part, _):
+        (part / "tok" / "deep").mkdir(parents=True)
+        (part / "tok" / "train.en").write_text(text)
+        (part / "tok" / "deep" / "train.de").write_text(text)
 
 
 def translations(place: Path, text: str) -> None:
@@ -164,7 +163,9 @@ def test_a_complete_result_of_a_killed_command_is_not_made_again(tmp_path):
             stage_folder(place, "text")
         if list(place.rglob("complete")):
             completed += 1
-            assert not stage.run_stage(place / "tok", "text", lambda out: pytest.fail("made"))
+            outputs = outputs_of(place / "tok")
+            outputs.recover()
+            assert outputs.are_made("text")
     assert completed > 2
 
 

@@ -50,7 +50,7 @@ def test_bpe_is_undone_exactly(splitter, words):
     """Of words that do not end in its mark."""
     line = " ".join(word for word in words if not word.endswith("@@"))
     assert bpe.undo(splitter(line)) == line
-    assert bpe.undo(bpe.spell_out_symbols(splitter(line))[0]) == line
+    assert bpe.undo(bpe.escaped_symbols(splitter(line))) == line
 
 
 def test_moses_tokens_and_back():

@@ -28,6 +28,7 @@ from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import RECIPE_FILE
 from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
+from vaswani.data.text_recipe import TargetText, TextRecipe
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.process_engine import one_thread, search_processes
@@ -43,7 +44,6 @@ from vaswani.model_folder.search_options import (
     as_arguments,
     cli_overrides,
 )
-from vaswani.model_folder.text_recipe import TargetText, TextRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +97,7 @@ def run(options: Options) -> int:
             report.update(
                 checkpoint=str(checkpoint),
                 data=str(config.task.data),
-                options={
-                    name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")
-                },
+                options={name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")},
                 precision=precision,
                 max_tokens=config.dataset.max_tokens,
                 workers=used,

@@ -207,7 +207,7 @@ class RecordedOutputs(Outputs):
         return read_json(self.record)
 
     def files(self) -> dict[Path, Any]:
-        """Size, time and SHA-256 of each recorded file; earlier versions recorded the hash alone."""
+        """Size, time and SHA-256 of each recorded file; of earlier versions, the hash alone."""
         table = self.table()
         if "left" in table:  # an earlier version's, of one output
             return {self.paths[0] / name: (0, 0, sha) for name, sha in table["sha256"].items()}

@@ -39,9 +39,9 @@ from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
 from vaswani.data.subwords import KINDS
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.search_options import SearchOptions
-from vaswani.model_folder.text_recipe import TextRecipe
 
 CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
 #: what 'vaswani export' writes beside its target's files

@@ -1,7 +1,7 @@
 """Gathers what a model folder needs from a checkpoint, its data and its run, and makes it."""
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -9,7 +9,8 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.data.data_bin import pairs_in
 from vaswani.data.subwords import KINDS
-from vaswani.experiment.find import first_data_bin, read_yaml, to_dict
+from vaswani.data.text_recipe import TextRecipe
+from vaswani.experiment.find import first_data_bin, plain, read_yaml
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.folder import (
     CARD,
@@ -30,7 +31,6 @@ from vaswani.model_folder.packed_model import (
     task_for,
 )
 from vaswani.model_folder.search_options import BEAM_OPTIONS
-from vaswani.model_folder.text_recipe import TextRecipe
 
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
@@ -138,7 +138,7 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
     if cfg is None:
         options = dict(vars(state["args"]))
         return {"model": options, "task": options, "generation": {}, "old": True}
-    sections = {name: to_dict(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
+    sections = {name: plain(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
     return {**{name: {} for name in TRAINED_SECTIONS}, **sections}
 
 
@@ -331,7 +331,7 @@ def changed_since(out: Path, config: Dict[str, Any], files: Mapping[str, Path]) 
 
 def config_of(packable: Packable) -> Dict[str, Any]:
     """config.json."""
-    sections = (packable.architecture, packable.text.table(), packable.generation, packable.origin)
+    sections = (packable.architecture, asdict(packable.text), packable.generation, packable.origin)
     return {
         **PACKED.header,
         "scores": packable.scores,

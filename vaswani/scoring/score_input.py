@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.data.stage import is_file_as_recorded
+from vaswani.data.recipe import is_file_as_recorded
 from vaswani.data.subwords import SENTENCEPIECE, kind_of
 from vaswani.data.test_sets import BY_NAME, check_test_set, files_of
 from vaswani.data.text import read_lines
