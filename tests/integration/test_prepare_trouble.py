@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-from types import SimpleNamespace
 
 import pytest
 
@@ -94,9 +93,8 @@ def test_a_failing_fairseq_preprocess_leaves_nothing_half_made(own, monkeypatch,
         "open(os.path.join(folder, 'train.en-de.en.bin'), 'w').close()\n"
         f"{ending}\n"
     )
-    failing = SimpleNamespace(__file__=str(own / "failing.py"))
     with monkeypatch.context() as patch:
-        patch.setattr(binarise, "run_with_parent", failing)
+        patch.setattr(binarise, "RUN_WITH_PARENT", own / "failing.py")
         assert cli.main(HERE) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert "data/own/" in last and ("no such dictionary" in last) == ("dictionary" in ending)

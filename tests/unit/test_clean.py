@@ -8,8 +8,7 @@ from vaswani.common.errors import UserError
 from vaswani.data import bpe, parallel, text
 from vaswani.data.pairs import cleaning_work, tokenising_work
 from vaswani.data.parallel import Chunk, Limits
-from vaswani.data.text_recipe import TextRecipe
-from vaswani.data.tokenise import normaliser
+from vaswani.data.text_recipe import TextRecipe, normaliser
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.text_recipe import SourceText
-from vaswani.data.tokenise import unescape
+from vaswani.data.text_recipe import SourceText, unescape
 from vaswani.decoding.alignment import words_of
 from vaswani.decoding.translator import Translator
 from vaswani.experiment.find import is_run, run_folders

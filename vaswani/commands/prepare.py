@@ -148,7 +148,9 @@ def job_of(options: Options) -> Job:
     if options.name and Path(options.name).is_file():
         read["recipe"] = Path(options.name)
     if recipe.like:
-        read["codes"], read["dictionary"] = shared_vocabulary(recipe.like).files
+        from vaswani.data import shared_vocabulary
+
+        read["codes"], read["dictionary"] = shared_vocabulary.find(recipe.like).files
     if recipe.archives:
         from vaswani.data.manifest import choose, find_manifest, read_manifest
 
@@ -179,24 +181,11 @@ def recipe_of(options: Options) -> tuple[Recipe, Path]:
             "give the name of a recipe; or --out DIR and your own text, with --like or without"
         )
     if options.like:
-        vocabulary = shared_vocabulary(options.like)
+        from vaswani.data import shared_vocabulary
+
+        vocabulary = shared_vocabulary.find(options.like)
         return vocabulary.recipe_for(own, options.like), Path(options.out)
     return recipe_from(own, "the arguments"), Path(options.out)
-
-
-def shared_vocabulary(name: str) -> Any:
-    """The codes and the dictionary of other text, of a run or of a packed model, with its recipe.
-
-    Raises:
-        UserError: there are none, or they are not those of before.
-    """
-    if (Path(name) / "config.json").is_file():
-        from vaswani.model_folder.model_as_run import vocabulary_of
-
-        return vocabulary_of(Path(name))
-    from vaswani.data import shared_vocabulary
-
-    return shared_vocabulary.find(name)
 
 
 def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:

@@ -7,12 +7,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from vaswani.common import run_with_parent
+from vaswani.common import processes
 from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError
 from vaswani.common.files import NO_SPACE
 from vaswani.data.recipe import Recipe
 from vaswani.data.text import count_lines
+
+#: runs a module that ends with this process
+RUN_WITH_PARENT = Path(processes.__file__).with_name("run_with_parent.py")
 
 
 def binarise(
@@ -34,7 +37,7 @@ def binarise(
     Raises:
         UserError: fairseq failed (with its last line of output).
     """
-    command = [sys.executable, run_with_parent.__file__, "fairseq_cli.preprocess"]
+    command = [sys.executable, str(RUN_WITH_PARENT), "fairseq_cli.preprocess"]
     command += ["--user-dir", str(plugin_dir()), *["--joined-dictionary"] * (not recipe.trees)]
     command += ["--source-lang", recipe.source_lang, "--target-lang", recipe.target_lang]
     for split in recipe.splits:

@@ -16,16 +16,16 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
+from vaswani.common.environment import cpu_seconds, peak_megabytes
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, sha256_of
 from vaswani.common.progress import Bar
-from vaswani.common.usage import cpu_seconds, peak_megabytes
 from vaswani.data import binarise, bpe, text
 from vaswani.data.pairs import Work, cleaning_work, splitting_work, tokenising_work
 from vaswani.data.parallel import Report, chunks, transform
 from vaswani.data.recipe import RECIPE_FILE, Recipe, outputs_of
 from vaswani.data.subwords import KINDS, SENTENCEPIECE
-from vaswani.data.tokenise import hardly_spaced, lacks_rules
+from vaswani.data.text_recipe import hardly_spaced, lacks_rules
 from vaswani.experiment.find import DOCS
 
 Pair = tuple[Path, Path]
@@ -155,7 +155,9 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
                 ran = True
         if not ran or redo == len(stages):  # else the same command does it again
             signals.set_resumable(lambda: True)
-        show_dropped(stage.name, outputs.table().get("report"), examples)
+        for split, of_split in (outputs.table().get("report") or {}).items():
+            if isinstance(of_split, dict):
+                show_dropped(f"{stage.name}/{split}", of_split["examples"], examples)
     write_recipe(job)
     return ran
 
@@ -222,9 +224,10 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
         for split, pairs in sources.items():
             report = Report()
             held = job.pair(out, "valid") if split == "train" and recipe.valid_every else ()
-            limits = pairs_per_part(recipe.limit if split == "train" else None, len(pairs))
+            whole, extra = divmod(recipe.limit or 0, len(pairs))
+            limited = recipe.limit is not None and split == "train"
             normalised = recipe.normalise in ("all", split)
-            for pair, limit in zip(pairs, limits, strict=True):
+            for number, pair in enumerate(pairs):
                 make = partial(
                     cleaning_work,
                     replace(recipe.text, normalise="all" if normalised else "none"),
@@ -234,6 +237,7 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
                     valid_every=recipe.valid_every if split == "train" else None,
                     before=report.seen,
                 )
+                limit = whole + (number < extra) if limited else None  # divided evenly
                 targets, parts = job.pair(out, split), chunks(pair, limit)
                 report.add(transform(make, parts, targets, job.workers, bar.update, held))
             counts[split] = asdict(report)
@@ -241,13 +245,6 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
                 counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
     check_not_empty(job, counts, "non-empty sentences")
     return counts
-
-
-def pairs_per_part(limit: int | None, parts: int) -> list[int | None]:
-    """How many pairs to take from each part: ``limit``, divided evenly; None: all."""
-    if limit is None:
-        return [None] * parts
-    return [limit // parts + (n < limit % parts) for n in range(parts)]
 
 
 def make_tokens(job: Job, out: Path) -> dict[str, Any]:
@@ -402,9 +399,8 @@ def say_what_was_made(
             print(f"  {key}: {value:,}", file=sys.stderr)
 
 
-def show_dropped(name: str, report: Any, examples: int) -> None:
-    """Print examples of the pairs that a stage left out, ``examples`` for each reason."""
-    for split, of_split in (report or {}).items():
-        for reason, shown in of_split["examples"].items() if isinstance(of_split, dict) else ():
-            for place, source, target in shown[:examples]:
-                print(f"{name}/{split}, {reason}: {place}\n    {source}\n    {target}")
+def show_dropped(name: str, dropped: dict[str, Any], examples: int) -> None:
+    """Print examples of the pairs that a stage left out of a set, so many for each reason."""
+    for reason, shown in dropped.items():
+        for place, source, target in shown[:examples]:
+            print(f"{name}, {reason}: {place}\n    {source}\n    {target}")

@@ -4,6 +4,7 @@ A trained model knows only the subwords of its own codes and dictionary. A secon
 to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
 """
 
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from vaswani.common.files import read_json, sha256_of
 from vaswani.data.recipe import Recipe, recipe_from, recipe_in
 from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
 from vaswani.data.text import SPLITS
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
 
 
@@ -48,11 +50,13 @@ class SharedVocabulary:
 
 
 def find(name: str) -> SharedVocabulary:
-    """What the text in a folder or a data-bin, or of a run, was split and numbered with.
+    """What the text in a folder or a data-bin, of a run or a model, was split and numbered with.
 
     Raises:
         UserError: there is no text; it has no codes, or not one dictionary, or not the run's.
     """
+    if (Path(name) / "config.json").is_file():
+        return in_model(Path(name))
     folder = next((f for f in (Path(name), Path(name).parent) if (f / "data-bin").is_dir()), None)
     if folder is None:
         folder = folder_of_run(name)
@@ -69,6 +73,39 @@ def find(name: str) -> SharedVocabulary:
 
         check_dictionary(codes, dictionaries[0])
     return SharedVocabulary(folder, recipe, (codes, dictionaries[0]))
+
+
+def in_model(folder: Path) -> SharedVocabulary:
+    """The codes and the dictionary of a packed model, and the recipe of its text.
+
+    Raises:
+        UserError: the folder is damaged, words are not split, or the dictionaries differ.
+    """
+    text = TextRecipe(**read_json(folder / "config.json")["text"])
+    if not text.bpe:
+        raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
+    files = [folder / KINDS[text.bpe].in_model, *(folder / f"dict.{x}.txt" for x in text.langs)]
+    hashes = [sha256_of(path) if path.is_file() else "" for path in files]
+    sums = (folder / "SHA256SUMS").read_text("utf-8").splitlines()
+    if not {f"{sha}  {path.name}" for sha, path in zip(hashes, files)} <= set(sums):
+        raise UserError(f"{folder} was altered or damaged: copy it again, or pack it again")
+    if hashes[1] != hashes[2]:
+        raise UserError(f"--like {folder} needs one dictionary for both languages")
+    if text.lowercase:
+        print(
+            f"{folder} knows only lower-case letters, but 'vaswani prepare' does not convert "
+            "capitals: give it lower-case text",
+            file=sys.stderr,
+        )
+    recipe = Recipe(
+        *text.langs,
+        normalise=text.normalise,
+        subword=text.bpe,
+        tokenised=text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
+        split_hyphens=text.split_hyphens,
+        straight_test_apostrophes=text.straight_apostrophes,
+    )
+    return SharedVocabulary(folder, recipe, (files[0], files[1]))
 
 
 def folder_of_run(name: str) -> Path:

@@ -3,23 +3,17 @@
 ``vaswani prepare --like MODEL`` and ``vaswani new --from MODEL`` need neither a run nor its data.
 """
 
-import sys
 from pathlib import Path
 from typing import Any, Dict
 
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import sha256_of
-from vaswani.data.recipe import Recipe
-from vaswani.data.shared_vocabulary import SharedVocabulary
-from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.experiment.find import is_run
 from vaswani.model_folder.folder import (
     CONFIG,
     WEIGHTS,
     ModelFolder,
     beside,
-    read_folder,
 )
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
@@ -31,35 +25,7 @@ def is_model(path: Path) -> bool:
     return (path / CONFIG).is_file() and not is_run(path)
 
 
-def vocabulary_of(path: Path) -> SharedVocabulary:
-    """The codes and the dictionary of a model folder, and the recipe of its text.
-
-    Raises:
-        UserError: the folder is incomplete, words are not split, or the dictionaries differ.
-    """
-    folder = read_folder(path)
-    source, target = (folder.dictionary(lang) for lang in folder.langs)
-    text = folder.recipe
-    if not folder.codes or not text.bpe or sha256_of(source) != sha256_of(target):
-        raise UserError(f"{path}: --like needs BPE codes and one dictionary for both languages")
-    if text.lowercase:
-        print(
-            f"{path} knows only lower-case letters, but 'vaswani prepare' does not convert "
-            "capitals: give it lower-case text",
-            file=sys.stderr,
-        )
-    recipe = Recipe(
-        *text.langs,
-        normalise=text.normalise,
-        subword=text.bpe,
-        tokenised=text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
-        split_hyphens=text.split_hyphens,
-        straight_test_apostrophes=text.straight_apostrophes,
-    )
-    return SharedVocabulary(path, recipe, (folder.codes, source))
-
-
-def model_as_config(folder: ModelFolder) -> Dict[str, Any]:
+def as_trained(folder: ModelFolder) -> Dict[str, Any]:
     """The sections of an experiment that a model folder has, as in a run's config.yaml."""
     source, target = folder.langs
     origin = folder.config["origin"]
@@ -111,7 +77,7 @@ def write_checkpoint(folder: ModelFolder, path: Path) -> None:
     from vaswani.model_folder.packed_model import described
 
     _, task = described(folder)
-    sections = model_as_config(folder)
+    sections = as_trained(folder)
     state = {
         "cfg": {"model": sections["model"], "task": sections["task"]},
         "model": folder.parameters(),

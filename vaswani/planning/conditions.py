@@ -9,7 +9,7 @@ from vaswani.common.files import sha256_of
 from vaswani.data import data_bin
 from vaswani.data.recipe import RECIPE_FILE, has_trees
 from vaswani.data.subwords import BPE, KINDS, learned_in
-from vaswani.data.tokenise import hardly_spaced
+from vaswani.data.text_recipe import hardly_spaced
 from vaswani.experiment.find import read_yaml
 from vaswani.planning.batching import TrainingText, memory_of_machine
 from vaswani.planning.published_settings import Settings, settings_for

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.tokenise import hardly_spaced, tokeniser
+from vaswani.data.text_recipe import hardly_spaced, moses_tokeniser
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script
 SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")
@@ -163,7 +163,7 @@ def compound_split_rows(
     # before tokenising, since Moses' tokeniser takes the marks apart
     refuse_split(hypotheses, "the translations")
     refuse_split(references, "the references")
-    moses, replace = tokeniser(lang), replace_punctuation()
+    moses, replace = moses_tokeniser(lang), replace_punctuation()
 
     def tokens(lines: List[str]) -> List[str]:
         return [split_compounds(moses(line)) for line in lines]
@@ -182,7 +182,7 @@ def compound_split_rows(
 
 def moses_tokens(lines: List[str], lang: str) -> List[str]:
     """Moses' tokens of raw text (no ``-a``)."""
-    return [*map(tokeniser(lang), lines)]
+    return [*map(moses_tokeniser(lang), lines)]
 
 
 def has_spaces(lang: Optional[str], references: List[str]) -> bool:
