@@ -18,12 +18,12 @@ from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
 from vaswani.common.environment import cpu_seconds, peak_megabytes
 from vaswani.common.errors import UserError
-from vaswani.common.files import atomic_write, sha256_of
+from vaswani.common.files import sha256_of
 from vaswani.common.progress import Bar
 from vaswani.data import binarise, bpe, text
 from vaswani.data.pairs import Work, cleaning_work, splitting_work, tokenising_work
 from vaswani.data.parallel import Report, chunks, transform
-from vaswani.data.recipe import RECIPE_FILE, Recipe, outputs_of
+from vaswani.data.recipe import Recipe, outputs_of, write_recipe
 from vaswani.data.subwords import KINDS, SENTENCEPIECE
 from vaswani.data.text_recipe import hardly_spaced, lacks_rules
 from vaswani.experiment.find import DOCS
@@ -158,20 +158,8 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
         for split, of_split in (outputs.table().get("report") or {}).items():
             if isinstance(of_split, dict):
                 show_dropped(f"{stage.name}/{split}", of_split["examples"], examples)
-    write_recipe(job)
+    write_recipe(job.recipe, job.folder)
     return ran
-
-
-def write_recipe(job: Job) -> None:
-    """Write ``recipe.yaml``, which says how everything else was made."""
-    import yaml
-
-    content = yaml.safe_dump(asdict(job.recipe), sort_keys=False)
-    outputs = outputs_of(job.folder / RECIPE_FILE)
-    outputs.recover()
-    if not outputs.are_made(key_of(content)):
-        with outputs.making(key_of(content)) as (part, _), atomic_write(part / RECIPE_FILE) as out:
-            out.write(content)
 
 
 # ---- the stages -------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """What a data recipe says, and where it comes from: ``configs/data/NAME.yaml`` or arguments."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from vaswani.common.artifact import RecordedOutputs, is_as_recorded
+from vaswani.common.artifact import RecordedOutputs, is_as_recorded, key_of
 from vaswani.common.errors import UserError, nearest
+from vaswani.common.files import atomic_write
 from vaswani.data.parallel import Limits
 from vaswani.data.subwords import BPE, KINDS, SENTENCEPIECE, Name
 from vaswani.data.text import SPLITS
@@ -240,6 +241,18 @@ def outputs_of(path: Path) -> RecordedOutputs:
     return RecordedOutputs(
         path.parent, [path.name], stages / f"{path.name}.json", stages / "part" / path.name
     )
+
+
+def write_recipe(recipe: Recipe, folder: Path) -> None:
+    """Write ``recipe.yaml``, which says how everything else was made."""
+    import yaml
+
+    content = yaml.safe_dump(asdict(recipe), sort_keys=False)
+    outputs = outputs_of(folder / RECIPE_FILE)
+    outputs.recover()
+    if not outputs.are_made(key_of(content)):
+        with outputs.making(key_of(content)) as (part, _), atomic_write(part / RECIPE_FILE) as out:
+            out.write(content)
 
 
 def is_file_as_recorded(path: Path) -> bool:

@@ -87,7 +87,7 @@ def in_model(folder: Path) -> SharedVocabulary:
     files = [folder / KINDS[text.bpe].in_model, *(folder / f"dict.{x}.txt" for x in text.langs)]
     hashes = [sha256_of(path) if path.is_file() else "" for path in files]
     sums = (folder / "SHA256SUMS").read_text("utf-8").splitlines()
-    if not {f"{sha}  {path.name}" for sha, path in zip(hashes, files)} <= set(sums):
+    if not {f"{sha}  {path.name}" for sha, path in zip(hashes, files, strict=True)} <= set(sums):
         raise UserError(f"{folder} was altered or damaged: copy it again, or pack it again")
     if hashes[1] != hashes[2]:
         raise UserError(f"--like {folder} needs one dictionary for both languages")
