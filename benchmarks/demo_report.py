@@ -211,7 +211,7 @@ def draw_attention(
     from vaswani.attention_page import picture as attention_picture
     from vaswani.commands.generate import trained_with
     from vaswani.data import bpe, text_recipe
-    from vaswani.data.subwords import BPE, learned_in
+    from vaswani.data.subwords import BPE, find_subword_model
     from vaswani.experiment.fairseq_config import load_plugin
 
     load_plugin()
@@ -219,7 +219,7 @@ def draw_attention(
     from omegaconf import OmegaConf
 
     task = tasks.setup_task(OmegaConf.create(trained_with(Path(checkpoint), folder)["task"]))
-    kind, learned = learned_in(data)
+    kind, learned = find_subword_model(data)
     split = bpe.splitter(learned) if kind == BPE and learned else str  # or pieces already
     source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))
     target = split(next(read_lines(folder / "eval" / "test.hyp.tok")))

@@ -27,7 +27,7 @@ from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import RECIPE_FILE
-from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
+from vaswani.data.subwords import KINDS, SENTENCEPIECE, find_subword_model
 from vaswani.data.text_recipe import TargetText, TextRecipe
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
@@ -124,7 +124,7 @@ def target_text(config: Any) -> TargetText:
         UserError: SentencePiece made them, but its model is no longer beside the data.
     """
     folder = data_folder(config)
-    kind, learned = learned_in(folder)
+    kind, learned = find_subword_model(folder)
     if kind == SENTENCEPIECE and learned is None:
         raise UserError(f"{folder / KINDS[kind].in_data} is missing: run 'vaswani prepare' again")
     langs = (config.task.source_lang, config.task.target_lang)
@@ -220,7 +220,7 @@ def generation_config(
         },
     )
     config = with_defaults(config)
-    kind, _ = learned_in(data_folder(config))
+    kind, _ = find_subword_model(data_folder(config))
     config.common_eval.post_process = KINDS[kind].remove
     if search.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if on_cpu(config) else GPU_BATCH

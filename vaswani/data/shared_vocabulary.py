@@ -12,7 +12,7 @@ from typing import Any
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
 from vaswani.data.recipe import Recipe, recipe_from, recipe_in
-from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
+from vaswani.data.subwords import KINDS, SENTENCEPIECE, find_subword_model
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
@@ -60,7 +60,7 @@ def find(name: str) -> SharedVocabulary:
     folder = next((f for f in (Path(name), Path(name).parent) if (f / "data-bin").is_dir()), None)
     if folder is None:
         folder = folder_of_run(name)
-    kind, codes = learned_in(folder)
+    kind, codes = find_subword_model(folder)
     recipe = recipe_in(folder)
     dictionaries = sorted((folder / "data-bin").glob("dict.*.txt"))
     if codes is None or recipe is None or len({sha256_of(path) for path in dictionaries}) != 1:

@@ -41,7 +41,7 @@ def kind_of(recipe: Mapping[str, Any]) -> Name:
     return recipe.get("subword") or BPE
 
 
-def learned_in(folder: Path) -> Tuple[Name, Optional[Path]]:
+def find_subword_model(folder: Path) -> Tuple[Name, Optional[Path]]:
     """What made the subwords of prepared text, and the file that it learned, if that is there.
 
     Args:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from vaswani.common.files import sha256_of
 from vaswani.data import data_bin
 from vaswani.data.recipe import RECIPE_FILE, has_trees
-from vaswani.data.subwords import BPE, KINDS, learned_in
+from vaswani.data.subwords import BPE, KINDS, find_subword_model
 from vaswani.data.text_recipe import hardly_spaced
 from vaswani.experiment.find import read_yaml
 from vaswani.planning.batching import TrainingText, memory_of_machine
@@ -95,7 +95,7 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
 
 def restoring(prepared: Path, lang: str) -> Restoring:
     """As a folder's recipe allows: text that was tokenised before, or elsewhere, stays tokens."""
-    kind, _ = learned_in(prepared)
+    kind, _ = find_subword_model(prepared)
     recipe, text = prepared / RECIPE_FILE, prepared / "text" / f"valid.{lang}"
     if not recipe.is_file() or not text.is_file() or read_yaml(recipe).get("tokenised"):
         return Restoring(KINDS[kind].remove, "space", "none")
