@@ -7,7 +7,7 @@ The names are fairseq's (``--bpe``).
 """
 
 from pathlib import Path
-from typing import Any, Dict, Final, Literal, Mapping, NamedTuple, Optional, Tuple
+from typing import Final, Literal, NamedTuple
 
 from vaswani.experiment.find import read_yaml
 
@@ -28,7 +28,7 @@ class Kind(NamedTuple):
     remove: str
 
 
-KINDS: Dict[Name, Kind] = {
+KINDS: dict[Name, Kind] = {
     BPE: Kind("BPE codes", "codes", "bpecodes", "@@ "),
     SENTENCEPIECE: Kind(
         "SentencePiece model", "sentencepiece.bpe.model", "sentencepiece.bpe.model", SENTENCEPIECE
@@ -36,18 +36,14 @@ KINDS: Dict[Name, Kind] = {
 }
 
 
-def kind_of(recipe: Mapping[str, Any]) -> Name:
-    """What makes the subwords of a recipe.yaml; of one that says nothing, BPE."""
-    return recipe.get("subword") or BPE
-
-
-def find_subword_model(folder: Path) -> Tuple[Name, Optional[Path]]:
+def find_subword_model(folder: Path) -> tuple[Name, Path | None]:
     """What made the subwords of prepared text, and the file that it learned, if that is there.
 
     Args:
         folder: with recipe.yaml, if ``vaswani prepare`` made it
     """
     recipe = folder / "recipe.yaml"
-    kind: Name = kind_of(read_yaml(recipe)) if recipe.is_file() else BPE
+    table = read_yaml(recipe) if recipe.is_file() else {}
+    kind: Name = table.get("subword") or BPE
     path = folder / KINDS[kind].in_data
     return kind, path if path.is_file() else None
