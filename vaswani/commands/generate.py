@@ -27,7 +27,7 @@ from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import RECIPE_FILE
-from vaswani.data.subwords import KINDS, SENTENCEPIECE, find_subword_model
+from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS, find_subword_model
 from vaswani.data.text_recipe import TargetText, TextRecipe
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
@@ -126,7 +126,9 @@ def target_text(config: Any) -> TargetText:
     folder = data_folder(config)
     kind, learned = find_subword_model(folder)
     if kind == SENTENCEPIECE and learned is None:
-        raise UserError(f"{folder / KINDS[kind].in_data} is missing: run 'vaswani prepare' again")
+        raise UserError(
+            f"{folder / SUBWORD_MODELS[kind].in_data} is missing: run 'vaswani prepare' again"
+        )
     langs = (config.task.source_lang, config.task.target_lang)
     return TargetText(TextRecipe(*langs, bpe=kind), learned)
 
@@ -221,7 +223,7 @@ def generation_config(
     )
     config = with_defaults(config)
     kind, _ = find_subword_model(data_folder(config))
-    config.common_eval.post_process = KINDS[kind].remove
+    config.common_eval.post_process = SUBWORD_MODELS[kind].remove
     if search.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if on_cpu(config) else GPU_BATCH
     return config, search

@@ -31,7 +31,7 @@ from vaswani.common.processes import limit_workers
 from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
 from vaswani.data.recipe import RECIPE_FILE, STAGES, Recipe, find_recipe, outputs_of, recipe_from
-from vaswani.data.subwords import KINDS, SENTENCEPIECE
+from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.find import DEMO_TEXT, SHIPPED, file_stem, known_configs
 
 #: other names for the work of a stage
@@ -43,7 +43,7 @@ ALSO_CALLED = {
     "clean": "text",
     "tokenise": "tok",
     "learn-bpe": "codes",
-    "codes": KINDS[SENTENCEPIECE].in_data,
+    "codes": SUBWORD_MODELS[SENTENCEPIECE].in_data,
     "apply-bpe": "bpe",
     "binarise": "data-bin",
 }
@@ -67,7 +67,7 @@ class Options:
     tokenised: bool = option(False, "your text is already tokenised")
     keep_tags: bool = option(False, "trees: keep part-of-speech tags, instead of XX for each")
     subword: Optional[str] = option(
-        choices=list(KINDS),
+        choices=list(SUBWORD_MODELS),
         help="what splits text: subword_nmt, BPE of Moses' tokens (the default), or sentencepiece, "
         "which needs no spaces between words",
     )

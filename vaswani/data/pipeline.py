@@ -24,7 +24,7 @@ from vaswani.data import binarise, bpe, text
 from vaswani.data.pairs import Work, cleaning_work, splitting_work, tokenising_work
 from vaswani.data.parallel import Report, chunks, transform
 from vaswani.data.recipe import Recipe, outputs_of, write_recipe
-from vaswani.data.subwords import KINDS, SENTENCEPIECE
+from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.data.text_recipe import hardly_spaced, lacks_rules
 from vaswani.experiment.find import DOCS
 
@@ -64,7 +64,7 @@ class Job:
     @property
     def learned(self) -> Path:
         """The file of codes, or of SentencePiece's model."""
-        return self.folder / KINDS[self.recipe.subword].in_data
+        return self.folder / SUBWORD_MODELS[self.recipe.subword].in_data
 
     def hash_of(self, what: str) -> str | None:
         """The hash of a file that is read, if it is."""

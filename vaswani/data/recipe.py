@@ -9,7 +9,7 @@ from vaswani.common.artifact import RecordedOutputs, is_as_recorded, key_of
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write
 from vaswani.data.parallel import Limits
-from vaswani.data.subwords import BPE, KINDS, SENTENCEPIECE, Name
+from vaswani.data.subwords import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import find_config, read_yaml
@@ -23,7 +23,7 @@ CHOICES = {
     "bpe_counts": ("merges", "types"),
     "normalise": ("none", "train", "all"),
     "clean_after": ("tok", "bpe"),
-    "subword": tuple(KINDS),
+    "subword": tuple(SUBWORD_MODELS),
 }
 #: fairseq reads languages from names such as train.en-de.en.idx
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")

@@ -12,7 +12,7 @@ from typing import Any
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
 from vaswani.data.recipe import Recipe, recipe_from, recipe_in
-from vaswani.data.subwords import KINDS, SENTENCEPIECE, find_subword_model
+from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS, find_subword_model
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
@@ -66,7 +66,7 @@ def find(name: str) -> SharedVocabulary:
     if codes is None or recipe is None or len({sha256_of(path) for path in dictionaries}) != 1:
         raise UserError(
             f"--like {name} needs what 'vaswani prepare' made, but {folder} has no recipe.yaml, no "
-            f"{KINDS[kind].title}, or not one dictionary for both languages"
+            f"{SUBWORD_MODELS[kind].title}, or not one dictionary for both languages"
         )
     if kind == SENTENCEPIECE:
         from vaswani.data.pieces import check_dictionary
@@ -84,7 +84,10 @@ def in_model(folder: Path) -> SharedVocabulary:
     text = TextRecipe(**read_json(folder / "config.json")["text"])
     if not text.bpe:
         raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
-    files = [folder / KINDS[text.bpe].in_model, *(folder / f"dict.{x}.txt" for x in text.langs)]
+    files = [
+        folder / SUBWORD_MODELS[text.bpe].in_model,
+        *(folder / f"dict.{x}.txt" for x in text.langs),
+    ]
     hashes = [sha256_of(path) if path.is_file() else "" for path in files]
     sums = (folder / "SHA256SUMS").read_text("utf-8").splitlines()
     if not {f"{sha}  {path.name}" for sha, path in zip(hashes, files, strict=True)} <= set(sums):

@@ -16,7 +16,7 @@ BPE: Final = "subword_nmt"
 SENTENCEPIECE: Final = "sentencepiece"
 
 
-class Kind(NamedTuple):
+class SubwordModel(NamedTuple):
     """What is learned, in words and as a file; and how fairseq is told to undo it."""
 
     title: str
@@ -28,9 +28,9 @@ class Kind(NamedTuple):
     remove: str
 
 
-KINDS: dict[Name, Kind] = {
-    BPE: Kind("BPE codes", "codes", "bpecodes", "@@ "),
-    SENTENCEPIECE: Kind(
+SUBWORD_MODELS: dict[Name, SubwordModel] = {
+    BPE: SubwordModel("BPE codes", "codes", "bpecodes", "@@ "),
+    SENTENCEPIECE: SubwordModel(
         "SentencePiece model", "sentencepiece.bpe.model", "sentencepiece.bpe.model", SENTENCEPIECE
     ),
 }
@@ -45,5 +45,5 @@ def find_subword_model(folder: Path) -> tuple[Name, Path | None]:
     recipe = folder / "recipe.yaml"
     table = read_yaml(recipe) if recipe.is_file() else {}
     kind: Name = table.get("subword") or BPE
-    path = folder / KINDS[kind].in_data
+    path = folder / SUBWORD_MODELS[kind].in_data
     return kind, path if path.is_file() else None

@@ -10,7 +10,7 @@ from vaswani.common.options import option
 from vaswani.data.bpe import MARK
 from vaswani.data.pieces import SPACE, check_dictionary, symbols
 from vaswani.data.recipe import Recipe, recipe_in
-from vaswani.data.subwords import BPE, KINDS, SENTENCEPIECE, Name
+from vaswani.data.subwords import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name
 from vaswani.data.text_recipe import TextRecipe
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
@@ -114,7 +114,7 @@ def find_codes(
     if codes is None:
         raise UserError(
             f"{dictionaries[0]} has parts of words ('{parts[kind][0]}'), but {places[-1]} has no "
-            f"{KINDS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} FILE"
+            f"{SUBWORD_MODELS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} FILE"
         )
     if kind == SENTENCEPIECE:
         for path in dictionaries:

@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.data.data_bin import pairs_in
-from vaswani.data.subwords import KINDS
+from vaswani.data.subwords import SUBWORD_MODELS
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import first_data_bin, plain, read_yaml
 from vaswani.model_folder.data_text import DataOptions, text_recipe
@@ -297,7 +297,7 @@ def write_model(out: Path, packable: Packable) -> bool:
         f"dict.{lang}.txt": path for lang, path in zip(langs, packable.dictionaries, strict=True)
     }
     if codes and bpe:
-        files[KINDS[bpe].in_model] = codes
+        files[SUBWORD_MODELS[bpe].in_model] = codes
     if not changed_since(out, config, files):
         return False
 

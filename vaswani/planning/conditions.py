@@ -8,7 +8,7 @@ from typing import NamedTuple
 from vaswani.common.files import sha256_of
 from vaswani.data import data_bin
 from vaswani.data.recipe import has_trees, recipe_in
-from vaswani.data.subwords import BPE, KINDS, find_subword_model
+from vaswani.data.subwords import BPE, SUBWORD_MODELS, find_subword_model
 from vaswani.data.text_recipe import hardly_spaced
 from vaswani.planning.batching import TrainingText, memory_of_machine
 from vaswani.planning.published_settings import Settings, settings_for
@@ -49,7 +49,7 @@ class Conditions:
     longest: int
     #: whether the target sentences are trees (6.3)
     trees: bool = False
-    restoring: Restoring = Restoring(KINDS[BPE].remove, "space", "none")
+    restoring: Restoring = Restoring(SUBWORD_MODELS[BPE].remove, "space", "none")
 
 
 def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
@@ -97,10 +97,10 @@ def restoring(prepared: Path, lang: str) -> Restoring:
     kind, _ = find_subword_model(prepared)
     recipe, text = recipe_in(prepared), prepared / "text" / f"valid.{lang}"
     if not recipe or recipe.tokenised or not text.is_file():
-        return Restoring(KINDS[kind].remove, "space", "none")
+        return Restoring(SUBWORD_MODELS[kind].remove, "space", "none")
     with open(text, encoding="utf-8", newline="\n") as stream:
         tokens = "char" if hardly_spaced(islice(stream, 200)) else "13a"
-    return Restoring(KINDS[kind].remove, "moses" if kind == BPE else "space", tokens)
+    return Restoring(SUBWORD_MODELS[kind].remove, "moses" if kind == BPE else "space", tokens)
 
 
 def experiment_positions() -> int:
