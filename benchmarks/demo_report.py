@@ -25,7 +25,7 @@ from vaswani.common.environment import environment
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write, read_json
 from vaswani.data.text import read_lines
-from vaswani.experiment.find import AS_TRAINED, DEMO_TEXT, SHIPPED, find_run, read_yaml
+from vaswani.experiment.find import DEMO_TEXT, RUN_CONFIG, SHIPPED, find_run, read_yaml
 
 SHOWN = 5
 FILES = ("report.json", "report.txt", "attention.png")
@@ -198,7 +198,7 @@ def read_training(folder: Path) -> Dict[str, Any]:
     return {
         "updates": finished["num_updates"],
         "seconds": finished.get("seconds") or 0.0,
-        "seed": read_yaml(folder / AS_TRAINED).get("common", {}).get("seed"),
+        "seed": read_yaml(folder / RUN_CONFIG).get("common", {}).get("seed"),
         "starts": 1 + len(ran_on.pop("earlier_starts", [])),
         "environment": ran_on,
     }
@@ -209,7 +209,7 @@ def draw_attention(
 ) -> None:
     """Draw the attention of the first test sentence over the model's own translation."""
     from vaswani.attention_page import picture as attention_picture
-    from vaswani.commands.generate import trained_with
+    from vaswani.commands.generate import decode_config
     from vaswani.data import bpe, text_recipe
     from vaswani.data.subwords import BPE, find_subword_model
     from vaswani.experiment.fairseq_config import load_plugin
@@ -218,7 +218,7 @@ def draw_attention(
     from fairseq import tasks
     from omegaconf import OmegaConf
 
-    task = tasks.setup_task(OmegaConf.create(trained_with(Path(checkpoint), folder)["task"]))
+    task = tasks.setup_task(OmegaConf.create(decode_config(Path(checkpoint), folder)["task"]))
     kind, learned = find_subword_model(data)
     split = bpe.splitter(learned) if kind == BPE and learned else str  # or pieces already
     source = next(read_lines(data / "bpe" / f"test.{recipe['source_lang']}"))

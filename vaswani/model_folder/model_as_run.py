@@ -25,7 +25,7 @@ def is_model(path: Path) -> bool:
     return (path / CONFIG).is_file() and not is_run(path)
 
 
-def as_trained(folder: ModelFolder) -> Dict[str, Any]:
+def model_as_config(folder: ModelFolder) -> Dict[str, Any]:
     """The sections of an experiment that a model folder has, as in a run's config.yaml."""
     source, target = folder.langs
     origin = folder.config["origin"]
@@ -77,7 +77,7 @@ def write_checkpoint(folder: ModelFolder, path: Path) -> None:
     from vaswani.model_folder.packed_model import described
 
     _, task = described(folder)
-    sections = as_trained(folder)
+    sections = model_as_config(folder)
     state = {
         "cfg": {"model": sections["model"], "task": sections["task"]},
         "model": folder.parameters(),

@@ -10,7 +10,7 @@ from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.data.data_bin import pairs_in
 from vaswani.data.subwords import SUBWORD_MODELS
 from vaswani.data.text_recipe import TextRecipe
-from vaswani.experiment.find import first_data_bin, plain, read_yaml
+from vaswani.experiment.find import first_data_bin, read_yaml, to_dict
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.folder import (
     CARD,
@@ -138,7 +138,7 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
     if cfg is None:
         options = dict(vars(state["args"]))
         return {"model": options, "task": options, "generation": {}, "old": True}
-    sections = {name: plain(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
+    sections = {name: to_dict(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
     return {**{name: {} for name in TRAINED_SECTIONS}, **sections}
 
 
