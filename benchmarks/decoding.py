@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from vaswani.common.usage import peak_megabytes
+from vaswani.common.environment import peak_megabytes
 
 BEAM, LONGER = 4, 50
 """Section 6.1: beam 4, output at most 50 tokens longer than the input."""
@@ -139,7 +139,7 @@ class Decoding:
             torch.cuda.synchronize()
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.common.usage.peak_megabytes`."""
+        """See :func:`vaswani.common.environment.peak_megabytes`."""
         return peak_megabytes(self.device.type)
 
 
@@ -195,7 +195,7 @@ class CTranslate2:
         return Translated(begun, ended, dict(enumerate(found)))
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.common.usage.peak_megabytes`; unknown on a GPU."""
+        """See :func:`vaswani.common.environment.peak_megabytes`; unknown on a GPU."""
         return peak_megabytes("cpu")
 
 

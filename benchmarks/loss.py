@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional
 from benchmarks.machine import precisions
 from benchmarks.table import Row, median_and_range
 from benchmarks.worker import Worker
-from vaswani.common.usage import peak_megabytes
+from vaswani.common.environment import peak_megabytes
 
 TOKENS, WIDTH, CLASSES = 4096, 512, 37000
 EPSILON, PAD = 0.1, 1

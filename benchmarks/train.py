@@ -19,7 +19,7 @@ from benchmarks.systems import (
 )
 from benchmarks.table import Row, compare, median_and_range
 from benchmarks.worker import Worker, log_progress
-from vaswani.common.usage import peak_megabytes
+from vaswani.common.environment import peak_megabytes
 
 
 class Training:
@@ -131,7 +131,7 @@ class Training:
         other.save_checkpoint(path, {})
 
     def peak_megabytes(self) -> float:
-        """See :func:`vaswani.common.usage.peak_megabytes`."""
+        """See :func:`vaswani.common.environment.peak_megabytes`."""
         return peak_megabytes(self.device)
 
 

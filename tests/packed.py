@@ -1,6 +1,7 @@
 """Small packed models for the tests, made in milliseconds, with random weights."""
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
 
@@ -9,9 +10,9 @@ from fairseq.data import Dictionary
 from tests.models import SMALL, small_model, task
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani.common.files import write_json
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.model_folder import folder as model_folder
 from vaswani.model_folder.packed_model import kept_options
-from vaswani.model_folder.text_recipe import TextRecipe
 
 WORDS = ["the", "house", "is", "big", "small", "dog", "cat", "sees", "a", ".", ",", "1", "2", "3"]
 
@@ -49,7 +50,7 @@ def write(
     config: Dict[str, Any] = {
         **model_folder.PACKED.header,
         "architecture": {name: getattr(model.cfg, name) for name in kept_options()},
-        "text": recipe.table(),
+        "text": asdict(recipe),
         "generation": {"beam": 2, "max_len_a": 1, "max_len_b": 5},
         "origin": {},
         "scores": {},

@@ -25,7 +25,7 @@ class Preprocess:
             preprocess.logger.removeHandler(handler)
             handler.close()
 
-    def wait(self, timeout: float) -> int:
+    def wait(self) -> int:
         """It has ended."""
         return 0
 

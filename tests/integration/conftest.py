@@ -26,13 +26,14 @@ def another(tiny_data_bin, tmp_path_factory) -> Path:
 @pytest.fixture
 def light(monkeypatch):
     """``vaswani prepare`` without fairseq's part, the last stage, which takes seconds."""
-    from vaswani.data import steps
+    from vaswani.data import pipeline
 
-    def folder(job, options, out):
+    def folder(job, out):
         out.mkdir()
         (out / "made").write_text("\n")
+        return {}
 
-    monkeypatch.setattr(steps, "make_data_bin", folder)
+    monkeypatch.setattr(pipeline, "make_data_bin", folder)
 
 
 @pytest.fixture

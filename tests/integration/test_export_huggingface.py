@@ -23,13 +23,13 @@ from tests.rounding import rounding_of_small_model
 from vaswani import Translator
 from vaswani.commands import export as command
 from vaswani.data import pieces
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.export import to_huggingface
 from vaswani.export.proof import nearest_exponent
 from vaswani.export.to_huggingface import TOKENS, generation_configuration, write_model
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.search_options import SearchOptions
-from vaswani.model_folder.text_recipe import TextRecipe
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo_en_de"
 SEARCH = {"beam": 3, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}

@@ -12,8 +12,8 @@ import torch
 from tests import packed, stock
 from tests.models import small_model, task
 from vaswani.attention_page.maps import Unit
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import read_yaml
-from vaswani.model_folder.text_recipe import TextRecipe
 from vaswani.paper import figures
 from vaswani.paper.figures import Pair, best_heads, least_alike, measured, place_of
 

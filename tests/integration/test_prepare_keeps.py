@@ -1,6 +1,8 @@
 """``vaswani prepare`` replaces what it made, and nothing else: whatever else is there is kept."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -43,7 +45,7 @@ def test_what_was_there_before_is_kept_under_another_name(own, light, capsys, na
 def edit(folder):
     """Same size, other words."""
     path = folder / "tok" / "train.en"
-    path.write_bytes(path.read_bytes().swapcase())
+    path.write_text(path.read_text("utf-8").swapcase(), "utf-8")
 
 
 def add(folder):
@@ -53,7 +55,7 @@ def add(folder):
 
 def spoil_the_record(folder):
     """Nobody knows any more what was made."""
-    (folder / ".stages" / "tok.json").write_text('{"left": ["a"], "key": 5}')
+    (folder / ".stages" / "tok.json").write_text('{"key": 5}')
 
 
 @pytest.mark.parametrize("option", [["--from", "tok"], ["--max-words", "20"]])
@@ -81,13 +83,38 @@ def test_own_files_in_data_bin_survive(own, light, capsys):
     assert (own / "data/own/data-bin.kept-1" / mine.name).read_bytes() == b"mine"
 
 
-def test_data_of_another_version_are_made_again_once(own, light, capsys):
-    assert cli.main(HERE) == 0
-    for path in (own / "data/own/.stages").glob("*.json"):
-        record = {**json.loads(path.read_text()), "version": 1, "key": "another"}
+def as_earlier_versions_recorded(stages, key=None):
+    """Sizes and hashes apart, by names in the output itself."""
+    for path in stages.glob("*.json"):
+        record = json.loads(path.read_text())
+        files = {str(Path(n).relative_to(path.stem)): v for n, v in record.pop("files").items()}
+        left, sums = ({name: stamp[i] for name, stamp in files.items()} for i in (0, 2))
+        record.update(version=2, left=left, sha256=sums, key=key or record["key"])
         path.write_text(json.dumps(record))
-    for made in (len(STAGES), 0):
+
+
+@pytest.mark.parametrize("key", [None, "another"])
+def test_data_of_earlier_versions_are_left_or_made_again_once(own, light, capsys, key):
+    assert cli.main(HERE) == 0
+    as_earlier_versions_recorded(own / "data/own/.stages", key)
+    for made in (len(STAGES) if key else 0, 0):
         capsys.readouterr()
         assert cli.main(HERE) == 0
         assert capsys.readouterr().err.count(": made (") == made
     assert not list((own / "data/own").glob("*.kept-*"))
+
+
+def test_a_copied_folder_is_not_made_again(own, light, capsys):
+    assert cli.main(HERE) == 0
+    shutil.copytree("data/own", "data/copy", copy_function=shutil.copyfile)  # with new times
+    capsys.readouterr()
+    assert cli.main([*HERE, "--out", "data/copy"]) == 0
+    assert ": made (" not in capsys.readouterr().err
+
+
+def test_an_edited_output_is_made_again_though_its_size_is_the_same(own, light):
+    assert cli.main(HERE) == 0
+    edit(own / "data/own")
+    assert cli.main(HERE) == 0
+    kept = (own / "data/own/tok.kept-1/train.en").read_text("utf-8")
+    assert kept == (own / "data/own/tok/train.en").read_text("utf-8").swapcase()

@@ -11,7 +11,7 @@ from tests.own_text import HERE, sentence_of
 from tests.preprocessing import in_this_process
 from vaswani import cli
 from vaswani.common.files import sha256_of
-from vaswani.data import steps
+from vaswani.data import pipeline
 
 
 def prepare(*argv: str) -> int:
@@ -22,13 +22,14 @@ def prepare(*argv: str) -> int:
 def more(own, monkeypatch):
     """data/own, prepared but for fairseq's part, a dictionary in its place; and text to come."""
 
-    def folder(job, options, out):
+    def folder(job, out):
         out.mkdir()
-        like = job.like.dictionary.read_text() if job.like else "a@@ 1\n"
+        words = job.read["dictionary"].read_text() if job.recipe.like else "a@@ 1\n"
         for lang in job.recipe.langs:
-            (out / f"dict.{lang}.txt").write_text(like)
+            (out / f"dict.{lang}.txt").write_text(words)
+        return {}
 
-    monkeypatch.setattr(steps, "make_data_bin", folder)
+    monkeypatch.setattr(pipeline, "make_data_bin", folder)
     assert cli.main([*HERE, "--max-words", "50"]) == 0
     for lang in ("en", "de"):
         write(own / f"more.{lang}", *archives.sentences(lang, 12, 7))

@@ -3,14 +3,13 @@
 import gzip
 import lzma
 import os
-import struct
 
 import pytest
 
 from tests.own_text import HERE, sentence_of
 from vaswani import cli
 from vaswani.common.errors import UserError
-from vaswani.data import binarise, bpe, text
+from vaswani.data import bpe, text
 
 
 @pytest.mark.parametrize("read", [text.count_lines, lambda path: bpe.vocabulary([path], 1, print)])
@@ -56,17 +55,6 @@ def test_fairseqs_own_symbols_are_spelt_out_and_counted(own, light, capsys, word
     assert word not in subwords.split()
     assert all(bpe.undo(line) == f"a {word} b x{word} {word}" for line in subwords.splitlines())
     assert "10 pairs; spelt out: 40 words" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("kind", "letter"), [(4, "i"), (8, "H")])
-def test_unknown_pieces_are_counted(tmp_path, kind, letter):
-    for lang, numbers in (("en", [4, 5, 2, 3, 3, 3, 2]), ("de", [3, 3, 2])):
-        path = tmp_path / f"valid.en-de.{lang}.bin"
-        path.write_bytes(struct.pack(f"<{len(numbers)}{letter}", *numbers))
-        header = struct.pack("<9sQBQ", b"MMIDIDX\0\0", 1, kind, 1)
-        path.with_suffix(".idx").write_bytes(header)
-    counts = binarise.count_unknown(tmp_path, ("en", "de"), ["valid"])
-    assert counts == {"valid.en": (3, 5), "valid.de": (2, 2)}
 
 
 @pytest.mark.parametrize("lang", ["zh-CN", "../de", ""])

@@ -16,9 +16,8 @@ from tests import archives
 from tests.files import write
 from tests.own_text import HERE, OWN, STAGES
 from vaswani import cli
-from vaswani.commands.prepare import plan_stages
+from vaswani.data.pipeline import Job, stages_of
 from vaswani.data.recipe import Recipe
-from vaswani.data.steps import Job, Like
 from vaswani.data.text import SPLITS
 
 
@@ -63,26 +62,24 @@ WORDS = {
 NO_OPTIONS = {"source_lang", "target_lang", *SPLITS, "archives", "expected", "like"}
 
 
-def last_key(recipe, like=None):
+def last_key(recipe, **read):
     """The key of data-bin."""
-    key, stages, _ = plan_stages(Job(recipe, Path("out"), 1, {}, Path(), like=like), None)
-    for step in stages:
-        key = step.key(key)
+    job = Job(recipe, Path("out"), 1, {}, read=read)
+    key = job.source_key()
+    for stage in stages_of(job):
+        key = stage.key(job, key)
     return key
 
 
-def test_every_option_of_a_recipe_is_in_the_key_of_a_stage(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for split in ("train", "valid"):
-        for name in (split, f"{split}.en", f"{split}.de"):
-            write(tmp_path / name, "a")
+def test_every_option_of_a_recipe_is_in_the_key_of_a_stage(tmp_path):
+    other_text = write(tmp_path / "codes", "a")
     recipe = Recipe("en", "de", "train", "valid", max_words=30)
     keys = []
     for name in {item.name for item in fields(Recipe)} - NO_OPTIONS:
         value = getattr(recipe, name)
         other = WORDS[name] if name in WORDS else not value if isinstance(value, bool) else 7
         keys.append(last_key(replace(recipe, **{name: other})))
-    keys += [last_key(recipe, Like(Path(), Path(), pair)) for pair in (("a", "b"), ("a", "c"))]
+    keys += [last_key(recipe, **{read: other_text}) for read in ("codes", "dictionary")]
     assert len({last_key(recipe), *keys}) == len(keys) + 1
 
 

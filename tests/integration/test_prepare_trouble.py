@@ -3,14 +3,12 @@
 import os
 import shutil
 import signal
-from types import SimpleNamespace
 
 import pytest
 
 from tests.own_text import HERE, STAGES, contents, read_only, sentence_of, small_files
-from tests.preprocessing import Preprocess, in_this_process
 from vaswani import cli
-from vaswani.data import binarise, steps
+from vaswani.data import binarise, pipeline
 
 
 @pytest.mark.parametrize("name", ["text", "tok", "codes", "bpe"])
@@ -57,14 +55,15 @@ def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name
     assert cli.main(HERE) == 0
     before = contents(own / "data/own")
     function = {"tok": "make_tokens", "data-bin": "make_data_bin"}.get(name, f"make_{name}")
-    make = getattr(steps, function)
+    make = getattr(pipeline, function)
 
     def interrupted(*arguments):
-        make(*arguments)
+        report = make(*arguments)
         os.kill(os.getpid(), signal.SIGINT)
+        return report
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, function, interrupted)
+        patch.setattr(pipeline, function, interrupted)
         assert cli.main([*HERE, "--from", name]) == 130
     after = contents(own / "data/own")
     assert set(after) == set(before)
@@ -94,32 +93,11 @@ def test_a_failing_fairseq_preprocess_leaves_nothing_half_made(own, monkeypatch,
         "open(os.path.join(folder, 'train.en-de.en.bin'), 'w').close()\n"
         f"{ending}\n"
     )
-    failing = SimpleNamespace(__file__=str(own / "failing.py"))
     with monkeypatch.context() as patch:
-        patch.setattr(binarise, "run_with_parent", failing)
+        patch.setattr(binarise, "RUN_WITH_PARENT", own / "failing.py")
         assert cli.main(HERE) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert "data/own/" in last and ("no such dictionary" in last) == ("dictionary" in ending)
     left = {path.name for path in (own / "data/own").iterdir()}
     assert left == {*STAGES[:-1], ".stages"}
     assert not list(own.rglob("*.bin"))
-
-
-class Losing(Preprocess):
-    """It counts a sentence less than it was given."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        index = self.folder / "valid.en-de.de.idx"
-        magic, version, kind, count = binarise.HEADER.unpack(index.read_bytes()[:26])
-        index.write_bytes(binarise.HEADER.pack(magic, version, kind, count - 1))
-
-
-def test_a_line_lost_by_fairseq_preprocess_is_noticed(own, monkeypatch, capsys):
-    monkeypatch.setattr(binarise.subprocess, "Popen", Losing)
-    assert cli.main(HERE) == 1
-    assert "valid.de" in capsys.readouterr().err.splitlines()[-1]
-    assert not (own / "data/own/data-bin").exists() and not list(own.rglob("*.idx"))
-    in_this_process(monkeypatch)
-    assert cli.main(HERE) == 0
-    assert (own / "data/own/data-bin/valid.en-de.de.idx").is_file()

@@ -16,7 +16,7 @@ from tests.files import write
 from tests.own_text import contents, sentence_of
 from vaswani import cli
 from vaswani.data import test_sets
-from vaswani.data.tokenise import tokeniser
+from vaswani.data.text_recipe import moses_tokeniser
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = [f"Das {n}. Haus, so heißt es, ist ein Stein-Haus." for n in range(20)]
@@ -35,7 +35,7 @@ def make_run(name, hypotheses, references=TEXT, subset="test", **recipe):
     values = {"source_lang": "en", "target_lang": "de", "tokenised": False, "test": "mine"}
     values.update(recipe)
     data, out = Path("data") / name, Path("runs") / name / "eval"
-    tokens = tokeniser("de", bool(values.get("split_hyphens")))
+    tokens = moses_tokeniser("de", bool(values.get("split_hyphens")))
     if values["tokenised"]:
         tokens = str
     write(data / "text" / f"{subset}.de", *references)
@@ -83,7 +83,7 @@ def test_hyphens_split_by_the_recipe_are_not_split_again():
     """The tokens have ``@-@``; compound-split BLEU is of the text."""
     make_run("split", TEXT, split_hyphens=True)
     assert "@-@" in Path("data/split/tok/test.de").read_text(encoding="utf-8")
-    tokens = sum(len(tokeniser("de")(line).split()) + 2 for line in TEXT)  # Stein # Haus
+    tokens = sum(len(moses_tokeniser("de")(line).split()) + 2 for line in TEXT)  # Stein # Haus
     assert score("split")["compound_split"]["text"].endswith(f"ref_len = {tokens})")
 
 

@@ -23,8 +23,8 @@ from tests.conftest import preprocess
 from vaswani import Translator
 from vaswani.commands import translate
 from vaswani.data import binarise
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.validation import Validation
-from vaswani.model_folder.text_recipe import TextRecipe
 
 ODD = [
     "The well-known king doesn’t see the “letter” (1,234.5 km) & more.",
@@ -50,7 +50,7 @@ def spoken(tmp_path_factory):
             lines = archives.sentences(lang, count, count) + (ODD if name == "test" else [])
             (place / f"{name}.{lang}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def in_process(bpe, target, langs, splits, *_, **__):
+    def in_process(bpe, target, *_):
         preprocess(bpe, target, "--joined-dictionary")
 
     data, run = place / "data" / "mine", place / "runs" / "mine"

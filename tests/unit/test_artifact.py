@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -11,12 +12,12 @@ from typing import Any, Iterator
 
 import pytest
 
-from tests.own_text import contents
+from tests import own_text
 from vaswani.common.artifact import making, making_recorded, output_file, writing
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, write_json
-from vaswani.data import stage
-from vaswani.decoding.translations import Translations
+from vaswani.data.recipe import outputs_of
+from vaswani.decoding.translations import translations_of
 from vaswani.model_folder.folder import PACKED, write_folder
 
 # ---- a stop before the n-th operation on the disk ---------------------------------------------
@@ -72,28 +73,36 @@ def _stoppable(monkeypatch):
         sys.stoppable = True
 
 
-# ---- every kind of artifact -------------------------------------------------------------------
+def contents(folder: Path) -> dict[str, Any]:
+    """Every file with its content; in the records without times."""
+    found: dict[str, Any] = own_text.contents(folder)
+    for name in ("test.json", ".stages/tok.json"):
+        if name in found:
+            record = json.loads(found[name])
+            record["files"] = {file: stamp[::2] for file, stamp in record["files"].items()}
+            found[name] = record
+    return found
+
+
+# ---- every kind of output ---------------------------------------------------------------------
 
 
 def stage_folder(place: Path, text: str) -> None:
     """Of ``prepare``."""
 
-    def make(out: Path) -> None:
-        (out / "deep").mkdir(parents=True)
-        (out / "train.en").write_text(text)
-        (out / "deep" / "train.de").write_text(text)
-
-    stage.run_stage(place / "tok", text, make)
+    outputs = outputs_of(place / "tok")
+    with outputs.making(text) as (part, _):
+        (part / "tok" / "deep").mkdir(parents=True)
+        (part / "tok" / "train.en").write_text(text)
+        (part / "tok" / "deep" / "train.de").write_text(text)
 
 
 def translations(place: Path, text: str) -> None:
     """Of ``generate``."""
-    results = Translations(place, "test")
-    results.recover()
-    with results.making() as part:
-        for path in results.files:
+    results = translations_of(place, "test")
+    with results.making(text) as (part, _):
+        for path in results.paths[:-1]:
             (part / path.name).write_text(text)
-        results.finish({"key": text, "checkpoint": "last.pt", "data": "data-bin"})
 
 
 def model_folder(place: Path, text: str) -> None:
@@ -154,7 +163,9 @@ def test_a_complete_result_of_a_killed_command_is_not_made_again(tmp_path):
             stage_folder(place, "text")
         if list(place.rglob("complete")):
             completed += 1
-            assert not stage.run_stage(place / "tok", "text", lambda out: pytest.fail("made"))
+            outputs = outputs_of(place / "tok")
+            outputs.recover()
+            assert outputs.are_made("text")
     assert completed > 2
 
 

@@ -5,6 +5,9 @@ import pytest
 from tests.files import write
 from vaswani.common.errors import UserError
 from vaswani.data import binarise
+from vaswani.data.recipe import Recipe
+
+RECIPE = Recipe("en", "de", train="train")
 
 
 @pytest.fixture
@@ -22,16 +25,13 @@ def preprocess(tmp_path, monkeypatch):
 def test_a_failure_of_fairseq_preprocess_is_said_in_its_words(preprocess, tiny_text, tmp_path):
     preprocess("echo 'ValueError: no such codec' >&2; exit 1")
     with pytest.raises(UserError, match="ValueError: no such codec"):
-        binarise.binarise(tiny_text, tmp_path / "data-bin", ("en", "de"), ["train"])
+        binarise.binarise(tiny_text, tmp_path / "data-bin", RECIPE, 1, None)
 
 
-def test_lines_that_fairseq_preprocess_lost_are_noticed(
-    preprocess, tiny_text, tiny_data_bin, tmp_path
-):
+def test_lines_that_fairseq_preprocess_lost_are_noticed(tiny_text, tiny_data_bin, tmp_path):
     """200 pairs were binarised, but the text has 201."""
-    preprocess(f"cp -r '{tiny_data_bin}' '{tmp_path / 'data-bin'}'")
     for lang in ("en", "de"):
         lines = (tiny_text / f"train.{lang}").read_text().splitlines()
         write(tmp_path / "bpe" / f"train.{lang}", *lines, "1 2 3")
     with pytest.raises(UserError, match="train.en has 201 lines"):
-        binarise.binarise(tmp_path / "bpe", tmp_path / "data-bin", ("en", "de"), ["train"])
+        binarise.count_unknown(tmp_path / "bpe", tiny_data_bin, RECIPE)

@@ -5,11 +5,10 @@ from functools import partial
 import pytest
 
 from vaswani.common.errors import UserError
-from vaswani.data import bpe, clean, text
-from vaswani.data.clean import Limits
-from vaswani.data.parallel import Chunk
-from vaswani.data.sentences import Sentences, normaliser
-from vaswani.data.tokenise import Tokens
+from vaswani.data import bpe, parallel, text
+from vaswani.data.pairs import cleaning_work, tokenising_work
+from vaswani.data.parallel import Chunk, Limits
+from vaswani.data.text_recipe import TextRecipe, normaliser
 
 
 @pytest.mark.parametrize(
@@ -22,7 +21,7 @@ from vaswani.data.tokenise import Tokens
         ("a b", "c d e", None),
         ("a b", "c d e f", "more than 1.5 times longer on one side"),
         ("a b c d", "e f", "more than 1.5 times longer on one side"),
-        ("", "a b", clean.EMPTY),
+        ("", "a b", parallel.EMPTY),
         ("a b", "c " + "x" * 1001, "with a word of more than 1,000 letters"),
     ],
 )
@@ -37,13 +36,14 @@ def chunk(*rows):
     return Chunk(1, sides, len(rows))
 
 
-CLEANED = partial(Sentences, ("t.en", "t.de"), ("en", "de"), clean_up=True)
+NAMES = ("t.en", "t.de")
+CLEANED = partial(cleaning_work, TextRecipe("en", "de"), NAMES, clean_up=True)
 
 
 def test_broken_utf8_costs_an_archive_a_pair_and_stops_ones_own_text():
     rows = chunk((b"a", b"b"), (b"caf\xe9", b"c"), (b"d", b"\xff\xfe"))
     outcome = CLEANED(lenient=True)(rows)
-    assert outcome.sides == [b"a\n", b"b\n"] and outcome.report.dropped == {clean.NOT_UTF8: 2}
+    assert outcome.sides == [b"a\n", b"b\n"] and outcome.report.dropped == {parallel.NOT_UTF8: 2}
     with pytest.raises(UserError, match=r"t\.en, line 2"):
         CLEANED()(rows)
 
@@ -51,7 +51,7 @@ def test_broken_utf8_costs_an_archive_a_pair_and_stops_ones_own_text():
 @pytest.mark.parametrize("odd", ["\0", "\t", "\r", "\x0b", "\x0c", "\x1e", "\x85", "\u2028"])
 def test_a_character_that_ends_a_line_for_some_programs_becomes_a_space(odd):
     outcome = CLEANED()(chunk((f"a{odd}b".encode(), b"d"), (odd.encode(), b"x")))
-    assert outcome.sides == [b"a b\n", b"d\n"] and outcome.report.dropped == {clean.EMPTY: 1}
+    assert outcome.sides == [b"a b\n", b"d\n"] and outcome.report.dropped == {parallel.EMPTY: 1}
 
 
 def test_dos_line_ends_and_byte_order_marks_go():
@@ -61,7 +61,7 @@ def test_dos_line_ends_and_byte_order_marks_go():
 def test_blank_sides_are_dropped_in_training_and_kept_otherwise():
     rows = chunk((b"a", b"d"), (b"", b"e"), (b"b", b" \xe2\x80\x8b"))
     assert CLEANED()(rows).sides == [b"a\n", b"d\n"]
-    kept = Sentences(("t.en", "t.de"), ("en", "de"), clean_up=False)(rows)
+    kept = CLEANED(clean_up=False)(rows)
     assert kept.sides == [b"a\n\nb\n", b"d\ne\n\n"]
 
 
@@ -83,9 +83,10 @@ def test_normalisation_is_moses():
 
 def test_hyphens_and_apostrophes_as_fairseqs_script_has_them():
     rows = chunk(("it’s well-known".encode(), "gut-bekannt".encode()))
-    split = Tokens("test", ("en", "de"), True, True, None)(rows)
+    as_scripts = TextRecipe("en", "de", split_hyphens=True, straight_apostrophes=True)
+    split = tokenising_work(as_scripts, "test", None, NAMES)(rows)
     assert split.sides == [b"it &apos;s well @-@ known\n", b"gut @-@ bekannt\n"]
-    plain = Tokens("test", ("en", "de"), False, False, None)(rows)
+    plain = tokenising_work(TextRecipe("en", "de"), "test", None, NAMES)(rows)
     assert plain.sides[0].decode() == "it ’ s well-known\n"
 
 

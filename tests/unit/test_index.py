@@ -25,7 +25,7 @@ def written(folder, index=INDEX, tokens=TOKENS) -> str:
 def test_an_index_is_read(tmp_path):
     prefix = written(tmp_path)
     assert read_index(prefix).sizes.tolist() == [3, 2, 1, 4] and sentences(prefix) == 4
-    assert check_text(prefix, 10, "dict") == 0.0
+    assert check_text(prefix, 10, "dict") == (0, 6)
 
 
 @given(some.integers(0, len(INDEX) - 1), some.integers(1, 255))

@@ -14,8 +14,9 @@ import pytest
 from vaswani.common.errors import UserError
 from vaswani.common.processes import in_order
 from vaswani.data import parallel
+from vaswani.data.pairs import cleaning_work
 from vaswani.data.parallel import chunks, transform
-from vaswani.data.sentences import Sentences
+from vaswani.data.text_recipe import TextRecipe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,7 +72,7 @@ def test_two_processes_give_what_one_gives(tmp_path, monkeypatch):
     results = []
     for workers in (1, 2):
         targets = [tmp_path / f"{workers}.{lang}" for lang in ("en", "de")]
-        make = partial(Sentences, ("a", "b"), ("en", "de"), clean_up=True)
+        make = partial(cleaning_work, TextRecipe("en", "de"), ("a", "b"), clean_up=True)
         report = transform(make, chunks(sources), targets, workers, lambda _: None)
         results.append(([path.read_bytes() for path in targets], report))
     assert results[0] == results[1]

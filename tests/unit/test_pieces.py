@@ -9,10 +9,8 @@ from tests.pieces import learn, pairs
 from tests.properties import given, some
 from vaswani.common.errors import UserError
 from vaswani.data import pieces
-from vaswani.data.parallel import Chunk
 from vaswani.data.text import write_lines
-from vaswani.model_folder.data_text import symbols
-from vaswani.model_folder.text_recipe import SourceText, TargetText, TextRecipe
+from vaswani.data.text_recipe import SourceText, TargetText, TextRecipe
 
 RECIPE = TextRecipe("en", "zh", tokeniser="none", bpe="sentencepiece")
 #: what text may hold: letters that the model has not seen, wide ones, what symbols look like
@@ -63,18 +61,6 @@ def test_text_comes_back_and_nothing_is_unknown(sides, dictionary, line):
         assert target.text(target.tokens(subwords)) == normal
 
 
-def test_letters_that_pieces_cannot_say_are_counted(model):
-    """▁ would come back as a space; </s> is written in several pieces."""
-    lines = "a ▁ b\n</s> one x</s>\n".encode()
-    outcome = pieces.Pieces("test", model, None)(Chunk(1, [lines, lines], 2))
-    join = pieces.joiner(model)
-    assert [join(line) for line in outcome.sides[0].decode().splitlines()] == [
-        "a b",
-        "</s> one x</s>",
-    ]
-    assert (outcome.report.spelt_out, outcome.report.made_spaces) == (2, 2)
-
-
 def test_a_translation_is_one_line(model):
     """Whatever bytes a model puts together; and what it does not know is as fairseq writes it."""
     join = pieces.joiner(model)
@@ -122,7 +108,6 @@ def test_a_file_that_is_no_model_is_named(content, tmp_path):
 def test_a_model_of_another_dictionary_is_refused(model, tmp_path):
     other = learn(tmp_path, 300)
     pieces.write_dictionary(model, tmp_path / "dict.zh.txt")
-    words = symbols(tmp_path / "dict.zh.txt")
-    pieces.check_dictionary(model, tmp_path / "dict.zh.txt", words)
+    pieces.check_dictionary(model, tmp_path / "dict.zh.txt")
     with pytest.raises(UserError, match=r"dict\.zh\.txt"):
-        pieces.check_dictionary(other, tmp_path / "dict.zh.txt", words)
+        pieces.check_dictionary(other, tmp_path / "dict.zh.txt")

@@ -10,7 +10,7 @@ from tests.preprocessing import in_this_process
 from tests.properties import given, some
 from vaswani import cli
 from vaswani.common.errors import UserError
-from vaswani.data import bpe, text, tokenise
+from vaswani.data import bpe, text, text_recipe
 from vaswani.data.data_bin import pairs_in, sentences
 from vaswani.data.parallel import chunks
 
@@ -50,15 +50,15 @@ def test_bpe_is_undone_exactly(splitter, words):
     """Of words that do not end in its mark."""
     line = " ".join(word for word in words if not word.endswith("@@"))
     assert bpe.undo(splitter(line)) == line
-    assert bpe.undo(bpe.spell_out_symbols(splitter(line))[0]) == line
+    assert bpe.undo(bpe.escaped_symbols(splitter(line))) == line
 
 
 def test_moses_tokens_and_back():
     sentence = 'Am 3. März 1987 kostete das Buch "Faust" 3,50 €, sagte Anna.'
-    tokens = tokenise.tokeniser("de")(sentence)
+    tokens = text_recipe.moses_tokeniser("de")(sentence)
     assert tokens.split()[-2:] == ["Anna", "."] and "&quot;" in tokens
-    assert tokenise.detokeniser("de")(tokens) == sentence
-    assert tokenise.unescape("&quot;") == '"'
+    assert text_recipe.detokeniser("de")(tokens) == sentence
+    assert text_recipe.unescape("&quot;") == '"'
 
 
 def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.tokenise import unescape
+from vaswani.data.text_recipe import SourceText, unescape
 from vaswani.decoding.alignment import words_of
 from vaswani.decoding.translator import Translator
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.folder import CONFIG, read_folder
-from vaswani.model_folder.text_recipe import SourceText
 
 START, END = "(start)", "(end)"
 

@@ -27,11 +27,12 @@ from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import RECIPE_FILE
-from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
+from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS, find_subword_model
+from vaswani.data.text_recipe import TargetText, TextRecipe
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.process_engine import one_thread, search_processes
-from vaswani.decoding.translations import Translations
+from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.experiment.find import is_run, saved_config
 from vaswani.experiment.launch import on_cpu
@@ -43,7 +44,6 @@ from vaswani.model_folder.search_options import (
     as_arguments,
     cli_overrides,
 )
-from vaswani.model_folder.text_recipe import TargetText, TextRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,33 +82,29 @@ def run(options: Options) -> int:
     workers = search_processes(options.workers, on_cpu(config))
     precision = computed_in(options.precision, "cpu" if on_cpu(config) else "cuda")
     key = key_of_translation(config, [checkpoint, *data], precision)
-    results = Translations(out, options.subset)
-    with writing(results.report_file), locked(out / ".lock", f"{out} is being written"):
+    results = translations_of(out, options.subset)
+    with writing(results.record), locked(out / ".lock", f"{out} is being written"):
         results.recover()
         if options.out:
-            results.check_replaceable()
-        if results.are_of(key):
+            check_replaceable(results)
+        if results.are_made(key):
             print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
             print_next_command(options, config, folder)
             return 0
         start = time.monotonic()
-        with results.making() as part:
+        with results.making(key) as (part, report):
             left_out, used = translate(config, search, part, total, workers)
-            report = {
-                "key": key,
-                "checkpoint": str(checkpoint),
-                "data": str(config.task.data),
-                "options": {
-                    name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")
-                },
-                "precision": precision,
-                "max_tokens": config.dataset.max_tokens,
-                "workers": used,
-                "sentences": total,
-                "not_translated": left_out,
-                "seconds": round(time.monotonic() - start, 1),
-            }
-            results.finish(report)
+            report.update(
+                checkpoint=str(checkpoint),
+                data=str(config.task.data),
+                options={name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")},
+                precision=precision,
+                max_tokens=config.dataset.max_tokens,
+                workers=used,
+                sentences=total,
+                not_translated=left_out,
+                seconds=round(time.monotonic() - start, 1),
+            )
     print_report(report, out / f"{options.subset}.hyp")
     print_next_command(options, config, folder)
     return 0
@@ -128,9 +124,11 @@ def target_text(config: Any) -> TargetText:
         UserError: SentencePiece made them, but its model is no longer beside the data.
     """
     folder = data_folder(config)
-    kind, learned = learned_in(folder)
+    kind, learned = find_subword_model(folder)
     if kind == SENTENCEPIECE and learned is None:
-        raise UserError(f"{folder / KINDS[kind].in_data} is missing: run 'vaswani prepare' again")
+        raise UserError(
+            f"{folder / SUBWORD_MODELS[kind].in_data} is missing: run 'vaswani prepare' again"
+        )
     langs = (config.task.source_lang, config.task.target_lang)
     return TargetText(TextRecipe(*langs, bpe=kind), learned)
 
@@ -224,8 +222,8 @@ def generation_config(
         },
     )
     config = with_defaults(config)
-    kind, _ = learned_in(data_folder(config))
-    config.common_eval.post_process = KINDS[kind].remove
+    kind, _ = find_subword_model(data_folder(config))
+    config.common_eval.post_process = SUBWORD_MODELS[kind].remove
     if search.max_tokens is None:
         config.dataset.max_tokens = CPU_BATCH if on_cpu(config) else GPU_BATCH
     return config, search

@@ -17,36 +17,22 @@ import contextlib
 import re
 import shlex
 import sys
-import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, Optional
 
 from vaswani.common import signals
-from vaswani.common.artifact import key_of, writing
+from vaswani.common.artifact import is_inside, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
-from vaswani.common.files import locked, sha256_of
+from vaswani.common.files import locked
 from vaswani.common.options import argument, option, stage_named
 from vaswani.common.processes import limit_workers
-from vaswani.common.usage import cpu_seconds
-from vaswani.data import pieces, stage, steps, text
-from vaswani.data.inputs import check_places, source_files
-from vaswani.data.manifest import choose, find_manifest, read_manifest
-from vaswani.data.recipe import Recipe, find_recipe, recipe_from, write_recipe
-from vaswani.data.stage_options import (
-    BinaryOptions,
-    CodesOptions,
-    StageOptions,
-    SubwordOptions,
-    TextOptions,
-    TokenOptions,
-    limits_of,
-)
-from vaswani.data.steps import Job, Pair
-from vaswani.data.subwords import KINDS, SENTENCEPIECE
-from vaswani.experiment.find import file_stem, known_configs
-from vaswani.model_folder.reused_codes import find_like, recipe_like, reused_codes
+from vaswani.data import text
+from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
+from vaswani.data.recipe import RECIPE_FILE, STAGES, Recipe, find_recipe, outputs_of, recipe_from
+from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
+from vaswani.experiment.find import DEMO_TEXT, SHIPPED, file_stem, known_configs
 
 #: other names for the work of a stage
 ALSO_CALLED = {
@@ -57,22 +43,10 @@ ALSO_CALLED = {
     "clean": "text",
     "tokenise": "tok",
     "learn-bpe": "codes",
-    "codes": KINDS[SENTENCEPIECE].in_data,
+    "codes": SUBWORD_MODELS[SENTENCEPIECE].in_data,
     "apply-bpe": "bpe",
     "binarise": "data-bin",
 }
-
-
-class Stage(NamedTuple):
-    """A folder (or file) of data/NAME, what it depends on besides the one before, and its maker."""
-
-    name: str
-    options: Optional[StageOptions]
-    make: Callable[[Path], Any]
-
-    def key(self, before: str) -> str:
-        """What its output is recognised by; ``before`` is the key of the stage before it."""
-        return key_of([before, self.name, self.options and self.options.in_key()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +67,7 @@ class Options:
     tokenised: bool = option(False, "your text is already tokenised")
     keep_tags: bool = option(False, "trees: keep part-of-speech tags, instead of XX for each")
     subword: Optional[str] = option(
-        choices=list(KINDS),
+        choices=list(SUBWORD_MODELS),
         help="what splits text: subword_nmt, BPE of Moses' tokens (the default), or sentencepiece, "
         "which needs no spaces between words",
     )
@@ -114,19 +88,28 @@ class Options:
 
 def run(options: Options) -> int:
     """Prepare what the arguments name."""
-    folder = Path(options.text) if options.text else None
     job = job_of(options)
-    data_bin = job.folder / "data-bin"
-    if options.if_missing and stage.is_done(data_bin, stage.record_of(data_bin).get("key", "")):
-        print(f"{data_bin}: already prepared", file=sys.stderr)
+    data_bin = outputs_of(job.folder / "data-bin")
+    if options.if_missing and data_bin.are_made(data_bin.table().get("key", "")):
+        print(f"{job.folder / 'data-bin'}: already prepared", file=sys.stderr)
         return 0
-    prepare(job, folder, options.start, options.show_dropped)
+    if not job.parts:
+        job = replace(job, sources=source_files(job.recipe, Path(options.text or "")))
+    names = [stage.name for stage in stages_of(job)]
+    redo = stage_named(options.start, names, ALSO_CALLED) if options.start else len(names)
+    check_places(job, names)
+    lock = job.folder / STAGES / "lock"
+    with writing(job.folder, "--out"), locked(lock, f"{job.folder} is being prepared"):
+        # downloads continue where they stopped
+        signals.set_resumable(lambda: bool(job.parts) and any(job.archives.glob("*")))
+        if not run_stages(job, redo, options.show_dropped):
+            print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
     if "train" in job.recipe.splits:
         print(f"next: {next_command(job, options.name)}", file=sys.stderr)
     return 0
 
 
-def next_command(job: Job, name: Optional[str]) -> str:
+def next_command(job: Job, name: str | None) -> str:
     """The command that follows: an experiment on this data is trained, else one is made for it."""
     for experiment in (name or "", job.folder.name):
         with contextlib.suppress(UserError):
@@ -145,137 +128,103 @@ def job_of(options: Options) -> Job:
     Raises:
         UserError: an unknown recipe, or invalid options.
     """
-    own = {item.name: getattr(options, item.name, None) for item in fields(Recipe)}
-    own["tokenised"] = options.tokenised or None
-    own["keep_tags"] = options.keep_tags or None
-    own["archives"] = None  # the option of this name says where they are
-    own["like"] = None
-    for name, least in (("workers", 1), ("show_dropped", 0)):
-        if getattr(options, name) < least:
-            problem = f"--{name.replace('_', '-')} is {getattr(options, name)}"
-            raise UserError(f"{problem}, but must be at least {least}")
-    workers = limit_workers(options.workers)
-    like = None
-    if options.like:
-        if options.name or not options.out:
-            raise UserError("--like is for your own text: give --out DIR, and no recipe name")
-        before = find_like(options.like)
-        like, folder = reused_codes(before), Path(options.out)
-        recipe = recipe_like(options.like, before, own)
-    elif options.name is None:
-        if not options.out:
-            raise UserError("give the name of a recipe, or your own text with --out DIR")
-        recipe, folder = recipe_from(own, "the arguments"), Path(options.out)
-    else:
-        recipe, folder = find_recipe(options.name)
-        changed = {key: value for key, value in own.items() if value is not None}
-        recipe = recipe_from({**asdict(recipe), **changed}, f"recipe {options.name} with options")
-        folder = Path(options.out) if options.out else folder
-        like = reused_codes(find_like(recipe.like)) if recipe.like else None
-    if options.text and recipe.archives:
+    if options.workers < 1 or options.show_dropped < 0:
+        raise UserError("--workers must be at least 1, and --show-dropped at least 0")
+    recipe, folder = recipe_of(options)
+    if recipe.archives and options.text:
         raise UserError("--text names a folder of text files, but this recipe uses none")
+    if not recipe.archives and (options.manifest or options.test_sets != "archives"):
+        raise UserError("--manifest and --test-sets are for archives, but these are text files")
+    if recipe.keep_tags and not recipe.trees:
+        raise UserError("--keep-tags is for trees: vaswani prepare trees --train FILE …")
     if recipe.trees and not (recipe.train and recipe.valid):
         raise UserError(
             "give --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"
         )
     if recipe.subword == SENTENCEPIECE:
-        pieces.library()  # raises now, not after the first stages
-    if recipe.keep_tags and not recipe.trees:
-        raise UserError("--keep-tags is for trees: vaswani prepare trees --train FILE …")
-    if not recipe.archives and (options.manifest or options.test_sets != "archives"):
-        raise UserError("--manifest and --test-sets are for archives, but these are text files")
-    parts, read = {}, {}
-    if like:
-        read.update({"codes": like.codes, "dictionary": like.dictionary})
+        import sentencepiece  # noqa: F401  (if it is missing, this is said before the first stages)
+    parts: dict[str, list[Any]] = {}
+    read: dict[str, Path] = {}
     if options.name and Path(options.name).is_file():
         read["recipe"] = Path(options.name)
+    if recipe.like:
+        from vaswani.data import shared_vocabulary
+
+        read["codes"], read["dictionary"] = shared_vocabulary.find(recipe.like).files
     if recipe.archives:
+        from vaswani.data.manifest import choose, find_manifest, read_manifest
+
         read["manifest"] = find_manifest(options.manifest or recipe.archives)
-        manifest = read_manifest(str(read["manifest"]))
-        for split in text.SPLITS:
+        known = read_manifest(str(read["manifest"]))
+        for split in recipe.splits:
             if recipe.parts(split):
-                parts[split] = choose(manifest, recipe.parts(split), f"the recipe's {split} set")
-    sacrebleu = options.test_sets == "sacrebleu"
-    return Job(recipe, folder, workers, parts, Path(options.archives), sacrebleu, like, read)
+                parts[split] = choose(known, recipe.parts(split), f"the recipe's {split} set")
+    workers, sacrebleu = limit_workers(options.workers), options.test_sets == "sacrebleu"
+    return Job(recipe, folder, workers, {}, parts, Path(options.archives), sacrebleu, read)
 
 
-def prepare(job: Job, text_folder: Optional[Path], start: Optional[str], examples: int) -> None:
-    """Run the stages, each only if needed; ``start`` and those after it in any case.
+def recipe_of(options: Options) -> tuple[Recipe, Path]:
+    """The recipe that the arguments name or make up, and where its result goes.
 
     Raises:
-        UserError: text is missing, damaged or not parallel, or is where it would be overwritten.
+        UserError: there is no such recipe, or the arguments contradict it.
     """
-    if text_folder is not None and not text_folder.is_dir():
-        raise UserError(f"there is no folder {text_folder} to take the text from")
-    key, stages, sources = plan_stages(job, text_folder)
-    redo = stage_named(start, [step.name for step in stages], ALSO_CALLED) if start else len(stages)
-    check_places(job, [step.name for step in stages], sources)
-    lock = job.folder / stage.STAGES / "lock"
-    with writing(lock.parent, "--out"), locked(lock, f"{job.folder} is being prepared"):
-        if stage.is_of_another_version(job.folder / stages[-1].name):
-            print(f"{job.folder}: prepared by another version: made again, once", file=sys.stderr)
-        for left in stages[redo:]:
-            stage.redo(job.folder / left.name)
-        # downloads continue where they stopped
-        signals.set_resumable(lambda: bool(job.parts) and any(job.archives.glob("*")))
-        ran = run_stages(job, key, stages, examples, bool(start))
-        write_recipe(job.recipe, job.folder)
-    if not ran:
-        print(f"{job.folder}: already prepared from the same text and options", file=sys.stderr)
+    own = {item.name: getattr(options, item.name, None) for item in fields(Recipe)}
+    own.update(archives=None, like=None)  # the options of these names say where they are
+    own = {name: value for name, value in own.items() if value is not None and value is not False}
+    if options.name and not options.like:
+        recipe, folder = find_recipe(options.name)
+        recipe = recipe_from({**asdict(recipe), **own}, f"recipe {options.name} with options")
+        return recipe, Path(options.out) if options.out else folder
+    if options.name or not options.out:
+        raise UserError(
+            "give the name of a recipe; or --out DIR and your own text, with --like or without"
+        )
+    if options.like:
+        from vaswani.data import shared_vocabulary
+
+        vocabulary = shared_vocabulary.find(options.like)
+        return vocabulary.recipe_for(own, options.like), Path(options.out)
+    return recipe_from(own, "the arguments"), Path(options.out)
 
 
-def run_stages(job: Job, key: str, stages: List[Stage], examples: int, redone: bool) -> bool:
-    """Run the stages that are not done; ``key`` is that of the first stage's input.
+def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
+    """The two files of each set of one's own text; of trees, the same file for both sides.
 
-    ``redone``: whether ``--from`` was given, and so the stages that run would run again.
+    Without a folder, the demo's text is that which comes with ``vaswani``.
 
-    Returns:
-        Whether there was anything to do.
+    Raises:
+        UserError: one is missing or empty.
     """
-    ran = False
-    for step in stages:
-        key = step.key(key)
-        output, begun, used = job.folder / step.name, time.monotonic(), cpu_seconds()
-        if stage.run_stage(output, key, step.make):
-            ran = True
-            spent = (time.monotonic() - begun, cpu_seconds() - used)
-            steps.say_what_was_made(job, step.name, stage.record_of(output)["report"], spent)
-        if not (ran and redone):  # else the same command does it again
-            signals.set_resumable(lambda: True)
-        steps.show_dropped(step.name, stage.record_of(output).get("report"), examples)
-    return ran
+    files: dict[str, list[Pair]] = {}
+    for split in recipe.splits:
+        for name in recipe.parts(split):
+            comes_with_it = not folder.parts and (SHIPPED / name).parent == DEMO_TEXT
+            prefix = (SHIPPED if comes_with_it else folder) / name
+            if recipe.trees:
+                source = target = prefix
+            else:
+                source, target = (text.find_text(prefix, lang) for lang in recipe.langs)
+            files.setdefault(split, []).append((source, target))
+    return files
 
 
-def plan_stages(
-    job: Job, text_folder: Optional[Path]
-) -> Tuple[str, List[Stage], Dict[str, List[Pair]]]:
-    """The key of a job's input, its stages in order, and the texts of each set."""
-    recipe, stages = job.recipe, []
-    sources: Dict[str, List[Pair]] = {}
+def check_places(job: Job, names: list[str]) -> None:
+    """Raises UserError if an input is inside an output; called before anything is touched."""
+    for what, path in read_by(job):
+        for name in [*names, STAGES, *([] if what == "recipe" else [RECIPE_FILE])]:
+            if is_inside(path, job.folder / name):
+                raise UserError(
+                    f"the {what} {path} is in {job.folder / name}, which this command makes "
+                    "itself: move it elsewhere, or give another --out"
+                )
+
+
+def read_by(job: Job) -> Iterator[tuple[str, Path]]:
+    """What a preparation reads, each with its description."""
     if job.parts:
-        named = [part for parts in job.parts.values() for part in parts]
-        known = [[p.name, p.files(recipe.langs), p.sources[0].sha256] for p in named]
-        key = key_of([recipe.langs, known, job.sacrebleu])
-        stages.append(Stage("raw", None, lambda out: steps.make_raw(job, out)))
-        for split, parts in job.parts.items():
-            sources[split] = [job.pair(job.folder / "raw", part.name) for part in parts]
+        yield "folder of archives", job.archives
     else:
-        sources = source_files(recipe, text_folder or Path())
-        hashes = {s: [[sha256_of(p) for p in pair] for pair in own] for s, own in sources.items()}
-        key = key_of([recipe.langs, hashes])
-
-    codes, dictionary = job.like.hashes if job.like else (None, None)
-    at_text = TextOptions.from_recipe(recipe)
-    at_tok = TokenOptions.from_recipe(recipe, limits=limits_of(recipe, "tok"))
-    at_codes = CodesOptions.from_recipe(recipe, codes_sha256=codes)
-    at_bpe = SubwordOptions.from_recipe(recipe, limits=limits_of(recipe, "bpe"))
-    at_data_bin = BinaryOptions.from_recipe(recipe, dictionary_sha256=dictionary)
-    learned = KINDS[recipe.subword].in_data
-    stages += [
-        Stage("text", at_text, lambda out: steps.make_text(job, at_text, sources, out)),
-        Stage("tok", at_tok, lambda out: steps.make_tokens(job, at_tok, out)),
-        Stage(learned, at_codes, lambda out: steps.make_codes(job, at_codes, out)),
-        Stage("bpe", at_bpe, lambda out: steps.make_bpe(job, at_bpe, out)),
-        Stage("data-bin", at_data_bin, lambda out: steps.make_data_bin(job, at_data_bin, out)),
-    ]
-    return key, stages, sources
+        for split, pairs in job.sources.items():
+            yield from ((f"{split} text", path) for pair in pairs for path in pair)
+    yield from job.read.items()

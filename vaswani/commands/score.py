@@ -25,7 +25,7 @@ from vaswani.common.errors import UserError, listed
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
-from vaswani.data.tokenise import tokeniser
+from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.experiment.find import RUN_CONFIG, find_run, known_runs, read_yaml
 from vaswani.scoring import bleu, parses, published, significance
 from vaswani.scoring.score_input import (
@@ -234,7 +234,7 @@ def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
         label = "tokenised BLEU" + (" (hyphens split)" if system.split_hyphens else "")
         rows["bleu_tokenised"] = bleu.multi_bleu(label, tokens.hypotheses, tokens.references)
     elif text and pair:
-        moses = tokeniser(pair[1])
+        moses = moses_tokeniser(pair[1])
         hypotheses, references = ([*map(moses, s)] for s in (text.hypotheses, text.references))
         rows["bleu_tokenised"] = bleu.multi_bleu("tokenised BLEU", hypotheses, references)
     if not pair or pair[1] == "de":  # no paper splits other compounds

@@ -7,14 +7,14 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import (
     NO_SPACE,
+    atomic_write,
     locked,
     move,
     read_json,
@@ -23,11 +23,6 @@ from vaswani.common.files import (
     sync,
     write_json,
 )
-
-#: the "size" of what no command makes: a link, a device, an empty folder
-NOT_A_FILE = -1
-#: files that desktops leave in every folder they have shown
-_DESKTOPS = {".DS_Store"}
 
 # ---- where a command may write --------------------------------------------------------------
 
@@ -82,9 +77,7 @@ def same_file(path: Path, other: Path) -> bool:
 
 def is_inside(path: Path, folder: Path) -> bool:
     """Whether ``path`` is ``folder`` or anywhere below it, however the two are written."""
-    outer = Path(os.path.realpath(folder))
-    inner = Path(os.path.realpath(path))
-    return inner == outer or outer in inner.parents
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def is_report(path: Path, *keys: str) -> bool:
@@ -93,7 +86,7 @@ def is_report(path: Path, *keys: str) -> bool:
 
 
 @contextlib.contextmanager
-def writing(path: Path, option: Optional[str] = None) -> Iterator[None]:
+def writing(path: Path, option: str | None = None) -> Iterator[None]:
     """While ``path`` is written (aside, then renamed), report write errors in terms of ``path``.
 
     Args:
@@ -107,22 +100,18 @@ def writing(path: Path, option: Optional[str] = None) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in NO_SPACE:
+            other = f"another folder with {option}" if option else "the output another folder"
             raise UserError(
-                f"there is no space left for {path}: free some, or {another_folder(option)}, and "
-                f"run the same command again ({error.strerror}; what was there is unchanged)"
+                f"there is no space left for {path}: free some, or give {other}, and run the same "
+                f"command again ({error.strerror}; what was there is unchanged)"
             ) from None
         raise
-
-
-def another_folder(option: Optional[str]) -> str:
-    """What to do about a folder, by the option that chooses it."""
-    return f"give another folder with {option}" if option else "give the output another folder"
 
 
 # ---- made as a whole ------------------------------------------------------------------------
 
 
-class Artifact:
+class Outputs:
     """What a command makes as a whole: a file, a folder, or several of them.
 
     It is made in a hidden folder, ``work``, in three steps:
@@ -132,35 +121,25 @@ class Artifact:
         NAME                moved to its place; a folder that was there goes to work/old/NAME first,
                             because a folder, unlike a file, cannot replace another in one step
 
-    Wherever it was stopped, the next command (:meth:`making` or :meth:`recover`) leaves the disk as
-    before or as after: what is complete is moved, what is not is removed. A record of what was
-    made is an output too, the last one: until all others are in place, the earlier record tells
-    which of those that exist this command made.
-
-    Only one command at a time may work on it (:func:`vaswani.common.files.locked`).
+    Wherever it was stopped, the next command (:meth:`replacing` or :meth:`recover`) leaves the disk
+    as before or as after: what is complete is moved, what is not is removed. Only one command at a
+    time may work on it (:func:`vaswani.common.files.locked`).
 
     Args:
-        outputs: where everything goes, each under another name; all on one file system
-        clear_the_way: called with an existing output before it is replaced; it moves away what
+        paths: where everything goes, each under another name; all on one file system
+        on_conflict: called with an existing output before it is replaced; it moves away what
             may not be replaced (:func:`keep`), or raises UserError
-        work: the hidden folder; beside the first output, if not given
+        work: the hidden folder
     """
 
     def __init__(
-        self,
-        outputs: Sequence[Path],
-        clear_the_way: Callable[[Path], Any],
-        work: Optional[Path] = None,
+        self, paths: Sequence[Path], on_conflict: Callable[[Path], Any], work: Path
     ) -> None:
-        self.outputs = list(outputs)
-        self.clear_the_way = clear_the_way
-        self.work = work or outputs[0].with_name(f".{outputs[0].name}.part")
-        self.part, self.complete, self.old = (
-            self.work / name for name in ("part", "complete", "old")
-        )
+        self.paths, self.on_conflict, self.work = list(paths), on_conflict, work
+        self.part, self.complete, self.old = work / "part", work / "complete", work / "old"
 
     @contextlib.contextmanager
-    def making(self) -> Iterator[Path]:
+    def replacing(self) -> Iterator[Path]:
         """A folder to make the outputs in; they are put in place when the block ends.
 
         If it fails, or is interrupted, what was there before is left as it was.
@@ -189,19 +168,120 @@ class Artifact:
 
     def _put_in_place_or_remove(self) -> None:
         """What is complete is moved to its place; what is not is removed."""
-        for output in self.outputs if self.complete.is_dir() else ():
-            made, old = self.complete / output.name, self.old / output.name
+        for path in self.paths if self.complete.is_dir() else ():
+            made, old = self.complete / path.name, self.old / path.name
             if not os.path.lexists(made):
                 continue  # it was moved before the stop
-            if os.path.lexists(output):
-                self.clear_the_way(output)
-            if os.path.lexists(output) and (made.is_dir() or output.is_dir()):
+            if os.path.lexists(path):
+                self.on_conflict(path)
+            if os.path.lexists(path) and (made.is_dir() or path.is_dir()):
                 # moved, not removed: a stop while removing would leave half of it under its name
                 remove(old)
                 self.old.mkdir(exist_ok=True)
-                move(output, old)
-            move(made, output)
+                move(path, old)
+            move(made, path)
         remove(self.work)
+
+
+class RecordedOutputs(Outputs):
+    """Outputs with a record, by which they are recognised: what is not as recorded is kept.
+
+    The record is a JSON table, ``{"key": …, "files": {NAME: [size, time, SHA-256]}, …}``. A file of
+    the same size and time (in nanoseconds) is trusted; where these differ, as in a copy, its hash
+    decides. The record is the last output: until all others are in place, the earlier one tells
+    which of those that exist this command made.
+
+    Args:
+        folder: where the outputs go; their files have names relative to it in the record
+        names: the outputs in it
+        record: the file
+        work: the hidden folder
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], record: Path, work: Path) -> None:
+        super().__init__([*(folder / name for name in names), record], self._keep_others, work)
+        self.folder, self.record = folder, record
+
+    def table(self) -> dict[str, Any]:
+        """The record; empty if there is none."""
+        return read_json(self.record)
+
+    def files(self) -> dict[Path, Any]:
+        """Size, time and SHA-256 of each recorded file; of earlier versions, the hash alone."""
+        table = self.table()
+        if "left" in table:  # an earlier version's, of one output
+            return {self.paths[0] / name: (0, 0, sha) for name, sha in table["sha256"].items()}
+        files = table.get("files", {})
+        return {self.folder / n: v if isinstance(v, list) else (0, 0, v) for n, v in files.items()}
+
+    def changed(self) -> list[Path]:
+        """The recorded files that are missing, or not as recorded."""
+        return [path for path, known in self.files().items() if not is_as_recorded(path, *known)]
+
+    def are_made(self, key: str) -> bool:
+        """Whether everything recorded under this key is there, and unchanged; there may be more."""
+        return self.table().get("key") == key and bool(self.files()) and not self.changed()
+
+    def redo(self) -> None:
+        """Have them made again, whatever the key; they are still recognised."""
+        self.recover()
+        if self.table().get("key"):
+            with atomic_write(self.record) as stream:
+                json.dump({**self.table(), "key": None}, stream, indent=1)
+
+    @contextlib.contextmanager
+    def making(self, key: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """A folder to make the outputs in, and the record, to which the block may add."""
+        with self.replacing() as part:
+            record: dict[str, Any] = {"key": key}
+            yield part, record
+            files = {}
+            for path in files_in(part):
+                status = path.stat()
+                stamp = [status.st_size, status.st_mtime_ns, sha256_of(path)]
+                files[str(path.relative_to(part))] = stamp
+            with open(part / self.record.name, "w", encoding="utf-8") as stream:
+                json.dump({**record, "files": files}, stream, indent=1)
+
+    def _keep_others(self, path: Path) -> None:
+        """Rename an output that is not as recorded, or has more in it."""
+        known = self.files()
+        ours = (file in known and is_as_recorded(file, *known[file]) for file in files_in(path))
+        if not (known if path == self.record else all(ours)):
+            keep(path)
+
+
+def files_in(path: Path) -> list[Path]:
+    """A file itself; all files and links below a folder."""
+    if path.is_symlink() or not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_symlink() or not file.is_dir())
+
+
+def is_as_recorded(path: Path, size: int, time: int, sha256: str) -> bool:
+    """Whether a file has this size and time, or else this hash."""
+    if not path.is_file():
+        return False
+    status = path.stat()
+    return (status.st_size, status.st_mtime_ns) == (size, time) or sha256_of(path) == sha256
+
+
+def keep(path: Path, why: str = "was not made by this command, or has changed since") -> Path:
+    """Rename what must not be replaced to a free name beside it, and say so."""
+    number = 1
+    while os.path.lexists(kept := path.with_name(f"{path.name}.kept-{number}")):
+        number += 1
+    move(path, kept)
+    print(f"{path} {why}: it is kept as {kept}", file=sys.stderr)
+    return kept
+
+
+def key_of(options: Any) -> str:
+    """What JSON-able options are recognised by: their SHA-256."""
+    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+
+
+# ---- made as a whole, where nothing else may be -------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -221,10 +301,9 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
         raise UserError("the output cannot be the current folder itself: give another one")
     check_folder(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
-    artifact = Artifact([path], check)
+    lock, work = (path.with_name(f".{path.name}.{end}") for end in ("lock", "part"))
     busy = locked(lock, f"{path} is being made", leave=False)
-    with writing(path), busy, artifact.making() as part:
+    with writing(path), busy, Outputs([path], check, work).replacing() as part:
         yield part / path.name
         check(path)  # again: making it took a while
 
@@ -232,28 +311,24 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
 @contextlib.contextmanager
 def making_recorded(
     folder: Path, record: str, command: str
-) -> Iterator[Tuple[Path, Dict[str, Any]]]:
+) -> Iterator[tuple[Path, dict[str, Any]]]:
     """As :func:`making`, for a folder with a record of what is in it, by which it is recognised.
 
     Args:
         folder: replaced, if it holds exactly what was made there
         record: the name of a JSON file in it; holds the table that the block fills in, and the
-            SHA-256 of every other file
+            SHA-256 of every other file (no times: the folder is to be given away)
         command: what makes it, for messages
 
     Yields:
         The folder to fill, and the table.
     """
-
-    def check(path: Path) -> None:
-        check_recorded(path, record, command)
-
-    with making(folder, check) as part:
+    with making(folder, lambda path: check_recorded(path, record, command)) as part:
         part.mkdir()
-        table: Dict[str, Any] = {"made_by": command}
+        table: dict[str, Any] = {"made_by": command}
         yield part, table
-        names = sorted(path.name for path in part.iterdir())
-        write_json(part / record, {**table, "sha256": hashes_of(part, names)})
+        table["sha256"] = {path.name: sha256_of(path) for path in sorted(part.iterdir())}
+        write_json(part / record, table)
 
 
 def check_recorded(folder: Path, record: str, command: str) -> None:
@@ -265,8 +340,7 @@ def check_recorded(folder: Path, record: str, command: str) -> None:
         return
     if folder.is_symlink() or not folder.is_dir():
         raise UserError(f"{folder} is not a folder: give another one with --out")
-    sums = read_json(folder / record).get("sha256")
-    sums = sums if isinstance(sums, dict) else {}
+    sums = read_json(folder / record).get("sha256", {})
     for path in sorted(folder.iterdir()):
         kept = path.name == record and sums
         if not kept and not (path.is_file() and sums.get(path.name) == sha256_of(path)):
@@ -274,47 +348,3 @@ def check_recorded(folder: Path, record: str, command: str) -> None:
                 f"{folder} has {path.name}, which '{command}' did not make, or which has changed "
                 "since: give another folder with --out"
             )
-
-
-# ---- what was made, and by whom ---------------------------------------------------------------
-
-
-def sizes_in(path: Path) -> Dict[str, int]:
-    """The size of a file (as ``.``), or of every file in a folder; see :func:`size_of`."""
-    if path.is_symlink() or not path.is_dir():
-        return {".": size_of(path)} if os.path.lexists(path) else {}
-    sizes: Dict[str, int] = {}
-    for folder, below, files in os.walk(path):
-        links = [name for name in below if os.path.islink(os.path.join(folder, name))]
-        for name in {*files, *links} - _DESKTOPS:
-            entry = Path(folder, name)
-            sizes[str(entry.relative_to(path))] = size_of(entry)
-        if not below and not files:
-            sizes[str(Path(folder).relative_to(path))] = NOT_A_FILE
-    return sizes
-
-
-def size_of(path: Path) -> int:
-    """The size of a regular file in bytes, ``NOT_A_FILE`` for anything else."""
-    status = path.lstat()
-    return status.st_size if stat.S_ISREG(status.st_mode) else NOT_A_FILE
-
-
-def hashes_of(path: Path, names: Iterable[str]) -> Dict[str, str]:
-    """The SHA-256 of files in a folder; of a file itself, as ``.``."""
-    return {name: sha256_of(path / name) for name in names}
-
-
-def keep(path: Path, why: str = "was not made by this command, or has changed since") -> Path:
-    """Rename what must not be replaced to a free name beside it, and say so."""
-    number = 1
-    while os.path.lexists(kept := path.with_name(f"{path.name}.kept-{number}")):
-        number += 1
-    move(path, kept)
-    print(f"{path} {why}: it is kept as {kept}", file=sys.stderr)
-    return kept
-
-
-def key_of(options: Any) -> str:
-    """What JSON-able options are recognised by: their SHA-256."""
-    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()

@@ -10,48 +10,45 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Iterator, Sequence
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.processes import in_order
 from vaswani.common.progress import Bar
-from vaswani.data.clean import LONGEST_WORD, Limits
-from vaswani.data.parallel import Chunk, Outcome, chunks
-from vaswani.data.tokenise import transform_within
+from vaswani.data.parallel import LONGEST_WORD, Chunk, chunks
 
 MARK = "@@ "
 #: distinct words that codes are learned from; if more, the most frequent (this bounds memory)
 MOST_WORDS = 2_000_000
 #: what fairseq reads as its own symbols: end, start, padding, unknown
-_FAIRSEQS = re.compile(r"(?<![^ ])(?:</s>|<s>|<pad>|<unk>)(?![^ ])")
+_FAIRSEQS = re.compile(r"(?<![^ \n])(?:</s>|<s>|<pad>|<unk>)(?![^ \n])")
 #: distinct words whose subwords each process caches
 CACHED_WORDS = 300_000
 
 
-def count_words(chunk: Chunk) -> "Counter[str]":
-    """How often each word of a chunk occurs, in order of first occurrence."""
-    words = Counter(chunk.sides[0].decode("utf-8").replace("\n", " ").split(" "))
-    del words[""]
-    return words
+def counting_work() -> Callable[[Chunk], Counter[str]]:
+    """Returns a function that counts the words of a chunk, in order of first occurrence."""
 
+    def work(chunk: Chunk) -> Counter[str]:
+        words = Counter(chunk.sides[0].decode("utf-8").replace("\n", " ").split(" "))
+        del words[""]
+        return words
 
-def word_counter() -> Callable[[Chunk], "Counter[str]"]:
-    """The function that a worker process counts with."""
-    return count_words
+    return work
 
 
 def vocabulary(
     sources: Sequence[Path], workers: int, progress: Callable[[int], Any]
-) -> "Counter[str]":
+) -> Counter[str]:
     """The words of all ``sources`` together, with their counts, in order of first occurrence.
 
     Beyond twice ``MOST_WORDS`` distinct words the rarest are dropped along the way, and
     ``MOST_WORDS`` are left at the end: words that rare decide hardly any merge.
     """
-    words: "Counter[str]" = Counter()
+    words: Counter[str] = Counter()
     parts: Iterator[Chunk] = (part for source in sources for part in chunks([source]))
-    for counted in in_order(word_counter, parts, workers):
+    for counted in in_order(counting_work, parts, workers):
         words.update(counted)
         if len(words) > 2 * MOST_WORDS:
             words = most_frequent(words, MOST_WORDS)
@@ -59,7 +56,7 @@ def vocabulary(
     return most_frequent(words, MOST_WORDS)
 
 
-def most_frequent(words: "Counter[str]", most: int) -> "Counter[str]":
+def most_frequent(words: Counter[str], most: int) -> Counter[str]:
     """The ``most`` most frequent words, in their original order."""
     if len(words) <= most:
         return words
@@ -99,18 +96,21 @@ def quietly() -> ContextManager[Any]:
     return contextlib.redirect_stderr(io.StringIO())
 
 
-def spell_out_symbols(line: str, between: str = MARK) -> Tuple[str, int]:
-    """A line with fairseq's own symbols spelt out as single letters, and how many there were."""
-    if "<" not in line:
-        return line, 0
-    return _FAIRSEQS.subn(lambda match: between.join(match[0]), line)
+def count_symbols(text: str) -> int:
+    """How many words of a text are among fairseq's own symbols."""
+    return len(_FAIRSEQS.findall(text)) if "<" in text else 0
+
+
+def escaped_symbols(line: str, between: str = MARK) -> str:
+    """A line with fairseq's own symbols spelt out as single letters."""
+    return _FAIRSEQS.sub(lambda match: between.join(match[0]), line) if "<" in line else line
 
 
 def splitter(codes: Path) -> Callable[[str], str]:
     """A function that splits the words of a line; subwords inside a word end in ``@@``.
 
     Extremely long words are split in several steps, since BPE is quadratic in word length. Text to
-    be binarised also goes through ``spell_out_symbols``.
+    be binarised also goes through ``escaped_symbols``.
 
     Raises:
         UserError: the file is not one of BPE codes.
@@ -136,35 +136,6 @@ def splitter(codes: Path) -> Callable[[str], str]:
         return str(bpe.process_line(line))
 
     return split
-
-
-class Subwords:
-    """Splits chunks of tokens into subwords, keeping the pairs within the limits.
-
-    ``both``: the target side too, which otherwise stays as it is.
-    """
-
-    splitter = staticmethod(splitter)
-
-    def __init__(self, name: str, codes: Path, limits: Optional[Limits], both: bool = True) -> None:
-        self.name, self.limits, self.both = name, limits, both
-        self.split = self.splitter(codes)
-        self.count_spelt_out = 0
-
-    def subwords(self, side: int, line: str) -> str:
-        """The subwords of one side of a pair, none of which fairseq misreads."""
-        if side and not self.both:
-            return line
-        line, count = spell_out_symbols(self.split(line))
-        self.count_spelt_out += count
-        return line
-
-    def __call__(self, chunk: Chunk) -> Outcome:
-        """The subwords of a chunk."""
-        self.count_spelt_out = 0
-        outcome = transform_within(self.limits, chunk, self.name, self.subwords)
-        outcome.report.spelt_out = self.count_spelt_out
-        return outcome
 
 
 def undo(line: str) -> str:

@@ -122,8 +122,9 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> List
         )
     for language in (source, target):
         path = folder / f"dict.{language}.txt"
-        unknown = check_text(f"{prefix}.{language}", len(Dictionary.load(str(path))), str(path))
-        if unknown == 1:
+        entries = len(Dictionary.load(str(path)))
+        unknown, counted = check_text(f"{prefix}.{language}", entries, str(path))
+        if unknown == counted > 0:
             raise UserError(
                 f"{prefix}.{language} has no token that {path} knows (all are <unk>): there is "
                 "nothing to learn; prepare the data again"
@@ -254,15 +255,15 @@ def read_index(prefix: str) -> Index:
     return Index(sizes, _TYPES[kind])
 
 
-def check_text(prefix: str, entries: int, dictionary: str) -> float:
-    """Check binarised text against a dictionary of so many entries; returns the share of <unk>.
+def check_text(prefix: str, entries: int, dictionary: str) -> tuple[int, int]:
+    """Check binarised text against a dictionary of so many entries; count <unk> and all tokens.
 
     Raises:
         UserError: the text is damaged, or has a token beyond the dictionary.
     """
     dtype = read_index(prefix).dtype
     if not Path(f"{prefix}.bin").stat().st_size:
-        return 0.0
+        return 0, 0
     tokens = np.memmap(f"{prefix}.bin", dtype=dtype, mode="r")
     unknown, counted = 0, 0
     for start in range(0, len(tokens), _BLOCK):
@@ -275,4 +276,4 @@ def check_text(prefix: str, entries: int, dictionary: str) -> float:
             )
         unknown += int((block == 3).sum())  # fairseq's numbers of <unk> and the end of a sentence
         counted += int((block != 2).sum())
-    return unknown / max(counted, 1)
+    return unknown, counted

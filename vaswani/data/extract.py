@@ -160,24 +160,16 @@ def segments(sgml: str) -> Iterator[str]:
         yield " ".join(segment.split())
 
 
-def from_sacrebleu(part: Part, langs: Tuple[str, str], out: Path) -> None:
-    """Write a test set from sacreBLEU (which downloads it and checks its MD5).
+def write_part(part: Part, archive: Path | None, langs: tuple[str, str], out: Path) -> None:
+    """Extract a part from its archive, or get it from sacreBLEU, which checks its MD5.
 
     Raises:
-        UserError: sacreBLEU could not get it.
+        UserError: the archive is damaged, or sacreBLEU could not get the test set.
     """
+    if archive:
+        extract(part, archive, langs, out)
+        return
     instead = "run the same command again, or take the test sets from the archives"
     sides = files_of(str(part.sacrebleu), "-".join(langs), instead)
     for lang, side in zip(langs, sides, strict=True):
         shutil.copyfile(side, out / f"{part.name}.{lang}")
-
-
-def write_parts(
-    parts: Dict[str, Path], known: Sequence[Part], langs: Tuple[str, str], out: Path
-) -> None:
-    """Extract every part from its archive (``parts``: by name), or get it from sacreBLEU."""
-    for part in known:
-        if part.name in parts:
-            extract(part, parts[part.name], langs, out)
-        else:
-            from_sacrebleu(part, langs, out)

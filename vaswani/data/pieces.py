@@ -12,13 +12,11 @@ from collections import Counter
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.data import bpe
-from vaswani.data.clean import Limits
-from vaswani.data.parallel import Chunk, Outcome
 from vaswani.data.text import count_lines, read_lines, safe_line, write_lines
 
 #: a space, in a piece; in text it would be taken for one
@@ -53,7 +51,7 @@ def learn(
     """
     trainer = library().SentencePieceTrainer
     lines = partial(sample, sources, -(-sum(map(count_lines, sources)) // MOST_LINES) or 1)
-    letters: "Counter[str]" = Counter()
+    letters: Counter[str] = Counter()
     for line in lines():
         letters.update(line)
         progress(1)
@@ -88,7 +86,7 @@ def sample(sources: Sequence[Path], step: int) -> Iterator[str]:
     return islice(chain.from_iterable(map(read_lines, sources)), 0, None, step)
 
 
-def coverage(letters: "Counter[str]", most: int) -> float:
+def coverage(letters: Counter[str], most: int) -> float:
     """The share of a text that its ``most`` most frequent characters make up.
 
     At least 0.98, the least that the library takes.
@@ -106,7 +104,7 @@ def load(model: Path) -> Any:
         raise UserError(f"{model} is damaged: it is not a model of SentencePiece") from None
 
 
-def dictionary_of(model: Path) -> List[str]:
+def dictionary_of(model: Path) -> list[str]:
     """The pieces in the model's order, without its symbols: fairseq's dictionary has its own."""
     loaded = load(model)
     numbers = range(loaded.get_piece_size())
@@ -119,10 +117,17 @@ def write_dictionary(model: Path, path: Path) -> None:
     write_lines(path, (f"{piece} 1" for piece in dictionary_of(model)))
 
 
-def check_dictionary(model: Path, dictionary: Path, words: Sequence[str]) -> None:
+def symbols(dictionary: Path) -> list[str]:
+    """The words of a dictionary file, without fairseq's padding words."""
+    with open(dictionary, encoding="utf-8", newline="\n") as stream:
+        words = [line.split(" ", 1)[0] for line in stream]
+    return [word for word in words if not word.startswith("madeupword")]
+
+
+def check_dictionary(model: Path, dictionary: Path) -> None:
     """Raises UserError unless all words of a dictionary are pieces of the model."""
     known = set(dictionary_of(model))
-    other = next((word for word in words if word not in known), None)
+    other = next((word for word in symbols(dictionary) if word not in known), None)
     if other is not None:
         raise UserError(
             f"{model} is another model than that of {dictionary}, whose '{other}' is none of its "
@@ -141,7 +146,7 @@ def splitter(codes: Path) -> Callable[[str], str]:
 
     def split(line: str) -> str:
         pieces = " ".join(loaded.encode(line.replace(SPACE, " "), out_type=str))
-        return bpe.spell_out_symbols(pieces, " ")[0]
+        return bpe.escaped_symbols(pieces, " ")
 
     return split
 
@@ -150,26 +155,3 @@ def joiner(model: Path) -> Callable[[str], str]:
     """A function from pieces joined by spaces to one line of text; bytes become characters."""
     loaded = load(model)
     return lambda line: safe_line(loaded.decode(line.split()).replace("\n", " ")).strip(" ")
-
-
-class Pieces(bpe.Subwords):
-    """Splits chunks of raw text into pieces, keeping the pairs within the limits."""
-
-    splitter = staticmethod(splitter)
-
-    def __init__(self, name: str, model: Path, limits: Optional[Limits]) -> None:
-        super().__init__(name, model, limits)
-        self.count_spaces = 0
-
-    def subwords(self, side: int, line: str) -> str:
-        """The pieces of one side of a pair; counts what pieces cannot represent."""
-        self.count_spelt_out += bpe.spell_out_symbols(line)[1]
-        self.count_spaces += line.count(SPACE)
-        return self.split(line)
-
-    def __call__(self, chunk: Chunk) -> Outcome:
-        """The pieces of a chunk."""
-        self.count_spaces = 0
-        outcome = super().__call__(chunk)
-        outcome.report.made_spaces = self.count_spaces
-        return outcome

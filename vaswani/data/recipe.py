@@ -3,24 +3,27 @@
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Literal
 
-from vaswani.common.artifact import key_of
+from vaswani.common.artifact import RecordedOutputs, is_as_recorded, key_of
 from vaswani.common.errors import UserError, nearest
-from vaswani.data import stage, text
-from vaswani.data.clean import Limits
-from vaswani.data.subwords import BPE, KINDS, SENTENCEPIECE, Name
+from vaswani.common.files import atomic_write
+from vaswani.data.parallel import Limits
+from vaswani.data.subwords import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name
 from vaswani.data.text import SPLITS
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import find_config, read_yaml
 
 #: in the folder of prepared data: how everything else there was made
 RECIPE_FILE = "recipe.yaml"
+#: the folder of records in it
+STAGES = ".stages"
 #: valid values of these keys
 CHOICES = {
     "bpe_counts": ("merges", "types"),
     "normalise": ("none", "train", "all"),
     "clean_after": ("tok", "bpe"),
-    "subword": tuple(KINDS),
+    "subword": tuple(SUBWORD_MODELS),
 }
 #: fairseq reads languages from names such as train.en-de.en.idx
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
@@ -42,18 +45,18 @@ class Recipe:
     target_lang: str
     #: prefixes of the files, LANG (and .gz or .xz) appended; with ``archives``, parts of the
     #: manifest, of which ``train`` may list several
-    train: Union[str, List[str], None] = None
-    valid: Optional[str] = None
-    test: Optional[str] = None
+    train: str | list[str] | None = None
+    valid: str | None = None
+    test: str | None = None
     #: the manifest the parts are in: ``configs/data/archives/NAME.yaml``
-    archives: Optional[str] = None
+    archives: str | None = None
     #: the folder of prepared text whose codes and dictionary are used for these texts (``--like``)
-    like: Optional[str] = None
+    like: str | None = None
     #: every n-th training pair becomes the validation set, instead of ``valid``
-    valid_every: Optional[int] = None
+    valid_every: int | None = None
     #: Moses' punctuation normalisation and removal of control characters: for "train" (and what is
     #: held out of it), "all" or "none"
-    normalise: str = "none"
+    normalise: Literal["none", "train", "all"] = "none"
     #: the text is already tokenised
     tokenised: bool = False
     #: the sets are files of trees in Penn brackets, each of which makes both sides (6.3): words,
@@ -66,10 +69,10 @@ class Recipe:
     #: ’ becomes ' in the test set before it is tokenised
     straight_test_apostrophes: bool = False
     #: limits of a training pair, in words or subwords of either side: see ``clean_after``
-    min_words: Optional[int] = None
-    max_words: Optional[int] = None
+    min_words: int | None = None
+    max_words: int | None = None
     #: highest ratio of longer to shorter side
-    ratio: Optional[float] = None
+    ratio: float | None = None
     #: where the limits apply: to words ("tok") or subwords ("bpe")
     clean_after: str = "tok"
     #: what splits words: "subword_nmt", Moses' tokens by BPE; "sentencepiece", raw text
@@ -79,24 +82,24 @@ class Recipe:
     #: what ``bpe`` counts: merges, or types (single characters and merges together)
     bpe_counts: str = "merges"
     #: how many of the most frequent types the dictionary keeps; all, if not given
-    dictionary: Optional[int] = None
+    dictionary: int | None = None
     #: a trial: the first pairs of each training part, this many together
-    limit: Optional[int] = None
+    limit: int | None = None
     #: expected counts, by ``text/train``, ``tok/train``, …: shown beside the counts
-    expected: Optional[Dict[str, int]] = None
+    expected: dict[str, int] | None = None
 
     @property
-    def langs(self) -> Tuple[str, str]:
+    def langs(self) -> tuple[str, str]:
         """Source, then target."""
         return self.source_lang, self.target_lang
 
     @property
-    def splits(self) -> List[str]:
+    def splits(self) -> list[str]:
         """The existing sets; a user's own text may have no test set."""
         held_out = ["valid"] if self.valid_every else []
         return [n for n in SPLITS if n in held_out or getattr(self, n)]
 
-    def parts(self, split: str) -> List[str]:
+    def parts(self, split: str) -> list[str]:
         """The prefixes or parts that make up a set, in order."""
         named = getattr(self, split)
         return [named] if isinstance(named, str) else list(named or [])
@@ -105,22 +108,36 @@ class Recipe:
         """Whether pairs may be left out of a set: of training text, and of what is held out."""
         return split == "train" or (split == "valid" and bool(self.valid_every))
 
-    def limits(self, split: str, stage: str) -> Optional[Limits]:
-        """What a pair of a set must satisfy after a stage ("tok" or "bpe"), if anything.
+    @property
+    def text(self) -> TextRecipe:
+        """How its text is processed, line by line."""
+        raw = self.tokenised or self.subword == SENTENCEPIECE
+        return TextRecipe(
+            self.source_lang,
+            self.target_lang,
+            normalise=self.normalise,
+            straight_apostrophes=self.straight_test_apostrophes,
+            tokeniser="none" if raw else "moses",
+            split_hyphens=self.split_hyphens,
+            bpe=self.subword,
+        )
+
+    def limits(self, stage: str) -> dict[str, Limits]:
+        """What the pairs of a set must satisfy after a stage ("tok" or "bpe"), if anything.
 
         With SentencePiece it applies to pieces: between spaces there may be a whole sentence.
         """
-        if not self.cleaned(split) or (self.subword == SENTENCEPIECE and stage == "tok"):
-            return None
+        limits = Limits(self.min_words, self.max_words, self.ratio)
         if self.subword == SENTENCEPIECE:
-            return Limits(self.min_words, self.max_words, self.ratio)
-        if stage == self.clean_after:
-            return Limits(self.min_words, self.max_words, self.ratio)
-        # extremely long words are kept from the BPE in any case
-        return Limits() if stage == "tok" else None
+            limited = limits if stage == "bpe" else None
+        elif stage == self.clean_after:
+            limited = limits
+        else:  # extremely long words are kept from the BPE in any case
+            limited = Limits() if stage == "tok" else None
+        return {split: limited for split in self.splits if limited and self.cleaned(split)}
 
 
-def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
+def recipe_from(table: dict[str, Any], where: str) -> Recipe:
     """A checked recipe from a YAML table or from arguments; ``where`` names it in errors.
 
     Raises:
@@ -132,38 +149,34 @@ def recipe_from(table: Dict[str, Any], where: str) -> Recipe:
         if key not in known:
             raise UserError(f"{where}: there is no key '{key}'{nearest(str(key), known)}")
     for key in ("source_lang", "target_lang"):
-        if not isinstance(given.get(key), str):
-            raise UserError(f"{where}: '{key}' is missing (a code such as 'en'; quote 'no')")
-        if not _LANGUAGE.fullmatch(given[key]):
-            like = re.sub(r"\W+", "_", given[key]).strip("_")
+        lang = given.get(key, "")
+        if not isinstance(lang, str) or not _LANGUAGE.fullmatch(lang):
             raise UserError(
-                f"{where}: {key} is '{given[key]}', but fairseq's file names allow only letters, "
-                f"digits and _: name your files .{like or 'en'} and give that"
+                f"{where}: {key} is '{lang}', but should be a code such as 'en' (quote 'no'), in "
+                "letters, digits and _, as fairseq's file names have it: the ending of your files"
             )
     check_sets(given, where)
     check_values(given, where)
     return Recipe(**given)
 
 
-def check_sets(given: Dict[str, Any], where: str) -> None:
+def check_sets(given: dict[str, Any], where: str) -> None:
     """Raises UserError unless training and validation text are each named once."""
-    named = [split for split in SPLITS if split in given]
-    if given.get("trees") and not named:
-        return  # the recipe of any trees; the arguments name them
     if "like" in given:
-        if not named:
-            raise UserError(f"{where}: no text is named: give --train, --valid or --test")
-        return
-    if not given.get("train"):
-        raise UserError(f"{where}: 'train' is missing: the prefix of its two files")
-    if ("valid" in given) == ("valid_every" in given):
+        complete = any(split in given for split in SPLITS)
+    elif given.get("trees") and not any(split in given for split in SPLITS):
+        complete = True  # the recipe of any trees; the arguments name them
+    else:
+        complete = "train" in given and ("valid" in given) != ("valid_every" in given)
+    if not complete:
         raise UserError(
-            f"{where}: 'valid' is missing: the prefix of its two files (or give 'valid_every' to "
-            "hold out every n-th training pair; not both)"
+            f"{where}: training or validation text is missing, or there twice: give 'train' and "
+            "'valid', the prefixes of their files (instead of 'valid', 'valid_every' holds out "
+            "every n-th training pair); beside --like, at least one of --train, --valid and --test"
         )
 
 
-def check_values(given: Dict[str, Any], where: str) -> None:
+def check_values(given: dict[str, Any], where: str) -> None:
     """Raises UserError if a value is not among the choices, or another excludes it."""
     for key, choices in CHOICES.items():
         if given.get(key, choices[0]) not in choices:
@@ -177,7 +190,7 @@ def check_values(given: Dict[str, Any], where: str) -> None:
             )
 
 
-def find_recipe(name: str) -> Tuple[Recipe, Path]:
+def find_recipe(name: str) -> tuple[Recipe, Path]:
     """The recipe for the name of an experiment or recipe, and the folder it makes.
 
     An experiment says ``task.data: data/NAME/data-bin``; its recipe is ``configs/data/NAME.yaml``,
@@ -203,7 +216,31 @@ def find_recipe(name: str) -> Tuple[Recipe, Path]:
     return recipe_from(table, str(path)), folder
 
 
-# ---- the one left in the folder -------------------------------------------------------------
+# ---- prepared text --------------------------------------------------------------------------
+
+
+def recipe_in(folder: Path) -> Recipe | None:
+    """The recipe that ``vaswani prepare`` left in a folder; None: the text was made otherwise."""
+    path = folder / RECIPE_FILE
+    if not path.is_file():
+        return None
+    known = {item.name for item in fields(Recipe)}  # earlier versions had others
+    table = {key: value for key, value in read_yaml(path).items() if key in known}
+    return Recipe(**{"source_lang": "", "target_lang": "", **table})
+
+
+def has_trees(data_bin: Path) -> bool:
+    """Whether binarised data is that of ``vaswani prepare trees``."""
+    recipe = recipe_in(data_bin.parent)
+    return bool(recipe and recipe.trees)
+
+
+def outputs_of(path: Path) -> RecordedOutputs:
+    """A file or folder of prepared text, recorded in ``.stages/NAME.json`` beside it."""
+    stages = path.parent / STAGES
+    return RecordedOutputs(
+        path.parent, [path.name], stages / f"{path.name}.json", stages / "part" / path.name
+    )
 
 
 def write_recipe(recipe: Recipe, folder: Path) -> None:
@@ -211,15 +248,14 @@ def write_recipe(recipe: Recipe, folder: Path) -> None:
     import yaml
 
     content = yaml.safe_dump(asdict(recipe), sort_keys=False)
-    path = folder / RECIPE_FILE
-    if path.is_file() and path.read_bytes() == content.encode():
-        return
-    stage.redo(path)
-    lines = content.split("\n")[:-1]
-    stage.run_stage(path, key_of(content), lambda aside: text.write_lines(aside, lines))
+    outputs = outputs_of(folder / RECIPE_FILE)
+    outputs.recover()
+    if not outputs.are_made(key_of(content)):
+        with outputs.making(key_of(content)) as (part, _), atomic_write(part / RECIPE_FILE) as out:
+            out.write(content)
 
 
-def has_trees(data_bin: Path) -> bool:
-    """Whether binarised data is that of ``vaswani prepare trees``."""
-    path = data_bin.parent / RECIPE_FILE
-    return path.is_file() and bool(read_yaml(path).get("trees"))
+def is_file_as_recorded(path: Path) -> bool:
+    """Whether a file in an output's folder is as it was made; true if nothing is recorded."""
+    known = outputs_of(path.parent).files().get(path)
+    return known is None or is_as_recorded(path, *known)

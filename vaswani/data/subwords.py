@@ -7,7 +7,7 @@ The names are fairseq's (``--bpe``).
 """
 
 from pathlib import Path
-from typing import Any, Dict, Final, Literal, Mapping, NamedTuple, Optional, Tuple
+from typing import Final, Literal, NamedTuple
 
 from vaswani.experiment.find import read_yaml
 
@@ -16,7 +16,7 @@ BPE: Final = "subword_nmt"
 SENTENCEPIECE: Final = "sentencepiece"
 
 
-class Kind(NamedTuple):
+class SubwordModel(NamedTuple):
     """What is learned, in words and as a file; and how fairseq is told to undo it."""
 
     title: str
@@ -28,26 +28,22 @@ class Kind(NamedTuple):
     remove: str
 
 
-KINDS: Dict[Name, Kind] = {
-    BPE: Kind("BPE codes", "codes", "bpecodes", "@@ "),
-    SENTENCEPIECE: Kind(
+SUBWORD_MODELS: dict[Name, SubwordModel] = {
+    BPE: SubwordModel("BPE codes", "codes", "bpecodes", "@@ "),
+    SENTENCEPIECE: SubwordModel(
         "SentencePiece model", "sentencepiece.bpe.model", "sentencepiece.bpe.model", SENTENCEPIECE
     ),
 }
 
 
-def kind_of(recipe: Mapping[str, Any]) -> Name:
-    """What makes the subwords of a recipe.yaml; of one that says nothing, BPE."""
-    return recipe.get("subword") or BPE
-
-
-def learned_in(folder: Path) -> Tuple[Name, Optional[Path]]:
+def find_subword_model(folder: Path) -> tuple[Name, Path | None]:
     """What made the subwords of prepared text, and the file that it learned, if that is there.
 
     Args:
         folder: with recipe.yaml, if ``vaswani prepare`` made it
     """
     recipe = folder / "recipe.yaml"
-    kind: Name = kind_of(read_yaml(recipe)) if recipe.is_file() else BPE
-    path = folder / KINDS[kind].in_data
+    table = read_yaml(recipe) if recipe.is_file() else {}
+    kind: Name = table.get("subword") or BPE
+    path = folder / SUBWORD_MODELS[kind].in_data
     return kind, path if path.is_file() else None

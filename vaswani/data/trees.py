@@ -10,10 +10,10 @@ source), and every part-of-speech tag replaced by XX, unless tags are kept.
 
 import re
 from pathlib import Path
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.data.text import BYTE_ORDER_MARK, read_lines
+from vaswani.data.text import BYTE_ORDER_MARK, read_lines, write_lines
 
 ROOT = "TOP"
 #: how treebanks and parsers call the root; the Penn Treebank leaves its label out
@@ -45,12 +45,12 @@ class Tree(NamedTuple):
     The root is not among the constituents: it is the same in every tree.
     """
 
-    words: List[str]
-    tags: List[str]
-    constituents: List[Constituent]
+    words: list[str]
+    tags: list[str]
+    constituents: list[Constituent]
 
 
-def read_trees(path: Path) -> List[Tree]:
+def read_trees(path: Path) -> list[Tree]:
     """The trees of a file, compressed or not, one a line.
 
     Raises:
@@ -71,6 +71,25 @@ def read_trees(path: Path) -> List[Tree]:
     return trees
 
 
+def write_sides(path: Path, sides: tuple[Path, Path], tags: bool, limit: int | None) -> int:
+    """Write each tree's words, its brackets and, beside them, the whole tree (SET.ptb).
+
+    Args:
+        path: of the trees
+        sides: the files of words and of brackets
+        tags: as in ``linearise``
+        limit: how many trees to take; None: all
+
+    Returns:
+        The number of trees.
+    """
+    trees = read_trees(path)[:limit]
+    write_lines(sides[0], (" ".join(tree.words) for tree in trees))
+    write_lines(sides[1], (" ".join(linearise(tree, tags)) for tree in trees))
+    write_lines(sides[0].with_suffix(".ptb"), map(penn_brackets, trees))
+    return len(trees)
+
+
 def parse_tree(line: str) -> Tree:
     """A tree from Penn brackets, with its root normalised, without traces and functions.
 
@@ -80,10 +99,10 @@ def parse_tree(line: str) -> Tree:
     Raises:
         ValueError: the brackets are malformed; says how.
     """
-    words: List[str] = []
-    tags: List[str] = []
-    constituents: List[Constituent] = []
-    unclosed: List[int] = []  # places in `constituents`
+    words: list[str] = []
+    tags: list[str] = []
+    constituents: list[Constituent] = []
+    unclosed: list[int] = []  # places in `constituents`
     for piece in _PIECE.finditer(line):
         if piece["stray"]:
             raise ValueError(f"'{piece['stray']}' is not alone in brackets with its tag")
@@ -113,7 +132,7 @@ def parse_tree(line: str) -> Tree:
     return Tree(words, tags, [one for one in constituents if one.end > one.start])
 
 
-def linearise(tree: Tree, tags: bool = False) -> List[str]:
+def linearise(tree: Tree, tags: bool = False) -> list[str]:
     """The tree as the tokens that the model learns to write: see the top of this file.
 
     ``tags``: keep the part-of-speech tags instead of XX.
@@ -128,7 +147,7 @@ def penn_brackets(tree: Tree) -> str:
     return re.sub(r" (?=\))", "", text)
 
 
-def repair(tokens: Sequence[str], words: Sequence[str]) -> Tuple[Tree, bool]:
+def repair(tokens: Sequence[str], words: Sequence[str]) -> tuple[Tree, bool]:
     """The tree over ``words`` (at least one) that is nearest to a hypothesis of the model.
 
     The inverse of ``linearise``; but any other sequence is made into a tree, too:
@@ -141,9 +160,9 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> Tuple[Tree, bool]:
     Returns:
         The tree, its tags as in the hypothesis; and whether anything had to be changed.
     """
-    tags: List[str] = []
-    constituents: List[Constituent] = []
-    unclosed: List[int] = []
+    tags: list[str] = []
+    constituents: list[Constituent] = []
+    unclosed: list[int] = []
     missing = len(words) - sum(token[0] not in "()" for token in tokens)
     last = len(tokens) - bool(tokens and tokens[-1].startswith(")"))
     for token in [*tokens[:last], *[ANY_TAG] * missing, *tokens[last:]]:
@@ -162,13 +181,13 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> Tuple[Tree, bool]:
     return tree, _flatten(tree, tags, ")") != list(tokens)
 
 
-def _flatten(tree: Tree, leaves: Sequence[str], close: str) -> List[str]:
+def _flatten(tree: Tree, leaves: Sequence[str], close: str) -> list[str]:
     """``leaves``, one for each word, with the brackets around them.
 
     ``close``: ")" for closing brackets with their label, nothing for those without.
     """
-    opened: List[List[str]] = [[] for _ in leaves]
-    closed: List[List[str]] = [[] for _ in leaves]
+    opened: list[list[str]] = [[] for _ in leaves]
+    closed: list[list[str]] = [[] for _ in leaves]
     for label, start, end in tree.constituents:
         opened[start].append(f"({label}")
         closed[end - 1].insert(0, f"){label}" if close else ")")  # the inner one closes first

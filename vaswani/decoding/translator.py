@@ -14,11 +14,11 @@ from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE
+from vaswani.data.text_recipe import SourceText, TargetText
 from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
 from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import SearchOptions
-from vaswani.model_folder.text_recipe import SourceText, TargetText
 
 
 @dataclass(frozen=True)

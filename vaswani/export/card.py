@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from vaswani.common.templates import render
-from vaswani.data.subwords import KINDS
+from vaswani.data.subwords import SUBWORD_MODELS
 from vaswani.export.to_huggingface import END, UNKNOWN
 from vaswani.model_folder.folder import CARD, ModelFolder
 from vaswani.model_folder.model_card import scores_table
@@ -32,7 +32,7 @@ def export_card(
     """
     values = {**table, "proof": proof}  # not the table's, which has more digits
     values.update(user_dir=user_dir, variant=packed.config.get("variant"))
-    values.update(folder=str(folder), kind=KINDS.get(table["text"]["bpe"]))
+    values.update(folder=str(folder), kind=SUBWORD_MODELS.get(table["text"]["bpe"]))
     values.update(scores=scores_table(table["scores"]) if table["scores"] else NOT_SCORED)
     if table["target"] == "huggingface":
         source, target = (packed.dictionary(lang).read_bytes() for lang in packed.langs)

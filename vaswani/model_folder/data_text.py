@@ -1,17 +1,17 @@
 """How a data folder's text was prepared: from options, its recipe, or its dictionaries."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
 from vaswani.data.bpe import MARK
-from vaswani.data.pieces import SPACE, check_dictionary
-from vaswani.data.subwords import BPE, KINDS, SENTENCEPIECE, Name, kind_of
-from vaswani.experiment.find import read_yaml
-from vaswani.model_folder.text_recipe import TextRecipe
+from vaswani.data.pieces import SPACE, check_dictionary, symbols
+from vaswani.data.recipe import Recipe, recipe_in
+from vaswani.data.subwords import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name
+from vaswani.data.text_recipe import TextRecipe
 
 #: names of the files: from 'vaswani prepare', in the archives of fairseq's models
 FILE_NAMES = {
@@ -55,19 +55,19 @@ def text_recipe(
     Raises:
         UserError: words are split, but there is no such file, or it is another's.
     """
-    places = [folder.parent, folder] if (folder.parent / "recipe.yaml").is_file() else [folder]
-    prepared = read_yaml(places[0] / "recipe.yaml") if len(places) > 1 else {}
+    prepared = recipe_in(folder.parent)
+    places = [folder.parent, folder] if prepared else [folder]
     sides = [symbols(path) for path in dictionaries]
     kind, codes = find_codes(given, places, prepared, sides, dictionaries)
     # of pieces the dictionary has no rare letters, and so perhaps no capitals
     lowercase = kind != SENTENCEPIECE and is_lowercase(sides[0])
-    tokeniser: Any = given.tokeniser or ("none" if prepared.get("tokenised") else "moses")
-    recipe = TextRecipe(
-        *langs,
-        normalise=prepared.get("normalise") or "none",
-        straight_apostrophes=bool(prepared.get("straight_test_apostrophes")),
+    recipe = prepared.text if prepared else TextRecipe(*langs, split_hyphens="@-@" in sides[0])
+    tokeniser: Any = given.tokeniser or recipe.tokeniser
+    recipe = replace(
+        recipe,
+        source_lang=langs[0],
+        target_lang=langs[1],
         tokeniser="none" if kind == SENTENCEPIECE else tokeniser,
-        split_hyphens=prepared.get("split_hyphens", "@-@" in sides[0]),
         lowercase=lowercase if given.lowercase is None else given.lowercase,
         bpe=kind,
     )
@@ -81,7 +81,7 @@ def text_recipe(
 def find_codes(
     given: DataOptions,
     places: List[Path],
-    prepared: Mapping[str, Any],
+    prepared: Recipe | None,
     sides: List[List[str]],
     dictionaries: Tuple[Path, Path],
 ) -> Tuple[Optional[Name], Optional[Path]]:
@@ -100,11 +100,11 @@ def find_codes(
         SENTENCEPIECE: [word for word in words if word.startswith(SPACE)],
     }
     kind = max(parts, key=lambda each: len(parts[each]))
-    kind = next((each for each in files if files[each]), kind_of(prepared) if prepared else kind)
-    if prepared and kind != kind_of(prepared):
+    kind = next((each for each in files if files[each]), prepared.subword if prepared else kind)
+    if prepared and kind != prepared.subword:
         raise UserError(
             f"{FLAGS[kind]} contradicts {places[0] / 'recipe.yaml'}, whose text was split by "
-            f"{kind_of(prepared)}: leave it out"
+            f"{prepared.subword}: leave it out"
         )
     named = files[kind]
     if not named and not parts[kind]:
@@ -114,11 +114,11 @@ def find_codes(
     if codes is None:
         raise UserError(
             f"{dictionaries[0]} has parts of words ('{parts[kind][0]}'), but {places[-1]} has no "
-            f"{KINDS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} FILE"
+            f"{SUBWORD_MODELS[kind].title} ({', '.join(FILE_NAMES[kind])}): give {FLAGS[kind]} FILE"
         )
     if kind == SENTENCEPIECE:
-        for path, side in zip(dictionaries, sides, strict=True):
-            check_dictionary(codes, path, side)
+        for path in dictionaries:
+            check_dictionary(codes, path)
     return kind, codes
 
 
@@ -132,13 +132,6 @@ def describe(recipe: TextRecipe) -> str:
         prepared.append("in lower case")
     prepared.append("split by BPE" if recipe.bpe else "not split by BPE")
     return ", ".join(prepared)
-
-
-def symbols(dictionary: Path) -> List[str]:
-    """The words of a dictionary file, without fairseq's padding words."""
-    with open(dictionary, encoding="utf-8", newline="\n") as stream:
-        words = [line.split(" ", 1)[0] for line in stream]
-    return [word for word in words if not word.startswith("madeupword")]
 
 
 def is_lowercase(words: List[str]) -> bool:

@@ -38,10 +38,10 @@ from typing import (
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
-from vaswani.data.subwords import KINDS
+from vaswani.data.subwords import SUBWORD_MODELS
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.search_options import SearchOptions
-from vaswani.model_folder.text_recipe import TextRecipe
 
 CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
 #: what 'vaswani export' writes beside its target's files
@@ -99,7 +99,7 @@ class ModelFolder:
     @property
     def codes(self) -> Optional[Path]:
         """The BPE codes or SentencePiece's model; None if words are not split."""
-        return self.path / KINDS[self.recipe.bpe].in_model if self.recipe.bpe else None
+        return self.path / SUBWORD_MODELS[self.recipe.bpe].in_model if self.recipe.bpe else None
 
     @property
     def search_options(self) -> SearchOptions:

@@ -3,25 +3,18 @@
 ``vaswani prepare --like MODEL`` and ``vaswani new --from MODEL`` need neither a run nor its data.
 """
 
-import sys
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import sha256_of
-from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.experiment.find import is_run
 from vaswani.model_folder.folder import (
     CONFIG,
     WEIGHTS,
     ModelFolder,
     beside,
-    read_config,
-    read_folder,
-    read_section,
 )
-from vaswani.model_folder.text_recipe import TextRecipe
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
 OF_MODEL = "model_folder_sha256"
@@ -30,39 +23,6 @@ OF_MODEL = "model_folder_sha256"
 def is_model(path: Path) -> bool:
     """Whether a path is a model folder, complete or not, rather than a run."""
     return (path / CONFIG).is_file() and not is_run(path)
-
-
-def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
-    """The files in a model folder that are needed to prepare other text.
-
-    Raises:
-        UserError: the folder is incomplete, words are not split, or the dictionaries differ.
-    """
-    folder = read_folder(path)
-    source, target = (folder.dictionary(lang) for lang in folder.langs)
-    if not folder.codes or sha256_of(source) != sha256_of(target):
-        raise UserError(f"{path}: --like needs BPE codes and one dictionary for both languages")
-    return folder.codes, source
-
-
-def recipe_table(path: Path) -> Dict[str, Any]:
-    """What a model folder says about its text, in the keys of a data recipe."""
-    text = read_section(TextRecipe, read_config(path)["text"], f"{path / CONFIG}: text")
-    if text.lowercase:
-        print(
-            f"{path} knows only lower-case letters, but 'vaswani prepare' does not convert "
-            "capitals: give it lower-case text",
-            file=sys.stderr,
-        )
-    return {
-        "source_lang": text.source_lang,
-        "target_lang": text.target_lang,
-        "normalise": text.normalise,
-        "subword": text.bpe,
-        "tokenised": text.tokeniser == "none" and text.bpe != SENTENCEPIECE,
-        "split_hyphens": text.split_hyphens,
-        "straight_test_apostrophes": text.straight_apostrophes,
-    }
 
 
 def model_as_config(folder: ModelFolder) -> Dict[str, Any]:

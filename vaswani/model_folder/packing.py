@@ -1,14 +1,15 @@
 """Gathers what a model folder needs from a checkpoint, its data and its run, and makes it."""
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.data.data_bin import pairs_in
-from vaswani.data.subwords import KINDS
+from vaswani.data.subwords import SUBWORD_MODELS
+from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import first_data_bin, read_yaml, to_dict
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.folder import (
@@ -30,7 +31,6 @@ from vaswani.model_folder.packed_model import (
     task_for,
 )
 from vaswani.model_folder.search_options import BEAM_OPTIONS
-from vaswani.model_folder.text_recipe import TextRecipe
 
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
@@ -297,7 +297,7 @@ def write_model(out: Path, packable: Packable) -> bool:
         f"dict.{lang}.txt": path for lang, path in zip(langs, packable.dictionaries, strict=True)
     }
     if codes and bpe:
-        files[KINDS[bpe].in_model] = codes
+        files[SUBWORD_MODELS[bpe].in_model] = codes
     if not changed_since(out, config, files):
         return False
 
@@ -331,7 +331,7 @@ def changed_since(out: Path, config: Dict[str, Any], files: Mapping[str, Path]) 
 
 def config_of(packable: Packable) -> Dict[str, Any]:
     """config.json."""
-    sections = (packable.architecture, packable.text.table(), packable.generation, packable.origin)
+    sections = (packable.architecture, asdict(packable.text), packable.generation, packable.origin)
     return {
         **PACKED.header,
         "scores": packable.scores,

@@ -12,7 +12,7 @@ from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, locked, read_json
 from vaswani.common.options import argument, option, stage_named, to_argv
 from vaswani.data.test_sets import NEWSTEST2014
-from vaswani.decoding.translations import Translations
+from vaswani.decoding.translations import translations_of
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.find import DOCS, file_stem, find_config, read_yaml
 from vaswani.experiment.launch import gpus_to_use
@@ -359,7 +359,7 @@ def set_aside(target: Reproduction, stages: list[str]) -> None:
         with locked(target.run / ".lock", f"{target.run} is being trained"):
             keep(target.run, "will be trained again")
     if "generate" in stages:
-        Translations(target.run / "eval", target.subset).redo()
+        translations_of(target.run / "eval", target.subset).redo()
 
 
 # ---- results --------------------------------------------------------------------------------

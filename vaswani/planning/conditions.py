@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from vaswani.common.files import sha256_of
 from vaswani.data import data_bin
-from vaswani.data.recipe import RECIPE_FILE, has_trees
-from vaswani.data.subwords import BPE, KINDS, learned_in
-from vaswani.data.tokenise import hardly_spaced
-from vaswani.experiment.find import read_yaml
+from vaswani.data.recipe import has_trees, recipe_in
+from vaswani.data.subwords import BPE, SUBWORD_MODELS, find_subword_model
+from vaswani.data.text_recipe import hardly_spaced
 from vaswani.planning.batching import TrainingText, memory_of_machine
 from vaswani.planning.published_settings import Settings, settings_for
 
@@ -50,7 +49,7 @@ class Conditions:
     longest: int
     #: whether the target sentences are trees (6.3)
     trees: bool = False
-    restoring: Restoring = Restoring(KINDS[BPE].remove, "space", "none")
+    restoring: Restoring = Restoring(SUBWORD_MODELS[BPE].remove, "space", "none")
 
 
 def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
@@ -95,13 +94,13 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
 
 def restoring(prepared: Path, lang: str) -> Restoring:
     """As a folder's recipe allows: text that was tokenised before, or elsewhere, stays tokens."""
-    kind, _ = learned_in(prepared)
-    recipe, text = prepared / RECIPE_FILE, prepared / "text" / f"valid.{lang}"
-    if not recipe.is_file() or not text.is_file() or read_yaml(recipe).get("tokenised"):
-        return Restoring(KINDS[kind].remove, "space", "none")
+    kind, _ = find_subword_model(prepared)
+    recipe, text = recipe_in(prepared), prepared / "text" / f"valid.{lang}"
+    if not recipe or recipe.tokenised or not text.is_file():
+        return Restoring(SUBWORD_MODELS[kind].remove, "space", "none")
     with open(text, encoding="utf-8", newline="\n") as stream:
         tokens = "char" if hardly_spaced(islice(stream, 200)) else "13a"
-    return Restoring(KINDS[kind].remove, "moses" if kind == BPE else "space", tokens)
+    return Restoring(SUBWORD_MODELS[kind].remove, "moses" if kind == BPE else "space", tokens)
 
 
 def experiment_positions() -> int:

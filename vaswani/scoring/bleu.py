@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.data.tokenise import hardly_spaced, tokeniser
+from vaswani.data.text_recipe import hardly_spaced, moses_tokeniser
 
 #: what hyphens become, in Moses' ``-a`` and in the authors' script
 SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")
@@ -164,7 +164,7 @@ def compound_split_rows(
     # before tokenising, since Moses' tokeniser takes the marks apart
     refuse_split(hypotheses, "the translations")
     refuse_split(references, "the references")
-    moses, replace = tokeniser(lang), replace_punctuation()
+    moses, replace = moses_tokeniser(lang), replace_punctuation()
 
     def tokens(lines: list[str]) -> list[str]:
         return [split_compounds(moses(line)) for line in lines]

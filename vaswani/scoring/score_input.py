@@ -12,12 +12,12 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.data.stage import is_file_as_recorded
-from vaswani.data.subwords import SENTENCEPIECE, kind_of
+from vaswani.data.recipe import is_file_as_recorded, recipe_in
+from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.data.test_sets import BY_NAME, check_test_set, files_of
 from vaswani.data.text import read_lines
-from vaswani.decoding.translations import Translations
-from vaswani.experiment.find import find_run, first_data_bin, read_yaml
+from vaswani.decoding.translations import translations_of
+from vaswani.experiment.find import find_run, first_data_bin
 from vaswani.scoring.bleu import has_spaces, refuse_split, split_mark
 
 _BPE_MARK = re.compile(r"@@( |$)")
@@ -97,33 +97,33 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
         UserError: nothing is translated yet, the data's text is gone, or a file cannot be scored.
     """
     folder = find_run(name)
-    results = Translations(folder / "eval", subset)
+    results = translations_of(folder / "eval", subset)
     results.recover()
-    tokens, made, _ = results.files
-    report = results.report()
+    tokens, made, *_ = results.paths
+    report = results.table()
     if not made.is_file() or not tokens.is_file() or "data" not in report:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
     for path in results.changed():
         print(f"warning: {path} has changed since it was translated", file=sys.stderr)
     data = first_data_bin(report["data"]).parent
-    if not (data / "recipe.yaml").is_file():
+    recipe = recipe_in(data)
+    if recipe is None:
         raise UserError(
             f"{data} was not made by 'vaswani prepare', so its references are unknown: use "
             f"--hypotheses {made} --references FILE"
         )
-    recipe = read_yaml(data / "recipe.yaml")
-    target = f"{subset}.{recipe['target_lang']}"
-    wmt = recipe.get("archives") == "wmt14"
+    target = f"{subset}.{recipe.target_lang}"
+    wmt = recipe.archives == "wmt14"
     # which are no words; there is always text beside them
-    pieces = kind_of(recipe) == SENTENCEPIECE
+    pieces = recipe.subword == SENTENCEPIECE
     system = ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
-        text=None if recipe["tokenised"] else read_text(made, data / "text" / target),
+        text=None if recipe.tokenised else read_text(made, data / "text" / target),
         tokens=None if pieces else read_aligned(tokens, data / "tok" / target),
-        pair=(recipe["source_lang"], recipe["target_lang"]),
-        test_set=BY_NAME.get(str(recipe.get(subset))) if wmt else None,
-        split_hyphens=bool(recipe.get("split_hyphens")),
-        trees=data / "text" / f"{subset}.ptb" if recipe.get("trees") else None,
+        pair=recipe.langs,
+        test_set=BY_NAME.get(str(getattr(recipe, subset, ""))) if wmt else None,
+        split_hyphens=recipe.split_hyphens,
+        trees=data / "text" / f"{subset}.ptb" if recipe.trees else None,
         translation=report,
     )
     for path in system.references():

@@ -1,0 +1,394 @@
+"""The stages of ``vaswani prepare``: raw → text → tok → codes → bpe → data-bin.
+
+A stage is a function of the job and of the place that it fills; it returns its report, a table: for
+every set, the pairs seen, kept, held out, and left out by reason. It runs again if what it depends
+on has changed: the stage before it, and the fields that :func:`stages_of` names beside it.
+"""
+
+import shutil
+import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, Sequence
+
+from vaswani.common import signals
+from vaswani.common.artifact import key_of, writing
+from vaswani.common.environment import cpu_seconds, peak_megabytes
+from vaswani.common.errors import UserError
+from vaswani.common.files import sha256_of
+from vaswani.common.progress import Bar
+from vaswani.data import binarise, bpe, text
+from vaswani.data.pairs import Work, cleaning_work, splitting_work, tokenising_work
+from vaswani.data.parallel import Report, chunks, transform
+from vaswani.data.recipe import Recipe, outputs_of, write_recipe
+from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
+from vaswani.data.text_recipe import hardly_spaced, lacks_rules
+from vaswani.experiment.find import DOCS
+
+Pair = tuple[Path, Path]
+#: the share of a set that may be unknown; if it is larger, something is wrong
+MOSTLY_KNOWN = 0.1
+#: lines that show whether a text has spaces
+LOOKED_AT = 1000
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of ``vaswani prepare``."""
+
+    recipe: Recipe
+    #: data/NAME
+    folder: Path
+    #: number of processes
+    workers: int
+    #: the files of each set; without archives
+    sources: dict[str, list[Pair]]
+    #: the parts of the manifest (``manifest.Part``), by set; empty without archives
+    parts: dict[str, list[Any]] = field(default_factory=dict)
+    #: where archives are, or are downloaded to
+    archives: Path = Path("data/archives")
+    #: take the validation and test sets from sacreBLEU
+    sacrebleu: bool = False
+    #: files that are read besides: "codes" and "dictionary" of other text, if they are not to be
+    #: made from this one; "recipe", "manifest"
+    read: dict[str, Path] = field(default_factory=dict)
+
+    def pair(self, folder: Path, split: str) -> Pair:
+        """The two files of a set."""
+        source, target = (folder / f"{split}.{lang}" for lang in self.recipe.langs)
+        return source, target
+
+    @property
+    def learned(self) -> Path:
+        """The file of codes, or of SentencePiece's model."""
+        return self.folder / SUBWORD_MODELS[self.recipe.subword].in_data
+
+    def hash_of(self, what: str) -> str | None:
+        """The hash of a file that is read, if it is."""
+        return sha256_of(self.read[what]) if what in self.read else None
+
+    def source_key(self) -> str:
+        """What the job's input is recognised by."""
+        if not self.parts:
+            hashes = {
+                split: [[sha256_of(path) for path in pair] for pair in pairs]
+                for split, pairs in self.sources.items()
+            }
+            return key_of([self.recipe.langs, hashes])
+        named = [part for parts in self.parts.values() for part in parts]
+        known = [[p.name, p.files(self.recipe.langs), p.sources[0].sha256] for p in named]
+        return key_of([self.recipe.langs, known, self.sacrebleu])
+
+
+class Stage(NamedTuple):
+    """A file or folder of data/NAME, its maker, and the fields of the recipe that it depends on.
+
+    These are fields, too: ``limits`` of pairs after the stage, ``codes_sha256`` and
+    ``dictionary_sha256`` of those made from other text.
+    """
+
+    name: str
+    make: Callable[[Job, Path], dict[str, Any]]
+    fields: tuple[str, ...]
+
+    def key(self, job: Job, before: str) -> str:
+        """What its output is recognised by; ``before`` is the key of the stage before it."""
+        if not self.fields:
+            return key_of([before, self.name, None])
+        known = {
+            **asdict(job.recipe),
+            "limits": {split: asdict(o) for split, o in job.recipe.limits(self.name).items()},
+            "codes_sha256": job.hash_of("codes"),
+            "dictionary_sha256": job.hash_of("dictionary"),
+        }
+        return key_of([before, self.name, {name: known[name] for name in self.fields}])
+
+
+def stages_of(job: Job) -> list[Stage]:
+    """The stages of a job, in order."""
+    return [
+        *([Stage("raw", make_raw, ())] if job.parts else []),
+        Stage("text", make_text, ("normalise", "valid_every", "limit", "trees", "keep_tags")),
+        Stage(
+            "tok",
+            make_tokens,
+            ("tokenised", "split_hyphens", "straight_test_apostrophes", "limits", "subword"),
+        ),
+        Stage(
+            job.learned.name,
+            make_codes,
+            ("bpe", "bpe_counts", "codes_sha256", "trees", "subword"),
+        ),
+        Stage("bpe", make_bpe, ("limits", "trees", "subword")),
+        Stage("data-bin", make_data_bin, ("dictionary", "dictionary_sha256", "trees", "subword")),
+    ]
+
+
+def run_stages(job: Job, redo: int, examples: int) -> bool:
+    """Run the stages that are not done for this job, and write the recipe.
+
+    Args:
+        job: what to prepare
+        redo: the number of the stage from which on they run in any case
+        examples: how many of the pairs that were left out to show, for each reason
+
+    Returns:
+        Whether there was anything to do.
+    """
+    key, ran, stages = job.source_key(), False, stages_of(job)
+    for stage in stages[redo:]:
+        outputs_of(job.folder / stage.name).redo()
+    for stage in stages:
+        key = stage.key(job, key)
+        outputs = outputs_of(job.folder / stage.name)
+        with writing(job.folder / stage.name, "--out"):
+            outputs.recover()
+            if not outputs.are_made(key):
+                begun, used = time.monotonic(), cpu_seconds()
+                with outputs.making(key) as (part, record):
+                    record["report"] = stage.make(job, part / stage.name)
+                spent = (time.monotonic() - begun, cpu_seconds() - used)
+                say_what_was_made(job, stage.name, record["report"], spent)
+                ran = True
+        if not ran or redo == len(stages):  # else the same command does it again
+            signals.set_resumable(lambda: True)
+        for split, of_split in (outputs.table().get("report") or {}).items():
+            if isinstance(of_split, dict):
+                show_dropped(f"{stage.name}/{split}", of_split["examples"], examples)
+    write_recipe(job.recipe, job.folder)
+    return ran
+
+
+# ---- the stages -------------------------------------------------------------------------------
+
+
+def make_raw(job: Job, out: Path) -> dict[str, Any]:
+    """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
+    from vaswani.data import download, extract
+
+    archives = {}
+    for split, parts in job.parts.items():
+        for part in parts:
+            part.files(job.recipe.langs)
+            if split == "train" or not job.sacrebleu:
+                archives[part.name] = download.fetch(part, job.archives, job.recipe.langs)
+    out.mkdir()
+    counts: dict[str, Any] = {}
+    all_parts = [part for parts in job.parts.values() for part in parts]
+    with Bar("extract", len(all_parts), "parts") as bar:
+        for part in all_parts:
+            extract.write_part(part, archives.get(part.name), job.recipe.langs, out)
+            lines = [text.count_lines(path) for path in job.pair(out, part.name)]
+            if lines[0] != lines[1] or not lines[0]:
+                raise UserError(
+                    f"{archives.get(part.name, part.name)}: {part.name} has {lines[0]:,} and "
+                    f"{lines[1]:,} lines in its two languages, but both should have the same number"
+                )
+            counts[part.name] = asdict(Report(seen=lines[0], kept=lines[0]))
+            bar.update(1)
+    return counts
+
+
+def make_text(job: Job, out: Path) -> dict[str, Any]:
+    """The raw sentences: readable, one per line, parallel; normalised if asked."""
+    out.mkdir()
+    recipe = job.recipe
+    counts: dict[str, Any] = {}
+    if recipe.trees:
+        from vaswani.data import trees
+
+        for split, ((path, _),) in job.sources.items():
+            limit = recipe.limit if split == "train" else None
+            number = trees.write_sides(path, job.pair(out, split), recipe.keep_tags, limit)
+            counts[split] = asdict(Report(seen=number, kept=number))
+        return counts
+    raw = {s: [job.pair(job.folder / "raw", p.name) for p in ps] for s, ps in job.parts.items()}
+    sources = raw or job.sources
+    all_pairs = [pair for pairs in sources.values() for pair in pairs]
+    with Bar("text", count_pairs(all_pairs)) as bar:
+        for split, pairs in sources.items():
+            report = Report()
+            held = job.pair(out, "valid") if split == "train" and recipe.valid_every else ()
+            whole, extra = divmod(recipe.limit or 0, len(pairs))
+            limited = recipe.limit is not None and split == "train"
+            normalised = recipe.normalise in ("all", split)
+            for number, pair in enumerate(pairs):
+                make = partial(
+                    cleaning_work,
+                    replace(recipe.text, normalise="all" if normalised else "none"),
+                    names=(str(pair[0]), str(pair[1])),
+                    clean_up=recipe.cleaned(split),
+                    lenient=bool(recipe.archives) and split == "train",
+                    valid_every=recipe.valid_every if split == "train" else None,
+                    before=report.seen,
+                )
+                limit = whole + (number < extra) if limited else None  # divided evenly
+                targets, parts = job.pair(out, split), chunks(pair, limit)
+                report.add(transform(make, parts, targets, job.workers, bar.update, held))
+            counts[split] = asdict(report)
+            if held:
+                counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
+    check_not_empty(job, counts, "non-empty sentences")
+    return counts
+
+
+def make_tokens(job: Job, out: Path) -> dict[str, Any]:
+    """Moses tokens, within the limits on words; the text as it is, if it is tokenised already, or
+    for SentencePiece."""
+    recipe, source = job.recipe, job.folder / "text"
+    if recipe.text.tokeniser == "moses":
+        for lang in recipe.langs:
+            if lacks_rules(lang):
+                print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
+        warn_of_unspaced(job.pair(source, recipe.splits[0]))
+    limits = recipe.limits("tok")
+
+    def make(split: str) -> Callable[[], Work]:
+        straight = recipe.straight_test_apostrophes and split == "test"
+        how = replace(recipe.text, straight_apostrophes=straight)
+        first, second = map(str, job.pair(source, split))
+        return partial(tokenising_work, how, split, limits.get(split), (first, second))
+
+    return transform_each_set(job, source, out, "tokenise", make)
+
+
+def warn_of_unspaced(pair: Pair) -> None:
+    """Say what to do about text that Moses cannot split, judging by its first lines."""
+    for path in pair:
+        if hardly_spaced(islice(text.read_lines(path), LOOKED_AT)):
+            print(
+                f"warning: {path} has hardly any spaces, at which Moses splits words: prepare it "
+                f"with --subword {SENTENCEPIECE}, which needs none",
+                file=sys.stderr,
+            )
+            return
+
+
+def make_codes(job: Job, out: Path) -> dict[str, Any]:
+    """The joint BPE, learned on the training text of both languages; or taken from other text.
+
+    Of trees, it is that of the words. Or the joint model of SentencePiece.
+    """
+    recipe = job.recipe
+    sources = job.pair(job.folder / "tok", "train")[: 1 if recipe.trees else 2]
+    shared = job.read.get("codes")
+    if shared:
+        shutil.copyfile(shared, out)
+    if recipe.subword == SENTENCEPIECE:
+        from vaswani.data import pieces
+
+        if not shared:
+            with Bar("learn pieces", None, "lines") as bar:
+                pieces.learn(sources, out, recipe.bpe, bar.update)
+        return {"pieces, with bytes and symbols": pieces.load(out).get_piece_size()}
+    types = recipe.bpe_counts == "types"
+    if not shared:
+        bpe.learn(sources, out, recipe.bpe, types, job.workers)
+    merges = text.count_lines(out) - 1
+    fewer = not shared and not types and merges < recipe.bpe
+    why = f" ({recipe.bpe:,} asked for; no other two symbols meet twice)" if fewer else ""
+    return {f"merges{why}": merges}
+
+
+def make_bpe(job: Job, out: Path) -> dict[str, Any]:
+    """The BPE applied, within the limits on subwords; or SentencePiece's model."""
+    recipe, limits = job.recipe, job.recipe.limits("bpe")
+
+    def make(split: str) -> Callable[[], Work]:
+        both = not recipe.trees
+        return partial(splitting_work, recipe.text, split, job.learned, limits.get(split), both)
+
+    return transform_each_set(job, job.folder / "tok", out, "apply BPE", make)
+
+
+def make_data_bin(job: Job, out: Path) -> dict[str, Any]:
+    """fairseq's binary form, with one dictionary; of trees, with one for each side.
+
+    With SentencePiece the dictionary has all of its pieces, in its order.
+    """
+    recipe, dictionary = job.recipe, job.read.get("dictionary")
+    if recipe.subword == SENTENCEPIECE and not dictionary:
+        from vaswani.data import pieces
+
+        dictionary = out.with_name("dict.txt")  # not one of the outputs: it vanishes
+        pieces.write_dictionary(job.learned, dictionary)
+    binarise.binarise(job.folder / "bpe", out, recipe, job.workers, dictionary)
+    report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
+    for name, (unknown, total) in binarise.count_unknown(job.folder / "bpe", out, recipe).items():
+        if unknown:
+            report[f"unknown in {name}"] = unknown
+        if unknown > total * MOSTLY_KNOWN:
+            print(
+                f"warning: {unknown:,} of the {total:,} subwords of {name} are unknown to the "
+                "dictionary of the training text: is it the same language and alphabet?",
+                file=sys.stderr,
+            )
+    return report
+
+
+def transform_each_set(
+    job: Job, source: Path, out: Path, title: str, make: Callable[[str], Callable[[], Work]]
+) -> dict[str, Any]:
+    """Run the work that ``make(set)()`` returns over every set, under one bar."""
+    out.mkdir()
+    counts = {}
+    pairs = {split: job.pair(source, split) for split in job.recipe.splits}
+    with Bar(title, count_pairs(list(pairs.values()))) as bar:
+        for split, pair in pairs.items():
+            targets = job.pair(out, split)
+            report = transform(make(split), chunks(pair), targets, job.workers, bar.update)
+            counts[split] = asdict(report)
+    check_not_empty(job, counts, "sentences within the limits")
+    return counts
+
+
+def count_pairs(pairs: Sequence[Pair]) -> int:
+    """The number of pairs in all files."""
+    return sum(text.count_lines(pair[0]) for pair in pairs)
+
+
+def check_not_empty(job: Job, counts: dict[str, Any], what: str) -> None:
+    """Raises UserError if a set has no pair left."""
+    for split, report in counts.items():
+        if not report["kept"]:
+            share = job.recipe.valid_every
+            hint = f" (one in {share:,} is held out for it)" if split == "valid" and share else ""
+            raise UserError(f"the {split} set of {job.folder} has no pair of {what}{hint}")
+
+
+# ---- what is said of a finished stage -------------------------------------------------------
+
+
+def say_what_was_made(
+    job: Job, name: str, report: dict[str, Any], spent: tuple[float, float]
+) -> None:
+    """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory.
+
+    ``spent``: elapsed seconds, and CPU seconds of all processors together.
+    """
+    counts = {key: Report(**value) for key, value in report.items() if isinstance(value, dict)}
+    seen = sum(of_split.seen for of_split in counts.values())
+    cost = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
+    cost += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
+    print(f"{job.folder / name}: made ({cost})", file=sys.stderr)
+    for split, of_split in counts.items():
+        expected = (job.recipe.expected or {}).get(f"{name}/{split}")
+        compared = ""
+        if expected and job.recipe.limit is None:
+            off = abs(of_split.kept - expected) > expected / 100
+            see = f": more than 1 % off, see {DOCS / 'wmt14-data.md'}" if off else ""
+            compared = f" (expected {expected:,}{see})"
+        print(f"  {split}: {of_split.summary()}{compared}", file=sys.stderr)
+    for key, value in report.items():
+        if not isinstance(value, dict):
+            print(f"  {key}: {value:,}", file=sys.stderr)
+
+
+def show_dropped(name: str, dropped: dict[str, Any], examples: int) -> None:
+    """Print examples of the pairs that a stage left out of a set, so many for each reason."""
+    for reason, shown in dropped.items():
+        for place, source, target in shown[:examples]:
+            print(f"{name}, {reason}: {place}\n    {source}\n    {target}")

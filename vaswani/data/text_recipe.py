@@ -1,0 +1,186 @@
+"""From raw text to the model's input and back: the same for ``prepare`` and ``translate``."""
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterable, Literal
+
+from vaswani.data import bpe
+from vaswani.data.subwords import BPE, SENTENCEPIECE, Name
+from vaswani.data.text import is_blank, safe_line
+
+TextFunction = Callable[[str], str]
+#: more letters than a word has on average in any language: in scripts without spaces between words,
+#: and in others
+LONGEST = {
+    r"[\p{Han}\p{Hiragana}\p{Katakana}]": 4,
+    r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]": 8,
+}
+LONGEST_ELSEWHERE = 15
+
+
+@dataclass(frozen=True)
+class TextRecipe:
+    """How a model's text is prepared; the section ``text`` of config.json."""
+
+    source_lang: str
+    target_lang: str
+    #: Moses' punctuation normalisation and removal of control characters: for "train" (not for
+    #: text to translate), "all", or "none"
+    normalise: Literal["none", "train", "all"] = "none"
+    #: ’ becomes ' before tokenisation
+    straight_apostrophes: bool = False
+    #: "moses", or "none": the text is already tokenised
+    tokeniser: Literal["moses", "none"] = "moses"
+    #: Moses' ``-a``: "well-known" becomes well @-@ known
+    split_hyphens: bool = False
+    #: the model knows only lower-case letters
+    lowercase: bool = False
+    #: "subword_nmt"; "sentencepiece", which takes raw text; or None: words are not split
+    bpe: Name | None = BPE
+
+    @property
+    def langs(self) -> tuple[str, str]:
+        """Source, then target."""
+        return self.source_lang, self.target_lang
+
+
+def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:
+    """A function from a line to a safe sentence: normalised if asked, empty if it is blank."""
+    normalise = normaliser(lang) if recipe.normalise == "all" else str
+
+    def clean(line: str) -> str:
+        line = normalise(line.rstrip("\r"))
+        return "" if is_blank(line) else safe_line(line)
+
+    return clean
+
+
+def tokeniser(recipe: TextRecipe, lang: str) -> TextFunction:
+    """A function from a clean sentence to its tokens, joined by spaces, or to raw text."""
+    moses = recipe.tokeniser == "moses"
+    split = moses_tokeniser(lang, recipe.split_hyphens) if moses else str
+
+    def tokens(line: str) -> str:
+        line = split(line.replace("’", "'") if recipe.straight_apostrophes else line)
+        return line.lower() if recipe.lowercase else line
+
+    return tokens
+
+
+def splitter(recipe: TextRecipe, codes: Path | None) -> TextFunction:
+    """A function from tokens, or raw text, to subwords; none is read as one of fairseq's symbols.
+
+    Args:
+        recipe: how the text is prepared
+        codes: the BPE codes or SentencePiece's model, if any
+    """
+    if codes and recipe.bpe == SENTENCEPIECE:
+        from vaswani.data import pieces
+
+        return pieces.splitter(codes)
+    split = bpe.splitter(codes) if codes else str
+    return lambda line: bpe.escaped_symbols(split(line))
+
+
+class SourceText:
+    """Splits raw sentences into subwords. Not thread-safe.
+
+    Args:
+        recipe: how to prepare the text
+        codes: the BPE codes or SentencePiece's model, if any
+    """
+
+    def __init__(self, recipe: TextRecipe, codes: Path | None) -> None:
+        self.clean = cleaner(recipe, recipe.source_lang)
+        self.tokenise = tokeniser(recipe, recipe.source_lang)
+        #: tokens, or raw text, to subwords
+        self.subwords = splitter(recipe, codes)
+
+    def tokens(self, line: str) -> str:
+        """The tokens of a sentence, joined by spaces, or its raw text; empty for a blank one."""
+        sentence = self.clean(line.replace("\n", " "))
+        return self.tokenise(sentence) if sentence else ""
+
+
+class TargetText:
+    """Joins subwords to tokens, and tokens to text. Not thread-safe.
+
+    The tokens are Moses'; with SentencePiece, they are its pieces.
+
+    Args:
+        recipe: how the text was prepared
+        codes: SentencePiece's model, if the recipe has one
+    """
+
+    def __init__(self, recipe: TextRecipe, codes: Path | None) -> None:
+        self.tokens: TextFunction = bpe.undo
+        if recipe.bpe == SENTENCEPIECE:
+            from vaswani.data import pieces
+
+            assert codes is not None, "its model is beside the recipe"
+            self.tokens, self.text = str, pieces.joiner(codes)
+        else:
+            self.text = detokeniser(recipe.target_lang)
+
+
+# ---- Moses, using sacremoses ------------------------------------------------------------------
+
+
+def normaliser(lang: str) -> Callable[[str], str]:
+    """Moses' normalize-punctuation, then remove-non-printing-char, as fairseq's scripts run them.
+
+    ``perl_parity`` does what the Perl script does even where sacremoses would do better: the recipe
+    that normalises is the one that reproduces fairseq's.
+    """
+    import regex
+    from sacremoses import MosesPunctNormalizer
+
+    moses = MosesPunctNormalizer(lang, perl_parity=True)
+    control = regex.compile(r"\p{C}")
+    return lambda line: str(control.sub(" ", moses.normalize(line)))
+
+
+def moses_tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], str]:
+    """A function from a sentence to its tokens joined by spaces (Moses rules, escapes included).
+
+    ``split_hyphens`` is Moses' ``-a``: "well-known" becomes "well @-@ known".
+    """
+    from sacremoses import MosesTokenizer
+
+    moses: Any = MosesTokenizer(lang)
+    return lambda line: str(
+        moses.tokenize(line, aggressive_dash_splits=split_hyphens, return_str=True)
+    )
+
+
+def lacks_rules(lang: str) -> bool:
+    """Whether sacremoses has no abbreviations for a language, and uses the English ones."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    return lang not in NonbreakingPrefixes().available_langs
+
+
+def hardly_spaced(lines: Iterable[str]) -> bool:
+    """Whether text has hardly any spaces: more letters from one to the next than words have."""
+    import regex
+
+    words = [word for line in lines for word in line.split()]
+    text = "".join(words)
+    mostly = (
+        most for script, most in LONGEST.items() if 2 * len(regex.findall(script, text)) > len(text)
+    )
+    return len(text) > next(mostly, LONGEST_ELSEWHERE) * len(words)
+
+
+def detokeniser(lang: str) -> Callable[[str], str]:
+    """A detokeniser for one language, which joins punctuation to its neighbours again."""
+    from sacremoses import MosesDetokenizer
+
+    moses: Any = MosesDetokenizer(lang)
+    return lambda line: str(moses.detokenize(line.split(), return_str=True))
+
+
+def unescape(token: str) -> str:
+    """A token without escapes: Moses writes ``'`` as ``&apos;`` and the like."""
+    return html.unescape(token)
