@@ -23,6 +23,8 @@ from vaswani.experiment.run_record import statistics
 CURVE = "curve.png"
 #: seconds between lines if there is no terminal for a bar
 LINE_EVERY = 30.0
+#: seconds between drawings of the curve, which take half a second each; it is also drawn at the end
+DRAW_EVERY = 20.0
 #: of a translation on the terminal: a young model may repeat a word without end
 WIDTH = 160
 #: what fairseq calls the numbers of the training text; other tags are validation sets
@@ -109,6 +111,8 @@ class TrainingProgress(logging.Handler):
         self.perplexity: dict[str, float] = {}
         #: until drawing has failed
         self.draws = True
+        #: the clock from which the curve is drawn again; whether it lacks a validation
+        self.draw_from, self.undrawn = time.monotonic() + DRAW_EVERY, False
         self.begun = self.last_line = time.monotonic()
         #: fairseq's clock for stop_time_hours: seconds before, and since when it has run again
         self.before, self.since = 0.0, self.begun
@@ -181,7 +185,8 @@ class TrainingProgress(logging.Handler):
         if self.bar.disable and (validated or (due and tag == "train_inner")):
             self.last_line = time.monotonic()
             print(self.line(), file=sys.stderr, flush=True)
-        if validated:
+        self.undrawn = self.undrawn or validated
+        if validated and time.monotonic() >= self.draw_from:
             self.draw()
 
     def draw(self) -> None:
@@ -189,6 +194,7 @@ class TrainingProgress(logging.Handler):
         if not self.draws:
             return
         log = Path(self.stream.name)
+        self.draw_from, self.undrawn = time.monotonic() + DRAW_EVERY, False
         try:
             draw_curve(log, log.parent.name)
         except Exception as error:
@@ -237,6 +243,8 @@ class TrainingProgress(logging.Handler):
 
     def close(self) -> None:
         """Close the bar and the file."""
+        if self.undrawn:
+            self.draw()
         self.bar.close()
         self.stream.close()
         super().close()
