@@ -60,8 +60,8 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         )
         self._reason = self.reason_for_fairseqs_search()
         self._logged: set[str] = set()
-        if self._reason:  # here: processes that search are forked from this one, and log it no more
-            self.log_once(self._reason)
+        if self._reason:  # here: processes that search are forked from this one, and warn no more
+            self.warn_once(self._reason)
 
     def reason_for_fairseqs_search(self) -> str | None:
         """The first reason why our search cannot be used, or None."""
@@ -95,6 +95,11 @@ class VaswaniSequenceGenerator(SequenceGenerator):
         reason = self._reason or next(names, None)
         if reason is None:
             return self.search_batch(sample["net_input"])
+        self.warn_once(reason)
+        return super()._generate(sample, prefix_tokens, constraints, bos_token)
+
+    def warn_once(self, reason: str) -> None:
+        """Warn if fairseq's search is used, but not the length penalty that was asked for."""
         if self.length_penalty == "gnmt" and reason not in self._logged:
             self._logged.add(reason)
             logger.warning(
@@ -102,7 +107,6 @@ class VaswaniSequenceGenerator(SequenceGenerator):
                 "--length-penalty gnmt",
                 reason,
             )
-        return super()._generate(sample, prefix_tokens, constraints, bos_token)
 
     def search_batch(self, net_input: dict[str, Tensor]) -> list[list[Result]]:
         """Our search.
