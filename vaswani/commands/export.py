@@ -16,11 +16,10 @@ and says so.
 
 import shutil
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Optional
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
@@ -154,15 +153,17 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     if folder.codes:
         for name in names_of_codes(folder, options.to):
             shutil.copyfile(folder.codes, part / name)
-    with TO[options.to](folder, options, table, part) as exported:
-        if exported:
-            proof.compare(exported)
-            proof.print_and_check(options.to)
-            table["scores"], table["proof"] = proof.reached(), proof.table()
-        else:
-            print(NOT_COMPARED, file=sys.stderr)
-            if proof.asked != proof.plain:
-                print(proof.other_rule(), file=sys.stderr)
+    exported = TO[options.to](folder, options, table, part)
+    if exported:
+        proof.compare(exported)
+        proof.print_and_check(options.to)
+        table["scores"], table["proof"] = proof.reached(), proof.table()
+        if options.to == "huggingface":
+            table["versions"] = exported.engine.versions
+    else:
+        print(NOT_COMPARED, file=sys.stderr)
+        if proof.asked != proof.plain:
+            print(proof.other_rule(), file=sys.stderr)
     write_json(part / EXPORT, table)
     card = export_card(table, folder, out, proof.lines() if exported else [], options.user_dir)
     (part / CARD).write_text(card, encoding="utf-8", newline="\n")
@@ -186,13 +187,10 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any
     }
 
 
-# ---- the targets: each writes its files, and gives what translates with them while it is compared
+# ---- the targets: each writes its files, and returns what translates with them, to be compared
 
 
-@contextmanager
-def to_ctranslate2(
-    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
-) -> Iterator[Any]:
+def to_ctranslate2(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
     """CTranslate2's files."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_ctranslate2 import write_model
@@ -200,13 +198,10 @@ def to_ctranslate2(
     write_model(folder, folder.parameters(), part, options.quantization)
     sums = {path.name: "" for path in part.iterdir()}
     made = ModelFolder(part, table, sums, folder.recipe)
-    yield Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
+    return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
 
 
-@contextmanager
-def to_fairseq(
-    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
-) -> Iterator[Any]:
+def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
     """A checkpoint and dictionaries of fairseq."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_fairseq import engine_of, write_checkpoint
@@ -215,13 +210,10 @@ def to_fairseq(
     write_checkpoint(folder, folder.parameters(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
-    yield Translator(folder, engine=engine_of(folder, part))
+    return Translator(folder, engine=engine_of(folder, part))
 
 
-@contextmanager
-def to_huggingface(
-    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
-) -> Iterator[Any]:
+def to_huggingface(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
     """transformers' files; gives None where there is no transformers."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_huggingface import engine_of, write_model
@@ -229,11 +221,9 @@ def to_huggingface(
     folder = replace(folder, config={**folder.config, "generation": table["generation"]})
     write_model(folder, folder.parameters(), part)
     if options.python is None and find_spec("transformers") is None:
-        yield None
-        return
+        return None
     engine = engine_of(folder, part, options.python or sys.executable)
-    yield Translator(folder, engine=engine)
-    table["versions"] = engine.versions
+    return Translator(folder, engine=engine)
 
 
 TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq, "huggingface": to_huggingface}

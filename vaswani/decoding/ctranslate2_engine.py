@@ -11,7 +11,7 @@ from typing import Any, Callable, Generator, List, Optional, Sequence
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.processes import limit_workers
-from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
+from vaswani.decoding.engine import Batch, BatchHypotheses, Engine, Search, TokenHypothesis, ignore
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import (
     EXPORT_CPU_BATCH,
@@ -49,7 +49,7 @@ class Symbols:
         return self.ids["<s>"]
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(Engine):
     """A model in CTranslate2. ``workers`` threads translate a batch each.
 
     Args:
@@ -66,16 +66,8 @@ class CTranslate2Engine:
         self.source, self.target = vocabularies(folder)
         self.longest_source, self.longest_target = limits["source"], limits["target"]
         self.model = load(folder, device, threads(workers))
-
-    @property
-    def on_cpu(self) -> bool:
-        """As :attr:`Engine.on_cpu`."""
-        return bool(self.model.device == "cpu")
-
-    @property
-    def batch_tokens(self) -> int:
-        """As :attr:`Engine.batch_tokens`."""
-        return EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
+        self.on_cpu = self.model.device == "cpu"
+        self.batch_tokens = EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
 
     def subwords(self, batch: Batch) -> List[List[str]]:
         """A batch as CTranslate2 takes it: without the ends of sentences, which it adds."""

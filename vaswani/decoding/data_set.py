@@ -1,7 +1,7 @@
 """Translates a binarised data set, and writes the log of it in fairseq-generate's format.
 
 For each sentence, with its number in the data set: S- the source; then, for each hypothesis, H- its
-score and words, D- the same detokenised, and P- the score of each token. Scores are logarithms to
+score and words, D- the same again, and P- the score of each token. Scores are logarithms to
 base 2. References, and their BLEU, are left to ``vaswani score``.
 """
 
@@ -112,13 +112,8 @@ class LogWriter:
         self.config, self.options, self.stream = data.config, options, stream
         self.source, self.target = data.engine.source, data.engine.target
         generator = data.engine.generator
-        if hasattr(generator, "symbols_to_strip_from_output"):
-            self.left_out = generator.symbols_to_strip_from_output
-        else:
-            self.left_out = {generator.eos}
-        # None, unless a task has its own
-        self.tokenizer = data.task.build_tokenizer(self.config.tokenizer)
-        self.bpe = data.task.build_bpe(self.config.bpe)
+        #: of a task's own generator, perhaps only its end of sentence
+        self.left_out = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
 
     def add(self, sample: Dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
         """Write a batch's lines; the best translation of each sentence."""
@@ -127,7 +122,7 @@ class LogWriter:
         pad, mark = self.target.pad(), self.config.common_eval.post_process
         for row, (number, best) in enumerate(zip(sample["id"].tolist(), results, strict=True)):
             tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
-            source = self.plain(self.source.string(tokens, mark))
+            source = self.source.string(tokens, mark)
             print(f"S-{number}\t{source}", file=self.stream)
             written = [self.write(number, hypothesis) for hypothesis in best[: self.options.nbest]]
             yield Translated(number, source, written[0])
@@ -144,12 +139,7 @@ class LogWriter:
         score = torch.tensor(hypothesis.score) / math.log(2)  # in float32, as fairseq computes it
         scores = torch.tensor(hypothesis.token_scores) / math.log(2)
         print(f"H-{number}\t{score}\t{words}", file=self.stream)
-        print(f"D-{number}\t{score}\t{self.plain(words)}", file=self.stream)
+        print(f"D-{number}\t{score}\t{words}", file=self.stream)
         shown = " ".join(f"{token_score:.4f}" for token_score in scores.tolist())
         print(f"P-{number}\t{shown}", file=self.stream)
         return subwords
-
-    def plain(self, words: str) -> str:
-        """Words as the task's own tokeniser and BPE, if it has any, would join them."""
-        words = self.bpe.decode(words) if self.bpe else words
-        return self.tokenizer.decode(words) if self.tokenizer else words

@@ -5,18 +5,9 @@ fairseq task builds, for runs (``fairseq_engine.py``), CTranslate2 (``ctranslate
 transformers' Marian (``marian_engine.py``), which only checks an export to Hugging Face.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    Generator,
-    List,
-    NamedTuple,
-    Optional,
-    Protocol,
-    Sequence,
-)
+from typing import Any, Callable, Generator, List, NamedTuple, Optional
 
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -48,73 +39,29 @@ BatchHypotheses = List[List[TokenHypothesis]]
 """The hypotheses of each sentence of a batch, best first."""
 
 
-class Search(Protocol):
-    """A search with fixed options."""
-
-    def __call__(
-        self, batches: Sequence[Any], progress: Callable[[int], Any] = ...
-    ) -> Generator[BatchHypotheses, None, None]:
-        """The hypotheses of each batch, in the order of the batches.
-
-        Args:
-            batches: best by length, shortest first
-            progress: called with the number of sentences translated since the last call
-        """
+Search = Callable[..., Generator[BatchHypotheses, None, None]]
+"""A search with fixed options: ``search(batches, progress)`` gives the hypotheses of each batch, in
+their order; best by length, shortest first. ``progress`` is called with the number of sentences
+translated since the last call."""
 
 
-class Vocabulary(Protocol):
-    """One side's symbols by their ids: what is needed here of fairseq's Dictionary."""
-
-    unk_word: str
-    unk_index: int
-
-    def __getitem__(self, number: int) -> str: ...
-
-    def __len__(self) -> int: ...
-
-    def index(self, sym: str) -> int:
-        """The id of a symbol; for an unknown one, that of ``<unk>``."""
-
-    def eos(self) -> int:
-        """The id of the end of sentence."""
-
-    def bos(self) -> int:
-        """The id of the beginning of sentence."""
-
-
-class Engine(Protocol):
+class Engine:
     """A model that is ready to search for translations."""
 
-    @property
-    def lock(self) -> ContextManager[Any]:
-        """What a thread holds from making a search to the end of it."""
+    #: what a thread holds from making a search to the end of it
+    lock: AbstractContextManager[Any]
+    #: the symbols of each side by their ids, as fairseq's Dictionary has them
+    source: Any
+    target: Any
+    #: the most tokens that a source may have, with the end of sentence
+    longest_source: int
+    on_cpu: bool
+    #: tokens per batch that suit the device
+    batch_tokens: int
 
-    @property
-    def source(self) -> Vocabulary:
-        """The symbols of the source."""
-
-    @property
-    def target(self) -> Vocabulary:
-        """The symbols of the target."""
-
-    @property
-    def longest_source(self) -> int:
-        """The most tokens that a source may have, with the end of sentence."""
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the model is on a CPU."""
-
-    @property
-    def batch_tokens(self) -> int:
-        """Tokens per batch that suit the device."""
-
-    def searcher(self, options: SearchOptions) -> Search:
-        """A search with these options.
-
-        Raises:
-            UserError, ConfigError: an option that is invalid, or that this engine lacks.
-        """
+    #: a search with these options; UserError or ConfigError for one that is invalid, or that this
+    #: engine lacks
+    searcher: Callable[[SearchOptions], Search]
 
 
 def ignore(sentences: int) -> None:

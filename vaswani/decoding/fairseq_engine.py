@@ -40,21 +40,8 @@ class FairseqEngine(ProcessEngine):
             pack_weights(model)
         super().__init__(self.models[0], name)
         self.sample = sample or self.sample_of_ids
-
-    @property
-    def source(self) -> Any:
-        """As :attr:`Engine.source`."""
-        return self.task.source_dictionary
-
-    @property
-    def target(self) -> Any:
-        """As :attr:`Engine.target`."""
-        return self.task.target_dictionary
-
-    @property
-    def longest_source(self) -> int:
-        """As :attr:`Engine.longest_source`."""
-        return int(self.task.cfg.max_source_positions)
+        self.source, self.target = task.source_dictionary, task.target_dictionary
+        self.longest_source = getattr(task.cfg, "max_source_positions", 0)
 
     def sample_of_ids(self, batch: Batch) -> Dict[str, Any]:
         """A batch in fairseq's form."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Generator, List, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
+from vaswani.decoding.engine import Batch, BatchHypotheses, Engine, Search, TokenHypothesis, ignore
 from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
 
 PROCESS = Path(__file__).with_name("marian_process.py")
@@ -36,7 +36,7 @@ def most_tokens(options: SearchOptions, source: int, longest: int) -> int:
     return min(int(options.max_len_a * source + options.max_len_b), longest - 1) + 1
 
 
-class MarianEngine:
+class MarianEngine(Engine):
     """A model on a CPU, which :meth:`ask` asks everything at once; its answers are given out later.
 
     Args:

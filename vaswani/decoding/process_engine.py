@@ -12,7 +12,7 @@ from typing import Any, Callable, Generator, Iterator, Optional, Sequence
 
 from vaswani.common.errors import UserError
 from vaswani.common.processes import in_order, limit_workers
-from vaswani.decoding.engine import Batch, BatchHypotheses, Search, ignore
+from vaswani.decoding.engine import Batch, BatchHypotheses, Engine, Search, ignore
 from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
 
 #: The longest batches go first, so that no process idles at the end, but only among this many: the
@@ -57,7 +57,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class ProcessEngine:
+class ProcessEngine(Engine):
     """A model that searches batches with torch.
 
     Args:
@@ -75,21 +75,9 @@ class ProcessEngine:
     def __init__(self, model: Any, name: str) -> None:
         self.model, self.name = model, name
         self.lock = threading.Lock()
-
-    @property
-    def device(self) -> Any:
-        """The torch device that the model is on."""
-        return next(self.model.parameters()).device
-
-    @property
-    def on_cpu(self) -> bool:
-        """As :attr:`Engine.on_cpu`."""
-        return bool(self.device.type == "cpu")
-
-    @property
-    def batch_tokens(self) -> int:
-        """As :attr:`Engine.batch_tokens`."""
-        return CPU_BATCH if self.on_cpu else GPU_BATCH
+        self.device = next(model.parameters()).device
+        self.on_cpu = self.device.type == "cpu"
+        self.batch_tokens = CPU_BATCH if self.on_cpu else GPU_BATCH
 
     def source_of(self, batch: Batch) -> Any:
         """The source of a batch, padded on the left, int64 [B, S]."""

@@ -7,7 +7,6 @@ that it does not describe is never replaced.
 """
 
 import contextlib
-import hashlib
 import json
 import sys
 from pathlib import Path
@@ -101,7 +100,6 @@ class TranslatedFile:
         self.state_file = self.path.with_name(f".{self.path.name}.part.json")
         self.tally = Tally()
         self.stream: Optional[IO[bytes]] = None
-        self.digest = hashlib.sha256()
 
     @staticmethod
     def is_report(path: Path) -> bool:
@@ -149,20 +147,15 @@ class TranslatedFile:
     def resume(self, state: Dict[str, Any]) -> None:
         """Continue after the windows that are complete."""
         done = state.get("bytes", 0)
-        if done and self.part.is_file() and self.part.stat().st_size >= done:
-            with open(self.part, "rb") as stream:
-                while block := stream.read(min(1 << 20, done - stream.tell())):
-                    self.digest.update(block)
-        if done and self.digest.hexdigest() == state["sha256"]:
-            self.skip(state)
-            self.stream = open(self.part, "r+b")  # noqa: SIM115  (closed by the caller)
-            self.stream.truncate(done)
-            self.stream.seek(done)
-            self.tally = Tally(state)
-            print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
-        else:
-            self.digest = hashlib.sha256()
-            self.stream = open(self.part, "wb")  # noqa: SIM115
+        if not done or not self.part.is_file() or self.part.stat().st_size < done:
+            self.stream = open(self.part, "wb")  # noqa: SIM115  (closed by the caller)
+            return
+        self.skip(state)
+        self.stream = open(self.part, "r+b")  # noqa: SIM115
+        self.stream.truncate(done)
+        self.stream.seek(done)
+        self.tally = Tally(state)
+        print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
 
     def skip(self, state: Dict[str, Any]) -> None:
         """Skip the lines that are already translated; UserError if this is not how they were."""
@@ -188,12 +181,10 @@ class TranslatedFile:
         self.stream.write(data)
         self.stream.flush()
         sync(self.part)
-        self.digest.update(data)
         state = {
             "key": self.key,
             "lines": self.windows.lines,
             "bytes": self.stream.tell(),
-            "sha256": self.digest.hexdigest(),
             "input": self.windows.digest.hexdigest(),
             **self.tally.table(),
         }
@@ -210,7 +201,7 @@ class TranslatedFile:
             **report,
             "lines": self.windows.lines,
             "input": self.windows.digest.hexdigest(),
-            "sha256": self.digest.hexdigest(),
+            "sha256": sha256_of(self.part),
             "replaces": before,
             **self.tally.table(),
         }

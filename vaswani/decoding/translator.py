@@ -10,7 +10,18 @@ for translation in translator.translate(["The house is big.", "It is old."]):
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE

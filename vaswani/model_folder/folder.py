@@ -39,7 +39,6 @@ from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of
 from vaswani.data.subwords import KINDS
-from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.search_options import SearchOptions
 from vaswani.model_folder.text_recipe import TextRecipe
 
@@ -170,7 +169,8 @@ def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: 
 
 def read_config(path: Path) -> Dict[str, Any]:
     """A folder's config.json, as it is; UserError if it is not one of this version."""
-    check_is_folder(path)
+    if not (path / CONFIG).is_file():
+        check_is_folder(path)
     if (path / EXPORT).is_file():
         raise UserError(
             f"{path} was made by 'vaswani export', only for 'vaswani translate' or its target: "
@@ -203,6 +203,8 @@ def beside(folder: Path, end: str) -> Path:
 
 def check_is_folder(path: Path) -> None:
     """Raises UserError, saying how to get a model folder, for a checkpoint, a run, or nothing."""
+    from vaswani.experiment.find import is_run, run_folders
+
     if path.is_file() and path.suffix == ".pt":
         raise UserError(
             f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR --out "
