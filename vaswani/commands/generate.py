@@ -30,7 +30,7 @@ from vaswani.data.recipe import RECIPE_FILE
 from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.data_set import DataSet, Translated
-from vaswani.decoding.process_engine import one_thread, search_processes
+from vaswani.decoding.engine import one_thread, search_processes
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.experiment.find import is_run, saved_config

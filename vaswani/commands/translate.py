@@ -23,8 +23,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.data.text import decode
-from vaswani.decoding.text_input import STDIN, Windows
-from vaswani.decoding.translated_file import Tally, TranslatedFile, key_of_output
+from vaswani.decoding.translated_file import STDIN, Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
 from vaswani.model_folder.search_options import (

@@ -5,11 +5,14 @@ fairseq task builds, for runs (``fairseq_engine.py``), CTranslate2 (``ctranslate
 transformers' Marian (``marian_engine.py``), which only checks an export to Hugging Face.
 """
 
-from contextlib import AbstractContextManager
+import contextlib
+import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Generator, List, NamedTuple, Optional
+from itertools import islice
+from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optional, Sequence
 
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.common.processes import in_order, limit_workers
+from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
 
 
 class Batch(NamedTuple):
@@ -49,7 +52,7 @@ class Engine:
     """A model that is ready to search for translations."""
 
     #: what a thread holds from making a search to the end of it
-    lock: AbstractContextManager[Any]
+    lock: contextlib.AbstractContextManager[Any]
     #: the symbols of each side by their ids, as fairseq's Dictionary has them
     source: Any
     target: Any
@@ -66,3 +69,138 @@ class Engine:
 
 def ignore(sentences: int) -> None:
     """Progress that nobody wants to know about."""
+
+
+# ---- with torch: one process, or several ---------------------------------------------------
+
+#: The longest batches go first, so that no process idles at the end, but only among this many: the
+#: results are kept until those of the shortest, which are wanted first, are there.
+BATCHES_AT_A_TIME = 500
+ADVICE = "give fewer --workers or a smaller --max-tokens"
+
+
+def search_processes(requested: Optional[int], on_cpu: bool) -> int:
+    """How many processes may translate: as requested, or one per thread that torch would use.
+
+    torch uses the physical cores available to this process, or ``OMP_NUM_THREADS``.
+
+    On a GPU, one.
+    """
+    import torch
+
+    if not on_cpu:
+        return 1
+    return torch.get_num_threads() if requested is None else limit_workers(requested)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """While the block runs, torch computes in one thread.
+
+    More would change the last digits of sums, and would hang in a forked process.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class ProcessEngine(Engine):
+    """A model that searches batches with torch, in one process or in several forked from it.
+
+    These are forked when the model is ready: they start in milliseconds and share its weights. Each
+    batch is computed by one thread, whichever process takes it, so the results are those of a
+    single process, to the last digit.
+
+    Args:
+        model: in evaluation mode, prepared for decoding, on its device; it belongs to the engine,
+            so nothing may write to its weights any more
+        name: of the file or folder that it is from, for messages
+    """
+
+    #: the most that search, one thread each; None: only this process searches, with torch's
+    #: threads, as suits a program that uses this as a library
+    processes: Optional[int] = None
+    #: of each engine: search options → a function that searches one batch, in this process
+    batch_searcher: Callable[[SearchOptions], Callable[[Any], BatchHypotheses]]
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.model, self.name = model, name
+        self.lock = threading.Lock()
+        self.device = next(model.parameters()).device
+        self.on_cpu = self.device.type == "cpu"
+        self.batch_tokens = CPU_BATCH if self.on_cpu else GPU_BATCH
+
+    def source_of(self, batch: Batch) -> Any:
+        """The source of a batch, padded on the left, int64 [B, S]."""
+        import torch
+
+        from vaswani_transformer.vocabulary import PAD
+
+        longest = max(map(len, batch.ids))
+        rows = [[PAD] * (longest - len(ids)) + ids for ids in batch.ids]
+        return torch.tensor(rows, device=self.device)
+
+    def searcher(self, options: SearchOptions) -> Search:
+        """As :meth:`Engine.searcher`."""
+        search = self.batch_searcher(options)
+
+        def search_all(
+            batches: Sequence[Any], progress: Callable[[int], Any] = ignore
+        ) -> Generator[BatchHypotheses, None, None]:
+            if self.processes is not None:
+                yield from self.in_processes(search, batches, progress)
+                return
+            for batch in batches:
+                result = search(batch)
+                progress(len(result))
+                yield result
+
+        return search_all
+
+    def in_processes(
+        self,
+        search: Callable[[Any], BatchHypotheses],
+        batches: Sequence[Any],
+        progress: Callable[[int], Any],
+    ) -> Generator[BatchHypotheses, None, None]:
+        """The results of a search for each batch, in order."""
+        places = range(len(batches))
+        groups = [places[at : at + BATCHES_AT_A_TIME] for at in places[::BATCHES_AT_A_TIME]]
+        longest_first = [place for group in groups for place in reversed(group)]
+        count = max(1, min(self.processes or 1, len(batches)))
+        with one_thread() if self.on_cpu else contextlib.nullcontext():
+            found = in_order(
+                lambda: lambda place: search(batches[place]), longest_first, count, "fork", ADVICE
+            )
+            with contextlib.closing(found):
+                for group in groups:
+                    results = []
+                    for result in islice(found, len(group)):
+                        progress(len(result))
+                        results.append(result)
+                    yield from reversed(results)
+
+
+@contextlib.contextmanager
+def seeded(options: SearchOptions, first: int, device: Any) -> Iterator[None]:
+    """While a batch is searched, make random numbers depend only on the seed and the batch.
+
+    Args:
+        options: of the search
+        first: the least place of its sentences
+        device: where numbers are drawn
+    """
+    if not options.sampling:
+        yield
+        return
+    import torch
+
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(options.seed * 1_000_003 + first)
+        yield

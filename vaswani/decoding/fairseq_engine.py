@@ -4,8 +4,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
-from vaswani.decoding.process_engine import ProcessEngine, seeded
+from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis, seeded
 from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
 
 #: fairseq's options that only apply to sampling

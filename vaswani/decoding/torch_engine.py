@@ -6,8 +6,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
-from vaswani.decoding.process_engine import ProcessEngine, seeded
+from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis, seeded
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import SearchOptions
 

@@ -1,5 +1,6 @@
-"""``vaswani translate --output FILE``: written aside, window by window, and continued after a kill.
+"""Text of ``vaswani translate``: lines read in windows, and what is written for them.
 
+With ``--output FILE`` it is written aside, window by window, and continued after a kill.
 Meanwhile there are ``.FILE.part``, the lines so far, and ``.FILE.part.json``, which says how many
 are complete, and of which text. In the end the former becomes FILE, and FILE.json reports what was
 translated with what, and what was not. It also identifies FILE as made by this command: a file
@@ -7,19 +8,89 @@ that it does not describe is never replaced.
 """
 
 import contextlib
+import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Optional, Sequence
+from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from vaswani.common.artifact import key_of, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import atomic_write, locked, move, read_json, sha256_of, sync
-from vaswani.decoding.text_input import Windows
+from vaswani.data import text
 from vaswani.model_folder.folder import CARD, ModelFolder
 
 #: how many unknown words to list
 SHOWN = 20
+
+
+STDIN = Path("standard input")
+
+
+class Windows:
+    """The lines of a text in windows of a fixed size; each window is yielded once.
+
+    Args:
+        paths: the files, in order; none: standard input
+        size: lines per window
+
+    Attributes:
+        digest: SHA-256 of the lines up to the end of the last window yielded
+        lines: how many those are
+    """
+
+    def __init__(self, paths: Sequence[Path], size: int) -> None:
+        self.paths, self.size = list(paths), size
+        self.digest = hashlib.sha256()
+        self.lines = 0
+        check_files(self.paths)
+        self.rest = self.read()
+
+    def __iter__(self) -> Iterator[Tuple[int, List[str]]]:
+        """The remaining windows: the number of the first line, from 1; the lines."""
+        return self.rest
+
+    def read(self) -> Iterator[Tuple[int, List[str]]]:
+        """Yield all windows."""
+        window: List[str] = []
+        for path, place, line in raw_lines(self.paths):
+            window.append(text.decode(line, path, place))
+            if len(window) == self.size:
+                yield self.given_out(window)
+                window = []
+        if window:
+            yield self.given_out(window)
+
+    def given_out(self, window: List[str]) -> Tuple[int, List[str]]:
+        """Count a window."""
+        first = self.lines + 1
+        self.lines += len(window)
+        self.digest.update("".join(line + "\n" for line in window).encode())
+        return first, window
+
+
+def raw_lines(paths: Sequence[Path]) -> Iterator[Tuple[Path, int, bytes]]:
+    """Every line of the files, or of standard input: its place and its bytes."""
+    if not paths:
+        yield from numbered(sys.stdin.buffer, STDIN)
+    for path in paths:
+        with text.open_text([path]) as (stream,):
+            yield from numbered(stream, path)
+
+
+def numbered(stream: IO[bytes], path: Path) -> Iterator[Tuple[Path, int, bytes]]:
+    """The lines of a stream."""
+    number = 1
+    while line := text.next_line(stream, path, number):
+        yield path, number, line[:-1]
+        number += 1
+
+
+def check_files(paths: Sequence[Path]) -> None:
+    """Raises UserError for what cannot be read as text; a pipe is checked when it is read."""
+    for path in paths:
+        if path.is_dir() or not path.exists():
+            raise UserError(f"there is no file {path}")
 
 
 class Tally:

@@ -26,7 +26,7 @@ from typing import (
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
-from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore
+from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore, search_processes
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import SearchOptions
 from vaswani.model_folder.text_recipe import SourceText, TargetText
@@ -262,7 +262,6 @@ def engine_for(
                 "chosen by 'vaswani export --quantization'"
             )
         return CTranslate2Engine(folder, device, workers)
-    from vaswani.decoding.process_engine import search_processes
     from vaswani.decoding.torch_engine import TorchEngine
 
     engine = TorchEngine(folder, precision, device, user_dir)

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Optional
 
 from vaswani.common.errors import UserError
+from vaswani.decoding.engine import one_thread
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
-from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import (
     TOLERANCES,

@@ -3,9 +3,8 @@
 from typing import Any, List, Sequence
 
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
-from vaswani.decoding.engine import Batch
+from vaswani.decoding.engine import Batch, one_thread
 from vaswani.decoding.marian_engine import MarianEngine
-from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.model_folder.search_options import CPU_BATCH
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import List, Optional, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.text_input import Windows
+from vaswani.decoding.translated_file import Windows
 from vaswani.experiment.find import first_data_bin, read_yaml
 from vaswani.model_folder.folder import ModelFolder
 

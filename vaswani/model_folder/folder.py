@@ -169,13 +169,13 @@ def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: 
 
 def read_config(path: Path) -> Dict[str, Any]:
     """A folder's config.json, as it is; UserError if it is not one of this version."""
-    if not (path / CONFIG).is_file():
-        check_is_folder(path)
     if (path / EXPORT).is_file():
         raise UserError(
             f"{path} was made by 'vaswani export', only for 'vaswani translate' or its target: "
             "give the model folder it was made from"
         )
+    if not (path / CONFIG).is_file():
+        raise no_model(path)
     config = read_json(path / CONFIG)
     check_format(config, path, PACKED)
     return config
@@ -201,23 +201,22 @@ def beside(folder: Path, end: str) -> Path:
     return named.with_name(named.name + end)
 
 
-def check_is_folder(path: Path) -> None:
-    """Raises UserError, saying how to get a model folder, for a checkpoint, a run, or nothing."""
+def no_model(path: Path) -> UserError:
+    """How to get a model folder from a checkpoint, a run, or nothing."""
     from vaswani.experiment.find import is_run, run_folders
 
     if path.is_file() and path.suffix == ".pt":
-        raise UserError(
+        return UserError(
             f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR --out "
             "MODEL' makes one from it"
         )
-    for run in run_folders(str(path)):
-        if is_run(run) and not (run / CONFIG).is_file():
-            raise UserError(
-                f"{path} is a run; its model folder is {run / 'model'}, which 'vaswani pack "
-                f"{path}' makes: give that"
-            )
-    if not path.is_dir():
-        raise UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
+    run = next((run for run in run_folders(str(path)) if is_run(run)), None)
+    if run:
+        return UserError(
+            f"{path} is a run; its model folder is {run / 'model'}, which 'vaswani pack {path}' "
+            "makes: give that"
+        )
+    return UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
 
 
 def read_sums(path: Path) -> Dict[str, str]:
