@@ -49,8 +49,8 @@ EXPORT = "vaswani.json"
 SECTIONS = ("architecture", "text", "generation", "origin")
 
 
-class Kind(NamedTuple):
-    """A kind of folder.
+class FolderFormat(NamedTuple):
+    """A form of folder.
 
     Attributes:
         table: the file that says what it is
@@ -71,8 +71,10 @@ class Kind(NamedTuple):
         return {"format": self.format, "format_version": self.version}
 
 
-PACKED = Kind(CONFIG, "vaswani-transformer", 1, "vaswani pack", "pack the model again")
-EXPORTED = Kind(EXPORT, "vaswani-transformer-export", 1, "vaswani export", "export the model again")
+PACKED = FolderFormat(CONFIG, "vaswani-transformer", 1, "vaswani pack", "pack the model again")
+EXPORTED = FolderFormat(
+    EXPORT, "vaswani-transformer-export", 1, "vaswani export", "export the model again"
+)
 TARGETS = ("ctranslate2", "fairseq", "huggingface")
 #: CTranslate2's
 MODEL, TARGETS_CONFIG = "model.bin", "config.json"
@@ -181,17 +183,17 @@ def read_config(path: Path) -> Dict[str, Any]:
     return config
 
 
-def check_format(table: Dict[str, Any], path: Path, kind: Kind) -> None:
-    """Raises UserError unless a folder's table is of its kind, and of the version read here."""
+def check_format(table: Dict[str, Any], path: Path, form: FolderFormat) -> None:
+    """Raises UserError unless a folder's table is of its form, and of the version read here."""
     version = table.get("format_version")
-    if table.get("format") != kind.format or type(version) is not int:
+    if table.get("format") != form.format or type(version) is not int:
         problem = "is missing, damaged, or was not written by"
-        raise UserError(f"{path / kind.table} {problem} '{kind.command}'")
-    if version != kind.version:
-        advice = "get a newer one" if version > kind.version else kind.remedy
+        raise UserError(f"{path / form.table} {problem} '{form.command}'")
+    if version != form.version:
+        advice = "get a newer one" if version > form.version else form.remedy
         raise UserError(
             f"{path} is of format version {version}, but this vaswani-transformer reads version "
-            f"{kind.version}: {advice}"
+            f"{form.version}: {advice}"
         )
 
 
@@ -270,18 +272,18 @@ def read_export(path: Path) -> ModelFolder:
 # ---- writing --------------------------------------------------------------------------------
 
 
-def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED) -> None:
+def write_folder(folder: Path, fill: Callable[[Path], None], form: FolderFormat = PACKED) -> None:
     """Make a complete model folder, or nothing. One that was packed before is replaced.
 
     Args:
         folder: where to make it
         fill: writes everything except the hashes into a temporary folder
-        kind: of the folder
+        form: of the folder
 
     Raises:
         UserError: something there was not packed, or has changed since; or the disk is full.
     """
-    with making(folder, lambda path: check_replaceable(path, kind)) as part:
+    with making(folder, lambda path: check_replaceable(path, form)) as part:
         part.mkdir()
         fill(part)
         names = sorted(path.name for path in part.iterdir())
@@ -289,26 +291,26 @@ def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED
             stream.writelines(f"{sha256_of(part / name)}  {name}\n" for name in names)
 
 
-def check_replaceable(folder: Path, kind: Kind = PACKED) -> None:
+def check_replaceable(folder: Path, form: FolderFormat = PACKED) -> None:
     """Raises UserError unless a path is free, or holds exactly what was packed there."""
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
-    changes = changed_since_packed(folder, kind)
+    changes = changed_since_packed(folder, form)
     if changes:
         name, change = next(iter(changes.items()))
         raise UserError(
-            f"{folder} is not as '{kind.command}' leaves a folder ({name} {change}), and would be "
+            f"{folder} is not as '{form.command}' leaves a folder ({name} {change}), and would be "
             "replaced: give another one with --out, or move it away"
         )
 
 
-def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
+def changed_since_packed(folder: Path, form: FolderFormat = PACKED) -> Dict[str, str]:
     """What in a folder was not packed, or has changed since: file name → what happened."""
     if folder.is_symlink() or not folder.is_dir():
         return {folder.name: "is not a folder"}
-    table = read_json(folder / kind.table)
-    if table.get("format") != kind.format or not (folder / SUMS).is_file():
-        return {kind.table: "is missing, or another's"}
+    table = read_json(folder / form.table)
+    if table.get("format") != form.format or not (folder / SUMS).is_file():
+        return {form.table: "is missing, or another's"}
     sums = read_sums(folder / SUMS)
     changes = {}
     for path in sorted(folder.iterdir()):
