@@ -34,8 +34,8 @@ from vaswani.model_folder.folder import (
     EXPORTED,
     TARGETS,
     ModelFolder,
-    beside,
     read_folder,
+    sibling,
     write_folder,
 )
 
@@ -99,7 +99,7 @@ def export(options: Options) -> Path:
         refuse_positions(folder)
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)
-    out = Path(options.out) if options.out else beside(path, end)
+    out = Path(options.out) if options.out else sibling(path, end)
 
     def fill(part: Path) -> None:
         prove_and_fill(folder, options, text, part, out)

@@ -197,7 +197,7 @@ def check_format(table: Dict[str, Any], path: Path, form: FolderFormat) -> None:
         )
 
 
-def beside(folder: Path, end: str) -> Path:
+def sibling(folder: Path, end: str) -> Path:
     """The path beside a folder that has its name and this ending, also for ``.`` and ``..``."""
     named = folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
     return named.with_name(named.name + end)

@@ -16,10 +16,10 @@ from vaswani.model_folder.folder import (
     CONFIG,
     WEIGHTS,
     ModelFolder,
-    beside,
     read_config,
     read_folder,
     read_section,
+    sibling,
 )
 from vaswani.model_folder.text_recipe import TextRecipe
 
@@ -87,7 +87,7 @@ def checkpoint_of(folder: ModelFolder) -> Path:
     Raises:
         UserError: another file has its name, or the model does not say how long it was trained.
     """
-    path = beside(folder.path, ".pt")
+    path = sibling(folder.path, ".pt")
     if not folder.config["origin"].get("updates"):
         raise UserError(
             f"{folder.path} does not say after how many updates it was packed, on which the "
