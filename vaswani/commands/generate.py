@@ -146,7 +146,7 @@ def translate(
     subset = config.dataset.gen_subset
     target = target_text(config)
     translated, used = decode(config, search, folder / f"{subset}.log", total, workers)
-    lines, left_out = in_order(translated, total, target.tokens)
+    lines, left_out = align_to_source(translated, total, target.tokens)
     text.write_lines(folder / f"{subset}.hyp.tok", lines)
     text.write_lines(folder / f"{subset}.hyp", map(target.text, lines))
     return left_out, used
@@ -309,7 +309,7 @@ def decode(
         return list(data.translate(search, stream, shown.update)), data.workers
 
 
-def in_order(
+def align_to_source(
     translated: Iterable[Translated], total: int, tokens: Callable[[str], str] = undo
 ) -> Tuple[List[str], List[int]]:
     """One translation per source line, as ``tokens(subwords)``, and the numbers (from 1) of those

@@ -39,7 +39,7 @@ def limit_workers(requested: int) -> int:
     return most
 
 
-def in_order(
+def map_ordered(
     make: Callable[[], Work],
     items: Iterable[Any],
     workers: int,

@@ -14,7 +14,7 @@ from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence, 
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
-from vaswani.common.processes import in_order
+from vaswani.common.processes import map_ordered
 from vaswani.common.progress import Bar
 from vaswani.data.clean import LONGEST_WORD, Limits
 from vaswani.data.parallel import Chunk, Outcome, chunks
@@ -51,7 +51,7 @@ def vocabulary(
     """
     words: "Counter[str]" = Counter()
     parts: Iterator[Chunk] = (part for source in sources for part in chunks([source]))
-    for counted in in_order(word_counter, parts, workers):
+    for counted in map_ordered(word_counter, parts, workers):
         words.update(counted)
         if len(words) > 2 * MOST_WORDS:
             words = most_frequent(words, MOST_WORDS)

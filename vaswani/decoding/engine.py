@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optional, Sequence
 
-from vaswani.common.processes import in_order, limit_workers
+from vaswani.common.processes import limit_workers, map_ordered
 from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
 
 
@@ -174,7 +174,7 @@ class ProcessEngine(Engine):
         longest_first = [place for group in groups for place in reversed(group)]
         count = max(1, min(self.processes or 1, len(batches)))
         with one_thread() if self.on_cpu else contextlib.nullcontext():
-            found = in_order(
+            found = map_ordered(
                 lambda: lambda place: search(batches[place]), longest_first, count, "fork", ADVICE
             )
             with contextlib.closing(found):
