@@ -14,7 +14,6 @@ from typing import (
     Any,
     Callable,
     Iterable,
-    Iterator,
     List,
     NamedTuple,
     Optional,

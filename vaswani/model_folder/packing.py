@@ -1,4 +1,4 @@
-"""Gathers what a model folder needs from a checkpoint, its data and its run, and makes it."""
+"""Collects what a model folder needs from a checkpoint, its data and its run, and makes it."""
 
 import shutil
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ class Packable:
     scores: Dict[str, Any]
 
 
-def gather(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
+def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
     """A checkpoint with its data.
 
     Args:
