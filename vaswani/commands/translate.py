@@ -58,9 +58,9 @@ def run(options: Options) -> int:
     paths = [Path(name) for name in options.files if name != "-"]
     if paths and "-" in options.files:
         raise UserError("standard input ('-') and files cannot be combined: give one or the other")
-    translating = Translating(folder, options, search)
+    translator = LineTranslator(folder, options, search)
     if not paths and not options.output and sys.stdin.isatty():
-        return prompt(translating)
+        return prompt(translator)
     windows = Windows(paths, options.buffer_size)
     with contextlib.ExitStack() as stack:
         if options.output:
@@ -70,12 +70,12 @@ def run(options: Options) -> int:
             if stack.enter_context(output.open(windows)) is None:
                 print(f"{options.output}: already translated", file=sys.stderr)
                 return 0
-            translate(translating, windows, output.add, output.tally)
+            translate(translator, windows, output.add, output.tally)
             output.finish({"model": str(folder.path), **output_settings(options, search)})
             output.tally.print_warnings(options.output)
         else:
             tally = Tally()
-            translate(translating, windows, print_rows, tally)
+            translate(translator, windows, print_rows, tally)
             tally.print_warnings("the output")
     return 0
 
@@ -93,25 +93,25 @@ def print_rows(rows: List[str]) -> None:
 
 
 def translate(
-    translating: "Translating", windows: Windows, write: Callable[[List[str]], Any], tally: Tally
+    translator: "LineTranslator", windows: Windows, write: Callable[[List[str]], Any], tally: Tally
 ) -> None:
     """Translate window by window; each is written as soon as it is done."""
     disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
     with bar(desc="translate", unit=" lines", disable=disable) as shown:
         for first, lines in windows:
-            write(translating.rows(lines, first, tally, shown.update))
+            write(translator.rows(lines, first, tally, shown.update))
 
 
-def prompt(translating: "Translating") -> int:
+def prompt(translator: "LineTranslator") -> int:
     """Answer each line from a terminal; an error in one does not end the session.
 
     Returns:
         The exit code: Ctrl-C ends the prompt, too, but with its own.
     """
-    translating.load()
+    translator.load()
     print("one sentence per line; Ctrl-D ends", file=sys.stderr)
     try:
-        answer(translating)
+        answer(translator)
     except KeyboardInterrupt as interrupt:
         if signal.SIGTERM in interrupt.args:
             raise
@@ -120,7 +120,7 @@ def prompt(translating: "Translating") -> int:
     return 0
 
 
-def answer(translating: "Translating") -> None:
+def answer(translator: "LineTranslator") -> None:
     """Read and translate lines until there are no more."""
     number = 0
     while True:
@@ -133,13 +133,13 @@ def answer(translating: "Translating") -> None:
         tally = Tally()
         try:
             line = decode(raw.rstrip(b"\n"), STDIN, number)
-            print_rows(translating.rows([line], number, tally, lambda _: None))
+            print_rows(translator.rows([line], number, tally, lambda _: None))
             tally.print_warnings("the output")
         except UserError as error:
             print(f"{error}", file=sys.stderr)
 
 
-class Translating:
+class LineTranslator:
     """A model and how to use it. The model is loaded by ``load``, or when the first line comes.
 
     Args:
