@@ -28,8 +28,8 @@ from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import RECIPE_FILE
 from vaswani.data.subwords import KINDS, SENTENCEPIECE, learned_in
+from vaswani.decoding.batch_decoder import BatchDecoder, Translated
 from vaswani.decoding.binarised_text import data_files, data_folder
-from vaswani.decoding.data_set import DataSet, Translated
 from vaswani.decoding.engine import one_thread, search_processes
 from vaswani.decoding.translations import Translations
 from vaswani.experiment.best_checkpoint import find_checkpoint
@@ -305,8 +305,8 @@ def decode(
         atomic_write(log) as stream,
         bar(total=total, desc="translate", unit=" sentences") as shown,
     ):
-        data = DataSet(config, workers)
-        return list(data.translate(search, stream, shown.update)), data.workers
+        decoder = BatchDecoder(config, workers)
+        return list(decoder.translate(search, stream, shown.update)), decoder.workers
 
 
 def align_to_source(

@@ -24,7 +24,7 @@ class Translated(NamedTuple):
     translation: str
 
 
-class DataSet:
+class BatchDecoder:
     """A data set with the engine that translates it, both made as fairseq-generate makes them.
 
     Args:
@@ -108,10 +108,10 @@ class DataSet:
 class LogWriter:
     """Writes what fairseq-generate would print about the results of a search."""
 
-    def __init__(self, data: DataSet, options: SearchOptions, stream: IO[str]) -> None:
-        self.config, self.options, self.stream = data.config, options, stream
-        self.source, self.target = data.engine.source, data.engine.target
-        generator = data.engine.generator
+    def __init__(self, decoder: BatchDecoder, options: SearchOptions, stream: IO[str]) -> None:
+        self.config, self.options, self.stream = decoder.config, options, stream
+        self.source, self.target = decoder.engine.source, decoder.engine.target
+        generator = decoder.engine.generator
         #: of a task's own generator, perhaps only its end of sentence
         self.left_out = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
 
