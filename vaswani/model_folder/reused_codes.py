@@ -17,8 +17,8 @@ from vaswani.data.subwords import KINDS, SENTENCEPIECE, kind_of, learned_in
 from vaswani.data.text import SPLITS
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
 from vaswani.model_folder.data_text import symbols
+from vaswani.model_folder.finetune_source import codes_and_dictionary, is_model, recipe_table
 from vaswani.model_folder.folder import CONFIG
-from vaswani.model_folder.model_as_run import codes_and_dictionary, is_model, recipe_table
 
 #: what a recipe says about its own text, and not about how text is processed
 OF_THE_TEXT = (
