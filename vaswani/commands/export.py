@@ -162,7 +162,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
             table["versions"] = exported.engine.versions
     else:
         print(NOT_COMPARED, file=sys.stderr)
-        if proof.asked != proof.plain:
+        if proof.packed_search != proof.exported_search:
             print(proof.other_rule(), file=sys.stderr)
     write_json(part / EXPORT, table)
     card = export_card(table, folder, out, proof.lines() if exported else [], options.user_dir)

@@ -113,14 +113,16 @@ class Proof:
             if self.text.reference is None
             else [line for line, ok in zip(self.text.reference, taken, strict=True) if ok],
         )
-        self.asked = translator.options.changed(nbest=1)
-        lengths = [len(subwords) + 1 for subwords in self.output(self.asked).subwords]
+        self.packed_search = translator.options.changed(nbest=1)
+        lengths = [len(subwords) + 1 for subwords in self.output(self.packed_search).subwords]
         self.length = sum(lengths) / len(lengths)
-        if self.asked.length_penalty == "gnmt":
-            nearest = round(nearest_exponent(self.asked.lenpen, self.length), 3)
-            self.plain = self.asked.changed(length_penalty="fairseq", lenpen=nearest)
+        if self.packed_search.length_penalty == "gnmt":
+            nearest = round(nearest_exponent(self.packed_search.lenpen, self.length), 3)
+            self.exported_search = self.packed_search.changed(
+                length_penalty="fairseq", lenpen=nearest
+            )
         else:
-            self.plain = self.asked
+            self.exported_search = self.packed_search
 
     def output(self, options: SearchOptions) -> SystemOutput:
         """The packed model's translations."""
@@ -132,32 +134,33 @@ class Proof:
         """The section of the export that says how to decode."""
         return {
             **packed,
-            "length_penalty": self.plain.length_penalty,
-            "lenpen": self.plain.lenpen,
+            "length_penalty": self.exported_search.length_penalty,
+            "lenpen": self.exported_search.lenpen,
         }
 
     def compare(self, exported: Any) -> None:
         """Compare with the export's translator, which searches as its own options say."""
-        beams = list(dict.fromkeys([1, self.plain.beam]))
+        beams = list(dict.fromkeys([1, self.exported_search.beam]))
         asked = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
         if isinstance(exported.engine, MarianEngine):
             self.ask(exported.engine, asked)
         self.model = self.compare_models(exported)
         for beam, search in zip(beams, asked, strict=True):
-            options = self.plain.changed(beam=beam)
+            options = self.exported_search.changed(beam=beam)
             output = translate_all(exported, self.text.source, search)
             self.rows.append(self.row(options, output, described(options), self.tolerance))
         self.texts = output.texts
-        if self.asked != self.plain:
-            self.rows.append(self.row(self.asked, output, self.other_rule(), None))
+        if self.packed_search != self.exported_search:
+            self.rows.append(self.row(self.packed_search, output, self.other_rule(), None))
 
     def other_rule(self) -> str:
         """What the export has in place of the paper's length penalty."""
-        return f"{described(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
+        lenpen = self.exported_search.lenpen
+        return f"{described(self.packed_search)}: there {lenpen:g}, by fairseq's rule"
 
     def compare_models(self, exported: Any) -> ModelComparison:
         """Both models' log-probabilities of the packed model's translations."""
-        targets = self.output(self.plain).subwords
+        targets = self.output(self.exported_search).subwords
         log_probs = [
             sum(log_probabilities(translator, self.text.source, targets), [])
             for translator in (self.translator, exported)
@@ -171,7 +174,7 @@ class Proof:
         """Ask Marian all that is compared; compare the tokenizer, if the export has one."""
         lines, output, target = (
             self.text.source,
-            self.output(self.plain),
+            self.output(self.exported_search),
             self.translator.engine.target,
         )
         sources = [self.translator.read(line) for line in lines]
@@ -253,7 +256,8 @@ class Proof:
         if reference is None:
             return {}
         metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
-        label = f"sacreBLEU of this export, {described(self.plain)}, {len(reference):,} sentences"
+        search = described(self.exported_search)
+        label = f"sacreBLEU of this export, {search}, {len(reference):,} sentences"
         score = metric.corpus_score(self.texts, [reference])
         return {self.text.name: {"bleu": score_row(label, score, metric.get_signature())}}
 
