@@ -19,7 +19,7 @@ import sys
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
@@ -51,15 +51,15 @@ class Options:
 
     model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
     to: str = option(help="what it is exported to", choices=TARGETS, required=True)
-    quantization: Optional[str] = option(help="default: float32", choices=QUANTIZATIONS)
-    out: Optional[str] = option(metavar="DIR", help="the folder to make (default: MODEL-TARGET)")
-    text: Optional[str] = option(
+    quantization: str | None = option(help="default: float32", choices=QUANTIZATIONS)
+    out: str | None = option(metavar="DIR", help="the folder to make (default: MODEL-TARGET)")
+    text: str | None = option(
         metavar="FILE", help="sentences for the proof (default: the run's test)"
     )
-    reference: Optional[str] = option(metavar="FILE", help="their translations, for BLEU")
+    reference: str | None = option(metavar="FILE", help="their translations, for BLEU")
     lines: int = option(500, "lines of the text to use (default: 500); 0: all", metavar="N")
-    user_dir: Optional[str] = option(metavar="DIR", help="defines the model, if it is a variant")
-    python: Optional[str] = option(
+    user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
+    python: str | None = option(
         metavar="PYTHON", help="one with transformers, for huggingface's proof (default: this one)"
     )
 
@@ -169,7 +169,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     (part / CARD).write_text(card, encoding="utf-8", newline="\n")
 
 
-def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any]:
+def table_of(folder: ModelFolder, options: Options, proof: Any) -> dict[str, Any]:
     """vaswani.json, except for the proof and the scores."""
     architecture = folder.config["architecture"]
     return {
@@ -190,7 +190,7 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any
 # ---- the targets: each writes its files, and returns what translates with them, to be compared
 
 
-def to_ctranslate2(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
+def to_ctranslate2(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
     """CTranslate2's files."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_ctranslate2 import write_model
@@ -201,7 +201,7 @@ def to_ctranslate2(folder: ModelFolder, options: Options, table: Dict[str, Any],
     return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
 
 
-def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
+def to_fairseq(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
     """A checkpoint and dictionaries of fairseq."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_fairseq import engine_of, write_checkpoint
@@ -213,7 +213,7 @@ def to_fairseq(folder: ModelFolder, options: Options, table: Dict[str, Any], par
     return Translator(folder, engine=engine_of(folder, part))
 
 
-def to_huggingface(folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path) -> Any:
+def to_huggingface(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
     """transformers' files; gives None where there is no transformers."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_huggingface import engine_of, write_model

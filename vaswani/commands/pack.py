@@ -15,7 +15,6 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
@@ -30,7 +29,7 @@ class Options(DataOptions):
     model: str = argument(
         "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
     )
-    out: Optional[str] = option(metavar="MODEL", help="the folder to make (default: RUN/model)")
+    out: str | None = option(metavar="MODEL", help="the folder to make (default: RUN/model)")
     half: bool = option(
         False, "store the parameters as float16, in half the bytes; they compute in float32"
     )

@@ -14,9 +14,10 @@ those that it was packed with. With --nbest N there are N output lines per input
 import contextlib
 import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
@@ -38,17 +39,17 @@ class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # t
     """The model, the text and how to translate it; search options override the model's."""
 
     model: str = argument("MODEL", "a folder made by 'vaswani pack'")
-    files: List[str] = argument(
+    files: list[str] = argument(
         "FILE", "text, also .gz or .xz (default: standard input)", default=[]
     )
     scores: bool = option(False, "add a column of scores")
     precision: str = option(
         "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
     )
-    workers: Optional[int] = option(metavar="N", help="processes, on a CPU (default: one per core)")
+    workers: int | None = option(metavar="N", help="processes, on a CPU (default: one per core)")
     buffer_size: int = option(10000, "lines per window (default: 10,000)", metavar="N")
-    output: Optional[str] = option(metavar="FILE", help="write here, not to standard output")
-    user_dir: Optional[str] = option(metavar="DIR", help="defines the model, if it is a variant")
+    output: str | None = option(metavar="FILE", help="write here, not to standard output")
+    user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
 
 
 def run(options: Options) -> int:
@@ -80,20 +81,20 @@ def run(options: Options) -> int:
     return 0
 
 
-def output_settings(options: Options, search: SearchOptions) -> Dict[str, Any]:
+def output_settings(options: Options, search: SearchOptions) -> dict[str, Any]:
     """All that the output depends on, besides the model and the text."""
     names = ("scores", "precision", "buffer_size")
     return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
 
 
-def print_rows(rows: List[str]) -> None:
+def print_rows(rows: list[str]) -> None:
     """Print to standard output and flush."""
     sys.stdout.write("".join(row + "\n" for row in rows))
     sys.stdout.flush()
 
 
 def translate(
-    translator: "LineTranslator", windows: Windows, write: Callable[[List[str]], Any], tally: Tally
+    translator: "LineTranslator", windows: Windows, write: Callable[[list[str]], Any], tally: Tally
 ) -> None:
     """Translate window by window; each is written as soon as it is done."""
     disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
@@ -150,7 +151,7 @@ class LineTranslator:
 
     def __init__(self, folder: ModelFolder, options: Options, search: SearchOptions) -> None:
         self.folder, self.options, self.search_options = folder, options, search
-        self.translator: Optional[Translator] = None
+        self.translator: Translator | None = None
 
     def load(self) -> Translator:
         """Load the model, and check that it can search with these options."""
@@ -168,7 +169,7 @@ class LineTranslator:
 
     def rows(
         self, lines: Sequence[str], first: int, tally: Tally, progress: Callable[[int], Any]
-    ) -> List[str]:
+    ) -> list[str]:
         """What is written for a window: ``nbest`` rows per line.
 
         Args:
@@ -178,7 +179,7 @@ class LineTranslator:
             progress: called with the number of sentences translated since the last call
         """
         translator = self.translator or self.load()
-        rows: List[str] = []
+        rows: list[str] = []
         sentences = [translator.read(line) for line in lines]
         hypotheses = translator.search(
             sentences, self.search, self.search_options.max_tokens, progress

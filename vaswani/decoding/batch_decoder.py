@@ -8,7 +8,8 @@ base 2. References, and their BLEU, are left to ``vaswani score``.
 import ast
 import contextlib
 import math
-from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
@@ -73,16 +74,16 @@ class BatchDecoder:
         self.engine = FairseqEngine(self.task, models, str(path), self.sample_for_search)
         self.engine.processes = self.workers
 
-    def sample(self, numbers: Sequence[int]) -> Dict[str, Any]:
+    def sample(self, numbers: Sequence[int]) -> dict[str, Any]:
         """A batch in fairseq's form."""
-        sample: Dict[str, Any] = self.dataset.collater([self.dataset[n] for n in numbers])
+        sample: dict[str, Any] = self.dataset.collater([self.dataset[n] for n in numbers])
         return sample
 
-    def sample_for_search(self, numbers: Sequence[int]) -> Dict[str, Any]:
+    def sample_for_search(self, numbers: Sequence[int]) -> dict[str, Any]:
         """A batch on the device that searches."""
         from fairseq import utils
 
-        sample: Dict[str, Any] = self.sample(numbers)
+        sample: dict[str, Any] = self.sample(numbers)
         return utils.move_to_cuda(sample) if self.on_gpu else sample
 
     def translate(
@@ -115,7 +116,7 @@ class LogWriter:
         #: of a task's own generator, perhaps only its end of sentence
         self.left_out = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
 
-    def add(self, sample: Dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
+    def add(self, sample: dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
         """Write a batch's lines; the best translation of each sentence."""
         from fairseq import utils
 

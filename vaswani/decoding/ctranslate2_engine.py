@@ -6,7 +6,8 @@ Neither torch nor fairseq is needed or imported.
 import contextlib
 import json
 import os
-from typing import Any, Callable, Generator, List, Optional, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
@@ -59,7 +60,7 @@ class CTranslate2Engine(Engine):
     """
 
     def __init__(
-        self, folder: ModelFolder, device: Optional[str] = None, workers: Optional[int] = None
+        self, folder: ModelFolder, device: str | None = None, workers: int | None = None
     ) -> None:
         self.lock = contextlib.nullcontext()  # its threads may serve several callers
         limits = folder.config["limits"]
@@ -69,7 +70,7 @@ class CTranslate2Engine(Engine):
         self.on_cpu = self.model.device == "cpu"
         self.batch_tokens = EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
 
-    def subwords(self, batch: Batch) -> List[List[str]]:
+    def subwords(self, batch: Batch) -> list[list[str]]:
         """A batch as CTranslate2 takes it: without the ends of sentences, which it adds."""
         return [[self.source[number] for number in ids[:-1]] for ids in batch.ids]
 
@@ -129,8 +130,8 @@ class CTranslate2Engine(Engine):
         return wait
 
     def attended(
-        self, sources: List[List[str]], targets: List[List[List[str]]]
-    ) -> List[List[List[int]]]:
+        self, sources: list[list[str]], targets: list[list[list[str]]]
+    ) -> list[list[list[int]]]:
         """For each token of each hypothesis, the source subword that it attends to most.
 
         Uses a separate pass over the given words: in beam search, CTranslate2 4.8 gives the first
@@ -142,7 +143,7 @@ class CTranslate2Engine(Engine):
         """
         import numpy
 
-        attended: List[List[List[int]]] = [[[] for _ in best] for best in targets]
+        attended: list[list[list[int]]] = [[[] for _ in best] for best in targets]
         places = [
             (row, n)
             for row, best in enumerate(targets)
@@ -180,7 +181,7 @@ def check_supported(options: SearchOptions) -> None:
             raise UserError(f"{name} is unavailable for a model exported to CTranslate2: {reason}")
 
 
-def threads(requested: Optional[int]) -> int:
+def threads(requested: int | None) -> int:
     """How many threads translate: as requested, or OMP_NUM_THREADS, or one per core."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if requested is not None:
@@ -188,7 +189,7 @@ def threads(requested: Optional[int]) -> int:
     return int(setting) if setting.isdigit() and int(setting) else cores()
 
 
-def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:
+def load(folder: ModelFolder, device: str | None, workers: int) -> Any:
     """CTranslate2's translator."""
     import ctranslate2
 
@@ -204,7 +205,7 @@ def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:
     )
 
 
-def vocabularies(folder: ModelFolder) -> List[Symbols]:
+def vocabularies(folder: ModelFolder) -> list[Symbols]:
     """The vocabularies of source and target."""
     per_side = []
     for side in ("source", "target"):

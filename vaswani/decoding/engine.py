@@ -7,9 +7,10 @@ transformers' Marian (``marian_engine.py``), which only checks an export to Hugg
 
 import contextlib
 import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Callable, Generator, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from vaswani.common.processes import limit_workers, map_ordered
 from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
@@ -19,9 +20,9 @@ class Batch(NamedTuple):
     """Sentences that are translated together."""
 
     #: their places in the list that is translated; the seed of sampling depends on them
-    places: List[int]
+    places: list[int]
     #: the token ids of each, with the end of sentence
-    ids: List[List[int]]
+    ids: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,16 @@ class TokenHypothesis:
     """A hypothesis as token ids [T]."""
 
     #: the end of sentence may be left out
-    tokens: List[int]
+    tokens: list[int]
     #: log-probability, divided by the length penalty
     score: float
     #: log-probability of each token [T]; empty if the engine does not give it
-    token_scores: List[float]
+    token_scores: list[float]
     #: for each token, the place of the source subword that it attends to most [T]; if requested
-    attended: Optional[List[int]] = None
+    attended: list[int] | None = None
 
 
-BatchHypotheses = List[List[TokenHypothesis]]
+BatchHypotheses = list[list[TokenHypothesis]]
 """The hypotheses of each sentence of a batch, best first."""
 
 
@@ -79,7 +80,7 @@ BATCHES_AT_A_TIME = 500
 ADVICE = "give fewer --workers or a smaller --max-tokens"
 
 
-def search_processes(requested: Optional[int], on_cpu: bool) -> int:
+def search_processes(requested: int | None, on_cpu: bool) -> int:
     """How many processes may translate: as requested, or one per thread that torch would use.
 
     torch uses the physical cores available to this process, or ``OMP_NUM_THREADS``.
@@ -124,7 +125,7 @@ class ProcessEngine(Engine):
 
     #: the most that search, one thread each; None: only this process searches, with torch's
     #: threads, as suits a program that uses this as a library
-    processes: Optional[int] = None
+    processes: int | None = None
     #: of each engine: search options → a function that searches one batch, in this process
     batch_searcher: Callable[[SearchOptions], Callable[[Any], BatchHypotheses]]
 

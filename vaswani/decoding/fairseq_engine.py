@@ -1,6 +1,7 @@
 """Searches with the generator that a fairseq task builds, as for the checkpoints of runs."""
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
@@ -30,7 +31,7 @@ class FairseqEngine(ProcessEngine):
         task: Any,
         models: Sequence[Any],
         name: str,
-        sample: Optional[Callable[[Any], Dict[str, Any]]] = None,
+        sample: Callable[[Any], dict[str, Any]] | None = None,
     ) -> None:
         from vaswani_transformer.fast.linear import pack_weights
 
@@ -42,7 +43,7 @@ class FairseqEngine(ProcessEngine):
         self.source, self.target = task.source_dictionary, task.target_dictionary
         self.longest_source = getattr(task.cfg, "max_source_positions", 0)
 
-    def sample_of_ids(self, batch: Batch) -> Dict[str, Any]:
+    def sample_of_ids(self, batch: Batch) -> dict[str, Any]:
         """A batch in fairseq's form."""
         import torch
 
@@ -94,9 +95,7 @@ class FairseqEngine(ProcessEngine):
         return search
 
 
-def hypothesis_of(
-    hypothesis: Dict[str, Any], attended: Optional[List[int]] = None
-) -> TokenHypothesis:
+def hypothesis_of(hypothesis: dict[str, Any], attended: list[int] | None = None) -> TokenHypothesis:
     """A hypothesis, from fairseq's form, in Python's numbers, which processes exchange fast."""
     return TokenHypothesis(
         tokens=hypothesis["tokens"].tolist(),

@@ -11,8 +11,9 @@ import contextlib
 import hashlib
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import IO, Any, Optional
 
 from vaswani.common.artifact import key_of, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
@@ -46,13 +47,13 @@ class Windows:
         check_files(self.paths)
         self.rest = self.read()
 
-    def __iter__(self) -> Iterator[Tuple[int, List[str]]]:
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         """The remaining windows: the number of the first line, from 1; the lines."""
         return self.rest
 
-    def read(self) -> Iterator[Tuple[int, List[str]]]:
+    def read(self) -> Iterator[tuple[int, list[str]]]:
         """Yield all windows."""
-        window: List[str] = []
+        window: list[str] = []
         for path, place, line in raw_lines(self.paths):
             window.append(text.decode(line, path, place))
             if len(window) == self.size:
@@ -61,7 +62,7 @@ class Windows:
         if window:
             yield self.given_out(window)
 
-    def given_out(self, window: List[str]) -> Tuple[int, List[str]]:
+    def given_out(self, window: list[str]) -> tuple[int, list[str]]:
         """Count a window."""
         first = self.lines + 1
         self.lines += len(window)
@@ -69,7 +70,7 @@ class Windows:
         return first, window
 
 
-def raw_lines(paths: Sequence[Path]) -> Iterator[Tuple[Path, int, bytes]]:
+def raw_lines(paths: Sequence[Path]) -> Iterator[tuple[Path, int, bytes]]:
     """Every line of the files, or of standard input: its place and its bytes."""
     if not paths:
         yield from numbered(sys.stdin.buffer, STDIN)
@@ -78,7 +79,7 @@ def raw_lines(paths: Sequence[Path]) -> Iterator[Tuple[Path, int, bytes]]:
             yield from numbered(stream, path)
 
 
-def numbered(stream: IO[bytes], path: Path) -> Iterator[Tuple[Path, int, bytes]]:
+def numbered(stream: IO[bytes], path: Path) -> Iterator[tuple[Path, int, bytes]]:
     """The lines of a stream."""
     number = 1
     while line := text.next_line(stream, path, number):
@@ -96,12 +97,12 @@ def check_files(paths: Sequence[Path]) -> None:
 class Tally:
     """Counts untranslated lines and unknown words, line by line."""
 
-    def __init__(self, counts: Optional[Dict[str, Any]] = None) -> None:
+    def __init__(self, counts: dict[str, Any] | None = None) -> None:
         counts = counts or {}
-        self.too_long: List[int] = counts.get("not_translated", [])
+        self.too_long: list[int] = counts.get("not_translated", [])
         self.unknown_words: int = counts.get("unknown_words", 0)
         self.unknown_lines: int = counts.get("unknown_lines", 0)
-        self.examples: List[str] = counts.get("unknown_examples", [])
+        self.examples: list[str] = counts.get("unknown_examples", [])
 
     def add(self, number: int, result: Any) -> None:
         """Count a line, by its number from 1, and its translation."""
@@ -114,7 +115,7 @@ class Tally:
             new = dict.fromkeys(word for word in result.unknown if word not in self.examples)
             self.examples += [word[:40] for word in new][:room]
 
-    def table(self) -> Dict[str, Any]:
+    def table(self) -> dict[str, Any]:
         """For a report."""
         return {
             "not_translated": self.too_long,
@@ -170,7 +171,7 @@ class TranslatedFile:
         self.part = self.path.with_name(f".{self.path.name}.part")
         self.state_file = self.path.with_name(f".{self.path.name}.part.json")
         self.tally = Tally()
-        self.stream: Optional[IO[bytes]] = None
+        self.stream: IO[bytes] | None = None
 
     @staticmethod
     def is_report(path: Path) -> bool:
@@ -215,7 +216,7 @@ class TranslatedFile:
             pass
         return bool(earlier.get("input") == again.digest.hexdigest())
 
-    def resume(self, state: Dict[str, Any]) -> None:
+    def resume(self, state: dict[str, Any]) -> None:
         """Continue after the windows that are complete."""
         done = state.get("bytes", 0)
         if not done or not self.part.is_file() or self.part.stat().st_size < done:
@@ -228,7 +229,7 @@ class TranslatedFile:
         self.tally = Tally(state)
         print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
 
-    def skip(self, state: Dict[str, Any]) -> None:
+    def skip(self, state: dict[str, Any]) -> None:
         """Skip the lines that are already translated; UserError if this is not how they were."""
         remedy = f"remove it and {self.state_file} to start over"
         if state.get("key") != self.key:
@@ -245,7 +246,7 @@ class TranslatedFile:
                 f"{remedy}"
             )
 
-    def add(self, rows: List[str]) -> None:
+    def add(self, rows: list[str]) -> None:
         """Write a window's rows, and record that they are complete."""
         assert self.stream is not None
         data = "".join(row + "\n" for row in rows).encode()
@@ -262,7 +263,7 @@ class TranslatedFile:
         with atomic_write(self.state_file) as stream:
             json.dump(state, stream)
 
-    def finish(self, report: Dict[str, Any]) -> None:
+    def finish(self, report: dict[str, Any]) -> None:
         """Put the file and its report in place."""
         assert self.stream is not None
         self.stream.close()

@@ -16,7 +16,7 @@ import math
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.engine import one_thread
@@ -41,9 +41,9 @@ ADVICE = "More lines (--lines N; 0: all) or other text (--text FILE, --reference
 class SystemOutput:
     """A system's translations of the sentences."""
 
-    texts: List[str]
+    texts: list[str]
     #: without the end of sentence
-    subwords: List[List[str]]
+    subwords: list[list[str]]
     seconds: float
 
 
@@ -60,7 +60,7 @@ def nearest_exponent(alpha: float, length: float) -> float:
 
 
 def translate_all(
-    translator: Translator, sentences: List[str], options: SearchOptions
+    translator: Translator, sentences: list[str], options: SearchOptions
 ) -> SystemOutput:
     """Translate on one thread, in batches that are the same for every translator."""
     sources = [translator.read(line) for line in sentences]
@@ -93,11 +93,11 @@ class Proof:
         quantization: the export's quantization
     """
 
-    def __init__(self, text: ProofText, quantization: Optional[str]) -> None:
+    def __init__(self, text: ProofText, quantization: str | None) -> None:
         self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
-        self.packed_outputs: Dict[SearchOptions, SystemOutput] = {}
-        self.rows: List[SearchComparison] = []
-        self.tokenizer: Optional[TokenizerComparison] = None
+        self.packed_outputs: dict[SearchOptions, SystemOutput] = {}
+        self.rows: list[SearchComparison] = []
+        self.tokenizer: TokenizerComparison | None = None
 
     def translate_packed(self, translator: Any) -> None:
         """Translate with the packed model's search settings; computes the exponent for the export.
@@ -130,7 +130,7 @@ class Proof:
             self.packed_outputs[options] = translate_all(self.translator, self.text.source, options)
         return self.packed_outputs[options]
 
-    def generation(self, packed: Dict[str, Any]) -> Dict[str, Any]:
+    def generation(self, packed: dict[str, Any]) -> dict[str, Any]:
         """The section of the export that says how to decode."""
         return {
             **packed,
@@ -170,7 +170,7 @@ class Proof:
         rms = math.sqrt(squares / len(gaps))
         return ModelComparison(len(gaps), rms, max(gaps), self.tolerance)
 
-    def ask(self, engine: MarianEngine, searches: List[SearchOptions]) -> None:
+    def ask(self, engine: MarianEngine, searches: list[SearchOptions]) -> None:
         """Ask Marian all that is compared; compare the tokenizer, if the export has one."""
         lines, output, target = (
             self.text.source,
@@ -191,8 +191,8 @@ class Proof:
         )
 
     def scores(
-        self, numbers: List[int], output: SystemOutput, options: SearchOptions
-    ) -> List[float]:
+        self, numbers: list[int], output: SystemOutput, options: SearchOptions
+    ) -> list[float]:
         """The packed model's scores of translations, by the length penalty of its search.
 
         One of the maximum length is scored without an end, since it was cut: CTranslate2 adds none.
@@ -214,7 +214,7 @@ class Proof:
         options: SearchOptions,
         exported: SystemOutput,
         name: str,
-        tolerance: Optional[float],
+        tolerance: float | None,
     ) -> SearchComparison:
         """One comparison of searches.
 
@@ -250,7 +250,7 @@ class Proof:
             speed=packed.seconds / exported.seconds,
         )
 
-    def reached(self) -> Dict[str, Any]:
+    def reached(self) -> dict[str, Any]:
         """The score of the export's own translations; none without references."""
         reference = self.text.reference
         if reference is None:
@@ -263,7 +263,7 @@ class Proof:
 
     # ---- what is said ---------------------------------------------------------------------------
 
-    def lines(self) -> List[str]:
+    def lines(self) -> list[str]:
         """The comparison of the models, and a table of the searches."""
         model, bleus = self.model, ["BLEU packed", "exported", "difference"]
         table = [["search", "identical", "", "better", "worse"]]
@@ -319,7 +319,7 @@ class Proof:
         for warning in filter(None, (row.warning() for row in self.rows)):
             print(f"warning: {warning}. {ADVICE} say how much of it is this text", file=sys.stderr)
 
-    def table(self) -> Dict[str, Any]:
+    def table(self) -> dict[str, Any]:
         """For vaswani.json."""
         return {
             "text": self.text.name,
@@ -345,7 +345,7 @@ def described(options: SearchOptions) -> str:
     return f"beam {options.beam}, lenpen {rule}{options.lenpen:g}"
 
 
-def bleu_of(lang: str, references: List[str]) -> Any:
+def bleu_of(lang: str, references: list[str]) -> Any:
     """sacreBLEU's BLEU, of the tokens that ``vaswani score`` counts in this language."""
     from sacrebleu.metrics import BLEU
 

@@ -5,7 +5,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
@@ -32,7 +32,7 @@ def is_model(path: Path) -> bool:
     return (path / CONFIG).is_file() and not is_run(path)
 
 
-def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
+def codes_and_dictionary(path: Path) -> tuple[Path, Path]:
     """The files in a model folder that are needed to prepare other text.
 
     Raises:
@@ -45,7 +45,7 @@ def codes_and_dictionary(path: Path) -> Tuple[Path, Path]:
     return folder.codes, source
 
 
-def recipe_table(path: Path) -> Dict[str, Any]:
+def recipe_table(path: Path) -> dict[str, Any]:
     """What a model folder says about its text, in the keys of a data recipe."""
     text = read_section(TextRecipe, read_config(path)["text"], f"{path / CONFIG}: text")
     if text.lowercase:
@@ -65,7 +65,7 @@ def recipe_table(path: Path) -> Dict[str, Any]:
     }
 
 
-def model_as_config(folder: ModelFolder) -> Dict[str, Any]:
+def model_as_config(folder: ModelFolder) -> dict[str, Any]:
     """The sections of an experiment that a model folder has, as in a run's config.yaml."""
     source, target = folder.langs
     origin = folder.config["origin"]

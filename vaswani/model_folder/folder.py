@@ -20,20 +20,10 @@ generation_config.json, model.safetensors and vocab.json), and beside them what 
 """
 
 import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-    Type,
-    TypeVar,
-)
+from typing import Any, NamedTuple, TypeVar
 
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
@@ -66,7 +56,7 @@ class FolderFormat(NamedTuple):
     remedy: str
 
     @property
-    def header(self) -> Dict[str, Any]:
+    def header(self) -> dict[str, Any]:
         """What its table begins with."""
         return {"format": self.format, "format_version": self.version}
 
@@ -86,19 +76,19 @@ class ModelFolder:
 
     path: Path
     #: what config.json says
-    config: Dict[str, Any]
+    config: dict[str, Any]
     #: SHA-256 by file name
-    sums: Dict[str, str]
+    sums: dict[str, str]
     #: how text is prepared
     recipe: TextRecipe
 
     @property
-    def langs(self) -> Tuple[str, str]:
+    def langs(self) -> tuple[str, str]:
         """Source, then target."""
         return self.recipe.langs
 
     @property
-    def codes(self) -> Optional[Path]:
+    def codes(self) -> Path | None:
         """The BPE codes or SentencePiece's model; None if words are not split."""
         return self.path / KINDS[self.recipe.bpe].in_model if self.recipe.bpe else None
 
@@ -116,12 +106,12 @@ class ModelFolder:
         """The dictionary of a language."""
         return self.path / f"dict.{lang}.txt"
 
-    def parameters(self) -> Dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         """The model's state dict in float32, with shared matrices under all their names."""
         from safetensors.torch import load_file
 
         stored = load_file(str(self.path / WEIGHTS))
-        state: Dict[str, Any] = {name: value.float() for name, value in stored.items()}
+        state: dict[str, Any] = {name: value.float() for name, value in stored.items()}
         for name, same in not_stored(self.config["architecture"]).items():
             state[name] = state[same]
         return state
@@ -130,7 +120,7 @@ class ModelFolder:
 T = TypeVar("T")
 
 
-def read_section(kind: Type[T], table: Mapping[str, Any], where: str) -> T:
+def read_section(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     """A section of a folder's table as its dataclass; UserError for an unknown or missing key."""
     try:
         return kind(**table)
@@ -159,7 +149,7 @@ def read_folder(path: Path) -> ModelFolder:
     return folder
 
 
-def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: str) -> None:
+def check_files(path: Path, names: Iterable[str], sums: dict[str, str], remedy: str) -> None:
     """Raises UserError for a file whose hash differs from ``sums``."""
     for name in names:
         if sums.get(name) != sha256_of(path / name):
@@ -169,7 +159,7 @@ def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: 
             )
 
 
-def read_config(path: Path) -> Dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """A folder's config.json, as it is; UserError if it is not one of this version."""
     if (path / EXPORT).is_file():
         raise UserError(
@@ -183,7 +173,7 @@ def read_config(path: Path) -> Dict[str, Any]:
     return config
 
 
-def check_format(table: Dict[str, Any], path: Path, form: FolderFormat) -> None:
+def check_format(table: dict[str, Any], path: Path, form: FolderFormat) -> None:
     """Raises UserError unless a folder's table is of its form, and of the version read here."""
     version = table.get("format_version")
     if table.get("format") != form.format or type(version) is not int:
@@ -221,7 +211,7 @@ def no_model(path: Path) -> UserError:
     return UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
 
 
-def read_sums(path: Path) -> Dict[str, str]:
+def read_sums(path: Path) -> dict[str, str]:
     """The hashes in a file in ``sha256sum``'s format, by name."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     digests = [line.partition("  ") for line in lines]
@@ -304,7 +294,7 @@ def check_replaceable(folder: Path, form: FolderFormat = PACKED) -> None:
         )
 
 
-def changed_since_packed(folder: Path, form: FolderFormat = PACKED) -> Dict[str, str]:
+def changed_since_packed(folder: Path, form: FolderFormat = PACKED) -> dict[str, str]:
     """What in a folder was not packed, or has changed since: file name → what happened."""
     if folder.is_symlink() or not folder.is_dir():
         return {folder.name: "is not a folder"}
@@ -321,14 +311,14 @@ def changed_since_packed(folder: Path, form: FolderFormat = PACKED) -> Dict[str,
     return changes
 
 
-def not_stored(architecture: Mapping[str, Any]) -> Dict[str, str]:
+def not_stored(architecture: Mapping[str, Any]) -> dict[str, str]:
     """The matrices that are shared, each with the one that is stored for it."""
     from vaswani_transformer.packed import shared_matrices  # imports torch
 
     return shared_matrices(architecture)
 
 
-def write_weights(path: Path, state: Dict[str, Any], architecture: Mapping[str, Any]) -> None:
+def write_weights(path: Path, state: dict[str, Any], architecture: Mapping[str, Any]) -> None:
     """Write parameters; of shared matrices, only one."""
     from safetensors.torch import save
 
