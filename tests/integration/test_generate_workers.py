@@ -15,7 +15,7 @@ from tests import stock
 from tests.integration.test_translations import LEFT, QUICK
 from transformer_plugin.config import ConfigError
 from transformer_plugin.generator import VaswaniSequenceGenerator
-from vaswani.decoding import process_engine
+from vaswani.decoding import engine
 
 SMALL_BATCHES = ["--max-tokens", "40"]  # four of them
 SEARCH = VaswaniSequenceGenerator.search_batch
@@ -103,7 +103,7 @@ def noted(pids: Path) -> None:
 )
 def test_the_same_to_the_last_digit_in_any_number_of_processes(more, data, tmp_path, monkeypatch):
     """The log too, which holds each score; few at a time, so that batches come out of order."""
-    monkeypatch.setattr(process_engine, "BATCHES_AT_A_TIME", 3)
+    monkeypatch.setattr(engine, "BATCHES_AT_A_TIME", 3)
     outs = [tmp_path / str(count) for count in (1, 2, 3)]
     for out in outs:
         assert generate(data, out, "--workers", out.name, *more) == 0

@@ -246,7 +246,7 @@ def test_sampling_depends_on_the_seed_alone(model, text, capsys):
 def counted(monkeypatch):
     """The windows that were translated, by the number of their first line."""
     seen = []
-    original = translate.Translating.rows
+    original = translate.LineTranslator.rows
 
     def rows(self, lines, first, *rest):
         seen.append(first)
@@ -255,7 +255,7 @@ def counted(monkeypatch):
         return original(self, lines, first, *rest)
 
     fail: dict = {}
-    monkeypatch.setattr(translate.Translating, "rows", rows)
+    monkeypatch.setattr(translate.LineTranslator, "rows", rows)
     return SimpleNamespace(seen=seen, fail=fail)
 
 
@@ -332,7 +332,7 @@ def test_another_text_or_search_is_not_continued(change, command, text, counted)
 def test_a_second_command_does_not_write_the_same_file(command, monkeypatch):
     """It is refused while the first one translates, which ends as if alone."""
     codes = []
-    original = translate.Translating.rows
+    original = translate.LineTranslator.rows
 
     def second():
         monkeypatch.undo()
@@ -346,7 +346,7 @@ def test_a_second_command_does_not_write_the_same_file(command, monkeypatch):
             codes.append(process.exitcode)
         return original(self, lines, first, *rest)
 
-    monkeypatch.setattr(translate.Translating, "rows", rows)
+    monkeypatch.setattr(translate.LineTranslator, "rows", rows)
     assert stock.vaswani(*command) == 0
     assert codes == [1]
     assert left(command[-1].parent) == ["text.de", "text.de.json"]

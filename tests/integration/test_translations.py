@@ -163,7 +163,7 @@ def test_a_decoding_that_is_stopped_leaves_the_earlier_results(error, done, monk
     def stopped(*_):
         raise error
 
-    monkeypatch.setattr(generate, "in_order", stopped)
+    monkeypatch.setattr(generate, "align_to_source", stopped)
     code = done.generate("--lenpen", "1.5")
     assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert done.left() == before

@@ -13,7 +13,7 @@ from tests import exported, packed
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.model_folder.folder import beside, read_folder, write_folder
+from vaswani.model_folder.folder import read_folder, sibling, write_folder
 from vaswani_transformer.packed import load
 
 
@@ -88,10 +88,10 @@ def test_a_checkpoint_or_run_is_no_model_folder_but_its_own_is_named(tmp_path, m
 
 def test_what_is_beside_a_folder_is_named_after_it_wherever_one_is(tmp_path, monkeypatch):
     (tmp_path / "model" / "more").mkdir(parents=True)
-    assert beside(Path("runs/a/model"), ".pt") == Path("runs/a/model.pt")
+    assert sibling(Path("runs/a/model"), ".pt") == Path("runs/a/model.pt")
     for here, name in (("model", "."), ("model/more", "..")):
         monkeypatch.chdir(tmp_path / here)
-        assert beside(Path(name), "-fairseq") == tmp_path / "model-fairseq"
+        assert sibling(Path(name), "-fairseq") == tmp_path / "model-fairseq"
 
 
 def test_the_card_may_be_edited(folder):

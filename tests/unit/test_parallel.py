@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vaswani.common.errors import UserError
-from vaswani.common.processes import in_order
+from vaswani.common.processes import map_ordered
 from vaswani.data import parallel
 from vaswani.data.pairs import cleaning_work
 from vaswani.data.parallel import chunks, transform
@@ -94,7 +94,7 @@ def test_chunks_are_whole_lines_within_both_bounds(tmp_path, monkeypatch):
 def test_no_more_is_read_ahead_than_the_processes_need():
     read = []
     items = (read.append(n) or n for n in range(100))
-    results = in_order(twice, items, 2)
+    results = map_ordered(twice, items, 2)
     assert next(results) == 0
     assert len(read) <= 2 * 2 + 1
     assert list(results) == [2 * n for n in range(1, 100)]
@@ -102,17 +102,17 @@ def test_no_more_is_read_ahead_than_the_processes_need():
 
 def test_an_error_in_a_process_is_its_message():
     with pytest.raises(UserError, match="seven"):
-        list(in_order(fails, range(20), 2))
+        list(map_ordered(fails, range(20), 2))
 
 
 def test_a_process_that_was_killed_is_said():
     with pytest.raises(UserError, match="--workers"):
-        list(in_order(dies, range(20), 2))
+        list(map_ordered(dies, range(20), 2))
 
 
 def test_nothing_is_left_running_when_the_rest_is_not_wanted():
     """At once: the second process has an hour of work before it."""
-    results = in_order(slow_but_the_first, range(20), 2)
+    results = map_ordered(slow_but_the_first, range(20), 2)
     assert next(results) == 0 and len(multiprocessing.active_children()) == 2
     results.close()
     assert not multiprocessing.active_children()
@@ -123,8 +123,9 @@ def test_nothing_is_left_running_when_the_parent_is_killed():
     mark = f"PARALLEL_TEST={os.getpid()}_{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     code = (
-        "from tests.unit.test_parallel import slow; from vaswani.common.processes import in_order\n"
-        "if __name__ == '__main__': list(in_order(slow, range(20), 2))"
+        "from tests.unit.test_parallel import slow\n"
+        "from vaswani.common.processes import map_ordered\n"
+        "if __name__ == '__main__': list(map_ordered(slow, range(20), 2))"
     )
     environment = {**os.environ, name: value, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]

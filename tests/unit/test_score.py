@@ -8,8 +8,8 @@ import pytest
 from tests.files import write
 from tests.own_text import contents, sentence_of
 from vaswani import cli
-from vaswani.commands.generate import in_order
-from vaswani.decoding.data_set import Translated
+from vaswani.commands.generate import align_to_source
+from vaswani.decoding.batch_decoder import Translated
 from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,4 +228,7 @@ def test_nothing_without_spaces_is_scored_as_words(pair, lines, tokens, monkeypa
 def test_translations_come_back_in_order_and_none_is_lost():
     """Batches come in any order; 2 is blank, 3 was too long."""
     found = [(1, "x y", "b@@ c d"), (0, "x", "a"), (2, "", "noise"), (4, "x", "e@@")]
-    assert in_order([Translated(*one) for one in found], 5) == (["a", "bc d", "", "", "e"], [4])
+    assert align_to_source([Translated(*one) for one in found], 5) == (
+        ["a", "bc d", "", "", "e"],
+        [4],
+    )

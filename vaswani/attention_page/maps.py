@@ -106,12 +106,12 @@ def open_model(name: str, user_dir: str | None = None) -> Iterator[Any]:
         return
     from vaswani.experiment.best_checkpoint import find_checkpoint
     from vaswani.model_folder.data_text import DataOptions
-    from vaswani.model_folder.packing import gather, user_dir_of, write_model
+    from vaswani.model_folder.packing import collect_model, user_dir_of, write_model
 
     checkpoint, run = find_checkpoint(name)
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder) / "model"
-        write_model(packed, gather(checkpoint, run, DataOptions()))
+        write_model(packed, collect_model(checkpoint, run, DataOptions()))
         yield Translator(read_folder(packed), user_dir=user_dir or user_dir_of(run))
 
 

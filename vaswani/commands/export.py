@@ -16,11 +16,10 @@ and says so.
 
 import shutil
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
@@ -35,8 +34,8 @@ from vaswani.model_folder.folder import (
     EXPORTED,
     TARGETS,
     ModelFolder,
-    beside,
     read_folder,
+    sibling,
     write_folder,
 )
 
@@ -52,15 +51,15 @@ class Options:
 
     model: str = argument("MODEL", "a folder that 'vaswani pack' made, or RUN")
     to: str = option(help="what it is exported to", choices=TARGETS, required=True)
-    quantization: Optional[str] = option(help="default: float32", choices=QUANTIZATIONS)
-    out: Optional[str] = option(metavar="DIR", help="the folder to make (default: MODEL-TARGET)")
-    text: Optional[str] = option(
+    quantization: str | None = option(help="default: float32", choices=QUANTIZATIONS)
+    out: str | None = option(metavar="DIR", help="the folder to make (default: MODEL-TARGET)")
+    text: str | None = option(
         metavar="FILE", help="sentences for the proof (default: the run's test)"
     )
-    reference: Optional[str] = option(metavar="FILE", help="their translations, for BLEU")
+    reference: str | None = option(metavar="FILE", help="their translations, for BLEU")
     lines: int = option(500, "lines of the text to use (default: 500); 0: all", metavar="N")
-    user_dir: Optional[str] = option(metavar="DIR", help="defines the model, if it is a variant")
-    python: Optional[str] = option(
+    user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
+    python: str | None = option(
         metavar="PYTHON", help="one with transformers, for huggingface's proof (default: this one)"
     )
 
@@ -100,7 +99,7 @@ def export(options: Options) -> Path:
         refuse_positions(folder)
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)
-    out = Path(options.out) if options.out else beside(path, end)
+    out = Path(options.out) if options.out else sibling(path, end)
 
     def fill(part: Path) -> None:
         prove_and_fill(folder, options, text, part, out)
@@ -154,21 +153,23 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     if folder.codes:
         for name in names_of_codes(folder, options.to):
             shutil.copyfile(folder.codes, part / name)
-    with TO[options.to](folder, options, table, part) as exported:
-        if exported:
-            proof.compare(exported)
-            proof.print_and_check(options.to)
-            table["scores"], table["proof"] = proof.reached(), proof.table()
-        else:
-            print(NOT_COMPARED, file=sys.stderr)
-            if proof.asked != proof.plain:
-                print(proof.other_rule(), file=sys.stderr)
+    exported = TO[options.to](folder, options, table, part)
+    if exported:
+        proof.compare(exported)
+        proof.print_and_check(options.to)
+        table["scores"], table["proof"] = proof.reached(), proof.table()
+        if options.to == "huggingface":
+            table["versions"] = exported.engine.versions
+    else:
+        print(NOT_COMPARED, file=sys.stderr)
+        if proof.packed_search != proof.exported_search:
+            print(proof.other_rule(), file=sys.stderr)
     write_json(part / EXPORT, table)
     card = export_card(table, folder, out, proof.lines() if exported else [], options.user_dir)
     (part / CARD).write_text(card, encoding="utf-8", newline="\n")
 
 
-def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any]:
+def table_of(folder: ModelFolder, options: Options, proof: Any) -> dict[str, Any]:
     """vaswani.json, except for the proof and the scores."""
     architecture = folder.config["architecture"]
     return {
@@ -186,13 +187,10 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> Dict[str, Any
     }
 
 
-# ---- the targets: each writes its files, and gives what translates with them while it is compared
+# ---- the targets: each writes its files, and returns what translates with them, to be compared
 
 
-@contextmanager
-def to_ctranslate2(
-    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
-) -> Iterator[Any]:
+def to_ctranslate2(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
     """CTranslate2's files."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_ctranslate2 import write_model
@@ -200,13 +198,10 @@ def to_ctranslate2(
     write_model(folder, folder.parameters(), part, options.quantization)
     sums = {path.name: "" for path in part.iterdir()}
     made = ModelFolder(part, table, sums, folder.recipe)
-    yield Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
+    return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
 
 
-@contextmanager
-def to_fairseq(
-    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
-) -> Iterator[Any]:
+def to_fairseq(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
     """A checkpoint and dictionaries of fairseq."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_fairseq import engine_of, write_checkpoint
@@ -215,13 +210,10 @@ def to_fairseq(
     write_checkpoint(folder, folder.parameters(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
-    yield Translator(folder, engine=engine_of(folder, part))
+    return Translator(folder, engine=engine_of(folder, part))
 
 
-@contextmanager
-def to_huggingface(
-    folder: ModelFolder, options: Options, table: Dict[str, Any], part: Path
-) -> Iterator[Any]:
+def to_huggingface(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
     """transformers' files; gives None where there is no transformers."""
     from vaswani.decoding.translator import Translator
     from vaswani.export.to_huggingface import engine_of, write_model
@@ -229,11 +221,9 @@ def to_huggingface(
     folder = replace(folder, config={**folder.config, "generation": table["generation"]})
     write_model(folder, folder.parameters(), part)
     if options.python is None and find_spec("transformers") is None:
-        yield None
-        return
+        return None
     engine = engine_of(folder, part, options.python or sys.executable)
-    yield Translator(folder, engine=engine)
-    table["versions"] = engine.versions
+    return Translator(folder, engine=engine)
 
 
 TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq, "huggingface": to_huggingface}

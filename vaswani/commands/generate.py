@@ -15,9 +15,10 @@ import contextlib
 import shlex
 import sys
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any
 
 from vaswani.common.artifact import check_folder, is_inside, key_of, writing
 from vaswani.common.errors import UserError, listed, plural
@@ -29,9 +30,9 @@ from vaswani.data.bpe import undo
 from vaswani.data.recipe import RECIPE_FILE
 from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS, find_subword_model
 from vaswani.data.text_recipe import TargetText, TextRecipe
+from vaswani.decoding.batch_decoder import BatchDecoder, Translated
 from vaswani.decoding.binarised_text import data_files, data_folder
-from vaswani.decoding.data_set import DataSet, Translated
-from vaswani.decoding.process_engine import one_thread, search_processes
+from vaswani.decoding.engine import one_thread, search_processes
 from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.experiment.find import is_run, saved_config
@@ -53,17 +54,17 @@ class Options(as_arguments([*BEAM_OPTIONS, "length_penalty", "max_tokens"])):  #
     model: str = argument(
         "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
     )
-    data: Optional[str] = option(metavar="DIR", help="use this data-bin, not the run's")
+    data: str | None = option(metavar="DIR", help="use this data-bin, not the run's")
     subset: str = option("test", "train, valid or test (default: test)")
-    out: Optional[str] = option(metavar="DIR", help="where to put the results (default: RUN/eval)")
+    out: str | None = option(metavar="DIR", help="where to put the results (default: RUN/eval)")
     precision: str = option(
         "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
     )
-    workers: Optional[int] = option(
+    workers: int | None = option(
         metavar="N",
         help="processes, on a CPU (default: one per core), never more than there are batches",
     )
-    user_dir: Optional[str] = option(
+    user_dir: str | None = option(
         metavar="DIR", help="a user-dir of your own that the model needs (default: the run's)"
     )
 
@@ -135,7 +136,7 @@ def target_text(config: Any) -> TargetText:
 
 def translate(
     config: Any, search: SearchOptions, folder: Path, total: int, workers: int
-) -> Tuple[List[int], int]:
+) -> tuple[list[int], int]:
     """Write the subset's translations into a folder.
 
     Returns:
@@ -144,13 +145,13 @@ def translate(
     subset = config.dataset.gen_subset
     target = target_text(config)
     translated, used = decode(config, search, folder / f"{subset}.log", total, workers)
-    lines, left_out = in_order(translated, total, target.tokens)
+    lines, left_out = align_to_source(translated, total, target.tokens)
     text.write_lines(folder / f"{subset}.hyp.tok", lines)
     text.write_lines(folder / f"{subset}.hyp", map(target.text, lines))
     return left_out, used
 
 
-def key_of_translation(config: Any, files: List[Path], precision: str) -> str:
+def key_of_translation(config: Any, files: list[Path], precision: str) -> str:
     """A hash of all that translations depend on: these files' contents, task, search, batches,
     and what products are computed in."""
     from omegaconf import OmegaConf
@@ -161,7 +162,7 @@ def key_of_translation(config: Any, files: List[Path], precision: str) -> str:
     return key_of([hashes, task, search, config.dataset.max_tokens, precision])
 
 
-def print_report(report: Dict[str, Any], path: Path) -> None:
+def print_report(report: dict[str, Any], path: Path) -> None:
     """Say what was done, and name every sentence that was not translated."""
     left_out = report["not_translated"]
     if left_out:
@@ -179,7 +180,7 @@ def print_report(report: Dict[str, Any], path: Path) -> None:
 
 def generation_config(
     options: Options, checkpoint: Path, folder: Path
-) -> Tuple[Any, SearchOptions]:
+) -> tuple[Any, SearchOptions]:
     """fairseq's configuration for decoding, and the search: as trained, then the arguments.
 
     Raises:
@@ -229,7 +230,7 @@ def generation_config(
     return config, search
 
 
-def decode_config(checkpoint: Path, folder: Path) -> Dict[str, Any]:
+def decode_config(checkpoint: Path, folder: Path) -> dict[str, Any]:
     """What decoding takes from a run, or from a checkpoint outside one.
 
     A checkpoint is not trusted: a user-dir, which is a program, is taken from a run's config.yaml.
@@ -241,7 +242,7 @@ def decode_config(checkpoint: Path, folder: Path) -> Dict[str, Any]:
     return sections
 
 
-def decoding_task(options: Options, trained: Dict[str, Any]) -> Dict[str, Any]:
+def decoding_task(options: Options, trained: dict[str, Any]) -> dict[str, Any]:
     """The task section to decode with.
 
     fairseq's ``translation`` becomes the plugin's, whose beam search gives the same
@@ -255,7 +256,7 @@ def decoding_task(options: Options, trained: Dict[str, Any]) -> Dict[str, Any]:
     return task
 
 
-def search_of(options: Options, trained: Dict[str, Any]) -> SearchOptions:
+def search_of(options: Options, trained: dict[str, Any]) -> SearchOptions:
     """How to search: as the run's configuration says, then the arguments.
 
     Raises:
@@ -270,7 +271,7 @@ def search_of(options: Options, trained: Dict[str, Any]) -> SearchOptions:
     return found
 
 
-def warn_unused(section: Dict[str, Any]) -> None:
+def warn_unused(section: dict[str, Any]) -> None:
     """Name what a run's section ``generation`` sets that only fairseq-generate uses."""
     from fairseq.dataclass.configs import GenerationConfig
 
@@ -287,7 +288,7 @@ def warn_unused(section: Dict[str, Any]) -> None:
 
 def decode(
     config: Any, search: SearchOptions, log: Path, total: int, workers: int
-) -> Tuple[List[Translated], int]:
+) -> tuple[list[Translated], int]:
     """Translate a subset in that many processes, or in fewer, and write the log.
 
     Returns:
@@ -303,19 +304,19 @@ def decode(
         atomic_write(log) as stream,
         bar(total=total, desc="translate", unit=" sentences") as shown,
     ):
-        data = DataSet(config, workers)
-        return list(data.translate(search, stream, shown.update)), data.workers
+        decoder = BatchDecoder(config, workers)
+        return list(decoder.translate(search, stream, shown.update)), decoder.workers
 
 
-def in_order(
+def align_to_source(
     translated: Iterable[Translated], total: int, tokens: Callable[[str], str] = undo
-) -> Tuple[List[str], List[int]]:
+) -> tuple[list[str], list[int]]:
     """One translation per source line, as ``tokens(subwords)``, and the numbers (from 1) of those
     not translated.
 
     An empty source line has an empty translation, whatever the model makes of it.
     """
-    lines: List[Optional[str]] = [None] * total
+    lines: list[str | None] = [None] * total
     for sentence in translated:
         lines[sentence.number] = tokens(sentence.translation) if sentence.source.strip() else ""
     left_out = [number for number, line in enumerate(lines, 1) if line is None]

@@ -15,7 +15,6 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
@@ -30,7 +29,7 @@ class Options(DataOptions):
     model: str = argument(
         "RUN|CHECKPOINT", "a run (its folder, or its name under runs/) or a checkpoint"
     )
-    out: Optional[str] = option(metavar="MODEL", help="the folder to make (default: RUN/model)")
+    out: str | None = option(metavar="MODEL", help="the folder to make (default: RUN/model)")
     half: bool = option(
         False, "store the parameters as float16, in half the bytes; they compute in float32"
     )
@@ -39,13 +38,13 @@ class Options(DataOptions):
 def run(options: Options) -> int:
     """Pack what the arguments name."""
     from vaswani.experiment.best_checkpoint import find_checkpoint
-    from vaswani.model_folder.packing import gather, stored_as_halves, write_model
+    from vaswani.model_folder.packing import collect_model, stored_as_halves, write_model
 
     checkpoint, folder = find_checkpoint(options.model)
     if not options.out and not is_run(folder):
         raise UserError(f"{checkpoint} is not in a run: say with --out MODEL where to put it")
     out = Path(options.out) if options.out else folder / "model"
-    found = gather(checkpoint, folder, options)
+    found = collect_model(checkpoint, folder, options)
     if write_model(out, stored_as_halves(found) if options.half else found):
         print(f"{out}: {checkpoint} packed ({size(out) / 1e6:,.1f} MB)", file=sys.stderr)
     else:

@@ -14,17 +14,17 @@ those that it was packed with. With --nbest N there are N output lines per input
 import contextlib
 import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.data.text import decode
-from vaswani.decoding.text_input import STDIN, Windows
-from vaswani.decoding.translated_file import Tally, TranslatedFile, key_of_output
+from vaswani.decoding.translated_file import STDIN, Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
 from vaswani.model_folder.search_options import (
@@ -39,17 +39,17 @@ class Options(as_arguments([item.name for item in fields(SearchOptions)])):  # t
     """The model, the text and how to translate it; search options override the model's."""
 
     model: str = argument("MODEL", "a folder made by 'vaswani pack'")
-    files: List[str] = argument(
+    files: list[str] = argument(
         "FILE", "text, also .gz or .xz (default: standard input)", default=[]
     )
     scores: bool = option(False, "add a column of scores")
     precision: str = option(
         "fp32", "of the matrix products (default: fp32)", choices=["fp32", "bf16"]
     )
-    workers: Optional[int] = option(metavar="N", help="processes, on a CPU (default: one per core)")
+    workers: int | None = option(metavar="N", help="processes, on a CPU (default: one per core)")
     buffer_size: int = option(10000, "lines per window (default: 10,000)", metavar="N")
-    output: Optional[str] = option(metavar="FILE", help="write here, not to standard output")
-    user_dir: Optional[str] = option(metavar="DIR", help="defines the model, if it is a variant")
+    output: str | None = option(metavar="FILE", help="write here, not to standard output")
+    user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
 
 
 def run(options: Options) -> int:
@@ -59,9 +59,9 @@ def run(options: Options) -> int:
     paths = [Path(name) for name in options.files if name != "-"]
     if paths and "-" in options.files:
         raise UserError("standard input ('-') and files cannot be combined: give one or the other")
-    translating = Translating(folder, options, search)
+    translator = LineTranslator(folder, options, search)
     if not paths and not options.output and sys.stdin.isatty():
-        return prompt(translating)
+        return prompt(translator)
     windows = Windows(paths, options.buffer_size)
     with contextlib.ExitStack() as stack:
         if options.output:
@@ -71,48 +71,48 @@ def run(options: Options) -> int:
             if stack.enter_context(output.open(windows)) is None:
                 print(f"{options.output}: already translated", file=sys.stderr)
                 return 0
-            translate(translating, windows, output.add, output.tally)
+            translate(translator, windows, output.add, output.tally)
             output.finish({"model": str(folder.path), **output_settings(options, search)})
             output.tally.print_warnings(options.output)
         else:
             tally = Tally()
-            translate(translating, windows, print_rows, tally)
+            translate(translator, windows, print_rows, tally)
             tally.print_warnings("the output")
     return 0
 
 
-def output_settings(options: Options, search: SearchOptions) -> Dict[str, Any]:
+def output_settings(options: Options, search: SearchOptions) -> dict[str, Any]:
     """All that the output depends on, besides the model and the text."""
     names = ("scores", "precision", "buffer_size")
     return {"options": asdict(search), **{name: getattr(options, name) for name in names}}
 
 
-def print_rows(rows: List[str]) -> None:
+def print_rows(rows: list[str]) -> None:
     """Print to standard output and flush."""
     sys.stdout.write("".join(row + "\n" for row in rows))
     sys.stdout.flush()
 
 
 def translate(
-    translating: "Translating", windows: Windows, write: Callable[[List[str]], Any], tally: Tally
+    translator: "LineTranslator", windows: Windows, write: Callable[[list[str]], Any], tally: Tally
 ) -> None:
     """Translate window by window; each is written as soon as it is done."""
     disable = None if windows.paths else True  # a bar gets in the way of a pipe's output
     with bar(desc="translate", unit=" lines", disable=disable) as shown:
         for first, lines in windows:
-            write(translating.rows(lines, first, tally, shown.update))
+            write(translator.rows(lines, first, tally, shown.update))
 
 
-def prompt(translating: "Translating") -> int:
+def prompt(translator: "LineTranslator") -> int:
     """Answer each line from a terminal; an error in one does not end the session.
 
     Returns:
         The exit code: Ctrl-C ends the prompt, too, but with its own.
     """
-    translating.load()
+    translator.load()
     print("one sentence per line; Ctrl-D ends", file=sys.stderr)
     try:
-        answer(translating)
+        answer(translator)
     except KeyboardInterrupt as interrupt:
         if signal.SIGTERM in interrupt.args:
             raise
@@ -121,7 +121,7 @@ def prompt(translating: "Translating") -> int:
     return 0
 
 
-def answer(translating: "Translating") -> None:
+def answer(translator: "LineTranslator") -> None:
     """Read and translate lines until there are no more."""
     number = 0
     while True:
@@ -134,13 +134,13 @@ def answer(translating: "Translating") -> None:
         tally = Tally()
         try:
             line = decode(raw.rstrip(b"\n"), STDIN, number)
-            print_rows(translating.rows([line], number, tally, lambda _: None))
+            print_rows(translator.rows([line], number, tally, lambda _: None))
             tally.print_warnings("the output")
         except UserError as error:
             print(f"{error}", file=sys.stderr)
 
 
-class Translating:
+class LineTranslator:
     """A model and how to use it. The model is loaded by ``load``, or when the first line comes.
 
     Args:
@@ -151,7 +151,7 @@ class Translating:
 
     def __init__(self, folder: ModelFolder, options: Options, search: SearchOptions) -> None:
         self.folder, self.options, self.search_options = folder, options, search
-        self.translator: Optional[Translator] = None
+        self.translator: Translator | None = None
 
     def load(self) -> Translator:
         """Load the model, and check that it can search with these options."""
@@ -169,7 +169,7 @@ class Translating:
 
     def rows(
         self, lines: Sequence[str], first: int, tally: Tally, progress: Callable[[int], Any]
-    ) -> List[str]:
+    ) -> list[str]:
         """What is written for a window: ``nbest`` rows per line.
 
         Args:
@@ -179,7 +179,7 @@ class Translating:
             progress: called with the number of sentences translated since the last call
         """
         translator = self.translator or self.load()
-        rows: List[str] = []
+        rows: list[str] = []
         sentences = [translator.read(line) for line in lines]
         hypotheses = translator.search(
             sentences, self.search, self.search_options.max_tokens, progress

@@ -9,11 +9,12 @@ import signal
 import sys
 import traceback
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from multiprocessing import resource_tracker
 from queue import SimpleQueue
-from typing import Any, Callable, Generator, Iterable, Iterator, Literal
+from typing import Any, Literal
 
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
@@ -39,7 +40,7 @@ def limit_workers(requested: int) -> int:
     return most
 
 
-def in_order(
+def map_ordered(
     make: Callable[[], Work],
     items: Iterable[Any],
     workers: int,
@@ -69,25 +70,15 @@ def in_order(
     if workers == 1 or len(first) < WORTH_PROCESSES[method]:
         yield from map(make(), items)
         return
-    processes: "list[Any]" = []
-    idle: "SimpleQueue[Any]" = SimpleQueue()
+    processes: list[Any] = []
+    idle: SimpleQueue[Any] = SimpleQueue()
 
     def done(item: Any) -> Any:
         process, pipe = idle.get()
         try:
-            pipe.send(item)
-            result, error, trace = pipe.recv()
-        except (EOFError, OSError):
-            process.join()
-            raise UserError(
-                f"one of {workers} processes was killed (exit code {process.exitcode}), most "
-                f"likely for lack of memory: {advice}"
-            ) from None
+            return _asked(process, pipe, item, advice)
         finally:
             idle.put((process, pipe))
-        if error:
-            raise error from RuntimeError(f"in one of {workers} processes:\n{trace}")
-        return result
 
     threads = ThreadPoolExecutor(workers)
     try:
@@ -117,6 +108,22 @@ def _started(make: Callable[[], Work], method: str, processes: "list[Any]") -> "
         processes.append(process)
     worker_end.close()  # so that the end of the process ends the pipe
     return process, own_end
+
+
+def _asked(process: Any, pipe: Any, item: Any, advice: str) -> Any:
+    """What a process makes of an item; UserError if it was killed, or the error that it raised."""
+    try:
+        pipe.send(item)
+        result, error, trace = pipe.recv()
+    except (EOFError, OSError):
+        process.join()
+        raise UserError(
+            f"a process was killed (exit code {process.exitcode}), most likely for lack of memory: "
+            f"{advice}"
+        ) from None
+    if error:
+        raise error from RuntimeError(f"in {process.name}:\n{trace}")
+    return result
 
 
 def _serve(make: Callable[[], Work], pipe: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Callable, ContextManager, Iterator, Sequence
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
-from vaswani.common.processes import in_order
+from vaswani.common.processes import map_ordered
 from vaswani.common.progress import Bar
 from vaswani.data.parallel import LONGEST_WORD, Chunk, chunks
 
@@ -48,7 +48,7 @@ def vocabulary(
     """
     words: Counter[str] = Counter()
     parts: Iterator[Chunk] = (part for source in sources for part in chunks([source]))
-    for counted in in_order(counting_work, parts, workers):
+    for counted in map_ordered(counting_work, parts, workers):
         words.update(counted)
         if len(words) > 2 * MOST_WORDS:
             words = most_frequent(words, MOST_WORDS)

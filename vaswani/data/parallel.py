@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.common.processes import in_order
+from vaswani.common.processes import map_ordered
 from vaswani.data.text import next_line, open_text
 
 CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
@@ -171,7 +171,7 @@ def transform(
     outputs = [open(path, "ab") for path in targets]  # noqa: SIM115  (closed below)
     others = [open(path, "ab") for path in held_out]  # noqa: SIM115
     try:
-        for outcome in in_order(make, parts, workers):
+        for outcome in map_ordered(make, parts, workers):
             for stream, side in zip(outputs, outcome.sides, strict=True):
                 stream.write(side)
             for stream, side in zip(others, outcome.held_out, strict=False):

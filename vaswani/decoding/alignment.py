@@ -7,7 +7,8 @@ averaged over its heads.
 Shape letters: B hypotheses, S source, T target.
 """
 
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from vaswani.data.bpe import MARK
 
@@ -20,7 +21,7 @@ class Word(NamedTuple):
     last: int
 
 
-def words_of(subwords: Sequence[str], in_parts: bool = True) -> List[Word]:
+def words_of(subwords: Sequence[str], in_parts: bool = True) -> list[Word]:
     """The words that subwords form; one left unfinished at the end of the sentence ends there.
 
     Without ``in_parts`` every subword is a word, and a mark at its end belongs to it.
@@ -38,7 +39,7 @@ def words_of(subwords: Sequence[str], in_parts: bool = True) -> List[Word]:
 
 def attended_subwords(
     model: Any, source: Any, hypotheses: Sequence[Sequence[Any]]
-) -> List[List[List[int]]]:
+) -> list[list[list[int]]]:
     """For each token of each hypothesis of each sentence, the subword that it attends to most.
 
     Places count the source's subwords from 0, without the end of sentence.
@@ -66,7 +67,7 @@ def attended_subwords(
     attention = attention.masked_fill(~is_word[:, None, :], -1.0)
     skipped = chosen.eq(PAD).sum(1)  # on the left
     attended = (attention.argmax(2) - skipped[:, None]).tolist()  # [B, T]
-    result: List[List[List[int]]] = [[] for _ in hypotheses]
+    result: list[list[list[int]]] = [[] for _ in hypotheses]
     for (row, tokens), places in zip(rows, attended, strict=True):
         result[row].append(places[: len(tokens)])
     return result
@@ -74,7 +75,7 @@ def attended_subwords(
 
 def aligned_words(
     source: Sequence[Word], target: Sequence[Word], attended: Sequence[int]
-) -> List[Tuple[int, int]]:
+) -> list[tuple[int, int]]:
     """Pairs (source word, target word), counted from 0, whose subwords are linked by attention.
 
     Args:
@@ -92,7 +93,7 @@ def aligned_words(
 
 def replace_unknown(
     subwords: Sequence[str], attended: Sequence[int], source: Sequence[Word], unknown: str
-) -> Tuple[List[str], List[int]]:
+) -> tuple[list[str], list[int]]:
     """A hypothesis in which unknown words are replaced by copies of source words.
 
     Several unknown subwords in a row that attend to the same word become one copy of it.
@@ -107,8 +108,8 @@ def replace_unknown(
         The subwords, and what they attend to.
     """
     word_of = {p: word for word in source for p in range(word.first, word.last + 1)}
-    kept: List[str] = []
-    kept_attended: List[int] = []
+    kept: list[str] = []
+    kept_attended: list[int] = []
     copied = None
     for subword, place in zip(subwords, attended, strict=True):
         word = word_of.get(place) if subword == unknown else None

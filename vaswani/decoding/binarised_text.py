@@ -1,7 +1,7 @@
 """Finds the binarised text that ``vaswani generate`` translates, and checks that it can."""
 
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.experiment.find import first_data_bin
@@ -13,7 +13,7 @@ def data_folder(config: Any) -> Path:
     return folder.parent if (folder.parent / "recipe.yaml").is_file() else folder
 
 
-def data_files(config: Any, subset: str) -> Tuple[List[Path], int]:
+def data_files(config: Any, subset: str) -> tuple[list[Path], int]:
     """The files read for a subset (dictionaries, source, target), and its number of sentences.
 
     Raises:

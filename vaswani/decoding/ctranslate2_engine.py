@@ -6,12 +6,13 @@ Neither torch nor fairseq is needed or imported.
 import contextlib
 import json
 import os
-from typing import Any, Callable, Generator, List, Optional, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.processes import limit_workers
-from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
+from vaswani.decoding.engine import Batch, BatchHypotheses, Engine, Search, TokenHypothesis, ignore
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import (
     EXPORT_CPU_BATCH,
@@ -49,7 +50,7 @@ class Symbols:
         return self.ids["<s>"]
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(Engine):
     """A model in CTranslate2. ``workers`` threads translate a batch each.
 
     Args:
@@ -59,25 +60,17 @@ class CTranslate2Engine:
     """
 
     def __init__(
-        self, folder: ModelFolder, device: Optional[str] = None, workers: Optional[int] = None
+        self, folder: ModelFolder, device: str | None = None, workers: int | None = None
     ) -> None:
         self.lock = contextlib.nullcontext()  # its threads may serve several callers
         limits = folder.config["limits"]
         self.source, self.target = vocabularies(folder)
         self.longest_source, self.longest_target = limits["source"], limits["target"]
         self.model = load(folder, device, threads(workers))
+        self.on_cpu = self.model.device == "cpu"
+        self.batch_tokens = EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
 
-    @property
-    def on_cpu(self) -> bool:
-        """As :attr:`Engine.on_cpu`."""
-        return bool(self.model.device == "cpu")
-
-    @property
-    def batch_tokens(self) -> int:
-        """As :attr:`Engine.batch_tokens`."""
-        return EXPORT_CPU_BATCH if self.on_cpu else GPU_BATCH
-
-    def subwords(self, batch: Batch) -> List[List[str]]:
+    def subwords(self, batch: Batch) -> list[list[str]]:
         """A batch as CTranslate2 takes it: without the ends of sentences, which it adds."""
         return [[self.source[number] for number in ids[:-1]] for ids in batch.ids]
 
@@ -137,8 +130,8 @@ class CTranslate2Engine:
         return wait
 
     def attended(
-        self, sources: List[List[str]], targets: List[List[List[str]]]
-    ) -> List[List[List[int]]]:
+        self, sources: list[list[str]], targets: list[list[list[str]]]
+    ) -> list[list[list[int]]]:
         """For each token of each hypothesis, the source subword that it attends to most.
 
         Uses a separate pass over the given words: in beam search, CTranslate2 4.8 gives the first
@@ -150,7 +143,7 @@ class CTranslate2Engine:
         """
         import numpy
 
-        attended: List[List[List[int]]] = [[[] for _ in best] for best in targets]
+        attended: list[list[list[int]]] = [[[] for _ in best] for best in targets]
         places = [
             (row, n)
             for row, best in enumerate(targets)
@@ -188,7 +181,7 @@ def check_supported(options: SearchOptions) -> None:
             raise UserError(f"{name} is unavailable for a model exported to CTranslate2: {reason}")
 
 
-def threads(requested: Optional[int]) -> int:
+def threads(requested: int | None) -> int:
     """How many threads translate: as requested, or OMP_NUM_THREADS, or one per core."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if requested is not None:
@@ -196,7 +189,7 @@ def threads(requested: Optional[int]) -> int:
     return int(setting) if setting.isdigit() and int(setting) else cores()
 
 
-def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:
+def load(folder: ModelFolder, device: str | None, workers: int) -> Any:
     """CTranslate2's translator."""
     import ctranslate2
 
@@ -212,7 +205,7 @@ def load(folder: ModelFolder, device: Optional[str], workers: int) -> Any:
     )
 
 
-def vocabularies(folder: ModelFolder) -> List[Symbols]:
+def vocabularies(folder: ModelFolder) -> list[Symbols]:
     """The vocabularies of source and target."""
     per_side = []
     for side in ("source", "target"):

@@ -5,29 +5,24 @@ fairseq task builds, for runs (``fairseq_engine.py``), CTranslate2 (``ctranslate
 transformers' Marian (``marian_engine.py``), which only checks an export to Hugging Face.
 """
 
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    Generator,
-    List,
-    NamedTuple,
-    Optional,
-    Protocol,
-    Sequence,
-)
+from itertools import islice
+from typing import Any, NamedTuple
 
-from vaswani.model_folder.search_options import SearchOptions
+from vaswani.common.processes import limit_workers, map_ordered
+from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOptions
 
 
 class Batch(NamedTuple):
     """Sentences that are translated together."""
 
     #: their places in the list that is translated; the seed of sampling depends on them
-    places: List[int]
+    places: list[int]
     #: the token ids of each, with the end of sentence
-    ids: List[List[int]]
+    ids: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -35,87 +30,178 @@ class TokenHypothesis:
     """A hypothesis as token ids [T]."""
 
     #: the end of sentence may be left out
-    tokens: List[int]
+    tokens: list[int]
     #: log-probability, divided by the length penalty
     score: float
     #: log-probability of each token [T]; empty if the engine does not give it
-    token_scores: List[float]
+    token_scores: list[float]
     #: for each token, the place of the source subword that it attends to most [T]; if requested
-    attended: Optional[List[int]] = None
+    attended: list[int] | None = None
 
 
-BatchHypotheses = List[List[TokenHypothesis]]
+BatchHypotheses = list[list[TokenHypothesis]]
 """The hypotheses of each sentence of a batch, best first."""
 
 
-class Search(Protocol):
-    """A search with fixed options."""
-
-    def __call__(
-        self, batches: Sequence[Any], progress: Callable[[int], Any] = ...
-    ) -> Generator[BatchHypotheses, None, None]:
-        """The hypotheses of each batch, in the order of the batches.
-
-        Args:
-            batches: best by length, shortest first
-            progress: called with the number of sentences translated since the last call
-        """
+Search = Callable[..., Generator[BatchHypotheses, None, None]]
+"""A search with fixed options: ``search(batches, progress)`` gives the hypotheses of each batch, in
+their order; best by length, shortest first. ``progress`` is called with the number of sentences
+translated since the last call."""
 
 
-class Vocabulary(Protocol):
-    """One side's symbols by their ids: what is needed here of fairseq's Dictionary."""
-
-    unk_word: str
-    unk_index: int
-
-    def __getitem__(self, number: int) -> str: ...
-
-    def __len__(self) -> int: ...
-
-    def index(self, sym: str) -> int:
-        """The id of a symbol; for an unknown one, that of ``<unk>``."""
-
-    def eos(self) -> int:
-        """The id of the end of sentence."""
-
-    def bos(self) -> int:
-        """The id of the beginning of sentence."""
-
-
-class Engine(Protocol):
+class Engine:
     """A model that is ready to search for translations."""
 
-    @property
-    def lock(self) -> ContextManager[Any]:
-        """What a thread holds from making a search to the end of it."""
+    #: what a thread holds from making a search to the end of it
+    lock: contextlib.AbstractContextManager[Any]
+    #: the symbols of each side by their ids, as fairseq's Dictionary has them
+    source: Any
+    target: Any
+    #: the most tokens that a source may have, with the end of sentence
+    longest_source: int
+    on_cpu: bool
+    #: tokens per batch that suit the device
+    batch_tokens: int
 
-    @property
-    def source(self) -> Vocabulary:
-        """The symbols of the source."""
-
-    @property
-    def target(self) -> Vocabulary:
-        """The symbols of the target."""
-
-    @property
-    def longest_source(self) -> int:
-        """The most tokens that a source may have, with the end of sentence."""
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the model is on a CPU."""
-
-    @property
-    def batch_tokens(self) -> int:
-        """Tokens per batch that suit the device."""
-
-    def searcher(self, options: SearchOptions) -> Search:
-        """A search with these options.
-
-        Raises:
-            UserError, ConfigError: an option that is invalid, or that this engine lacks.
-        """
+    #: a search with these options; UserError or ConfigError for one that is invalid, or that this
+    #: engine lacks
+    searcher: Callable[[SearchOptions], Search]
 
 
 def ignore(sentences: int) -> None:
     """Progress that nobody wants to know about."""
+
+
+# ---- with torch: one process, or several ---------------------------------------------------
+
+#: The longest batches go first, so that no process idles at the end, but only among this many: the
+#: results are kept until those of the shortest, which are wanted first, are there.
+BATCHES_AT_A_TIME = 500
+ADVICE = "give fewer --workers or a smaller --max-tokens"
+
+
+def search_processes(requested: int | None, on_cpu: bool) -> int:
+    """How many processes may translate: as requested, or one per thread that torch would use.
+
+    torch uses the physical cores available to this process, or ``OMP_NUM_THREADS``.
+
+    On a GPU, one.
+    """
+    import torch
+
+    if not on_cpu:
+        return 1
+    return torch.get_num_threads() if requested is None else limit_workers(requested)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """While the block runs, torch computes in one thread.
+
+    More would change the last digits of sums, and would hang in a forked process.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class ProcessEngine(Engine):
+    """A model that searches batches with torch, in one process or in several forked from it.
+
+    These are forked when the model is ready: they start in milliseconds and share its weights. Each
+    batch is computed by one thread, whichever process takes it, so the results are those of a
+    single process, to the last digit.
+
+    Args:
+        model: in evaluation mode, prepared for decoding, on its device; it belongs to the engine,
+            so nothing may write to its weights any more
+        name: of the file or folder that it is from, for messages
+    """
+
+    #: the most that search, one thread each; None: only this process searches, with torch's
+    #: threads, as suits a program that uses this as a library
+    processes: int | None = None
+    #: of each engine: search options → a function that searches one batch, in this process
+    batch_searcher: Callable[[SearchOptions], Callable[[Any], BatchHypotheses]]
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.model, self.name = model, name
+        self.lock = threading.Lock()
+        self.device = next(model.parameters()).device
+        self.on_cpu = self.device.type == "cpu"
+        self.batch_tokens = CPU_BATCH if self.on_cpu else GPU_BATCH
+
+    def source_of(self, batch: Batch) -> Any:
+        """The source of a batch, padded on the left, int64 [B, S]."""
+        import torch
+
+        from vaswani_transformer.vocabulary import PAD
+
+        longest = max(map(len, batch.ids))
+        rows = [[PAD] * (longest - len(ids)) + ids for ids in batch.ids]
+        return torch.tensor(rows, device=self.device)
+
+    def searcher(self, options: SearchOptions) -> Search:
+        """As :meth:`Engine.searcher`."""
+        search = self.batch_searcher(options)
+
+        def search_all(
+            batches: Sequence[Any], progress: Callable[[int], Any] = ignore
+        ) -> Generator[BatchHypotheses, None, None]:
+            if self.processes is not None:
+                yield from self.in_processes(search, batches, progress)
+                return
+            for batch in batches:
+                result = search(batch)
+                progress(len(result))
+                yield result
+
+        return search_all
+
+    def in_processes(
+        self,
+        search: Callable[[Any], BatchHypotheses],
+        batches: Sequence[Any],
+        progress: Callable[[int], Any],
+    ) -> Generator[BatchHypotheses, None, None]:
+        """The results of a search for each batch, in order."""
+        places = range(len(batches))
+        groups = [places[at : at + BATCHES_AT_A_TIME] for at in places[::BATCHES_AT_A_TIME]]
+        longest_first = [place for group in groups for place in reversed(group)]
+        count = max(1, min(self.processes or 1, len(batches)))
+        with one_thread() if self.on_cpu else contextlib.nullcontext():
+            found = map_ordered(
+                lambda: lambda place: search(batches[place]), longest_first, count, "fork", ADVICE
+            )
+            with contextlib.closing(found):
+                for group in groups:
+                    results = []
+                    for result in islice(found, len(group)):
+                        progress(len(result))
+                        results.append(result)
+                    yield from reversed(results)
+
+
+@contextlib.contextmanager
+def seeded(options: SearchOptions, first: int, device: Any) -> Iterator[None]:
+    """While a batch is searched, make random numbers depend only on the seed and the batch.
+
+    Args:
+        options: of the search
+        first: the least place of its sentences
+        device: where numbers are drawn
+    """
+    if not options.sampling:
+        yield
+        return
+    import torch
+
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(options.seed * 1_000_003 + first)
+        yield

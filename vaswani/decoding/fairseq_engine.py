@@ -1,11 +1,11 @@
 """Searches with the generator that a fairseq task builds, as for the checkpoints of runs."""
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
-from vaswani.decoding.process_engine import ProcessEngine, seeded
+from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis, seeded
 from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
 
 #: fairseq's options that only apply to sampling
@@ -31,7 +31,7 @@ class FairseqEngine(ProcessEngine):
         task: Any,
         models: Sequence[Any],
         name: str,
-        sample: Optional[Callable[[Any], Dict[str, Any]]] = None,
+        sample: Callable[[Any], dict[str, Any]] | None = None,
     ) -> None:
         from vaswani_transformer.fast.linear import pack_weights
 
@@ -40,23 +40,10 @@ class FairseqEngine(ProcessEngine):
             pack_weights(model)
         super().__init__(self.models[0], name)
         self.sample = sample or self.sample_of_ids
+        self.source, self.target = task.source_dictionary, task.target_dictionary
+        self.longest_source = getattr(task.cfg, "max_source_positions", 0)
 
-    @property
-    def source(self) -> Any:
-        """As :attr:`Engine.source`."""
-        return self.task.source_dictionary
-
-    @property
-    def target(self) -> Any:
-        """As :attr:`Engine.target`."""
-        return self.task.target_dictionary
-
-    @property
-    def longest_source(self) -> int:
-        """As :attr:`Engine.longest_source`."""
-        return int(self.task.cfg.max_source_positions)
-
-    def sample_of_ids(self, batch: Batch) -> Dict[str, Any]:
+    def sample_of_ids(self, batch: Batch) -> dict[str, Any]:
         """A batch in fairseq's form."""
         import torch
 
@@ -108,9 +95,7 @@ class FairseqEngine(ProcessEngine):
         return search
 
 
-def hypothesis_of(
-    hypothesis: Dict[str, Any], attended: Optional[List[int]] = None
-) -> TokenHypothesis:
+def hypothesis_of(hypothesis: dict[str, Any], attended: list[int] | None = None) -> TokenHypothesis:
     """A hypothesis, from fairseq's form, in Python's numbers, which processes exchange fast."""
     return TokenHypothesis(
         tokens=hypothesis["tokens"].tolist(),

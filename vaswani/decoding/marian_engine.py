@@ -9,11 +9,12 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Generator, List, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.engine import Batch, BatchHypotheses, Search, TokenHypothesis, ignore
+from vaswani.decoding.engine import Batch, BatchHypotheses, Engine, Search, TokenHypothesis, ignore
 from vaswani.model_folder.search_options import CPU_BATCH, SearchOptions
 
 PROCESS = Path(__file__).with_name("marian_process.py")
@@ -36,7 +37,7 @@ def most_tokens(options: SearchOptions, source: int, longest: int) -> int:
     return min(int(options.max_len_a * source + options.max_len_b), longest - 1) + 1
 
 
-class MarianEngine:
+class MarianEngine(Engine):
     """A model on a CPU, which :meth:`ask` asks everything at once; its answers are given out later.
 
     Args:
@@ -60,7 +61,7 @@ class MarianEngine:
     def ask(
         self,
         batches: Sequence[Batch],
-        targets: Sequence[List[int]],
+        targets: Sequence[list[int]],
         searches: Sequence[SearchOptions],
         lines: Sequence[str],
     ) -> None:
@@ -85,10 +86,10 @@ class MarianEngine:
         answers = self.answers(batches=given, searches=asked, lines=lines, texts=targets)
         places = [place for batch in batches for place in batch.places]
 
-        def by_place(per_batch: List[List[Any]]) -> Dict[int, Any]:
+        def by_place(per_batch: list[list[Any]]) -> dict[int, Any]:
             return dict(zip(places, sum(per_batch, []), strict=True))
 
-        self.versions: Dict[str, str] = answers["versions"]
+        self.versions: dict[str, str] = answers["versions"]
         #: of the tokenizer; None: the folder has none
         self.read: Any = answers.get("read")
         self.written: Any = answers.get("written")
@@ -100,12 +101,12 @@ class MarianEngine:
         self.found = {beam: by_place(answer["found"]) for beam, answer in found.items()}
         self.seconds = {beam: float(answer["seconds"]) for beam, answer in found.items()}
 
-    def search_of(self, batch: Batch, options: SearchOptions) -> Dict[str, Any]:
+    def search_of(self, batch: Batch, options: SearchOptions) -> dict[str, Any]:
         """A search for a batch's translations, in transformers' words."""
         limit = most_tokens(options, max(map(len, batch.ids)), self.longest_target)
         return {"sources": batch.ids, "num_beams": options.beam, "max_new_tokens": limit}
 
-    def answers(self, **questions: Any) -> Dict[str, Any]:
+    def answers(self, **questions: Any) -> dict[str, Any]:
         """What the process writes when it has read the questions."""
         with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder) / name for name in ("questions.json", "answers.json")]
@@ -115,7 +116,7 @@ class MarianEngine:
             environment = {**os.environ, "HF_HUB_OFFLINE": "1"}  # the folder has everything
             done = subprocess.run(command, env=environment, capture_output=True)
             if files[1].is_file() and not done.returncode:
-                answers: Dict[str, Any] = json.loads(files[1].read_text(encoding="utf-8"))
+                answers: dict[str, Any] = json.loads(files[1].read_text(encoding="utf-8"))
                 return answers
         said = done.stderr.decode("utf-8", "replace").split("\n")
         last = next((text for text in reversed(said) if text.strip()), "it ended")
@@ -133,6 +134,6 @@ class MarianEngine:
 
         return search
 
-    def log_probabilities(self, batch: Batch, targets: List[List[str]]) -> List[List[float]]:
+    def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
         """For each sentence, the log-probability of each subword of its target and its end."""
         return [self.scores[place] for place in batch.places]

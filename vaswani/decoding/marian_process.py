@@ -10,13 +10,13 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List
+from typing import Any
 
 #: of padding in expected tokens: not counted
 IGNORED = -100
 
 
-def padded(torch: Any, rows: List[List[int]], filler: int) -> Any:
+def padded(torch: Any, rows: list[list[int]], filler: int) -> Any:
     """Rows of ids as a tensor [B, longest row], filled up on the right."""
     longest = max(map(len, rows))
     return torch.tensor([row + [filler] * (longest - len(row)) for row in rows])
@@ -50,12 +50,12 @@ class Marian:
         if os.path.isfile(os.path.join(folder, "source.spm")):
             self.tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
 
-    def source(self, sources: List[List[int]]) -> Dict[str, Any]:
+    def source(self, sources: list[list[int]]) -> dict[str, Any]:
         """A batch as the model takes it."""
         ids = padded(self.torch, sources, self.model.config.pad_token_id)
         return {"input_ids": ids, "attention_mask": ids.ne(self.model.config.pad_token_id).long()}
 
-    def generate(self, sources: List[List[int]], **search: Any) -> List[List[int]]:
+    def generate(self, sources: list[list[int]], **search: Any) -> list[list[int]]:
         """The best translation of each sentence, by generation_config.json and ``search``."""
         with self.torch.no_grad():
             found = self.model.generate(**self.source(sources), **search).tolist()
@@ -63,7 +63,7 @@ class Marian:
         rows = [row[1:] for row in found]  # the first token is the one that decoding starts with
         return [row[: row.index(end) + 1] if end in row else row for row in rows]
 
-    def search(self, batches: List[Dict[str, Any]]) -> Dict[str, Any]:
+    def search(self, batches: list[dict[str, Any]]) -> dict[str, Any]:
         """The translations of batches, and how many seconds they took."""
         self.generate(**batches[0])  # one-time work
         start = time.perf_counter()
@@ -71,8 +71,8 @@ class Marian:
         return {"found": found, "seconds": time.perf_counter() - start}
 
     def log_probabilities(
-        self, sources: List[List[int]], targets: List[List[int]]
-    ) -> List[List[float]]:
+        self, sources: list[list[int]], targets: list[list[int]]
+    ) -> list[list[float]]:
         """For each sentence, the log-probability of each token of its translation."""
         labels = padded(self.torch, targets, IGNORED)
         with self.torch.no_grad():

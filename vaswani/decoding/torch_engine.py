@@ -1,13 +1,13 @@
 """Searches with a packed model in plain torch: fairseq is neither needed nor loaded."""
 
 import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, TokenHypothesis
-from vaswani.decoding.process_engine import ProcessEngine, seeded
+from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis, seeded
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -29,8 +29,8 @@ class TorchEngine(ProcessEngine):
         self,
         folder: ModelFolder,
         precision: str = "fp32",
-        device: Optional[str] = None,
-        user_dir: Optional[str] = None,
+        device: str | None = None,
+        user_dir: str | None = None,
     ) -> None:
         import torch
 
@@ -128,13 +128,13 @@ class TorchEngine(ProcessEngine):
             raise UserError(f"{self.name}: {error}") from None
 
 
-def scored(drawn: List[Tuple[List[int], List[float]]], lenpen: float) -> List[TokenHypothesis]:
+def scored(drawn: list[tuple[list[int], list[float]]], lenpen: float) -> list[TokenHypothesis]:
     """Hypotheses of a sentence that were drawn, with their tokens' scores; the likeliest first."""
     found = [TokenHypothesis(t, sum(s) / len(t) ** lenpen, s) for t, s in drawn]
     return sorted(found, key=lambda one: -one.score)
 
 
-def network_of(folder: ModelFolder, user_dir: Optional[str]) -> Tuple[Any, Any, Any]:
+def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any]:
     """A folder's model, in evaluation mode, and its two vocabularies.
 
     Nothing is imported because a folder names it: a variant needs the user's ``user_dir``.

@@ -1,5 +1,6 @@
-"""``vaswani translate --output FILE``: written aside, window by window, and continued after a kill.
+"""Text of ``vaswani translate``: lines read in windows, and what is written for them.
 
+With ``--output FILE`` it is written aside, window by window, and continued after a kill.
 Meanwhile there are ``.FILE.part``, the lines so far, and ``.FILE.part.json``, which says how many
 are complete, and of which text. In the end the former becomes FILE, and FILE.json reports what was
 translated with what, and what was not. It also identifies FILE as made by this command: a file
@@ -10,28 +11,98 @@ import contextlib
 import hashlib
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Optional, Sequence
+from typing import IO, Any, Optional
 
 from vaswani.common.artifact import key_of, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
 from vaswani.common.files import atomic_write, locked, move, read_json, sha256_of, sync
-from vaswani.decoding.text_input import Windows
+from vaswani.data import text
 from vaswani.model_folder.folder import CARD, ModelFolder
 
 #: how many unknown words to list
 SHOWN = 20
 
 
+STDIN = Path("standard input")
+
+
+class Windows:
+    """The lines of a text in windows of a fixed size; each window is yielded once.
+
+    Args:
+        paths: the files, in order; none: standard input
+        size: lines per window
+
+    Attributes:
+        digest: SHA-256 of the lines up to the end of the last window yielded
+        lines: how many those are
+    """
+
+    def __init__(self, paths: Sequence[Path], size: int) -> None:
+        self.paths, self.size = list(paths), size
+        self.digest = hashlib.sha256()
+        self.lines = 0
+        check_files(self.paths)
+        self.rest = self.read()
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        """The remaining windows: the number of the first line, from 1; the lines."""
+        return self.rest
+
+    def read(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield all windows."""
+        window: list[str] = []
+        for path, place, line in raw_lines(self.paths):
+            window.append(text.decode(line, path, place))
+            if len(window) == self.size:
+                yield self.given_out(window)
+                window = []
+        if window:
+            yield self.given_out(window)
+
+    def given_out(self, window: list[str]) -> tuple[int, list[str]]:
+        """Count a window."""
+        first = self.lines + 1
+        self.lines += len(window)
+        self.digest.update("".join(line + "\n" for line in window).encode())
+        return first, window
+
+
+def raw_lines(paths: Sequence[Path]) -> Iterator[tuple[Path, int, bytes]]:
+    """Every line of the files, or of standard input: its place and its bytes."""
+    if not paths:
+        yield from numbered(sys.stdin.buffer, STDIN)
+    for path in paths:
+        with text.open_text([path]) as (stream,):
+            yield from numbered(stream, path)
+
+
+def numbered(stream: IO[bytes], path: Path) -> Iterator[tuple[Path, int, bytes]]:
+    """The lines of a stream."""
+    number = 1
+    while line := text.next_line(stream, path, number):
+        yield path, number, line[:-1]
+        number += 1
+
+
+def check_files(paths: Sequence[Path]) -> None:
+    """Raises UserError for what cannot be read as text; a pipe is checked when it is read."""
+    for path in paths:
+        if path.is_dir() or not path.exists():
+            raise UserError(f"there is no file {path}")
+
+
 class Tally:
     """Counts untranslated lines and unknown words, line by line."""
 
-    def __init__(self, counts: Optional[Dict[str, Any]] = None) -> None:
+    def __init__(self, counts: dict[str, Any] | None = None) -> None:
         counts = counts or {}
-        self.too_long: List[int] = counts.get("not_translated", [])
+        self.too_long: list[int] = counts.get("not_translated", [])
         self.unknown_words: int = counts.get("unknown_words", 0)
         self.unknown_lines: int = counts.get("unknown_lines", 0)
-        self.examples: List[str] = counts.get("unknown_examples", [])
+        self.examples: list[str] = counts.get("unknown_examples", [])
 
     def add(self, number: int, result: Any) -> None:
         """Count a line, by its number from 1, and its translation."""
@@ -44,7 +115,7 @@ class Tally:
             new = dict.fromkeys(word for word in result.unknown if word not in self.examples)
             self.examples += [word[:40] for word in new][:room]
 
-    def table(self) -> Dict[str, Any]:
+    def table(self) -> dict[str, Any]:
         """For a report."""
         return {
             "not_translated": self.too_long,
@@ -100,8 +171,7 @@ class TranslatedFile:
         self.part = self.path.with_name(f".{self.path.name}.part")
         self.state_file = self.path.with_name(f".{self.path.name}.part.json")
         self.tally = Tally()
-        self.stream: Optional[IO[bytes]] = None
-        self.digest = hashlib.sha256()
+        self.stream: IO[bytes] | None = None
 
     @staticmethod
     def is_report(path: Path) -> bool:
@@ -146,25 +216,20 @@ class TranslatedFile:
             pass
         return bool(earlier.get("input") == again.digest.hexdigest())
 
-    def resume(self, state: Dict[str, Any]) -> None:
+    def resume(self, state: dict[str, Any]) -> None:
         """Continue after the windows that are complete."""
         done = state.get("bytes", 0)
-        if done and self.part.is_file() and self.part.stat().st_size >= done:
-            with open(self.part, "rb") as stream:
-                while block := stream.read(min(1 << 20, done - stream.tell())):
-                    self.digest.update(block)
-        if done and self.digest.hexdigest() == state["sha256"]:
-            self.skip(state)
-            self.stream = open(self.part, "r+b")  # noqa: SIM115  (closed by the caller)
-            self.stream.truncate(done)
-            self.stream.seek(done)
-            self.tally = Tally(state)
-            print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
-        else:
-            self.digest = hashlib.sha256()
-            self.stream = open(self.part, "wb")  # noqa: SIM115
+        if not done or not self.part.is_file() or self.part.stat().st_size < done:
+            self.stream = open(self.part, "wb")  # noqa: SIM115  (closed by the caller)
+            return
+        self.skip(state)
+        self.stream = open(self.part, "r+b")  # noqa: SIM115
+        self.stream.truncate(done)
+        self.stream.seek(done)
+        self.tally = Tally(state)
+        print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
 
-    def skip(self, state: Dict[str, Any]) -> None:
+    def skip(self, state: dict[str, Any]) -> None:
         """Skip the lines that are already translated; UserError if this is not how they were."""
         remedy = f"remove it and {self.state_file} to start over"
         if state.get("key") != self.key:
@@ -181,26 +246,24 @@ class TranslatedFile:
                 f"{remedy}"
             )
 
-    def add(self, rows: List[str]) -> None:
+    def add(self, rows: list[str]) -> None:
         """Write a window's rows, and record that they are complete."""
         assert self.stream is not None
         data = "".join(row + "\n" for row in rows).encode()
         self.stream.write(data)
         self.stream.flush()
         sync(self.part)
-        self.digest.update(data)
         state = {
             "key": self.key,
             "lines": self.windows.lines,
             "bytes": self.stream.tell(),
-            "sha256": self.digest.hexdigest(),
             "input": self.windows.digest.hexdigest(),
             **self.tally.table(),
         }
         with atomic_write(self.state_file) as stream:
             json.dump(state, stream)
 
-    def finish(self, report: Dict[str, Any]) -> None:
+    def finish(self, report: dict[str, Any]) -> None:
         """Put the file and its report in place."""
         assert self.stream is not None
         self.stream.close()
@@ -210,7 +273,7 @@ class TranslatedFile:
             **report,
             "lines": self.windows.lines,
             "input": self.windows.digest.hexdigest(),
-            "sha256": self.digest.hexdigest(),
+            "sha256": sha256_of(self.part),
             "replaces": before,
             **self.tally.table(),
         }

@@ -8,15 +8,16 @@ for translation in translator.translate(["The house is big.", "It is old."]):
 """
 
 import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.data.text_recipe import SourceText, TargetText
 from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
-from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore
+from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore, search_processes
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -29,9 +30,9 @@ class Hypothesis:
     #: log-probability, divided by the length penalty
     score: float
     #: the words before they are joined to text, BPE undone; of SentencePiece, the pieces
-    tokens: List[str]
+    tokens: list[str]
     #: pairs (number in source_tokens, number in tokens), from 0; empty unless requested
-    alignment: List[Tuple[int, int]] = field(default_factory=list)
+    alignment: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class Translation:
 
     source: str
     #: best first; empty for a blank line, and for one that is too long
-    hypotheses: List[Hypothesis]
+    hypotheses: list[Hypothesis]
     #: the source's words, as the tokeniser sees them; of SentencePiece, the pieces
-    source_tokens: List[str]
+    source_tokens: list[str]
     #: those of them that are wholly or partly unknown to the model
-    unknown: List[str]
+    unknown: list[str]
     #: more subwords than the model accepts: not translated
     too_long: bool = False
 
@@ -54,7 +55,7 @@ class Translation:
         return self.hypotheses[0].text if self.hypotheses else ""
 
     @property
-    def score(self) -> Optional[float]:
+    def score(self) -> float | None:
         """The score of the best translation."""
         return self.hypotheses[0].score if self.hypotheses else None
 
@@ -63,10 +64,10 @@ class InputSentence(NamedTuple):
     """A sentence that is ready to be translated."""
 
     line: str
-    subwords: List[str]
-    words: List[Word]
+    subwords: list[str]
+    words: list[Word]
     #: of the subwords and the end of sentence; None: nothing to translate
-    ids: Optional[List[int]]
+    ids: list[int] | None
     too_long: bool
 
 
@@ -92,9 +93,9 @@ class Translator:
         self,
         folder: ModelFolder,
         precision: str = "fp32",
-        device: Optional[str] = None,
-        engine: Optional[Engine] = None,
-        user_dir: Optional[str] = None,
+        device: str | None = None,
+        engine: Engine | None = None,
+        user_dir: str | None = None,
     ) -> None:
         self.folder = folder
         self.options = folder.search_options
@@ -106,10 +107,10 @@ class Translator:
     @classmethod
     def from_pretrained(
         cls,
-        path: Union[str, Path],
+        path: str | Path,
         precision: str = "fp32",
-        device: Optional[str] = None,
-        user_dir: Optional[str] = None,
+        device: str | None = None,
+        user_dir: str | None = None,
     ) -> "Translator":
         """The model in a folder that ``vaswani pack`` made, or ``vaswani export --to ctranslate2``.
 
@@ -119,7 +120,7 @@ class Translator:
         """
         return cls(read_model(Path(path)), precision, device, user_dir=user_dir)
 
-    def translate(self, sentences: Sequence[str], **options: Any) -> List[Translation]:
+    def translate(self, sentences: Sequence[str], **options: Any) -> list[Translation]:
         """Translate sentences, one translation for each, in their order.
 
         Args:
@@ -152,7 +153,7 @@ class Translator:
             ids = [*map(source.index, subwords), source.eos()]
         return InputSentence(line, subwords, self.words(subwords), ids, too_long)
 
-    def words(self, subwords: Sequence[str]) -> List[Word]:
+    def words(self, subwords: Sequence[str]) -> list[Word]:
         """The words that subwords form; of SentencePiece, the pieces themselves: there may be no
         space in a sentence."""
         return words_of(subwords, in_parts=self.folder.recipe.bpe != SENTENCEPIECE)
@@ -161,9 +162,9 @@ class Translator:
         self,
         sentences: Sequence[InputSentence],
         search: Search,
-        max_tokens: Optional[int] = None,
+        max_tokens: int | None = None,
         progress: Callable[[int], Any] = ignore,
-    ) -> List[List[TokenHypothesis]]:
+    ) -> list[list[TokenHypothesis]]:
         """The hypotheses of each sentence, best first; none where there is nothing to translate.
 
         Args:
@@ -173,14 +174,14 @@ class Translator:
             progress: called with the number of sentences translated since the last call
         """
         batches = batches_of(sentences, max_tokens or self.engine.batch_tokens)
-        hypotheses: List[List[TokenHypothesis]] = [[] for _ in sentences]
+        hypotheses: list[list[TokenHypothesis]] = [[] for _ in sentences]
         for batch, results in zip(batches, search(batches, progress), strict=True):
             for place, best in zip(batch.places, results, strict=True):
                 hypotheses[place] = best
         return hypotheses
 
     def translation(
-        self, sentence: InputSentence, hypotheses: List[TokenHypothesis], options: SearchOptions
+        self, sentence: InputSentence, hypotheses: list[TokenHypothesis], options: SearchOptions
     ) -> Translation:
         """The hypotheses of a sentence as text."""
         source = self.engine.source
@@ -208,7 +209,7 @@ class Translator:
         ends = (target.eos(), target.bos())
         kept = [place for place, token in enumerate(result.tokens) if token not in ends]
         subwords = [target[result.tokens[place]] for place in kept]
-        pairs: List[Tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         if result.attended is not None:
             attended = [result.attended[place] for place in kept]
             if options.replace_unk:
@@ -224,10 +225,10 @@ class Translator:
 def engine_for(
     folder: ModelFolder,
     precision: str = "fp32",
-    device: Optional[str] = None,
-    workers: Optional[int] = None,
+    device: str | None = None,
+    workers: int | None = None,
     in_processes: bool = False,
-    user_dir: Optional[str] = None,
+    user_dir: str | None = None,
 ) -> Engine:
     """The engine for the model in a folder.
 
@@ -251,7 +252,6 @@ def engine_for(
                 "chosen by 'vaswani export --quantization'"
             )
         return CTranslate2Engine(folder, device, workers)
-    from vaswani.decoding.process_engine import search_processes
     from vaswani.decoding.torch_engine import TorchEngine
 
     engine = TorchEngine(folder, precision, device, user_dir)
@@ -260,7 +260,7 @@ def engine_for(
     return engine
 
 
-def list_of_strings(sentences: Any) -> List[str]:
+def list_of_strings(sentences: Any) -> list[str]:
     """The sentences given to ``translate``; TypeError for a string, which is also iterable."""
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         kind = "a string" if isinstance(sentences, str) else type(sentences).__name__
@@ -268,7 +268,7 @@ def list_of_strings(sentences: Any) -> List[str]:
     return list(sentences)
 
 
-def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> List[Batch]:
+def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> list[Batch]:
     """The sentences to translate together, grouped by similar length, shortest first.
 
     A batch holds at most ``max_tokens``, padding included, or one sentence.
@@ -277,7 +277,7 @@ def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> List[Batc
         (n, sentence.ids) for n, sentence in enumerate(sentences) if sentence.ids is not None
     ]
     translatable.sort(key=lambda pair: len(pair[1]))
-    made: List[Batch] = []
+    made: list[Batch] = []
     for place, ids in translatable:
         if not made or (len(made[-1].ids) + 1) * len(ids) > max_tokens:
             made.append(Batch([], []))

@@ -1,7 +1,7 @@
 """An exported model's README.md: how to use it, and its proof."""
 
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from vaswani.common.templates import render
 from vaswani.data.subwords import SUBWORD_MODELS
@@ -15,11 +15,11 @@ HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
 
 
 def export_card(
-    table: Dict[str, Any],
+    table: dict[str, Any],
     packed: ModelFolder,
     folder: Path,
-    proof: List[str],
-    user_dir: Optional[str] = None,
+    proof: list[str],
+    user_dir: str | None = None,
 ) -> str:
     """The card, in Markdown.
 
@@ -47,7 +47,7 @@ def export_card(
     return render(TEMPLATE, search_flags=" ".join(flags), **values)
 
 
-def license_of(card: Path) -> Optional[str]:
+def license_of(card: Path) -> str | None:
     """What a model card's head names as its licence; None if it names none, or there is no card."""
     lines = (
         card.read_text(encoding="utf-8", errors="replace").splitlines() if card.is_file() else []

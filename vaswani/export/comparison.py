@@ -1,7 +1,6 @@
 """What a model and its export are compared by, and the tolerances of it."""
 
 from dataclasses import dataclass
-from typing import List, Optional
 
 #: of log-probabilities (the root mean square of their differences) and of mean scores, by how
 #: parameters are stored: ten times what one rounding, or one sum, is wrong by, relative to its
@@ -29,7 +28,7 @@ class ModelComparison:
     largest: float
     tolerance: float
 
-    def problem(self) -> Optional[str]:
+    def problem(self) -> str | None:
         """What exceeds the tolerance, if anything."""
         if self.root_mean_square <= self.tolerance:
             return None
@@ -49,7 +48,7 @@ class TokenizerComparison:
     #: translations of them that are the same text
     written: int
 
-    def problem(self) -> Optional[str]:
+    def problem(self) -> str | None:
         """Whether many differ; characters that no text should hold may be read otherwise."""
         for verb, same in (("reads", self.read), ("writes", self.written)):
             if self.sentences - same > max(1.0, self.sentences * OTHERWISE):
@@ -73,14 +72,14 @@ class SearchComparison:
     #: how much higher the export's scores are: the mean over the sentences, without the worst one
     score_difference: float
     #: of that; None: the export searches by another length penalty, and nothing is refused
-    tolerance: Optional[float]
+    tolerance: float | None
     #: of the packed model and the export; None: there are no references
-    bleu: Optional[List[float]]
+    bleu: list[float] | None
     #: of their difference, by paired bootstrap resampling; only of another length penalty
-    p: Optional[float]
+    p: float | None
     speed: float
 
-    def problem(self) -> Optional[str]:
+    def problem(self) -> str | None:
         """What exceeds the tolerance, if anything."""
         if self.tolerance is None or self.score_difference >= -self.tolerance:
             return None
@@ -90,7 +89,7 @@ class SearchComparison:
             f"-{self.tolerance:g}"
         )
 
-    def warning(self) -> Optional[str]:
+    def warning(self) -> str | None:
         """What another length penalty has changed, if chance hardly explains it."""
         if self.bleu is None or self.p is None or self.p >= SIGNIFICANT:
             return None

@@ -16,11 +16,11 @@ import math
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from vaswani.common.errors import UserError
+from vaswani.decoding.engine import one_thread
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
-from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.export.comparison import (
     TOLERANCES,
@@ -41,9 +41,9 @@ ADVICE = "More lines (--lines N; 0: all) or other text (--text FILE, --reference
 class SystemOutput:
     """A system's translations of the sentences."""
 
-    texts: List[str]
+    texts: list[str]
     #: without the end of sentence
-    subwords: List[List[str]]
+    subwords: list[list[str]]
     seconds: float
 
 
@@ -60,7 +60,7 @@ def nearest_exponent(alpha: float, length: float) -> float:
 
 
 def translate_all(
-    translator: Translator, sentences: List[str], options: SearchOptions
+    translator: Translator, sentences: list[str], options: SearchOptions
 ) -> SystemOutput:
     """Translate on one thread, in batches that are the same for every translator."""
     sources = [translator.read(line) for line in sentences]
@@ -93,11 +93,11 @@ class Proof:
         quantization: the export's quantization
     """
 
-    def __init__(self, text: ProofText, quantization: Optional[str]) -> None:
+    def __init__(self, text: ProofText, quantization: str | None) -> None:
         self.text, self.tolerance = text, TOLERANCES[quantization or "float32"]
-        self.packed_outputs: Dict[SearchOptions, SystemOutput] = {}
-        self.rows: List[SearchComparison] = []
-        self.tokenizer: Optional[TokenizerComparison] = None
+        self.packed_outputs: dict[SearchOptions, SystemOutput] = {}
+        self.rows: list[SearchComparison] = []
+        self.tokenizer: TokenizerComparison | None = None
 
     def translate_packed(self, translator: Any) -> None:
         """Translate with the packed model's search settings; computes the exponent for the export.
@@ -113,14 +113,16 @@ class Proof:
             if self.text.reference is None
             else [line for line, ok in zip(self.text.reference, taken, strict=True) if ok],
         )
-        self.asked = translator.options.changed(nbest=1)
-        lengths = [len(subwords) + 1 for subwords in self.output(self.asked).subwords]
+        self.packed_search = translator.options.changed(nbest=1)
+        lengths = [len(subwords) + 1 for subwords in self.output(self.packed_search).subwords]
         self.length = sum(lengths) / len(lengths)
-        if self.asked.length_penalty == "gnmt":
-            nearest = round(nearest_exponent(self.asked.lenpen, self.length), 3)
-            self.plain = self.asked.changed(length_penalty="fairseq", lenpen=nearest)
+        if self.packed_search.length_penalty == "gnmt":
+            nearest = round(nearest_exponent(self.packed_search.lenpen, self.length), 3)
+            self.exported_search = self.packed_search.changed(
+                length_penalty="fairseq", lenpen=nearest
+            )
         else:
-            self.plain = self.asked
+            self.exported_search = self.packed_search
 
     def output(self, options: SearchOptions) -> SystemOutput:
         """The packed model's translations."""
@@ -128,36 +130,37 @@ class Proof:
             self.packed_outputs[options] = translate_all(self.translator, self.text.source, options)
         return self.packed_outputs[options]
 
-    def generation(self, packed: Dict[str, Any]) -> Dict[str, Any]:
+    def generation(self, packed: dict[str, Any]) -> dict[str, Any]:
         """The section of the export that says how to decode."""
         return {
             **packed,
-            "length_penalty": self.plain.length_penalty,
-            "lenpen": self.plain.lenpen,
+            "length_penalty": self.exported_search.length_penalty,
+            "lenpen": self.exported_search.lenpen,
         }
 
     def compare(self, exported: Any) -> None:
         """Compare with the export's translator, which searches as its own options say."""
-        beams = list(dict.fromkeys([1, self.plain.beam]))
+        beams = list(dict.fromkeys([1, self.exported_search.beam]))
         asked = [exported.options.changed(beam=beam, nbest=1) for beam in beams]
         if isinstance(exported.engine, MarianEngine):
             self.ask(exported.engine, asked)
         self.model = self.compare_models(exported)
         for beam, search in zip(beams, asked, strict=True):
-            options = self.plain.changed(beam=beam)
+            options = self.exported_search.changed(beam=beam)
             output = translate_all(exported, self.text.source, search)
             self.rows.append(self.row(options, output, described(options), self.tolerance))
         self.texts = output.texts
-        if self.asked != self.plain:
-            self.rows.append(self.row(self.asked, output, self.other_rule(), None))
+        if self.packed_search != self.exported_search:
+            self.rows.append(self.row(self.packed_search, output, self.other_rule(), None))
 
     def other_rule(self) -> str:
         """What the export has in place of the paper's length penalty."""
-        return f"{described(self.asked)}: there {self.plain.lenpen:g}, by fairseq's rule"
+        lenpen = self.exported_search.lenpen
+        return f"{described(self.packed_search)}: there {lenpen:g}, by fairseq's rule"
 
     def compare_models(self, exported: Any) -> ModelComparison:
         """Both models' log-probabilities of the packed model's translations."""
-        targets = self.output(self.plain).subwords
+        targets = self.output(self.exported_search).subwords
         log_probs = [
             sum(log_probabilities(translator, self.text.source, targets), [])
             for translator in (self.translator, exported)
@@ -167,11 +170,11 @@ class Proof:
         rms = math.sqrt(squares / len(gaps))
         return ModelComparison(len(gaps), rms, max(gaps), self.tolerance)
 
-    def ask(self, engine: MarianEngine, searches: List[SearchOptions]) -> None:
+    def ask(self, engine: MarianEngine, searches: list[SearchOptions]) -> None:
         """Ask Marian all that is compared; compare the tokenizer, if the export has one."""
         lines, output, target = (
             self.text.source,
-            self.output(self.plain),
+            self.output(self.exported_search),
             self.translator.engine.target,
         )
         sources = [self.translator.read(line) for line in lines]
@@ -188,8 +191,8 @@ class Proof:
         )
 
     def scores(
-        self, numbers: List[int], output: SystemOutput, options: SearchOptions
-    ) -> List[float]:
+        self, numbers: list[int], output: SystemOutput, options: SearchOptions
+    ) -> list[float]:
         """The packed model's scores of translations, by the length penalty of its search.
 
         One of the maximum length is scored without an end, since it was cut: CTranslate2 adds none.
@@ -211,7 +214,7 @@ class Proof:
         options: SearchOptions,
         exported: SystemOutput,
         name: str,
-        tolerance: Optional[float],
+        tolerance: float | None,
     ) -> SearchComparison:
         """One comparison of searches.
 
@@ -247,19 +250,20 @@ class Proof:
             speed=packed.seconds / exported.seconds,
         )
 
-    def reached(self) -> Dict[str, Any]:
+    def reached(self) -> dict[str, Any]:
         """The score of the export's own translations; none without references."""
         reference = self.text.reference
         if reference is None:
             return {}
         metric = bleu_of(self.translator.folder.recipe.target_lang, reference)
-        label = f"sacreBLEU of this export, {described(self.plain)}, {len(reference):,} sentences"
+        search = described(self.exported_search)
+        label = f"sacreBLEU of this export, {search}, {len(reference):,} sentences"
         score = metric.corpus_score(self.texts, [reference])
         return {self.text.name: {"bleu": score_row(label, score, metric.get_signature())}}
 
     # ---- what is said ---------------------------------------------------------------------------
 
-    def lines(self) -> List[str]:
+    def lines(self) -> list[str]:
         """The comparison of the models, and a table of the searches."""
         model, bleus = self.model, ["BLEU packed", "exported", "difference"]
         table = [["search", "identical", "", "better", "worse"]]
@@ -315,7 +319,7 @@ class Proof:
         for warning in filter(None, (row.warning() for row in self.rows)):
             print(f"warning: {warning}. {ADVICE} say how much of it is this text", file=sys.stderr)
 
-    def table(self) -> Dict[str, Any]:
+    def table(self) -> dict[str, Any]:
         """For vaswani.json."""
         return {
             "text": self.text.name,
@@ -341,7 +345,7 @@ def described(options: SearchOptions) -> str:
     return f"beam {options.beam}, lenpen {rule}{options.lenpen:g}"
 
 
-def bleu_of(lang: str, references: List[str]) -> Any:
+def bleu_of(lang: str, references: list[str]) -> Any:
     """sacreBLEU's BLEU, of the tokens that ``vaswani score`` counts in this language."""
     from sacrebleu.metrics import BLEU
 

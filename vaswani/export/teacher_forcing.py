@@ -1,18 +1,18 @@
 """Log-probabilities of given translations: what a model says where no search decides."""
 
-from typing import Any, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
-from vaswani.decoding.engine import Batch
+from vaswani.decoding.engine import Batch, one_thread
 from vaswani.decoding.marian_engine import MarianEngine
-from vaswani.decoding.process_engine import one_thread
 from vaswani.decoding.translator import Translator, batches_of
 from vaswani.model_folder.search_options import CPU_BATCH
 
 
 def log_probabilities(
-    translator: Translator, sentences: Sequence[str], targets: Sequence[List[str]]
-) -> List[List[float]]:
+    translator: Translator, sentences: Sequence[str], targets: Sequence[list[str]]
+) -> list[list[float]]:
     """For each sentence, the log-probability of each subword of its translation, and of its end.
 
     Args:
@@ -27,7 +27,7 @@ def log_probabilities(
     elif isinstance(engine, MarianEngine):
         of_batch = MarianEngine.log_probabilities
     sources = [translator.read(line) for line in sentences]
-    log_probs: List[List[float]] = [[] for _ in sources]
+    log_probs: list[list[float]] = [[] for _ in sources]
     with one_thread():
         for batch in batches_of(sources, CPU_BATCH):
             rows = of_batch(engine, batch, [targets[place] for place in batch.places])
@@ -37,14 +37,14 @@ def log_probabilities(
 
 
 def of_ctranslate2(
-    engine: CTranslate2Engine, batch: Batch, targets: List[List[str]]
-) -> List[List[float]]:
+    engine: CTranslate2Engine, batch: Batch, targets: list[list[str]]
+) -> list[list[float]]:
     """Those of a batch, by CTranslate2."""
     scored = engine.model.score_batch(engine.subwords(batch), targets, max_input_length=0)
     return [list(result.log_probs) for result in scored]
 
 
-def of_torch(engine: Any, batch: Batch, targets: List[List[str]]) -> List[List[float]]:
+def of_torch(engine: Any, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
     """Those of a batch, by our model or fairseq's."""
     import torch
     from torch.nn.utils.rnn import pad_sequence

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Tuple
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.text_input import Windows
+from vaswani.decoding.translated_file import Windows
 from vaswani.experiment.find import first_data_bin, read_yaml
 from vaswani.model_folder.folder import ModelFolder
 
@@ -15,12 +14,12 @@ class ProofText:
     """Sentences to translate."""
 
     name: str
-    source: List[str]
-    reference: Optional[List[str]]
+    source: list[str]
+    reference: list[str] | None
 
 
 def proof_text(
-    path: Path, folder: ModelFolder, text: Optional[str], reference: Optional[str], lines: int
+    path: Path, folder: ModelFolder, text: str | None, reference: str | None, lines: int
 ) -> ProofText:
     """The sentences for the proof: as given, or the test (else validation) text of the model's run.
 
@@ -44,7 +43,7 @@ def proof_text(
     return ProofText(str(sides[0]), [source[number] for number in kept], references)
 
 
-def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
+def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
     """The test or validation text, both sides, of the run that a model folder belongs to.
 
     Raises:
@@ -66,10 +65,10 @@ def run_text(path: Path, folder: ModelFolder) -> Tuple[str, Optional[str]]:
     )
 
 
-def read_lines(path: Path, most: int) -> List[str]:
+def read_lines(path: Path, most: int) -> list[str]:
     """The first lines of a text; UserError, with the place, if it is not text."""
     windows = Windows([path], most or 10000)
-    lines: List[str] = []
+    lines: list[str] = []
     for _, window in windows:
         lines += window
         if most:

@@ -4,8 +4,9 @@ Our attention is like CTranslate2's: queries, keys and values of all heads are t
 matrix. So are the post-norm layers and the embeddings scaled by √d_model. Positions become a table.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.model_folder.folder import ModelFolder
@@ -14,7 +15,7 @@ from vaswani.model_folder.folder import ModelFolder
 QUANTIZATIONS = ("int8", "float16", "bfloat16")
 
 
-def head_widths(architecture: Mapping[str, Any], side: str) -> Tuple[int, int, int]:
+def head_widths(architecture: Mapping[str, Any], side: str) -> tuple[int, int, int]:
     """d_k and d_v of a side's heads, and d_model/h, their default."""
     usual = architecture[f"{side}_embed_dim"] // architecture[f"{side}_attention_heads"]
     d_k, d_v = (architecture[f"head_{name}_dim"] or usual for name in ("key", "value"))
@@ -62,7 +63,7 @@ def position_table(
 
 
 def write_model(
-    folder: ModelFolder, parameters: Mapping[str, Any], out: Path, quantization: Optional[str]
+    folder: ModelFolder, parameters: Mapping[str, Any], out: Path, quantization: str | None
 ) -> None:
     """Write what CTranslate2 loads: model.bin, config.json and the vocabularies.
 
@@ -112,7 +113,7 @@ def spec_of(architecture: Mapping[str, Any], parameters: Mapping[str, Any]) -> A
     return specs.TransformerSpec(encoder, decoder)
 
 
-def head_dim(architecture: Mapping[str, Any], side: str) -> Optional[int]:
+def head_dim(architecture: Mapping[str, Any], side: str) -> int | None:
     """The width of a side's heads if it is not d_model/h."""
     d_k, _, usual = head_widths(architecture, side)
     return d_k if d_k != usual else None
@@ -152,7 +153,7 @@ def array(tensor: Any) -> Any:
     return tensor.detach().float().contiguous().numpy().copy()
 
 
-def vocabulary(dictionary: Path) -> List[str]:
+def vocabulary(dictionary: Path) -> list[str]:
     """The symbols of a dictionary file in the order of their numbers, fairseq's four first."""
     from fairseq.data import Dictionary
 

@@ -7,8 +7,9 @@ matrix that reads or writes them is permuted alike, the function is the same. It
 1e-5, which cannot be set.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import write_json
@@ -46,12 +47,12 @@ def refuse_positions(folder: ModelFolder) -> None:
     )
 
 
-def marians_order(width: int) -> List[int]:
+def marians_order(width: int) -> list[int]:
     """For each dimension of Marian's d_model, ours: the paper's sines, then its cosines."""
     return [*range(0, width, 2), *range(1, width, 2)]
 
 
-def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> Dict[str, Any]:
+def marians_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters by Marian's names and in its order, float32.
 
     Args:
@@ -88,7 +89,7 @@ def has_one_matrix(architecture: Mapping[str, Any]) -> bool:
     return len(not_stored(architecture)) == 2
 
 
-def configuration(architecture: Mapping[str, Any], types: Tuple[int, int]) -> Dict[str, Any]:
+def configuration(architecture: Mapping[str, Any], types: tuple[int, int]) -> dict[str, Any]:
     """Marian's config.json.
 
     Args:
@@ -135,14 +136,14 @@ TOKENS = {
 }
 
 
-def longest(architecture: Mapping[str, Any]) -> Tuple[int, int]:
+def longest(architecture: Mapping[str, Any]) -> tuple[int, int]:
     """The most tokens that source and target may have."""
     return architecture["max_source_positions"], architecture["max_target_positions"]
 
 
 def generation_configuration(
     options: SearchOptions, architecture: Mapping[str, Any]
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """generation_config.json: fairseq's beam search, as far as transformers has it.
 
     A maximum length that depends on the source's has no counterpart: that of the longest source.
@@ -151,7 +152,7 @@ def generation_configuration(
         options: of the export's search
         architecture: the section of the packed model's config.json
     """
-    search: Dict[str, Any] = {"num_beams": options.beam}
+    search: dict[str, Any] = {"num_beams": options.beam}
     if options.beam > 1:
         search.update(length_penalty=options.lenpen, early_stopping=True)
     if options.min_len:
@@ -192,7 +193,7 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -
         write_json(out / "tokenizer_config.json", tokenizer)
 
 
-def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Dict[str, Any]:
+def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> dict[str, Any]:
     """tokenizer_config.json, for SentencePiece's pieces.
 
     Args:
@@ -214,7 +215,7 @@ def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> Dict
     }
 
 
-def names_of_codes(folder: ModelFolder, target: str) -> List[str]:
+def names_of_codes(folder: ModelFolder, target: str) -> list[str]:
     """The names by which a target finds the BPE codes or SentencePiece's model, of which there is
     one file."""
     if target == "huggingface" and folder.recipe.bpe == SENTENCEPIECE:
@@ -222,7 +223,7 @@ def names_of_codes(folder: ModelFolder, target: str) -> List[str]:
     return [folder.codes.name] if folder.codes else []
 
 
-def numbered(symbols: List[str]) -> Dict[str, int]:
+def numbered(symbols: list[str]) -> dict[str, int]:
     """Symbols with their ids."""
     return {symbol: number for number, symbol in enumerate(symbols)}
 

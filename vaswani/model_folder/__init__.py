@@ -1,1 +1,1 @@
-"""The model folder that ``vaswani pack`` makes: gathered, written, read, built again."""
+"""The model folder that ``vaswani pack`` makes: collected, written, read, built again."""

@@ -4,10 +4,11 @@ A model of the same sizes with ``--sinusoid-layout fairseq --layer-norm-eps 1e-5
 same function: fairseq's positions begin at 2, and its norms have that ε.
 """
 
-from typing import Any, Dict, List, Mapping, Tuple
+from collections.abc import Mapping
+from typing import Any
 
 #: parts of a layer, fairseq's name first; only decoder layers have cross-attention
-RENAMED: List[Tuple[str, str]] = [
+RENAMED: list[tuple[str, str]] = [
     ("self_attn.out_proj", "self_attention.out_proj"),
     ("self_attn_layer_norm", "after_self_attention.norm"),
     ("encoder_attn.q_proj", "cross_attention.q_proj"),
@@ -18,13 +19,13 @@ RENAMED: List[Tuple[str, str]] = [
     ("final_layer_norm", "after_feed_forward.norm"),
 ]
 #: what is one matrix here and several in fairseq, in row order
-FUSED: List[Tuple[str, str, str]] = [
+FUSED: list[tuple[str, str, str]] = [
     ("self_attn", "qkv", "self_attention.qkv_proj"),
     ("encoder_attn", "kv", "cross_attention.kv_proj"),
 ]
 
 
-def from_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
+def from_fairseq(state: Mapping[str, Any]) -> dict[str, Any]:
     """The state dict of a fairseq ``transformer`` (post-norm, sinusoids) as one of our models'.
 
     Raises:
@@ -52,7 +53,7 @@ def from_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
     return converted
 
 
-def to_fairseq(state: Mapping[str, Any]) -> Dict[str, Any]:
+def to_fairseq(state: Mapping[str, Any]) -> dict[str, Any]:
     """The state dict of one of our models as a fairseq ``transformer``'s.
 
     Raises:

@@ -20,20 +20,10 @@ generation_config.json, model.safetensors and vocab.json), and beside them what 
 """
 
 import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-    Type,
-    TypeVar,
-)
+from typing import Any, NamedTuple, TypeVar
 
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
@@ -50,8 +40,8 @@ EXPORT = "vaswani.json"
 SECTIONS = ("architecture", "text", "generation", "origin")
 
 
-class Kind(NamedTuple):
-    """A kind of folder.
+class FolderFormat(NamedTuple):
+    """A form of folder.
 
     Attributes:
         table: the file that says what it is
@@ -67,13 +57,15 @@ class Kind(NamedTuple):
     remedy: str
 
     @property
-    def header(self) -> Dict[str, Any]:
+    def header(self) -> dict[str, Any]:
         """What its table begins with."""
         return {"format": self.format, "format_version": self.version}
 
 
-PACKED = Kind(CONFIG, "vaswani-transformer", 1, "vaswani pack", "pack the model again")
-EXPORTED = Kind(EXPORT, "vaswani-transformer-export", 1, "vaswani export", "export the model again")
+PACKED = FolderFormat(CONFIG, "vaswani-transformer", 1, "vaswani pack", "pack the model again")
+EXPORTED = FolderFormat(
+    EXPORT, "vaswani-transformer-export", 1, "vaswani export", "export the model again"
+)
 TARGETS = ("ctranslate2", "fairseq", "huggingface")
 #: CTranslate2's
 MODEL, TARGETS_CONFIG = "model.bin", "config.json"
@@ -85,19 +77,19 @@ class ModelFolder:
 
     path: Path
     #: what config.json says
-    config: Dict[str, Any]
+    config: dict[str, Any]
     #: SHA-256 by file name
-    sums: Dict[str, str]
+    sums: dict[str, str]
     #: how text is prepared
     recipe: TextRecipe
 
     @property
-    def langs(self) -> Tuple[str, str]:
+    def langs(self) -> tuple[str, str]:
         """Source, then target."""
         return self.recipe.langs
 
     @property
-    def codes(self) -> Optional[Path]:
+    def codes(self) -> Path | None:
         """The BPE codes or SentencePiece's model; None if words are not split."""
         return self.path / SUBWORD_MODELS[self.recipe.bpe].in_model if self.recipe.bpe else None
 
@@ -115,12 +107,12 @@ class ModelFolder:
         """The dictionary of a language."""
         return self.path / f"dict.{lang}.txt"
 
-    def parameters(self) -> Dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         """The model's state dict in float32, with shared matrices under all their names."""
         from safetensors.torch import load_file
 
         stored = load_file(str(self.path / WEIGHTS))
-        state: Dict[str, Any] = {name: value.float() for name, value in stored.items()}
+        state: dict[str, Any] = {name: value.float() for name, value in stored.items()}
         for name, same in not_stored(self.config["architecture"]).items():
             state[name] = state[same]
         return state
@@ -129,7 +121,7 @@ class ModelFolder:
 T = TypeVar("T")
 
 
-def read_section(kind: Type[T], table: Mapping[str, Any], where: str) -> T:
+def read_section(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     """A section of a folder's table as its dataclass; UserError for an unknown or missing key."""
     try:
         return kind(**table)
@@ -158,7 +150,7 @@ def read_folder(path: Path) -> ModelFolder:
     return folder
 
 
-def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: str) -> None:
+def check_files(path: Path, names: Iterable[str], sums: dict[str, str], remedy: str) -> None:
     """Raises UserError for a file whose hash differs from ``sums``."""
     for name in names:
         if sums.get(name) != sha256_of(path / name):
@@ -168,57 +160,58 @@ def check_files(path: Path, names: Iterable[str], sums: Dict[str, str], remedy: 
             )
 
 
-def read_config(path: Path) -> Dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """A folder's config.json, as it is; UserError if it is not one of this version."""
-    check_is_folder(path)
     if (path / EXPORT).is_file():
         raise UserError(
             f"{path} was made by 'vaswani export', only for 'vaswani translate' or its target: "
             "give the model folder it was made from"
         )
+    if not (path / CONFIG).is_file():
+        raise no_model(path)
     config = read_json(path / CONFIG)
     check_format(config, path, PACKED)
     return config
 
 
-def check_format(table: Dict[str, Any], path: Path, kind: Kind) -> None:
-    """Raises UserError unless a folder's table is of its kind, and of the version read here."""
+def check_format(table: dict[str, Any], path: Path, form: FolderFormat) -> None:
+    """Raises UserError unless a folder's table is of its form, and of the version read here."""
     version = table.get("format_version")
-    if table.get("format") != kind.format or type(version) is not int:
+    if table.get("format") != form.format or type(version) is not int:
         problem = "is missing, damaged, or was not written by"
-        raise UserError(f"{path / kind.table} {problem} '{kind.command}'")
-    if version != kind.version:
-        advice = "get a newer one" if version > kind.version else kind.remedy
+        raise UserError(f"{path / form.table} {problem} '{form.command}'")
+    if version != form.version:
+        advice = "get a newer one" if version > form.version else form.remedy
         raise UserError(
             f"{path} is of format version {version}, but this vaswani-transformer reads version "
-            f"{kind.version}: {advice}"
+            f"{form.version}: {advice}"
         )
 
 
-def beside(folder: Path, end: str) -> Path:
+def sibling(folder: Path, end: str) -> Path:
     """The path beside a folder that has its name and this ending, also for ``.`` and ``..``."""
     named = folder if folder.name not in ("", "..") else Path(os.path.abspath(folder))
     return named.with_name(named.name + end)
 
 
-def check_is_folder(path: Path) -> None:
-    """Raises UserError, saying how to get a model folder, for a checkpoint, a run, or nothing."""
+def no_model(path: Path) -> UserError:
+    """How to get a model folder from a checkpoint, a run, or nothing."""
+
     if path.is_file() and path.suffix == ".pt":
-        raise UserError(
+        return UserError(
             f"{path} is a checkpoint, not a model folder: 'vaswani pack {path} --data DIR --out "
             "MODEL' makes one from it"
         )
-    for run in run_folders(str(path)):
-        if is_run(run) and not (run / CONFIG).is_file():
-            raise UserError(
-                f"{path} is a run; its model folder is {run / 'model'}, which 'vaswani pack "
-                f"{path}' makes: give that"
-            )
-    if not path.is_dir():
-        raise UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
+    run = next((run for run in run_folders(str(path)) if is_run(run)), None)
+    if run:
+        return UserError(
+            f"{path} is a run; its model folder is {run / 'model'}, which 'vaswani pack {path}' "
+            "makes: give that"
+        )
+    return UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
 
 
-def read_sums(path: Path) -> Dict[str, str]:
+def read_sums(path: Path) -> dict[str, str]:
     """The hashes in a file in ``sha256sum``'s format, by name."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     digests = [line.partition("  ") for line in lines]
@@ -269,18 +262,18 @@ def read_export(path: Path) -> ModelFolder:
 # ---- writing --------------------------------------------------------------------------------
 
 
-def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED) -> None:
+def write_folder(folder: Path, fill: Callable[[Path], None], form: FolderFormat = PACKED) -> None:
     """Make a complete model folder, or nothing. One that was packed before is replaced.
 
     Args:
         folder: where to make it
         fill: writes everything except the hashes into a temporary folder
-        kind: of the folder
+        form: of the folder
 
     Raises:
         UserError: something there was not packed, or has changed since; or the disk is full.
     """
-    with making(folder, lambda path: check_replaceable(path, kind)) as part:
+    with making(folder, lambda path: check_replaceable(path, form)) as part:
         part.mkdir()
         fill(part)
         names = sorted(path.name for path in part.iterdir())
@@ -288,26 +281,26 @@ def write_folder(folder: Path, fill: Callable[[Path], None], kind: Kind = PACKED
             stream.writelines(f"{sha256_of(part / name)}  {name}\n" for name in names)
 
 
-def check_replaceable(folder: Path, kind: Kind = PACKED) -> None:
+def check_replaceable(folder: Path, form: FolderFormat = PACKED) -> None:
     """Raises UserError unless a path is free, or holds exactly what was packed there."""
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
-    changes = changed_since_packed(folder, kind)
+    changes = changed_since_packed(folder, form)
     if changes:
         name, change = next(iter(changes.items()))
         raise UserError(
-            f"{folder} is not as '{kind.command}' leaves a folder ({name} {change}), and would be "
+            f"{folder} is not as '{form.command}' leaves a folder ({name} {change}), and would be "
             "replaced: give another one with --out, or move it away"
         )
 
 
-def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
+def changed_since_packed(folder: Path, form: FolderFormat = PACKED) -> dict[str, str]:
     """What in a folder was not packed, or has changed since: file name → what happened."""
     if folder.is_symlink() or not folder.is_dir():
         return {folder.name: "is not a folder"}
-    table = read_json(folder / kind.table)
-    if table.get("format") != kind.format or not (folder / SUMS).is_file():
-        return {kind.table: "is missing, or another's"}
+    table = read_json(folder / form.table)
+    if table.get("format") != form.format or not (folder / SUMS).is_file():
+        return {form.table: "is missing, or another's"}
     sums = read_sums(folder / SUMS)
     changes = {}
     for path in sorted(folder.iterdir()):
@@ -318,14 +311,14 @@ def changed_since_packed(folder: Path, kind: Kind = PACKED) -> Dict[str, str]:
     return changes
 
 
-def not_stored(architecture: Mapping[str, Any]) -> Dict[str, str]:
+def not_stored(architecture: Mapping[str, Any]) -> dict[str, str]:
     """The matrices that are shared, each with the one that is stored for it."""
     from vaswani_transformer.packed import shared_matrices  # imports torch
 
     return shared_matrices(architecture)
 
 
-def write_weights(path: Path, state: Dict[str, Any], architecture: Mapping[str, Any]) -> None:
+def write_weights(path: Path, state: dict[str, Any], architecture: Mapping[str, Any]) -> None:
     """Write parameters; of shared matrices, only one."""
     from safetensors.torch import save
 

@@ -1,7 +1,7 @@
 """A model folder's README.md: what it is, how it was trained, its scores, how to use it."""
 
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 from vaswani.common.templates import render
 from vaswani.model_folder.folder import not_stored
@@ -10,7 +10,7 @@ TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 SCORES = TEMPLATE.with_name("scores.md.j2")
 
 
-def card(config: Dict[str, Any], packable: Any, folder: Path) -> str:
+def card(config: dict[str, Any], packable: Any, folder: Path) -> str:
     """The model card, in Markdown.
 
     Args:
@@ -22,7 +22,7 @@ def card(config: Dict[str, Any], packable: Any, folder: Path) -> str:
     return render(TEMPLATE, parameters=parameters, folder=str(folder), **config)
 
 
-def scores_table(scores: Dict[str, Any]) -> str:
+def scores_table(scores: dict[str, Any]) -> str:
     """A card's table of scores, in Markdown; a sentence if there are none."""
     return render(SCORES, scores=scores)
 

@@ -1,13 +1,13 @@
 """The network of a model folder, ready to translate."""
 
 from dataclasses import fields
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.model_folder.folder import CONFIG, ModelFolder
 
 
-def kept_options() -> List[str]:
+def kept_options() -> list[str]:
     """The model options that a folder keeps, in the order of its file: those that say what it is.
 
     The others say how it begins (``init``), or the same in other words.
@@ -19,7 +19,7 @@ def kept_options() -> List[str]:
     return [name for name in names if name not in ("init", "share_all_embeddings")]
 
 
-def model_class(variant: Optional[Dict[str, Any]]) -> Any:
+def model_class(variant: dict[str, Any] | None) -> Any:
     """The class of a model: ours, or the subclass that a user-dir registered as ``arch``.
 
     Raises:
@@ -36,7 +36,7 @@ def model_class(variant: Optional[Dict[str, Any]]) -> Any:
 
 
 def model_config(
-    architecture: Dict[str, Any], where: str, variant: Optional[Dict[str, Any]] = None
+    architecture: dict[str, Any], where: str, variant: dict[str, Any] | None = None
 ) -> Any:
     """A model's configuration from the section ``architecture``; ValueError if it is none."""
     from fairseq.models import MODEL_DATACLASS_REGISTRY
@@ -50,7 +50,7 @@ def model_config(
     return config
 
 
-def task_for(source: Any, target: Any, langs: Tuple[str, str], model: Any) -> Any:
+def task_for(source: Any, target: Any, langs: tuple[str, str], model: Any) -> Any:
     """fairseq's task, without its data.
 
     Args:
@@ -68,7 +68,7 @@ def task_for(source: Any, target: Any, langs: Tuple[str, str], model: Any) -> An
     return VaswaniTranslationTask(config, source, target)
 
 
-def described(folder: ModelFolder) -> Tuple[Any, Any]:
+def described(folder: ModelFolder) -> tuple[Any, Any]:
     """The model's configuration and task as config.json describes them."""
     from fairseq.data import Dictionary
 

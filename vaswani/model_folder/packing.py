@@ -1,9 +1,10 @@
-"""Gathers what a model folder needs from a checkpoint, its data and its run, and makes it."""
+"""Collects what a model folder needs from a checkpoint, its data and its run, and makes it."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
@@ -52,23 +53,23 @@ class Packable:
 
     checkpoint: Path
     #: the sections of the checkpoint's configuration
-    sections: Dict[str, Any]
+    sections: dict[str, Any]
     #: options of our model, and its parameters
-    architecture: Dict[str, Any]
-    parameters: Dict[str, Any]
+    architecture: dict[str, Any]
+    parameters: dict[str, Any]
     #: of a subclass of our model: its name in fairseq's registry, and its own options
-    variant: Optional[Dict[str, Any]]
+    variant: dict[str, Any] | None
     text: TextRecipe
-    codes: Optional[Path]
+    codes: Path | None
     #: of source and target
-    dictionaries: Tuple[Path, Path]
-    generation: Dict[str, Any]
-    origin: Dict[str, Any]
+    dictionaries: tuple[Path, Path]
+    generation: dict[str, Any]
+    origin: dict[str, Any]
     #: by the name of the test set
-    scores: Dict[str, Any]
+    scores: dict[str, Any]
 
 
-def gather(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
+def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
     """A checkpoint with its data.
 
     Args:
@@ -132,7 +133,7 @@ def stored_as_halves(found: Packable) -> Packable:
     return replace(found, parameters=halves, origin={**found.origin, "stored_as": "float16"})
 
 
-def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
+def sections_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of a checkpoint's configuration; before fairseq 0.11, its arguments."""
     cfg = state.get("cfg")
     if cfg is None:
@@ -142,15 +143,15 @@ def sections_of(state: Mapping[str, Any]) -> Dict[str, Any]:
     return {**{name: {} for name in TRAINED_SECTIONS}, **sections}
 
 
-def user_dir_of(run: Path) -> Optional[str]:
+def user_dir_of(run: Path) -> str | None:
     """The folder that defines a run's model, as its own configuration names it."""
     config = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else {}
     return (config.get("common") or {}).get("user_dir")
 
 
 def our_model(
-    state: Mapping[str, Any], options: Dict[str, Any], checkpoint: Path
-) -> Tuple[Dict[str, Any], Dict[str, Any], Optional[Dict[str, Any]]]:
+    state: Mapping[str, Any], options: dict[str, Any], checkpoint: Path
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
     """Options, parameters and variant of our model; converted if it is fairseq's."""
     from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
@@ -172,7 +173,7 @@ def our_model(
     return architecture, dict(state["model"]), variant
 
 
-def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) -> Path:
+def data_folder(given: str | None, task: dict[str, Any], checkpoint: Path) -> Path:
     """The data-bin, or another folder with the dictionaries."""
     data = given or task.get("data")
     if not data:
@@ -186,7 +187,7 @@ def data_folder(given: Optional[str], task: Dict[str, Any], checkpoint: Path) ->
     return folder / "data-bin" if (folder / "data-bin").is_dir() else folder
 
 
-def languages(given: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[str, str]:
+def languages(given: DataOptions, task: dict[str, Any], folder: Path) -> tuple[str, str]:
     """Source and target: as given, or as trained, or from the data."""
     pairs = pairs_in(folder)
     source = given.source_lang or task.get("source_lang") or (pairs[0][0] if pairs else None)
@@ -198,18 +199,18 @@ def languages(given: DataOptions, task: Dict[str, Any], folder: Path) -> Tuple[s
     return str(source), str(target)
 
 
-def find_dictionaries(folder: Path, langs: Tuple[str, str]) -> Tuple[Path, Path]:
+def find_dictionaries(folder: Path, langs: tuple[str, str]) -> tuple[Path, Path]:
     """The two dictionaries."""
     source, target = (folder / f"dict.{lang}.txt" for lang in langs)
     return source, target
 
 
 def check(
-    architecture: Dict[str, Any],
-    variant: Optional[Dict[str, Any]],
-    parameters: Dict[str, Any],
-    dictionaries: Tuple[Path, Path],
-    langs: Tuple[str, str],
+    architecture: dict[str, Any],
+    variant: dict[str, Any] | None,
+    parameters: dict[str, Any],
+    dictionaries: tuple[Path, Path],
+    langs: tuple[str, str],
     state: Mapping[str, Any],
 ) -> None:
     """Raises CheckpointError or ConfigError where model, parameters and dictionaries do not fit."""
@@ -230,7 +231,7 @@ def check(
     model_class(variant).build_model(config, task).load_state_dict(parameters)
 
 
-def decoding(run: Path, sections: Dict[str, Any]) -> Dict[str, Any]:
+def decoding(run: Path, sections: dict[str, Any]) -> dict[str, Any]:
     """How the run decodes: the options in its generation section, and its length penalty."""
     table = read_yaml(run / "config.yaml") if (run / "config.yaml").is_file() else sections
     given = table.get("generation") or {}
@@ -240,8 +241,8 @@ def decoding(run: Path, sections: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def origin(
-    state: Mapping[str, Any], sections: Dict[str, Any], checkpoint: Path, data: Path
-) -> Dict[str, Any]:
+    state: Mapping[str, Any], sections: dict[str, Any], checkpoint: Path, data: Path
+) -> dict[str, Any]:
     """Where a model comes from: its checkpoint, its training, its data."""
     history = (state.get("optimizer_history") or [{}])[-1]
     averaged = state.get("averaged_updates")
@@ -262,9 +263,9 @@ def origin(
     return {name: value for name, value in facts.items() if isinstance(value, (str, int, float))}
 
 
-def scores(run: Path, checkpoint: Path) -> Dict[str, Any]:
+def scores(run: Path, checkpoint: Path) -> dict[str, Any]:
     """The scores that ``vaswani score`` gave this checkpoint's translations, by test set name."""
-    by_subset: Dict[str, Any] = {}
+    by_subset: dict[str, Any] = {}
     for path in sorted((run / "eval").glob("*.score.json")):
         subset = path.name.removesuffix(".score.json")
         translated = run / "eval" / f"{subset}.json"
@@ -312,7 +313,7 @@ def write_model(out: Path, packable: Packable) -> bool:
     return True
 
 
-def changed_since(out: Path, config: Dict[str, Any], files: Mapping[str, Path]) -> bool:
+def changed_since(out: Path, config: dict[str, Any], files: Mapping[str, Path]) -> bool:
     """Whether a folder must be made again: it has another model, or none. Card edits are fine.
 
     Args:
@@ -329,7 +330,7 @@ def changed_since(out: Path, config: Dict[str, Any], files: Mapping[str, Path]) 
     return not whole or any(sums.get(name) != sha256_of(path) for name, path in files.items())
 
 
-def config_of(packable: Packable) -> Dict[str, Any]:
+def config_of(packable: Packable) -> dict[str, Any]:
     """config.json."""
     sections = (packable.architecture, asdict(packable.text), packable.generation, packable.origin)
     return {

@@ -1,8 +1,9 @@
 """How to search for translations: the options of every verb, of a model folder and of Python."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
-from typing import Any, Dict, Optional, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
@@ -46,7 +47,7 @@ class SearchOptions:
     )
     replace_unk: bool = option(False, help="copy the source word where the model outputs <unk>")
     #: None: what suits the device
-    max_tokens: Optional[int] = option(
+    max_tokens: int | None = option(
         None,
         metavar="N",
         help=f"tokens per batch ({CPU_BATCH:,} on a CPU, of an export {EXPORT_CPU_BATCH:,}; "
@@ -121,13 +122,13 @@ def as_arguments(names: Sequence[str]) -> Any:
     made: Any = []
     for item in fields(SearchOptions):
         if item.name in names:
-            kind: Any = bool if item.type is bool else Optional[item.type]
-            default = False if item.type is bool else None
+            kind: Any = item.type
+            default, kind = (False, bool) if kind is bool else (None, kind | None)
             made.append((item.name, kind, field(default=default, metadata=item.metadata)))
     return make_dataclass("SearchArguments", made, frozen=True, kw_only=True)
 
 
-def cli_overrides(arguments: Any) -> Dict[str, Any]:
+def cli_overrides(arguments: Any) -> dict[str, Any]:
     """The search options that were given on a command line, by name."""
     options = {item.name: getattr(arguments, item.name, None) for item in fields(SearchOptions)}
     return {

@@ -18,8 +18,8 @@ from vaswani.experiment.best_checkpoint import find_checkpoint
 from vaswani.experiment.checkpoints import Checkpoint, describe
 from vaswani.experiment.find import find_run, read_yaml
 from vaswani.experiment.run_record import STATISTICS, statistics
+from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
 from vaswani.model_folder.folder import read_folder
-from vaswani.model_folder.model_as_run import checkpoint_of, is_model, model_as_config
 from vaswani.planning.batching import Batch, choose_batch, measure_batch, training_text
 from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
 from vaswani.planning.first_experiment import (

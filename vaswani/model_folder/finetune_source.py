@@ -4,7 +4,7 @@
 """
 
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 from vaswani.common.artifact import writing
 from vaswani.common.errors import UserError
@@ -13,7 +13,7 @@ from vaswani.model_folder.folder import (
     CONFIG,
     WEIGHTS,
     ModelFolder,
-    beside,
+    sibling,
 )
 
 #: in a checkpoint: the hash of the weights in the model folder that it was made from
@@ -25,7 +25,7 @@ def is_model(path: Path) -> bool:
     return (path / CONFIG).is_file() and not is_run(path)
 
 
-def model_as_config(folder: ModelFolder) -> Dict[str, Any]:
+def model_as_config(folder: ModelFolder) -> dict[str, Any]:
     """The sections of an experiment that a model folder has, as in a run's config.yaml."""
     source, target = folder.langs
     origin = folder.config["origin"]
@@ -47,7 +47,7 @@ def checkpoint_of(folder: ModelFolder) -> Path:
     Raises:
         UserError: another file has its name, or the model does not say how long it was trained.
     """
-    path = beside(folder.path, ".pt")
+    path = sibling(folder.path, ".pt")
     if not folder.config["origin"].get("updates"):
         raise UserError(
             f"{folder.path} does not say after how many updates it was packed, on which the "

@@ -1,14 +1,15 @@
 """Translates a binarised data set, and writes the log of it in fairseq-generate's format.
 
 For each sentence, with its number in the data set: S- the source; then, for each hypothesis, H- its
-score and words, D- the same detokenised, and P- the score of each token. Scores are logarithms to
+score and words, D- the same again, and P- the score of each token. Scores are logarithms to
 base 2. References, and their BLEU, are left to ``vaswani score``.
 """
 
 import ast
 import contextlib
 import math
-from typing import IO, Any, Callable, Dict, Iterator, NamedTuple, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.engine import BatchHypotheses, TokenHypothesis
@@ -24,7 +25,7 @@ class Translated(NamedTuple):
     translation: str
 
 
-class DataSet:
+class BatchDecoder:
     """A data set with the engine that translates it, both made as fairseq-generate makes them.
 
     Args:
@@ -73,16 +74,16 @@ class DataSet:
         self.engine = FairseqEngine(self.task, models, str(path), self.sample_for_search)
         self.engine.processes = self.workers
 
-    def sample(self, numbers: Sequence[int]) -> Dict[str, Any]:
+    def sample(self, numbers: Sequence[int]) -> dict[str, Any]:
         """A batch in fairseq's form."""
-        sample: Dict[str, Any] = self.dataset.collater([self.dataset[n] for n in numbers])
+        sample: dict[str, Any] = self.dataset.collater([self.dataset[n] for n in numbers])
         return sample
 
-    def sample_for_search(self, numbers: Sequence[int]) -> Dict[str, Any]:
+    def sample_for_search(self, numbers: Sequence[int]) -> dict[str, Any]:
         """A batch on the device that searches."""
         from fairseq import utils
 
-        sample: Dict[str, Any] = self.sample(numbers)
+        sample: dict[str, Any] = self.sample(numbers)
         return utils.move_to_cuda(sample) if self.on_gpu else sample
 
     def translate(
@@ -108,26 +109,21 @@ class DataSet:
 class LogWriter:
     """Writes what fairseq-generate would print about the results of a search."""
 
-    def __init__(self, data: DataSet, options: SearchOptions, stream: IO[str]) -> None:
-        self.config, self.options, self.stream = data.config, options, stream
-        self.source, self.target = data.engine.source, data.engine.target
-        generator = data.engine.generator
-        if hasattr(generator, "symbols_to_strip_from_output"):
-            self.left_out = generator.symbols_to_strip_from_output
-        else:
-            self.left_out = {generator.eos}
-        # None, unless a task has its own
-        self.tokenizer = data.task.build_tokenizer(self.config.tokenizer)
-        self.bpe = data.task.build_bpe(self.config.bpe)
+    def __init__(self, decoder: BatchDecoder, options: SearchOptions, stream: IO[str]) -> None:
+        self.config, self.options, self.stream = decoder.config, options, stream
+        self.source, self.target = decoder.engine.source, decoder.engine.target
+        generator = decoder.engine.generator
+        #: of a task's own generator, perhaps only its end of sentence
+        self.left_out = getattr(generator, "symbols_to_strip_from_output", {generator.eos})
 
-    def add(self, sample: Dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
+    def add(self, sample: dict[str, Any], results: BatchHypotheses) -> Iterator[Translated]:
         """Write a batch's lines; the best translation of each sentence."""
         from fairseq import utils
 
         pad, mark = self.target.pad(), self.config.common_eval.post_process
         for row, (number, best) in enumerate(zip(sample["id"].tolist(), results, strict=True)):
             tokens = utils.strip_pad(sample["net_input"]["src_tokens"][row], pad)
-            source = self.plain(self.source.string(tokens, mark))
+            source = self.source.string(tokens, mark)
             print(f"S-{number}\t{source}", file=self.stream)
             written = [self.write(number, hypothesis) for hypothesis in best[: self.options.nbest]]
             yield Translated(number, source, written[0])
@@ -144,12 +140,7 @@ class LogWriter:
         score = torch.tensor(hypothesis.score) / math.log(2)  # in float32, as fairseq computes it
         scores = torch.tensor(hypothesis.token_scores) / math.log(2)
         print(f"H-{number}\t{score}\t{words}", file=self.stream)
-        print(f"D-{number}\t{score}\t{self.plain(words)}", file=self.stream)
+        print(f"D-{number}\t{score}\t{words}", file=self.stream)
         shown = " ".join(f"{token_score:.4f}" for token_score in scores.tolist())
         print(f"P-{number}\t{shown}", file=self.stream)
         return subwords
-
-    def plain(self, words: str) -> str:
-        """Words as the task's own tokeniser and BPE, if it has any, would join them."""
-        words = self.bpe.decode(words) if self.bpe else words
-        return self.tokenizer.decode(words) if self.tokenizer else words
