@@ -77,6 +77,23 @@ def test_a_run_stands_for_what_it_was_trained_on(more):
     assert sha256_of(more / "data/more/codes") == sha256_of(more / "data/own/codes")
 
 
+def test_a_packed_model_gives_codes_and_recipe_unless_it_was_altered(more, capsys):
+    folder = more / "packed"
+    files = [write(folder / "bpecodes", (more / "data/own/codes").read_text())]
+    files += [write(folder / f"dict.{lang}.txt", "a@@ 1") for lang in ("en", "de")]
+    write(folder / "SHA256SUMS", *(f"{sha256_of(path)}  {path.name}" for path in files))
+    text = {"source_lang": "en", "target_lang": "de", "split_hyphens": True}
+    write(folder / "config.json", json.dumps({"text": text}))
+    like = ["--like", "packed", "--test", "more", "--out", "data/more"]
+    assert prepare(*like) == 0
+    assert sha256_of(more / "data/more/codes") == sha256_of(files[0])
+    assert yaml.safe_load((more / "data/more/recipe.yaml").read_text())["split_hyphens"]
+    write(folder / "dict.en.txt", "b@@ 1")
+    capsys.readouterr()
+    assert prepare(*like) == 1
+    assert "packed was altered" in sentence_of(capsys)
+
+
 def test_other_codes_redo_what_depends_on_them(more, capsys):
     like = ["--like", "data/own", "--test", "more", "--out", "data/more"]
     assert prepare(*like) == 0
