@@ -5,6 +5,7 @@ import math
 import runpy
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ TABLE = {
     "format_version": 1,
     "target": "ctranslate2",
     "quantization": None,
-    "text": exported.RECIPE.table(),
+    "text": asdict(exported.RECIPE),
     "generation": {"beam": 2},
     "limits": {"source": 64, "target": 64},
     "origin": {},

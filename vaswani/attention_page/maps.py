@@ -169,7 +169,8 @@ def subwords_of(translator: Any, text: str, name: str) -> list[str]:
     reader = translator.source_text
     limit = translator.engine.longest_source
     if name == "target":
-        recipe = replace(reader.recipe, source_lang=reader.recipe.target_lang)
+        recipe = translator.folder.recipe
+        recipe = replace(recipe, source_lang=recipe.target_lang)
         reader = SourceText(recipe, translator.folder.codes)
         limit = translator.engine.longest_target
     subwords: list[str] = reader.subwords(reader.tokens(text)).split()
