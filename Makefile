@@ -39,7 +39,7 @@ demo: setup
 	@$(RUN) scripts/demo.sh $(PAIR)
 
 demo-model: setup
-	@$(RUN) python scripts/demo_model.py
+	@$(RUN) python scripts/shipped_model.py demo_en_de
 
 test: setup
 	@$(RUN) $(PYTEST)

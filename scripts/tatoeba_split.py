@@ -2,11 +2,13 @@
 
     python scripts/tatoeba_split.py FOLDER OUT
 
-FOLDER holds deu.txt (from deu-eng.zip of manythings.org/anki), or train.en and train.de, plain or .gz.
+FOLDER holds deu.txt (from deu-eng.zip of manythings.org/anki), or train.en and train.de, plain or
+.gz.
 
 Many sentences of Tatoeba differ in a name or a number alone ("Tom is here.", "Mary is here!"), and
 one sentence has several translations. Two pairs belong to one cluster if their English *or* their
-German is the same but for case, punctuation, numbers and first names. OUT gets, as PART.en, PART.de:
+German is the same but for case, punctuation, numbers and first names. OUT gets these, as PART.en
+and PART.de:
 
 - `valid`, `test_clusters`: whole clusters, so neither side has a twin in training
 - `test_random`: pairs drawn at random, as usually done: their twins stay in training
@@ -29,8 +31,8 @@ HELD_OUT = 1500  # pairs of each of the three held-out parts, for clusters about
 LARGEST = 20  # pairs of a held-out cluster: a larger one would be a test of one sentence
 SEED = 1
 WORD = re.compile(r"\w+")
-#: of the English, then the German lines that examples/tatoeba_en_de was trained on: those of the file
-#: of 2018-05-13 less 3,000 pairs that were set aside
+#: of the English, then the German lines that examples/tatoeba_en_de was trained on: those of the
+#: file of 2018-05-13 less 3,000 pairs that were set aside
 TEXT = "0c894f9aba40117a5715a24e3904ae58dd9e67e560b00820d3836a4859ccdcd2"
 
 
@@ -70,7 +72,11 @@ def masked(sentence: str, names: Set[str]) -> str:
     """
     words = WORD.findall(sentence)
     return " ".join(
-        "*" if word.removesuffix("s") in names or word in names else "0" if word.isdigit() else word.lower()
+        "*"
+        if word.removesuffix("s") in names or word in names
+        else "0"
+        if word.isdigit()
+        else word.lower()
         for word in words
     )
 

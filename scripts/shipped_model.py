@@ -1,0 +1,87 @@
+"""Packs a trained run into examples/, as float16, and writes what its card says of it.
+
+    python scripts/shipped_model.py demo_en_de      `make demo-model`: trains it first if need be
+    python scripts/shipped_model.py tatoeba_en_de   after scripts/tatoeba.sh
+
+Prints how many translations of the test set differ from those in float32; the demo's must not.
+The text of the card is scripts/cards/NAME.md. Paths are relative to the repository's root.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from vaswani import Translator, cli
+from vaswani.common.files import read_json, sha256_of
+from vaswani.model_folder.folder import CARD, SUMS
+
+HERE = Path(__file__).parent
+SENTENCE = "The meeting is on the 3rd of March 1987."
+LICENCES = {"demo_en_de": "mit", "tatoeba_en_de": "cc-by-2.0"}
+
+
+def main() -> int:
+    """Pack, compare, describe; for the demo, look inside."""
+    (name,) = sys.argv[1:]
+    model, packed = Path("examples") / name, Path("runs") / name / "model"
+    if name == "demo_en_de":
+        subprocess.run([str(HERE / "demo.sh"), "en-de"], check=True)
+    run("pack", name, "--half", "--out", str(model))
+    lines = Path(f"data/{name}/text/test.en").read_text(encoding="utf-8").splitlines()
+    both = zip(translations(packed, lines), translations(model, lines), strict=True)
+    changed = sum(one != other for one, other in both)
+    print(f"{changed} of {len(lines)} translations changed by storing float16", file=sys.stderr)
+    if changed and name == "demo_en_de":
+        print(f"{model} is not the demo's model any more: remove it", file=sys.stderr)
+        return 1
+    describe(name, model, changed, len(lines))
+    if name == "demo_en_de":
+        run("attention", str(model), SENTENCE, "--no-pictures", "--out", f"{model}_attention")
+    return 0
+
+
+def run(*arguments: str) -> None:
+    """A command of ours; it has said what is wrong if it fails."""
+    code = cli.main(list(arguments))
+    if code:
+        raise SystemExit(code)
+
+
+def translations(model: Path, lines: list[str]) -> list[str]:
+    """A model's translations."""
+    return [one.text for one in Translator.from_pretrained(model).translate(lines)]
+
+
+def describe(name: str, model: Path, changed: int, lines: int) -> None:
+    """Put scripts/cards/NAME.md into the card of 'vaswani pack', whose hash changes."""
+    card, sums = model / CARD, model / SUMS
+    text = card.read_text(encoding="utf-8")
+    licence = f"license: {LICENCES[name]}\n"
+    if licence in text:
+        return
+    source = Path("runs") / name
+    environment = read_json(source / "env.json")
+    config = yaml.safe_load((source / "config.yaml").read_text(encoding="utf-8"))
+    about = (HERE / "cards" / f"{name}.md").read_text(encoding="utf-8").format(
+        sentence=SENTENCE,
+        words=len((model / "dict.en.txt").read_text(encoding="utf-8").splitlines()),
+        commit=environment["commit"],
+        seed=config["common"]["seed"],
+        updates=read_json(source / "finished.json")["num_updates"],
+        minutes=round(read_json(source / "finished.json")["seconds"] / 60),
+        cpu=environment["cpu"],
+        changed=changed,
+        lines=lines,
+        **{part: environment["versions"][part] for part in ("python", "torch")},
+    )  # fmt: skip
+    old = sha256_of(card)
+    text = text.replace("library_name:", licence + "library_name:", 1)
+    card.write_text(text.replace("## Use\n", about + "## Use\n", 1), encoding="utf-8")
+    listed = sums.read_text(encoding="utf-8")
+    sums.write_text(listed.replace(old, sha256_of(card)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

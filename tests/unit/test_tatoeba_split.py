@@ -1,0 +1,36 @@
+"""How the text of examples/tatoeba_en_de is split: no held-out sentence has a twin in training."""
+
+import random
+
+from scripts import tatoeba_split as split
+
+NAMES = {"Tom", "Mary", "Maria"}
+MANY = [(f"Tom likes the {n}th w{n}x.", f"Tom mag das {n}. v{n}x.") for n in range(9000)]
+
+
+def test_twins_differ_in_names_numbers_case_and_punctuation_alone():
+    assert split.masked("Toms Hund ist 3.", NAMES) == split.masked("Marias hund ist 12!", NAMES)
+    assert split.masked("Tom has dogs.", NAMES) != split.masked("Tom has a dog.", NAMES)
+
+
+def test_pairs_that_share_either_side_are_in_one_cluster():
+    pairs = [("Go!", "Geh!"), ("Leave.", "geh"), ("Leave!", "Fort!"), ("Stay.", "Bleib.")]
+    assert sorted(map(sorted, split.clusters(pairs))) == [[0, 1, 2], [3]]
+
+
+def test_held_out_clusters_have_no_twin_in_training():
+    parts = split.split(MANY, random.Random(1))
+    for side in (0, 1):
+        trained = {split.masked(pair[side], NAMES) for pair in parts["train"]}
+        for part in ("valid", "test_clusters"):
+            assert len(parts[part]) >= split.HELD_OUT
+            assert not trained & {split.masked(pair[side], NAMES) for pair in parts[part]}
+    assert sorted(sum(parts.values(), [])) == sorted(MANY)
+
+
+def test_what_is_made_from_training_pairs_keeps_both_sides_together():
+    more = split.as_typed(MANY[:100], random.Random(1))
+    assert len(more) == 15 + 10 + 5
+    assert any(english.islower() for english, _ in more)
+    for english, german in more:
+        assert german.count("mag das") == english.lower().count("likes the")
