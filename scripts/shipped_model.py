@@ -64,6 +64,15 @@ def describe(name: str, model: Path, changed: int, lines: int) -> None:
     source = Path("runs") / name
     environment = read_json(source / "env.json")
     config = yaml.safe_load((source / "config.yaml").read_text(encoding="utf-8"))
+    scores = {
+        path.name.removesuffix(".score.json"): read_json(path)
+        for path in (source / "eval").glob("*.score.json")
+    }
+    found = {
+        f"{of}_{measure}": report[measure]["score"]
+        for of, report in scores.items()
+        for measure in ("bleu", "chrf")
+    }
     about = (HERE / "cards" / f"{name}.md").read_text(encoding="utf-8").format(
         sentence=SENTENCE,
         words=len((model / "dict.en.txt").read_text(encoding="utf-8").splitlines()),
@@ -74,6 +83,7 @@ def describe(name: str, model: Path, changed: int, lines: int) -> None:
         cpu=environment["cpu"],
         changed=changed,
         lines=lines,
+        **found,
         **{part: environment["versions"][part] for part in ("python", "torch")},
     )  # fmt: skip
     old = sha256_of(card)
