@@ -1,6 +1,6 @@
 """A translation service: POST {"sentences": ["…"]} to /translate.
 
-MODEL=runs/demo_en_de/model-ctranslate2 uvicorn service:app
+MODEL=examples/tatoeba_en_de uvicorn service:app
 """
 
 import os

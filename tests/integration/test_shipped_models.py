@@ -1,4 +1,4 @@
-"""examples/demo_en_de, the one trained model of the repository, and the page of its attention."""
+"""The trained models in examples/, and the page of the demo's attention."""
 
 import json
 from pathlib import Path
@@ -22,6 +22,14 @@ def test_the_shipped_model_is_as_it_was_made():
     assert sum(path.stat().st_size for path in MODEL.iterdir()) < 2.2e6
     origin = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))["origin"]
     assert (origin["data"], origin["seed"], origin["stored_as"]) == ("demo_en_de", 1, "float16")
+
+
+def test_the_everyday_model_is_as_it_was_made_and_translates():
+    model = EXAMPLES / "tatoeba_en_de"
+    assert changed_since_packed(model) == {}
+    assert sum(path.stat().st_size for path in model.iterdir()) < 8.5e6
+    (translation,) = Translator.from_pretrained(model).translate(["Can you help me?"])
+    assert translation.text == "Kannst du mir helfen?"
 
 
 def test_the_shipped_page_is_whole_and_of_this_model():
