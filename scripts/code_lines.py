@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
-    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 15_500),
-    "tools": (("benchmarks", "scripts", "examples"), 5_100),
+    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 14_500),
+    "tools": (("benchmarks", "scripts", "examples"), 5_200),
     "tests": (("tests",), 13_700),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
