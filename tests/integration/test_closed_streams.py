@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests import packed
@@ -28,6 +29,7 @@ def test_a_warning_stays_out_of_a_translation(tmp_path):
     assert done.stdout.count("\n") == 3 and "unknown" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_training_needs_no_streams(tiny_data_bin, tmp_path):
     shutil.copytree(tiny_data_bin, tmp_path / "data-bin")
     table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))

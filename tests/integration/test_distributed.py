@@ -179,6 +179,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_parent_alone_ends_what_fairseq_started(workplace, tmp_path):
     """Before its lock is free: the same command would start a second training beside them."""
     (tmp_path / "spawning.py").write_text(SPAWNING)

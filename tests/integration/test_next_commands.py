@@ -64,7 +64,13 @@ def run_all(commands: List[str], capsys, monkeypatch) -> List[str]:
     return done
 
 
-@pytest.mark.parametrize("start", [[], ["--from", "mine"]], ids=["new", "fine-tuned"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param([], id="new"),
+        pytest.param(["--from", "mine"], id="fine-tuned", marks=pytest.mark.slow),
+    ],
+)
 def test_from_new_to_a_translation(place, capsys, monkeypatch, start):
     """The second begins with the first, and has no test set: 'valid' is translated instead."""
     monkeypatch.chdir(place)

@@ -71,12 +71,12 @@ def assert_same(one, other, where="") -> None:
 @pytest.mark.parametrize(
     ("frequency", "step", "at", "saved"),
     [
-        (1, "train_step", 0, 1),
+        pytest.param(*(1, "train_step", 0, 1), marks=pytest.mark.slow),
         (1, "train_step", 6, 7),  # amid epoch 2, and nothing is due
         (1, "train_step", 7, 8),  # due: the validation and checkpoint_2_8.pt
-        (1, "train_step", 11, 12),  # the last update
+        pytest.param(*(1, "train_step", 11, 12), marks=pytest.mark.slow),  # the last update
         (1, "valid_step", 5, 5),  # after epoch 1
-        (2, "valid_step", 4, 4),
+        pytest.param(*(2, "valid_step", 4, 4), marks=pytest.mark.slow),
         (2, "train_step", 5, 6),  # the end of epoch 2
     ],
 )
