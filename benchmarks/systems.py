@@ -26,7 +26,7 @@ THEIRS = ["--arch", "transformer", "--criterion", "label_smoothed_cross_entropy"
 THEIRS += ["--label-smoothing", "0.1"]
 THEIRS += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9"]
 OURS = ["--arch", "vaswani_transformer", "--criterion", "vaswani_label_smoothed_cross_entropy"]
-OURS += ["--optimizer", "vaswani_adam"]
+OURS += ["--optimizer", "vaswani_adam", "--task", "vaswani_translation"]
 
 TUNED = ", glibc tuned"
 """What the name of a system ends with that runs with :data:`KEEPS_MEMORY`."""
@@ -34,7 +34,7 @@ KEEPS_MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:"
     "glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=67108864"
 }
-"""glibc keeps freed memory, in huge pages where Linux offers them: our model asks for the former by
+"""glibc keeps freed memory, in huge pages where Linux offers them: our task asks for the former by
 itself (``fast/malloc.py`` of the plugin), fairseq's trains faster with it too."""
 
 TRAINED: Dict[str, Dict[str, Any]] = {

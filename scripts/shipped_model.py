@@ -1,7 +1,7 @@
 """Packs a trained run into examples/, as float16, and writes what its card says of it.
 
     python scripts/shipped_model.py demo_en_de      `make demo-model`: trains it first if need be
-    python scripts/shipped_model.py tatoeba_en_de   after scripts/tatoeba.sh
+    python scripts/shipped_model.py tatoeba_en_de   after scripts/tatoeba.sh FOLDER NEWSTEST
 
 Prints how many translations of the test set differ from those in float32; the demo's must not.
 The text of the card is scripts/cards/NAME.md. Paths are relative to the repository's root.
@@ -11,10 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
 from vaswani import Translator, cli
 from vaswani.common.files import read_json, sha256_of
+from vaswani.experiment.find import read_yaml
 from vaswani.model_folder.folder import CARD, SUMS
 
 HERE = Path(__file__).parent
@@ -63,7 +62,7 @@ def describe(name: str, model: Path, changed: int, lines: int) -> None:
         return
     source = Path("runs") / name
     environment = read_json(source / "env.json")
-    config = yaml.safe_load((source / "config.yaml").read_text(encoding="utf-8"))
+    config = read_yaml(source / "config.yaml")
     scores = {
         path.name.removesuffix(".score.json"): read_json(path)
         for path in (source / "eval").glob("*.score.json")

@@ -24,9 +24,8 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Set, Tuple
 
-Pair = Tuple[str, str]
+Pair = tuple[str, str]
 HELD_OUT = 1500  # pairs of each of the three held-out parts, for clusters about that many
 LARGEST = 20  # pairs of a held-out cluster: a larger one would be a test of one sentence
 SEED = 1
@@ -36,13 +35,13 @@ WORD = re.compile(r"\w+")
 TEXT = "0c894f9aba40117a5715a24e3904ae58dd9e67e560b00820d3836a4859ccdcd2"
 
 
-def read(folder: Path) -> List[Pair]:
+def read(folder: Path) -> list[Pair]:
     """The pairs of ``deu.txt`` or of ``train.en`` and ``train.de``, in their order."""
     if (folder / "deu.txt").exists():
         rows = (folder / "deu.txt").read_text(encoding="utf-8").splitlines()
         return [(english, german) for english, german in (row.split("\t")[:2] for row in rows)]
 
-    def lines(language: str) -> List[str]:
+    def lines(language: str) -> list[str]:
         plain = folder / f"train.{language}"
         if plain.exists():
             return plain.read_text(encoding="utf-8").split("\n")[:-1]
@@ -52,7 +51,7 @@ def read(folder: Path) -> List[Pair]:
     return list(zip(lines("en"), lines("de"), strict=True))
 
 
-def first_names(pairs: List[Pair]) -> Set[str]:
+def first_names(pairs: list[Pair]) -> set[str]:
     """Words that both sides of at least five pairs spell alike, with a capital in most places."""
     shared: Counter = Counter()
     lower: Counter = Counter()
@@ -64,7 +63,7 @@ def first_names(pairs: List[Pair]) -> Set[str]:
     return names | {"Mary", "Maria"}  # which one translates into the other
 
 
-def masked(sentence: str, names: Set[str]) -> str:
+def masked(sentence: str, names: set[str]) -> str:
     """The sentence without case, punctuation, numbers and first names.
 
     >>> masked("Tom has 3 dogs.", {"Tom"}) == masked("Mary has 12 dogs!", {"Mary"})
@@ -81,7 +80,7 @@ def masked(sentence: str, names: Set[str]) -> str:
     )
 
 
-def clusters(pairs: List[Pair]) -> List[List[int]]:
+def clusters(pairs: list[Pair]) -> list[list[int]]:
     """Indices of pairs, those connected by an equal masked side together (union-find)."""
     names = first_names(pairs)
     parent = list(range(len(pairs)))
@@ -91,23 +90,23 @@ def clusters(pairs: List[Pair]) -> List[List[int]]:
             parent[index] = index = parent[parent[index]]
         return index
 
-    seen: Dict[Tuple[int, str], int] = {}
+    seen: dict[tuple[int, str], int] = {}
     for index, pair in enumerate(pairs):
         for side, sentence in enumerate(pair):
             other = seen.setdefault((side, masked(sentence, names)), index)
             parent[root(index)] = root(other)
-    found: Dict[int, List[int]] = {}
+    found: dict[int, list[int]] = {}
     for index in range(len(pairs)):
         found.setdefault(root(index), []).append(index)
     return list(found.values())
 
 
-def split(pairs: List[Pair], generator: random.Random) -> Dict[str, List[Pair]]:
+def split(pairs: list[Pair], generator: random.Random) -> dict[str, list[Pair]]:
     """The four parts; a pair is in one of them."""
     groups = clusters(pairs)
     generator.shuffle(groups)
-    parts: Dict[str, List[Pair]] = {"valid": [], "test_clusters": []}
-    rest: List[int] = []
+    parts: dict[str, list[Pair]] = {"valid": [], "test_clusters": []}
+    rest: list[int] = []
     for group in groups:
         part = next((p for p in parts.values() if len(p) < HELD_OUT), None)
         if part is None or len(group) > LARGEST:
@@ -121,7 +120,7 @@ def split(pairs: List[Pair], generator: random.Random) -> Dict[str, List[Pair]]:
     return parts
 
 
-def as_typed(pairs: List[Pair], generator: random.Random) -> List[Pair]:
+def as_typed(pairs: list[Pair], generator: random.Random) -> list[Pair]:
     """More pairs for training, made from ``pairs``: longer ones, and English as people type it."""
     more = []
     for _ in range(len(pairs) * 15 // 100):
@@ -146,12 +145,14 @@ def main() -> int:
         print(f"{len(pairs):,} pairs, not the text of the recorded figures: yours will differ")
     parts = split(pairs, generator)
     parts["train"] += as_typed(parts["train"], generator)
-    out.mkdir(parents=True, exist_ok=True)
+    unfinished = out.with_name(f"{out.name}.part")  # so that half a split has not the name of one
+    unfinished.mkdir(parents=True, exist_ok=True)
     for part, pairs in parts.items():
         for side, language in enumerate(("en", "de")):
             text = "".join(pair[side] + "\n" for pair in pairs)
-            (out / f"{part}.{language}").write_text(text, encoding="utf-8")
+            (unfinished / f"{part}.{language}").write_text(text, encoding="utf-8")
         print(f"{part}: {len(pairs):,} pairs")
+    unfinished.rename(out)
     return 0
 
 

@@ -1,8 +1,8 @@
 """The command ``vaswani``: prepares text, trains, averages, decodes and scores the plugin's models.
 
 ``cli.py`` is the entry point (and ``__main__.py`` that of ``python -m vaswani``); ``commands`` has
-one file per verb. Each subject has a package: ``data`` (text, down to binarised data), ``demo``
-(its generated text), ``experiment`` (its configuration, training and run), ``planning`` (what a
+one file per verb. Each subject has a package: ``data`` (text, down to binarised data),
+``experiment`` (its configuration, training and run), ``planning`` (what a
 training takes, new experiments), ``decoding``, ``scoring``, ``model_folder``, ``export``,
 ``attention_page``, ``paper`` (its results); ``common`` is what all of them may need.
 
