@@ -11,7 +11,6 @@ import yaml
 from omegaconf import OmegaConf
 
 from tests.files import write
-from tests.preprocessing import in_this_process
 from vaswani import cli
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import find_recipe
@@ -49,9 +48,8 @@ def lines(path) -> list:
 
 
 @pytest.mark.paper("6.3")
-def test_a_treebank_is_prepared(treebank, monkeypatch):
+def test_a_treebank_is_prepared(treebank):
     """Words in subwords, brackets whole, and a dictionary for each."""
-    in_this_process(monkeypatch)
     assert prepare() == 0
     words, subwords = lines(DATA / "text" / "train.words"), lines(DATA / "bpe" / "train.words")
     assert words == [" ".join(tree.words) for tree in GOLD] == [*map(undo, subwords)]

@@ -8,7 +8,6 @@ import yaml
 from tests import archives
 from tests.files import write
 from tests.own_text import HERE, sentence_of
-from tests.preprocessing import in_this_process
 from vaswani import cli
 from vaswani.common.files import sha256_of
 from vaswani.data import pipeline
@@ -36,8 +35,7 @@ def more(own, monkeypatch):
     return own
 
 
-def test_a_second_test_set_has_the_numbers_of_the_first_text(own, monkeypatch):
-    in_this_process(monkeypatch)
+def test_a_second_test_set_has_the_numbers_of_the_first_text(own):
     assert cli.main(HERE) == 0
     for lang in ("en", "de"):
         first = (own / f"valid.{lang}").read_text(encoding="utf-8").splitlines()[3:6]

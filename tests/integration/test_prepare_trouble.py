@@ -1,4 +1,4 @@
-"""``vaswani prepare`` where the disk is full, a folder is read-only, or fairseq fails."""
+"""``vaswani prepare`` where the disk is full or a folder read-only."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import pytest
 
 from tests.own_text import HERE, STAGES, contents, read_only, sentence_of, small_files
 from vaswani import cli
-from vaswani.data import binarise, pipeline
+from vaswani.data import pipeline
 
 
 @pytest.mark.parametrize("name", ["text", "tok", "codes", "bpe"])
@@ -71,33 +71,3 @@ def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name
     capsys.readouterr()
     assert cli.main(HERE) == 0, "without --from too: what was to be redone is"
     assert capsys.readouterr().err.count(": made (") == len(STAGES) - STAGES.index(name)
-
-
-# ---- fairseq-preprocess -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "ending",
-    [
-        "sys.exit('ValueError: no such dictionary')",
-        "os.kill(os.getpid(), 9)",
-        "sys.exit('OSError: [Errno 28] No space left on device')",
-    ],
-    ids=["error", "killed", "disk full"],
-)
-def test_a_failing_fairseq_preprocess_leaves_nothing_half_made(own, monkeypatch, capsys, ending):
-    (own / "failing.py").write_text(
-        "import os, sys\n"
-        "folder = sys.argv[sys.argv.index('--destdir') + 1]\n"
-        "os.mkdir(folder)\n"
-        "open(os.path.join(folder, 'train.en-de.en.bin'), 'w').close()\n"
-        f"{ending}\n"
-    )
-    with monkeypatch.context() as patch:
-        patch.setattr(binarise, "RUN_WITH_PARENT", own / "failing.py")
-        assert cli.main(HERE) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert "data/own/" in last and ("no such dictionary" in last) == ("dictionary" in ending)
-    left = {path.name for path in (own / "data/own").iterdir()}
-    assert left == {*STAGES[:-1], ".stages"}
-    assert not list(own.rglob("*.bin"))

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests import archives
-from tests.preprocessing import in_this_process
 from vaswani import cli
 from vaswani.data.data_bin import sentences
 from vaswani.data.recipe import find_recipe
@@ -35,7 +34,6 @@ def english_german(manifest, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("en-de")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
-        in_this_process(monkeypatch)
         assert cli.main(["prepare", "wmt14_en_de", "--manifest", manifest, "--workers", "1"]) == 0
     return folder
 

@@ -12,7 +12,6 @@ from tests import exported, packed, stock
 from tests.models import small_model, task
 from tests.own_text import HERE, sentence_of
 from tests.pieces import learn, pairs, write_text
-from tests.preprocessing import in_this_process
 from vaswani import Translator
 from vaswani.data import pieces
 from vaswani.data.text_recipe import TextRecipe
@@ -37,7 +36,6 @@ def place(tmp_path_factory) -> Path:
             stream.writelines(line + "\n" for line in odd)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(folder)
-        in_this_process(monkeypatch)
         assert stock.vaswani("prepare", *OWN, "--subword", "sentencepiece", "--bpe", 320) == 0
         assert stock.vaswani("new", "own", "--data", "data/own") == 0
     return folder

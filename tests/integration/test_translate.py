@@ -19,10 +19,8 @@ import torch
 import yaml
 
 from tests import archives, packed, stock
-from tests.conftest import preprocess
 from vaswani import Translator
 from vaswani.commands import translate
-from vaswani.data import binarise
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.validation import Validation
 
@@ -50,15 +48,10 @@ def spoken(tmp_path_factory):
             lines = archives.sentences(lang, count, count) + (ODD if name == "test" else [])
             (place / f"{name}.{lang}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def in_process(bpe, target, *_):
-        preprocess(bpe, target, "--joined-dictionary")
-
     data, run = place / "data" / "mine", place / "runs" / "mine"
     sets = [word for name in ("train", "valid", "test") for word in (f"--{name}", place / name)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binarise, "binarise", in_process)
-        arguments = ["--source-lang", "en", "--target-lang", "de", "--bpe", 60, "--workers", 1]
-        assert stock.vaswani("prepare", *arguments, *sets, "--out", data) == 0
+    arguments = ["--source-lang", "en", "--target-lang", "de", "--bpe", 60, "--workers", 1]
+    assert stock.vaswani("prepare", *arguments, *sets, "--out", data) == 0
     few = ["--max-update", "60", "--no-epoch-checkpoints"]
     stock.train(data / "data-bin", run / "checkpoints", *few)
     (run / "checkpoints" / "checkpoint_best.pt").unlink()

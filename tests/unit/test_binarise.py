@@ -1,37 +1,39 @@
-"""What fairseq-preprocess leaves is checked: it may fail, or lose lines."""
+"""Binarised text is what fairseq-preprocess writes."""
 
 import pytest
 
-from tests.files import write
-from vaswani.common.errors import UserError
-from vaswani.data import binarise
+from tests.conftest import preprocess
+from tests.own_text import contents
+from vaswani.data import binarise, parallel
 from vaswani.data.recipe import Recipe
 
-RECIPE = Recipe("en", "de", train="train")
+SETS = {"train": "train", "valid": "valid", "test": "test"}
 
 
-@pytest.fixture
-def preprocess(tmp_path, monkeypatch):
-    """Lets a shell command stand for fairseq-preprocess."""
+@pytest.mark.parametrize(
+    ("recipe", "flags"),
+    [
+        ({}, ["--joined-dictionary"]),
+        ({"dictionary": 12}, ["--joined-dictionary", "--nwordssrc", "12"]),
+        ({"trees": True}, []),
+    ],
+)
+def test_files_are_those_of_fairseq_preprocess(recipe, flags, tiny_text, tmp_path, monkeypatch):
+    """In two processes, with one dictionary or two, and words that it lacks."""
+    monkeypatch.setattr(parallel, "CHUNK_LINES", 30)
+    theirs = preprocess(tiny_text, tmp_path / "theirs", *flags)
+    (theirs / "preprocess.log").unlink()
+    recipe = Recipe("en", "de", **SETS, **recipe)
+    counts = binarise.binarise(tiny_text, tmp_path / "ours", recipe, 2, None)
+    assert contents(tmp_path / "ours") == contents(theirs)
+    assert (counts["valid.de"][0] > 0) == bool(recipe.dictionary)
 
-    def replace(command: str) -> None:
-        program = write(tmp_path / "program", "#!/bin/sh", command)
-        program.chmod(0o755)
-        monkeypatch.setattr(binarise.sys, "executable", str(program))
 
-    return replace
-
-
-def test_a_failure_of_fairseq_preprocess_is_said_in_its_words(preprocess, tiny_text, tmp_path):
-    preprocess("echo 'ValueError: no such codec' >&2; exit 1")
-    with pytest.raises(UserError, match="ValueError: no such codec"):
-        binarise.binarise(tiny_text, tmp_path / "data-bin", RECIPE, 1, None)
-
-
-def test_lines_that_fairseq_preprocess_lost_are_noticed(tiny_text, tiny_data_bin, tmp_path):
-    """200 pairs were binarised, but the text has 201."""
-    for lang in ("en", "de"):
-        lines = (tiny_text / f"train.{lang}").read_text().splitlines()
-        write(tmp_path / "bpe" / f"train.{lang}", *lines, "1 2 3")
-    with pytest.raises(UserError, match="train.en has 201 lines"):
-        binarise.count_unknown(tmp_path / "bpe", tiny_data_bin, RECIPE)
+def test_a_given_dictionary_is_used(tiny_text, tmp_path):
+    dictionary = tmp_path / "dict.txt"
+    dictionary.write_text("1 1\n2 1\n")
+    theirs = ["--srcdict", str(dictionary), "--joined-dictionary"]
+    preprocess(tiny_text, tmp_path / "theirs", *theirs)
+    (tmp_path / "theirs" / "preprocess.log").unlink()
+    binarise.binarise(tiny_text, tmp_path / "ours", Recipe("en", "de", **SETS), 1, dictionary)
+    assert contents(tmp_path / "ours") == contents(tmp_path / "theirs")

@@ -6,7 +6,6 @@ import pytest
 
 from tests.files import write
 from tests.own_text import HERE
-from tests.preprocessing import in_this_process
 from tests.properties import given, some
 from vaswani import cli
 from vaswani.common.errors import UserError
@@ -64,7 +63,6 @@ def test_moses_tokens_and_back():
 def test_own_text_from_files_to_data_bin(tmp_path, monkeypatch, capsys):
     """A test set in another alphabet is said."""
     monkeypatch.chdir(tmp_path)
-    in_this_process(monkeypatch)
     for name in ("train", "valid", "test"):
         write(tmp_path / f"{name}.en", *["The old house."] * 20, "")
         write(tmp_path / f"{name}.de", *["Das alte Haus."] * 21)

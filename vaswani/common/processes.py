@@ -1,7 +1,4 @@
-"""Work spread over processes: the results in order, in bounded memory, and nothing left running.
-
-``run_with_parent.py`` beside this file does the same for a command of another project.
-"""
+"""Work spread over processes: the results in order, in bounded memory, and nothing left running."""
 
 import contextlib
 import multiprocessing

@@ -1,95 +1,108 @@
-"""``fairseq-preprocess``, with one dictionary if the languages share a matrix (section 3.4)."""
+"""Subwords as numbers: the dictionaries, and the binary files that fairseq-preprocess would write.
 
-import os
-import signal
-import subprocess
-import sys
-import tempfile
+fairseq's dictionary and its writer are used as a library: its command's processes would outlive an
+interrupt, and count lines in another way than :mod:`vaswani.data.parallel`.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from vaswani.common import processes
-from vaswani.common.environment import plugin_dir
-from vaswani.common.errors import UserError
-from vaswani.common.files import NO_SPACE
+import numpy as np
+
+from vaswani.common.processes import map_ordered
+from vaswani.common.progress import Bar
+from vaswani.data.bpe import vocabulary
+from vaswani.data.parallel import Chunk, chunks
 from vaswani.data.recipe import Recipe
-from vaswani.data.text import count_lines
 
-#: runs a module that ends with this process
-RUN_WITH_PARENT = Path(processes.__file__).with_name("run_with_parent.py")
+#: fairseq's numbers of the end of a sentence and of an unknown word
+EOS, UNKNOWN = 2, 3
+#: the number of types is a multiple of this, as by default in fairseq
+PADDING = 8
 
 
 def binarise(
-    source: Path, target: Path, recipe: Recipe, workers: int, dictionary: Path | None
-) -> None:
+    source: Path, target: Path, recipe: Recipe, workers: int, given: Path | None
+) -> dict[str, tuple[int, int]]:
     """Turn ``source/{SPLIT}.{LANG}`` into fairseq's binary files under ``target``.
 
-    It runs in a separate process: fairseq's command sets up logging for the whole process, and its
-    workers would outlive an interrupt. The dictionary has the recipe's size, or all types; of
-    trees, each side has its own.
+    There is one dictionary (section 3.4), of the recipe's size, or with all types; of trees, each
+    side has its own.
 
     Args:
         source: the folder of subwords
         target: is made
         recipe: with languages and sets
         workers: the number of processes
-        dictionary: is used instead of one made from this text
+        given: is used instead of dictionaries made from this text
 
-    Raises:
-        UserError: fairseq failed (with its last line of output).
+    Returns:
+        For each side of each set, as ``valid.de``: unknown and all subwords.
     """
-    command = [sys.executable, str(RUN_WITH_PARENT), "fairseq_cli.preprocess"]
-    command += ["--user-dir", str(plugin_dir()), *["--joined-dictionary"] * (not recipe.trees)]
-    command += ["--source-lang", recipe.source_lang, "--target-lang", recipe.target_lang]
-    for split in recipe.splits:
-        command += [f"--{split}pref", str(source / split)]
-    if dictionary:
-        command += ["--srcdict", str(dictionary)]
-    elif recipe.dictionary:
-        size = str(recipe.dictionary)
-        command += ["--nwordssrc", size, "--nwordstgt", size]
-    command += ["--destdir", str(target), "--workers", str(workers)]
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,  # closes with this process: see run_with_parent.py
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            process.wait()
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-        output.seek(0)
-        words = output.read().decode("utf-8", "replace").strip().splitlines() or ["no output"]
-    if process.returncode != 0:
-        for code in NO_SPACE:
-            if any(os.strerror(code) in line for line in words):
-                raise OSError(code, os.strerror(code), str(target))
-        raise UserError(f"fairseq-preprocess failed on {source}: {words[-1]}")
+    from fairseq.data import Dictionary
 
-
-def count_unknown(source: Path, target: Path, recipe: Recipe) -> dict[str, tuple[int, int]]:
-    """For each side of each set, as ``valid.de``: unknown and total subwords, without line ends.
-
-    Raises:
-        UserError: fairseq lost lines.
-    """
-    from vaswani.data.data_bin import check_text, read_index
-
+    train = [source / f"train.{lang}" for lang in recipe.langs]
+    size = recipe.dictionary
+    if given:
+        dictionaries = [Dictionary.load(str(given))] * 2
+    elif recipe.trees:
+        dictionaries = [make_dictionary([side], size, workers) for side in train]
+    else:
+        dictionaries = [make_dictionary(train, size, workers)] * 2
+    target.mkdir()
     counts = {}
-    for split in recipe.splits:
-        for lang in recipe.langs:
-            name = f"{split}.{lang}"
-            known = target / f"dict.{lang}.txt"
-            prefix = str(target / f"{split}.{'-'.join(recipe.langs)}.{lang}")
-            lines, binarised = count_lines(source / name), len(read_index(prefix).sizes)
-            if lines != binarised:
-                raise UserError(
-                    f"{source / name} has {lines:,} lines, but fairseq-preprocess left "
-                    f"{binarised:,}: please report this as a bug"
-                )
-            counts[name] = check_text(prefix, 4 + count_lines(known), str(known))
+    with Bar("binarise", None, "lines") as bar:
+        for lang, dictionary in zip(recipe.langs, dictionaries, strict=True):
+            dictionary.save(str(target / f"dict.{lang}.txt"))
+            for split in recipe.splits:
+                text = source / f"{split}.{lang}"
+                prefix = target / f"{split}.{'-'.join(recipe.langs)}.{lang}"
+                counts[text.name] = write_side(text, prefix, dictionary, workers, bar.update)
     return counts
+
+
+def make_dictionary(sources: Sequence[Path], size: int | None, workers: int) -> Any:
+    """A dictionary of all words of ``sources``, or of the most frequent ones."""
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    with Bar("count subwords", None, "chunks") as bar:
+        for word, count in vocabulary(sources, workers, bar.update).items():
+            dictionary.add_symbol(word, count)
+    dictionary.finalize(nwords=size or -1, padding_factor=PADDING)
+    return dictionary
+
+
+def write_side(
+    text: Path, prefix: Path, dictionary: Any, workers: int, progress: Callable[[int], Any]
+) -> tuple[int, int]:
+    """Write ``PREFIX.bin`` and ``PREFIX.idx``; returns unknown and all subwords."""
+    import torch
+    from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder, best_fitting_int_dtype
+
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", best_fitting_int_dtype(len(dictionary)))
+    unknown = total = 0
+    work = partial(numbering_work, dictionary.indices)
+    for sentences in map_ordered(work, chunks([text]), workers):
+        for numbers in sentences:
+            builder.add_item(torch.from_numpy(numbers))
+            unknown += int((numbers == UNKNOWN).sum())
+            total += len(numbers) - 1
+        progress(len(sentences))
+    builder.finalize(f"{prefix}.idx")
+    return unknown, total
+
+
+def numbering_work(numbers: dict[str, int]) -> Callable[[Chunk], list[np.ndarray]]:
+    """Returns a function from the lines of a chunk to their words' numbers, each with an end."""
+
+    def work(chunk: Chunk) -> list[np.ndarray]:
+        lines = chunk.sides[0].decode("utf-8").split("\n")[:-1]
+        return [
+            np.array([*(numbers.get(word, UNKNOWN) for word in line.split()), EOS], np.int32)
+            for line in lines
+        ]
+
+    return work

@@ -315,9 +315,9 @@ def make_data_bin(job: Job, out: Path) -> dict[str, Any]:
 
         dictionary = out.with_name("dict.txt")  # not one of the outputs: it vanishes
         pieces.write_dictionary(job.learned, dictionary)
-    binarise.binarise(job.folder / "bpe", out, recipe, job.workers, dictionary)
+    counts = binarise.binarise(job.folder / "bpe", out, recipe, job.workers, dictionary)
     report = {"types": text.count_lines(out / f"dict.{recipe.source_lang}.txt")}
-    for name, (unknown, total) in binarise.count_unknown(job.folder / "bpe", out, recipe).items():
+    for name, (unknown, total) in counts.items():
         if unknown:
             report[f"unknown in {name}"] = unknown
         if unknown > total * MOSTLY_KNOWN:
