@@ -1,8 +1,7 @@
 """A miniature WMT14: archives with the real names and layout, and a local server for them.
 
 The server can be made to misbehave: with ``server.faults["a.tgz"] = ["cut 500"]`` each request uses
-up one entry (``cut N``: the connection ends after N bytes; ``end N``: the same, without having
-announced the size; ``page``: a web page instead; a number: that HTTP status).
+up one entry (``cut N``: the connection ends after N bytes; a number: that HTTP status).
 """
 
 import gzip
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from vaswani.data.manifest import find_manifest
+from vaswani.experiment.find import find_config
 
 WORDS = {
     "en": "house garden cat dog river king letter train book song winter morning bread stone",
@@ -86,7 +85,7 @@ def pack(path: Path, files: Dict[str, bytes]) -> None:
 
 def offer(www: Path, count: int = 120) -> None:
     """Write a small version of every archive in the project's manifest, as ``www/PATH``."""
-    table = yaml.safe_load(find_manifest("wmt14").read_text(encoding="utf-8"))
+    table = yaml.safe_load(find_config("wmt14", "data/archives").read_text(encoding="utf-8"))
     for part, entry in table["parts"].items():
         files = {}
         for pair, names in entry["members"].items():
@@ -98,7 +97,7 @@ def offer(www: Path, count: int = 120) -> None:
 
 def manifest(www: Path, base: str, target: Path) -> Path:
     """The project's manifest with the server's addresses, and its sizes and sums if it has any."""
-    table = yaml.safe_load(find_manifest("wmt14").read_text(encoding="utf-8"))
+    table = yaml.safe_load(find_config("wmt14", "data/archives").read_text(encoding="utf-8"))
     for entry in table["parts"].values():
         for source in entry["sources"]:
             path = urlsplit(source["url"]).path
@@ -117,7 +116,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, www: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.www, self.ranges = www, True
+        self.www = www
         self.requested: List[Tuple[str, Optional[str]]] = []
         self.faults: Dict[str, List[str]] = {}
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
@@ -149,27 +148,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         data = path.read_bytes()
         start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
-        if wanted and self.server.ranges and start >= len(data):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(data)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+        if wanted and start >= len(data):
+            self.send_error(416)
             return
-        if wanted and self.server.ranges:
+        if wanted:
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
             data = data[start:]
         else:
             self.send_response(200)
-        if fault == "page":
-            data = b"<!DOCTYPE html>\n<html><body>Please log in</body></html>\n"
-        if fault.startswith("end "):
-            self.close_connection = True
-        else:
-            self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        if fault.startswith(("cut ", "end ")):
-            data = data[: int(fault.split()[1])]
+        if fault:
+            data = data[: int(fault.removeprefix("cut "))]
             self.close_connection = True
         self.wfile.write(data)
 

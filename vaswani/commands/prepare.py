@@ -32,7 +32,7 @@ from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
 from vaswani.data.recipe import RECIPE_FILE, STAGES, Recipe, find_recipe, outputs_of, recipe_from
 from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.experiment.find import DEMO_TEXT, SHIPPED, file_stem, known_configs
+from vaswani.experiment.find import DEMO_TEXT, SHIPPED, file_stem, find_config, known_configs
 
 #: other names for the work of a stage
 ALSO_CALLED = {
@@ -152,13 +152,12 @@ def job_of(options: Options) -> Job:
 
         read["codes"], read["dictionary"] = shared_vocabulary.find(recipe.like).files
     if recipe.archives:
-        from vaswani.data.manifest import choose, find_manifest, read_manifest
+        from vaswani.data.archives import read_parts
 
-        read["manifest"] = find_manifest(options.manifest or recipe.archives)
-        known = read_manifest(str(read["manifest"]))
+        read["manifest"] = find_config(options.manifest or recipe.archives, "data/archives")
         for split in recipe.splits:
             if recipe.parts(split):
-                parts[split] = choose(known, recipe.parts(split), f"the recipe's {split} set")
+                parts[split] = read_parts(read["manifest"], recipe.parts(split))
     workers, sacrebleu = limit_workers(options.workers), options.test_sets == "sacrebleu"
     return Job(recipe, folder, workers, {}, parts, Path(options.archives), sacrebleu, read)
 

@@ -46,7 +46,7 @@ class Job:
     workers: int
     #: the files of each set; without archives
     sources: dict[str, list[Pair]]
-    #: the parts of the manifest (``manifest.Part``), by set; empty without archives
+    #: the parts of the manifest (``archives.Part``), by set; empty without archives
     parts: dict[str, list[Any]] = field(default_factory=dict)
     #: where archives are, or are downloaded to
     archives: Path = Path("data/archives")
@@ -167,20 +167,21 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
 
 def make_raw(job: Job, out: Path) -> dict[str, Any]:
     """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
-    from vaswani.data import download, extract
+    from vaswani.data import archives as corpora
+    from vaswani.data import download
 
     archives = {}
     for split, parts in job.parts.items():
         for part in parts:
             part.files(job.recipe.langs)
             if split == "train" or not job.sacrebleu:
-                archives[part.name] = download.fetch(part, job.archives, job.recipe.langs)
+                archives[part.name] = download.fetch(part, job.archives)
     out.mkdir()
     counts: dict[str, Any] = {}
     all_parts = [part for parts in job.parts.values() for part in parts]
     with Bar("extract", len(all_parts), "parts") as bar:
         for part in all_parts:
-            extract.write_part(part, archives.get(part.name), job.recipe.langs, out)
+            corpora.write_part(part, archives.get(part.name), job.recipe.langs, out)
             lines = [text.count_lines(path) for path in job.pair(out, part.name)]
             if lines[0] != lines[1] or not lines[0]:
                 raise UserError(

@@ -63,7 +63,7 @@ def find_config(name: str, kind: str = "") -> Path:
             if path.is_file():
                 return path
         known = known_configs(kind)
-    what = "data recipe" if kind == "data" else "experiment"
+    what = {"": "experiment", "data": "data recipe"}.get(kind, "manifest of archives")
     offer = f"; known: {', '.join(known)}" if known else ""
     raise UserError(f"there is no {what} '{name}'{nearest(stem, known)}{offer}")
 

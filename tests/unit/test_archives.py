@@ -1,0 +1,100 @@
+"""The manifest of archives, the recipes that name its parts, and texts out of archives."""
+
+import gzip
+import os
+from dataclasses import fields
+
+import pytest
+
+from tests import archives
+from vaswani.common.errors import UserError
+from vaswani.data.archives import Part, Source, extract, read_parts, segments
+from vaswani.data.recipe import Recipe, find_recipe
+from vaswani.experiment.find import CONFIGS, read_yaml
+
+MANIFEST = CONFIGS / "data" / "archives" / "wmt14.yaml"
+RECIPES = [f"wmt14_en_{lang}{kind}" for lang in ("de", "fr") for kind in ("", "_t2t", "_fairseq")]
+
+
+def test_recipes_state_every_value_and_name_parts_there_are():
+    left_to_the_user = {"limit", "like", "valid", "valid_every"}
+    left_to_the_user |= {"trees", "keep_tags", "subword"}  # none of them in WMT 2014
+    for name in RECIPES:
+        recipe, folder = find_recipe(name)
+        table = read_yaml(CONFIGS / "data" / f"{name}.yaml")
+        assert str(folder) == f"data/{name}"
+        assert {item.name for item in fields(Recipe)} - left_to_the_user <= set(table)
+        for split in ("train", "valid", "test"):
+            for part in read_parts(MANIFEST, recipe.parts(split)):
+                assert all(part.files(recipe.langs))
+
+
+def test_the_papers_data_is_wmt14s():
+    """5.1 and 6: news commentary v9, newstest2013 and 2014, 37,000 types, 32,000 for French."""
+    german, french = (find_recipe(f"wmt14_en_{lang}")[0] for lang in ("de", "fr"))
+    assert german.train == ["europarl-v7", "commoncrawl", "news-commentary-v9"]
+    assert set(french.parts("train")) == {*german.parts("train"), "un", "giga-fren"}
+    for recipe in (german, french):
+        assert (recipe.valid, recipe.test) == ("newstest2013", "newstest2014")
+        assert recipe.normalise == "none" and not recipe.straight_test_apostrophes
+    assert (german.bpe, german.bpe_counts, french.bpe) == (37000, "types", 32000)
+
+
+def test_archives_that_share_a_folder_have_different_names():
+    parts = read_parts(MANIFEST, list(read_yaml(MANIFEST)["parts"]))
+    names = [source.name for part in parts for source in part.sources]
+    assert len(names) == len(set(names))
+
+
+# ---- texts ------------------------------------------------------------------------------------
+
+
+FILES = {"training/c.de-en.de": b"eins\nzwei\n", "training/c.de-en.en.gz": gzip.compress(b"one\n")}
+PART = Part("corpus", (Source("http://host/a.tgz"),), {"en-de": ["c.de-en.en.gz", "c.de-en.de"]})
+
+
+def extracted(archive, files):
+    """Both sides of a part, as bytes."""
+    archives.pack(archive, files)
+    extract(PART, archive, ("en", "de"), archive.parent)
+    return [(archive.parent / f"corpus.{lang}").read_bytes() for lang in ("en", "de")]
+
+
+@pytest.mark.parametrize("name", ["a.tgz", "a.tar", "a.zip"])
+def test_each_kind_of_archive_is_read(tmp_path, name):
+    assert extracted(tmp_path / name, {"a/readme": b"", **FILES}) == [b"one\n", b"eins\nzwei\n"]
+
+
+def test_test_sets_are_what_sacrebleu_makes_of_them(tmp_path):
+    """Against sacreBLEU's own converter, on entities, spaces and a segment of another case."""
+    from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
+
+    body = (
+        '<refset trglang="de">\n<doc docid="d">\n<hl>\n<seg id="1"> A &amp; B\u00a0&quot;C&quot; '
+        '</seg>\n</hl>\n<p>\n<seg id="2">„Zitat“ – 3,5 %</seg>\n</p>\n</doc>\n</refset>\n'
+    )
+    (tmp_path / "t.sgm").write_text(body, encoding="utf-8")
+    other = FakeSGMLDataset("t", langpairs={"en-de": ["t.sgm", "t.sgm"]})
+    other._convert_format(str(tmp_path / "t.sgm"), str(tmp_path / "t.txt"))
+    expected = (tmp_path / "t.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    assert list(segments(body)) == expected == ["A &amp; B &quot;C&quot;", "„Zitat“ – 3,5 %"]
+
+
+@pytest.mark.parametrize("kind", ["tgz", "zip"])
+@pytest.mark.parametrize("damage", ["cut", "one bit", "a page"])
+def test_a_damaged_archive_is_named(tmp_path, kind, damage):
+    path = tmp_path / f"a.{kind}"
+    archives.pack(path, {**FILES, "training/c.de-en.de": os.urandom(20_000)})
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        del data[-300:]
+    else:
+        data[len(data) // 3] ^= 4
+    path.write_bytes(b"<html>Log in</html>" if damage == "a page" else data)
+    with pytest.raises(UserError, match=rf"a\.{kind}"):
+        extract(PART, path, ("en", "de"), tmp_path)
+
+
+def test_a_wanted_name_that_is_missing_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"c\.de-en\.de"):
+        extracted(tmp_path / "a.tgz", {"other": b"x", "c.de-en.en.gz": gzip.compress(b"one\n")})

@@ -1,0 +1,148 @@
+"""The archives of the public corpora, and the texts in them.
+
+``configs/data/archives/NAME.yaml`` states each once:
+
+    parts:
+      europarl-v7:
+        sources:                          # primary, then mirrors
+          - {url: https://…/a.tgz, bytes: 657632379, sha256: 0224…}
+        members:                          # names inside, without folders: source, target
+          en-de: [europarl-v7.de-en.en, europarl-v7.de-en.de]
+        sacrebleu: wmt14/full             # a test set sacreBLEU has too
+
+Archives are tar (compressed or not) or zip. Only the wanted files are written: a .gz decompressed,
+the segments of an .sgm.
+"""
+
+import gzip
+import re
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
+
+from vaswani.common.errors import UserError, nearest
+from vaswani.data.test_sets import files_of
+from vaswani.data.text import DAMAGED
+from vaswani.experiment.find import read_yaml
+
+_SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
+BROKEN = (*DAMAGED, tarfile.TarError, zipfile.BadZipFile)
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """One URL of an archive, with its size in bytes and SHA-256 if known."""
+
+    url: str
+    bytes: int | None = None
+    sha256: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return unquote(urlsplit(self.url).path).rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A corpus or test set: where its archive is, and which files inside are its two sides."""
+
+    name: str
+    sources: tuple[Source, ...]
+    #: by pair, such as ``en-de``: the names of source and target inside, without folders
+    members: dict[str, list[str]]
+    #: sacreBLEU's name for it
+    sacrebleu: str | None = None
+
+    def files(self, langs: tuple[str, str]) -> list[str]:
+        """The names inside for one pair; UserError if the part does not have it."""
+        pair = "-".join(langs)
+        if pair not in self.members:
+            raise UserError(f"part '{self.name}' has no pair {pair}: {', '.join(self.members)}")
+        return self.members[pair]
+
+
+def read_parts(manifest: Path, names: list[str]) -> list[Part]:
+    """The named parts of a manifest, in order; UserError if it does not have one."""
+    table = read_yaml(manifest)["parts"]
+    parts = []
+    for name in names:
+        if name not in table:
+            raise UserError(f"{manifest} has no part '{name}'{nearest(name, list(table))}")
+        sources = tuple(Source(**source) for source in table[name]["sources"])
+        parts.append(Part(name, sources, table[name]["members"], table[name].get("sacrebleu")))
+    return parts
+
+
+def write_part(part: Part, archive: Path | None, langs: tuple[str, str], out: Path) -> None:
+    """Write the sides of a part as ``out/PART.LANG``, from its archive, or, without, sacreBLEU's.
+
+    Raises:
+        UserError: the archive is damaged, or sacreBLEU could not get the test set.
+    """
+    if archive:
+        extract(part, archive, langs, out)
+        return
+    instead = "run the same command again, or take the test sets from the archives"
+    sides = files_of(str(part.sacrebleu), "-".join(langs), instead)
+    for lang, side in zip(langs, sides, strict=True):
+        shutil.copyfile(side, out / f"{part.name}.{lang}")
+
+
+def extract(part: Part, archive: Path, langs: tuple[str, str], out: Path) -> None:
+    """Write the two sides of a part as ``out/PART.LANG``, one sentence per line.
+
+    Raises:
+        UserError: the archive is damaged, or lacks a side.
+    """
+    missing = dict(zip(part.files(langs), langs, strict=True))
+    problem = ""
+    try:
+        for name, stream in members(archive):
+            if name in missing:
+                with open(out / f"{part.name}.{missing.pop(name)}", "wb") as target:
+                    copy(name, stream, target)
+    except BROKEN as error:
+        problem = f"is damaged, or not an archive ({error})"
+    if problem or missing:
+        problem = problem or f"has no file {', '.join(missing)}, although the manifest names it"
+        raise UserError(f"{archive} {problem}: remove it to have it downloaded again")
+
+
+def members(archive: Path) -> Iterator[tuple[str, Any]]:
+    """The names, without folders, of the files in an archive, and streams of their contents."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as packed:
+            for item in packed.infolist():
+                yield PurePosixPath(item.filename).name, packed.open(item)
+        return
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            yield PurePosixPath(member.name).name, tar.extractfile(member)
+        while tar.fileobj and tar.fileobj.read(BLOCK):  # on to the checksum at the end
+            pass
+
+
+def copy(name: str, stream: IO[bytes], target: IO[bytes]) -> None:
+    """Write one file of an archive."""
+    if name.endswith(".sgm"):
+        lines = segments(stream.read().decode("utf-8-sig"))
+        target.write("".join(line + "\n" for line in lines).encode())
+    else:
+        source: Any = gzip.GzipFile(fileobj=stream) if name.endswith(".gz") else stream
+        shutil.copyfileobj(source, target, BLOCK)
+
+
+def segments(sgml: str) -> Iterator[str]:
+    """The sentences of a test set in WMT's SGML, with every run of spaces reduced to one.
+
+    Entities such as ``&amp;`` stay as they are: sacreBLEU leaves them in its copies too.
+    """
+    for segment in _SEGMENT.findall(sgml):
+        yield " ".join(segment.split())
