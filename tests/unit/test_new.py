@@ -10,10 +10,8 @@ import yaml
 from tests import stock
 from vaswani import cli
 from vaswani.experiment.fairseq_config import experiment_config
-from vaswani.planning import conditions, fine_tuning, first_experiment
+from vaswani.planning import batching, fine_tuning, first_experiment
 from vaswani.planning import published_settings as published
-from vaswani.planning.batching import Batch
-from vaswani.planning.conditions import Conditions
 
 PAPERS_WARMUP = 4000
 
@@ -41,10 +39,8 @@ def read(path: Path) -> dict:
 @pytest.mark.parametrize(
     ("pairs", "source"),
     [
-        (5_000, published.SMALL_TEXT),
         (29_000, published.MULTI30K),
         (160_000, published.IWSLT),
-        (4_500_000, published.ENGLISH_GERMAN),
         (36_000_000, published.ENGLISH_FRENCH),
     ],
 )
@@ -65,12 +61,6 @@ def test_the_papers_settings_are_the_papers():
     assert [published.value_for(size, french.dropout) for size in ("base", "big")] == [0.1, 0.1]
 
 
-def test_more_text_never_has_more_dropout():
-    for preset in published.PRESETS:
-        dropout = [published.value_for(preset, settings.dropout) for settings in published.TABLE]
-        assert dropout == sorted(dropout, reverse=True)
-
-
 # ---- what is written --------------------------------------------------------------------------
 
 
@@ -87,52 +77,43 @@ def test_the_experiment_is_complete_and_every_choice_has_a_reason(place):
         assert re.search(rf"^  # .+\n  {key}: ", text, re.MULTILINE), key
 
 
-def vaswani(*argv: str) -> None:
-    """A command that must succeed."""
-    with stock.fresh_process():
-        assert cli.main([*argv]) == 0
-
-
 @pytest.mark.parametrize("start", ["average", pytest.param("last", marks=pytest.mark.slow)])
 def test_a_second_training_begins_with_the_weights_of_the_first(place, start):
     """Its average, if that has the lowest loss; at the rate at which the first ended."""
-    vaswani("new", "mine", "--data", "data/mine")
+    stock.vaswani("new", "mine", "--data", "data/mine")
     every_epoch = ("checkpoint.save_interval=1", "dataset.validate_interval=1")
-    vaswani("train", "mine", "optimization.max_update=4", *every_epoch)
+    stock.vaswani("train", "mine", "optimization.max_update=4", *every_epoch)
     if start == "average":
-        vaswani("average", "mine", "--last", "2")
+        stock.vaswani("average", "mine", "--last", "2")
         for single in ("best", "last"):  # it has a higher loss than they
             (place / f"runs/mine/checkpoints/checkpoint_{single}.pt").unlink()
-    vaswani("new", "tuned", "--data", "data/mine", "--from", "mine")
+    stock.vaswani("new", "tuned", "--data", "data/mine", "--from", "mine")
     given = read(place / "tuned.yaml")
     begun, schedule = given["checkpoint"]["finetune_from_model"], given["lr_scheduler"]
     assert ("average" in begun) == (start == "average")
     peak = schedule["lr_factor"] * (128 * schedule["warmup_updates"]) ** -0.5
     assert peak == pytest.approx(5 * (128 * 1000**3) ** -0.5, rel=1e-2), "of what came next"
-    vaswani("train", "tuned", "optimization.max_update=1", "lr_scheduler.lr_factor=1e-9")
+    stock.vaswani("train", "tuned", "optimization.max_update=1", "lr_scheduler.lr_factor=1e-9")
     last = place / "runs" / "tuned" / "checkpoints" / "checkpoint_last.pt"
     difference, parameter = stock.largest_difference(last, Path(begun))
     assert difference < 1e-7, parameter
 
 
-@pytest.mark.parametrize("an_epoch", [1, 10, 100, 1499, 40_000])
-@pytest.mark.parametrize("source", ["the table", "fine-tuning"])
-def test_however_short_a_training_it_saves_checkpoints_to_choose_from(source, an_epoch):
+@pytest.mark.parametrize("an_epoch", [1, 100, 1499, 40_000])
+@pytest.mark.parametrize(
+    "settings", [fine_tuning.SETTINGS, *published.TABLE], ids=lambda s: s.source
+)
+def test_however_short_a_training_it_saves_checkpoints_to_choose_from(settings, an_epoch):
     """Of 100 updates in 10 epochs there was a single one, after the last."""
-    entries = (
-        [fine_tuning.tuning_settings(2000, 100)] if source == "fine-tuning" else published.TABLE
+    mine = first_experiment.Conditions(
+        *("mine", Path("data/mine"), ("en", "de"), 1000, 0, "tiny", settings),
+        *(True, 0, 20, 30, True, {}),
     )
-    for settings in entries:
-        for preset in published.PRESETS:
-            mine = Conditions(
-                *("mine", Path("data/mine"), ("en", "de"), 1000, 0, 16.0),
-                *(preset, settings, True, 0, 20, 30),
-            )
-            batch = Batch(4000, 1, 2000.0, 2000.0, an_epoch, 0)
-            given = yaml.safe_load(first_experiment.new_model(mine, batch, 2000))["checkpoint"]
-            every = given.get("save_interval_updates") or an_epoch * given["save_interval"]
-            saved = settings.updates(preset, an_epoch) // every
-            assert saved >= min(10, settings.updates(preset, an_epoch) // an_epoch)
+    batch = batching.Batch(4000, 1, 2000.0, 2000.0, an_epoch, 0)
+    given = yaml.safe_load(first_experiment.new_model(mine, batch, 2000))["checkpoint"]
+    every = given.get("save_interval_updates") or an_epoch * given["save_interval"]
+    updates = settings.updates("tiny", an_epoch)
+    assert updates // every >= min(10, updates // an_epoch)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +121,9 @@ def test_however_short_a_training_it_saves_checkpoints_to_choose_from(source, an
 )
 def test_the_preset_follows_from_text_and_gpu(place, monkeypatch, pairs, gpus, suffix):
     settings = published.settings_for(pairs)
-    monkeypatch.setattr(conditions, "settings_for", lambda _: settings)
+    monkeypatch.setattr(first_experiment, "settings_for", lambda _: settings)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr(conditions, "memory_of_machine", lambda _: 16.0)
+    monkeypatch.setattr(batching, "gpu_memory", lambda _: 16.0)
     assert new("mine", "--data", "data/mine") == 0
     assert read(place / "mine.yaml")["model"]["_name"] == f"vaswani_transformer{suffix}"
 

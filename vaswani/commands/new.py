@@ -59,8 +59,8 @@ def run(options: Options) -> int:
     with writing(path), atomic_write(path) as stream:
         stream.write(text)
     print(path, flush=True)
-    for what, value in facts:
-        print(f"  {what:<11}{value}", file=sys.stderr)
+    for line in facts:
+        print(f"  {line}", file=sys.stderr)
     print("next:", *next_commands(name, data), sep="\n  ", file=sys.stderr)
     return 0
 

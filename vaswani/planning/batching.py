@@ -1,6 +1,5 @@
 """An experiment's batch on given hardware: chosen, and counted on its data if it exists."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,13 +116,11 @@ def memory_use(config: Any) -> arithmetic.MemoryUse:
     )
 
 
-def memory_of_machine(gpus: int) -> float:
-    """Memory in GB: of the smallest GPU, or of the machine if there is none."""
+def gpu_memory(gpus: int) -> float:
+    """The memory of the smallest GPU, in GB."""
     import torch
 
-    if gpus:
-        return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus)) / 1e9
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    return min(torch.cuda.get_device_properties(i).total_memory for i in range(gpus)) / 1e9
 
 
 def most_tokens(
@@ -194,11 +191,7 @@ def choose_batch(
 
 
 def measure_batch(config: Any, text: TrainingText, gpus: int, max_tokens: int, freq: int) -> Batch:
-    """Count the tokens in the batches that fairseq makes from the training data.
-
-    Raises:
-        UserError: no sentence fits into a batch.
-    """
+    """Count the tokens in the batches that fairseq makes from the training data."""
     from fairseq import utils
 
     from transformer_plugin.batch_size import measure
@@ -214,8 +207,6 @@ def measure_batch(config: Any, text: TrainingText, gpus: int, max_tokens: int, f
         seed=config.common.seed,
         disable_iterator_cache=True,
     )
-    if not iterator.frozen_batches:
-        raise UserError(f"no sentence of {text.folder} fits into batches of {max_tokens} tokens")
     batching = measure(iterator, dataset)
     tokens = batching.tokens_per_update(freq, gpus)
     updates = batching.updates(freq, gpus)

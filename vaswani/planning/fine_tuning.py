@@ -20,20 +20,25 @@ from vaswani.experiment.find import find_run, read_yaml
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
 from vaswani.model_folder.folder import read_folder
-from vaswani.planning.batching import Batch, choose_batch, measure_batch, training_text
-from vaswani.planning.conditions import Conditions, batch_tokens, conditions_of
-from vaswani.planning.first_experiment import (
-    CPU_MAX_TOKENS,
-    configured,
-    experiment_text,
-    facts,
-)
+from vaswani.planning import batching, first_experiment
 from vaswani.planning.published_settings import Settings
 
 TEMPLATE = Path(__file__).with_name("fine_tuning.yaml.j2")
-EPOCHS, PATIENCE, AVERAGE = 10, 3, 5
 #: at most this many warm-up updates: the optimizer's moments start from zero again
 MOST_WARMUP = 100
+#: the model's are those of the run; batch and warm-up depend on the text
+SETTINGS = Settings(
+    pairs=0,
+    preset="",
+    dropout=(0.0, 0.0, 0.0),
+    batch_tokens=0,
+    warmup=(1, 1, 1),
+    epochs=10,
+    patience=3,
+    average=(5, 5, 5),
+    weight_decay=0.0,
+    source="as in the run, and our choice for the rest",
+)
 
 
 class FinetuneSource(NamedTuple):
@@ -47,8 +52,8 @@ class FinetuneSource(NamedTuple):
     config: dict[str, Any]
 
 
-def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[tuple[str, str]]]:
-    """The experiment's text, and the facts to print about it.
+def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
+    """The experiment's text, and what to print about it.
 
     Raises:
         UserError: there is no such run, or the data's dictionaries are not the run's.
@@ -56,7 +61,7 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[tuple[str, st
     """
     trained = finetune_source(run)
     languages = (trained.config["task"]["source_lang"], trained.config["task"]["target_lang"])
-    conditions = replace(conditions_of(name, data, "tiny"), settings=tuning_settings(0, 1))
+    conditions = replace(first_experiment.conditions_of(name, data, "tiny"), settings=SETTINGS)
     if conditions.languages != languages:
         raise UserError(
             f"{data} is {'-'.join(conditions.languages)}, but {trained.folder} translates "
@@ -64,13 +69,12 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[tuple[str, st
         )
     batch, wanted = batch_for(conditions, trained)
     warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
-    conditions = replace(conditions, settings=tuning_settings(wanted, warmup))
-    experiment = fine_tuning(conditions, batch, wanted, trained)
-    configured(experiment)
-    start = f"{trained.checkpoint.path}, after {trained.checkpoint.updates:,} updates"
-    return experiment, [
-        ("from", start) if fact[0] == "model" else fact for fact in facts(conditions, batch)
-    ]
+    settings = replace(SETTINGS, batch_tokens=wanted, warmup=(warmup, warmup, warmup))
+    conditions = replace(conditions, settings=settings)
+    experiment = fine_tuning(conditions, batch, trained)
+    first_experiment.configured(experiment)
+    start = f"from {trained.checkpoint.path}, after {trained.checkpoint.updates:,} updates"
+    return experiment, [start, *first_experiment.facts(conditions, batch)]
 
 
 def finetune_source(name: str) -> FinetuneSource:
@@ -90,23 +94,9 @@ def finetune_source(name: str) -> FinetuneSource:
     return FinetuneSource(folder, checkpoint, read_yaml(folder / "config.yaml"))
 
 
-def tuning_settings(batch_tokens: int, warmup: int) -> Settings:
-    """The settings for fine-tuning: the model's are those of the run."""
-    return Settings(
-        pairs=0,
-        preset="",
-        dropout=(0.0, 0.0, 0.0),  # the run's
-        batch_tokens=batch_tokens,
-        warmup=(warmup, warmup, warmup),
-        epochs=EPOCHS,
-        patience=PATIENCE,
-        average=(AVERAGE, AVERAGE, AVERAGE),
-        weight_decay=0.0,
-        source="as in the run, and our choice for the rest",
-    )
-
-
-def batch_for(conditions: Conditions, trained: FinetuneSource) -> tuple[Batch, int]:
+def batch_for(
+    conditions: first_experiment.Conditions, trained: FinetuneSource
+) -> tuple[batching.Batch, int]:
     """The run's batch on this machine and text, and the target tokens that it should have.
 
     Raises:
@@ -115,11 +105,10 @@ def batch_for(conditions: Conditions, trained: FinetuneSource) -> tuple[Batch, i
     from transformer_plugin.checkpoints import checkpoint_metadata
     from transformer_plugin.compat.dictionaries import other_dictionaries
 
-    max_tokens = trained.config["dataset"].get("max_tokens") or CPU_MAX_TOKENS
+    max_tokens = trained.config["dataset"].get("max_tokens") or first_experiment.CPU_MAX_TOKENS
     freq = trained.config["optimization"]["update_freq"][0]
-    draft = Batch(max_tokens, freq, 0.0, 0.0, 1, 0)
-    config = configured(fine_tuning(conditions, draft, 1, trained))
-    text = training_text(config, None)
+    config = first_experiment.configured(fine_tuning(conditions, first_experiment.DRAFT, trained))
+    text = batching.training_text(config, None)
     saved = checkpoint_metadata(trained.checkpoint.path)
     if other_dictionaries(text.task, saved.get("task_state") or {}):
         raise UserError(
@@ -129,14 +118,14 @@ def batch_for(conditions: Conditions, trained: FinetuneSource) -> tuple[Batch, i
         )
     gpus = max(1, conditions.gpus)
     wanted = trained.config["task"].get("batch_tokens") or 0
-    wanted = wanted or measure_batch(config, text, gpus, max_tokens, freq).target_tokens
-    config.task.batch_tokens = batch_tokens(conditions, text, int(wanted))
-    most = max(max_tokens, CPU_MAX_TOKENS)
-    return choose_batch(config, text, gpus, most), config.task.batch_tokens
+    wanted = wanted or batching.measure_batch(config, text, gpus, max_tokens, freq).target_tokens
+    config.task.batch_tokens = first_experiment.batch_tokens(conditions, text, int(wanted))
+    most = max(max_tokens, first_experiment.CPU_MAX_TOKENS)
+    return batching.choose_batch(config, text, gpus, most), config.task.batch_tokens
 
 
 def fine_tuning(
-    conditions: Conditions, batch: Batch, batch_tokens: int, trained: FinetuneSource
+    conditions: first_experiment.Conditions, batch: batching.Batch, trained: FinetuneSource
 ) -> str:
     """The experiment: the run's model and loss, and the paper's schedule (5.3), scaled.
 
@@ -151,11 +140,11 @@ def fine_tuning(
     user_dir = trained.config.get("common", {}).get("user_dir") or "transformer_plugin"
     if Path(user_dir).name == "transformer_plugin":  # without a place, as everywhere
         user_dir = "transformer_plugin"
-    return experiment_text(
+    return first_experiment.experiment_text(
         TEMPLATE,
         conditions,
         batch,
-        batch_tokens,
+        conditions.settings.batch_tokens,
         trained=trained,
         user_dir=user_dir,
         model={"_name": model["_name"], **model},

@@ -5,35 +5,30 @@ what has to be computed for it, and what ``vaswani new`` prints about it.
 """
 
 import math
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vaswani.common.files import sha256_of
 from vaswani.common.templates import render
-from vaswani.data.data_bin import subset_option
-from vaswani.data.recipe import has_trees
+from vaswani.data import data_bin
+from vaswani.data.recipe import has_trees, recipe_in
+from vaswani.data.subwords import BPE, SUBWORD_MODELS, find_subword_model
+from vaswani.data.text_recipe import hardly_spaced
 from vaswani.experiment.find import parse_yaml
-from vaswani.planning import arithmetic
-from vaswani.planning.batching import (
-    Batch,
-    choose_batch,
-    count_parameters,
-    memory_use,
-    most_tokens,
-    training_text,
-)
-from vaswani.planning.conditions import (
-    LEAST_BATCH,
-    LEAST_UPDATES_AN_EPOCH,
-    Conditions,
-    batch_tokens,
-    conditions_of,
-    experiment_positions,
-)
-from vaswani.planning.published_settings import Settings, value_for
+from vaswani.planning import arithmetic, batching
+from vaswani.planning.published_settings import Settings, settings_for, value_for
 
 TEMPLATE = Path(__file__).with_name("experiment.yaml.j2")
+#: so that even a small text has some: our choice
+LEAST_UPDATES_AN_EPOCH = 10
+#: the fewest target tokens of an update, on each GPU: our choice
+LEAST_BATCH = 400
 #: a CPU gains nothing from larger batches of padded tokens
 CPU_MAX_TOKENS = 8192
+#: of an experiment whose batch is not chosen yet
+DRAFT = batching.Batch(CPU_MAX_TOKENS, 1, 0.0, 0.0, updates_an_epoch=1)
 #: updates between checkpoints: few enough to see early progress, and as many as in the WMT
 #: experiments; between these limits, whole epochs
 OFTEN, SELDOM = 100, 1500
@@ -41,27 +36,109 @@ OFTEN, SELDOM = 100, 1500
 LEAST_CHECKPOINTS = 10
 
 
-def first_experiment(
-    name: str, data: Path, preset: str | None
-) -> tuple[str, list[tuple[str, str]]]:
-    """The experiment's text, and the facts to print about it.
+@dataclass(frozen=True)
+class Conditions:
+    """What an experiment is written for: a text, the machine, and the settings that suit them."""
+
+    name: str
+    data: Path
+    languages: tuple[str, str]
+    pairs: int
+    gpus: int
+    preset: str
+    settings: Settings
+    #: whether the two languages share their dictionary
+    shared: bool
+    #: how many validation sentences are left out, how many there are, and the longest kept
+    left_out: int
+    validation: int
+    longest: int
+    #: whether the target sentences are trees (6.3)
+    trees: bool
+    #: how text is restored for BLEU
+    restoring: dict[str, str]
+
+
+def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
+    """The conditions for binarised text in ``data`` on this machine.
+
+    Raises:
+        UserError: there is no data or validation set, or one of them is empty or damaged.
+    """
+    import numpy as np
+    import torch
+    from omegaconf import OmegaConf
+
+    from vaswani.experiment.fairseq_config import load_plugin
+
+    load_plugin()
+    task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})
+    folder = data_bin.fill_in_languages(task)
+    languages = (str(task.source_lang), str(task.target_lang))
+    pairs = len(data_bin.sentence_lengths(folder, "train", *languages)[0])
+    valid = np.maximum(*data_bin.sentence_lengths(folder, "valid", *languages))
+    longest = longest_sentence()
+    settings = settings_for(pairs)
+    gpus = torch.cuda.device_count()
+    dictionaries = {sha256_of(folder / f"dict.{language}.txt") for language in languages}
+    return Conditions(
+        name=name,
+        data=data,
+        languages=languages,
+        pairs=pairs,
+        gpus=gpus,
+        preset=preset or (settings.preset if gpus else "tiny"),
+        settings=settings,
+        shared=len(dictionaries) == 1,
+        left_out=int((valid > longest).sum()),
+        validation=len(valid),
+        longest=int(valid[valid <= longest].max(initial=0)),
+        trees=has_trees(folder),
+        restoring=restoring(folder.parent, languages[1]),
+    )
+
+
+def longest_sentence() -> int:
+    """The longest sentence that task and model accept by default, in tokens."""
+    from transformer_plugin.config import VaswaniTranslationConfig
+
+    return int(VaswaniTranslationConfig().max_source_positions)
+
+
+def restoring(prepared: Path, lang: str) -> dict[str, str]:
+    """How text is restored from subwords for BLEU: fairseq's names, and sacreBLEU's tokens.
+
+    As a folder's recipe allows: text that was tokenised before, or elsewhere, is scored as tokens.
+    """
+    kind, _ = find_subword_model(prepared)
+    found = {"remove_bpe": SUBWORD_MODELS[kind].remove, "detokeniser": "space", "tokens": "none"}
+    recipe, text = recipe_in(prepared), prepared / "text" / f"valid.{lang}"
+    if recipe and not recipe.tokenised and text.is_file():
+        with open(text, encoding="utf-8", newline="\n") as stream:
+            found["tokens"] = "char" if hardly_spaced(islice(stream, 200)) else "13a"
+        found["detokeniser"] = "moses" if kind == BPE else "space"
+    return found
+
+
+def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, list[str]]:
+    """The experiment's text, and what to print about it.
 
     Raises:
         UserError: the data cannot be trained on, or the machine is too small.
     """
     conditions = conditions_of(name, data, preset)
-    # first with the published batch, then with the batch that fits this text and machine
-    settings = conditions.settings
-    draft = Batch(CPU_MAX_TOKENS, 1, settings.batch_tokens, settings.batch_tokens, 1, 0)
-    config = configured(new_model(conditions, draft, settings.batch_tokens))
-    text = training_text(config, None)
-    wanted = config.task.batch_tokens = batch_tokens(conditions, text, settings.batch_tokens)
+    config = configured(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
+    text = batching.training_text(config, None)
+    wanted = batch_tokens(conditions, text, conditions.settings.batch_tokens)
+    config.task.batch_tokens = wanted
     most = CPU_MAX_TOKENS
     if conditions.gpus:
         sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
-        parameters = count_parameters(config, text.task)
-        most = most_tokens(sizes, parameters, conditions.memory, memory_use(config))
-    batch = choose_batch(config, text, max(1, conditions.gpus), most)
+        parameters = batching.count_parameters(config, text.task)
+        most = batching.most_tokens(
+            sizes, parameters, batching.gpu_memory(conditions.gpus), batching.memory_use(config)
+        )
+    batch = batching.choose_batch(config, text, max(1, conditions.gpus), most)
     experiment = new_model(conditions, batch, wanted)
     configured(experiment)
     return experiment, facts(conditions, batch)
@@ -75,7 +152,14 @@ def configured(experiment: str) -> Any:
     return config_of(parse_yaml(experiment, where), where)
 
 
-def new_model(conditions: Conditions, batch: Batch, batch_tokens: int) -> str:
+def batch_tokens(conditions: Conditions, text: batching.TrainingText, most: int) -> int:
+    """Target tokens per update: ``most``, but fewer if the text is small."""
+    total = text.lengths[1] * conditions.pairs
+    fewer = int(min(most, total / LEAST_UPDATES_AN_EPOCH))
+    return max(fewer, LEAST_BATCH * max(1, conditions.gpus))
+
+
+def new_model(conditions: Conditions, batch: batching.Batch, batch_tokens: int) -> str:
     """The experiment for a model of a preset's sizes."""
     from transformer_plugin import config
 
@@ -104,11 +188,12 @@ def new_model(conditions: Conditions, batch: Batch, batch_tokens: int) -> str:
 
 
 def experiment_text(
-    template: Path, conditions: Conditions, batch: Batch, batch_tokens: int, **values: Any
+    template: Path, conditions: Conditions, batch: batching.Batch, batch_tokens: int, **values: Any
 ) -> str:
     """The text of an experiment: a template with what every experiment needs, and ``values``."""
-    settings, preset = conditions.settings, conditions.preset
-    an_epoch = batch.updates_an_epoch or 1
+    settings, preset, an_epoch = conditions.settings, conditions.preset, batch.updates_an_epoch or 1
+    max_update = settings.updates(preset, an_epoch)
+    most = max_update // (an_epoch * LEAST_CHECKPOINTS)
     return render(
         template,
         conditions=conditions,
@@ -119,21 +204,14 @@ def experiment_text(
         commands=next_commands(conditions.name, conditions.data),
         warmup=value_for(preset, settings.warmup),
         average=value_for(preset, settings.average),
-        max_update=settings.updates(preset, an_epoch),
-        interval=epochs_between_saves(settings, preset, an_epoch),
+        max_update=max_update,
+        interval=max(1, min(math.ceil(OFTEN / an_epoch), most)),
         updates_between_saves=SELDOM,
-        longest_sentence=experiment_positions(),
+        longest_sentence=longest_sentence(),
         least_batch=LEAST_BATCH,
         least_updates_an_epoch=LEAST_UPDATES_AN_EPOCH,
         **values,
     )
-
-
-def epochs_between_saves(settings: Settings, preset: str, updates_an_epoch: int) -> int:
-    """How many epochs there are between two checkpoints, if epochs are short."""
-    training = settings.updates(preset, updates_an_epoch)
-    most = training // (updates_an_epoch * LEAST_CHECKPOINTS)
-    return max(1, min(math.ceil(OFTEN / updates_an_epoch), most))
 
 
 # ---- what is printed --------------------------------------------------------------------------
@@ -141,7 +219,7 @@ def epochs_between_saves(settings: Settings, preset: str, updates_an_epoch: int)
 
 def next_commands(name: str, data: Path) -> list[str]:
     """The commands from an experiment to its score, and of text to a model that translates it."""
-    subset = subset_option(data)
+    subset = data_bin.subset_option(data)
     scored = [
         f"vaswani train {name}",
         f"vaswani average {name}",
@@ -158,38 +236,21 @@ def machine(conditions: Conditions) -> str:
     return f"{gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "a CPU"
 
 
-def facts(conditions: Conditions, batch: Batch) -> list[tuple[str, str]]:
-    """What was decided, and why."""
-    settings, preset = conditions.settings, conditions.preset
-    updates = settings.updates(preset, batch.updates_an_epoch or 1)
-    patience = (
-        f", or {settings.patience} validations without improvement" if settings.patience else ""
-    )
-    decisions = [
-        ("text", f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}: {settings.source}"),
-        (
-            "model",
-            f"{preset}, dropout {value_for(preset, settings.dropout)} ({machine(conditions)})",
-        ),
-        (
-            "batch",
-            f"{batch.target_tokens:,.0f} target tokens per update: {batch.max_tokens:,} padded × "
-            f"{batch.update_freq} × {max(1, conditions.gpus)}",
-        ),
-        (
-            "training",
-            f"{updates:,} updates, {batch.updates_an_epoch:,} per epoch{patience}: "
-            f"{updates * batch.target_tokens / 1e6:,.0f}M target tokens at most",
-        ),
-        ("average", f"chosen from the last {value_for(preset, settings.average)} checkpoints"),
+def facts(conditions: Conditions, batch: batching.Batch) -> list[str]:
+    """What was decided, and what is left out; the reasons are in the experiment."""
+    settings, an_epoch = conditions.settings, batch.updates_an_epoch or 1
+    updates = settings.updates(conditions.preset, an_epoch)
+    lines = [
+        f"{conditions.pairs:,} pairs {'-'.join(conditions.languages)}, {machine(conditions)}: "
+        f"{settings.source}",
+        f"at most {updates:,} updates, {an_epoch:,} per epoch, of {batch.target_tokens:,.0f} "
+        "target tokens",
     ]
-    left_out = []
     if batch.left_out:
-        left_out.append(f"{batch.left_out:,} training pairs, longer than a batch")
+        lines.append(f"left out: {batch.left_out:,} training pairs, longer than a batch")
     if conditions.left_out:
-        longest = experiment_positions()
-        left_out.append(
-            f"{conditions.left_out:,} of {conditions.validation:,} validation sentences, longer "
-            f"than {longest:,} tokens"
+        lines.append(
+            f"left out: {conditions.left_out:,} of {conditions.validation:,} validation sentences, "
+            f"longer than {longest_sentence():,} tokens"
         )
-    return decisions + ([("left out", "; ".join(left_out))] if left_out else [])
+    return lines

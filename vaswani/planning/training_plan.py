@@ -16,16 +16,7 @@ from vaswani.common.options import option
 from vaswani.experiment.find import find_config
 from vaswani.experiment.launch import gpus_to_use
 from vaswani.experiment.run_record import split_run
-from vaswani.planning import arithmetic
-from vaswani.planning.batching import (
-    Batch,
-    choose_batch,
-    count_parameters,
-    memory_of_machine,
-    memory_use,
-    most_tokens,
-    training_text,
-)
+from vaswani.planning import arithmetic, batching
 
 #: section 5.2: seconds per update and hours (12; 3.5 days) on 8 P100; Table 2: operations
 PAPER = {"base": (0.4, 12, 3.3e18), "big": (1.0, 84, 2.3e19)}
@@ -69,15 +60,15 @@ def training_plan(
     config = experiment_config(path, split_run(overrides)[1])
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
-    text = training_text(config, data)
+    text = batching.training_text(config, data)
     sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
-    parameters = count_parameters(config, text.task)
-    use = memory_use(config)
-    gpus = hardware.gpus or gpus_to_use(config)
-    # with --gpus, the GPUs are a P100's 16 GB
-    memory = hardware.memory or (16.0 if hardware.gpus else memory_of_machine(gpus))
-    most = most_tokens(sizes, parameters, memory, use) if gpus else int(config.dataset.max_tokens)
-    batch = choose_batch(config, text, max(1, gpus), most, keep=True)
+    parameters = batching.count_parameters(config, text.task)
+    use = batching.memory_use(config)
+    gpus, memory, most = hardware.gpus or gpus_to_use(config), None, int(config.dataset.max_tokens)
+    if gpus:  # with --gpus, they are P100s of 16 GB
+        memory = hardware.memory or (16.0 if hardware.gpus else batching.gpu_memory(gpus))
+        most = batching.most_tokens(sizes, parameters, memory, use)
+    batch = batching.choose_batch(config, text, max(1, gpus), most, keep=True)
     updates = config.optimization.max_update
     plan = {
         "experiment": path.stem,
@@ -126,7 +117,7 @@ def paper_size(config: Any) -> str | None:
 
 
 def time_and_cost(
-    config: Any, batch: Batch, gpus: int, tokens_per_second: float | None
+    config: Any, batch: batching.Batch, gpus: int, tokens_per_second: float | None
 ) -> dict[str, Any]:
     """Seconds, and the paper's operations: time × GPUs × sustained operations per second (Table 2).
 
@@ -148,26 +139,21 @@ def time_and_cost(
     return costs
 
 
-def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> dict[str, Any]:
+def disk(checkpoint: Any, parameters: int, updates: int, batch: batching.Batch) -> dict[str, Any]:
     """How many files the checkpoints take at most, and their bytes with an average (weights only).
 
-    The last and the best checkpoint are hard links to what was saved with them. They take space of
-    their own where that is removed later, or where training ends between two checkpoints. One more
-    is written aside before it replaces another.
+    The last and the best checkpoint are counted, though they may be links to others. One more is
+    written aside before it replaces another.
     """
-    every = checkpoint.save_interval * (batch.updates_an_epoch or 0)
-    kept, saved_at_end, removed = 0, False, False
+    epochs = checkpoint.save_interval * (batch.updates_an_epoch or 0)
+    kept = 2
     for interval, limit in (
         (checkpoint.save_interval_updates, checkpoint.keep_interval_updates),
-        (0 if checkpoint.no_epoch_checkpoints else every, checkpoint.keep_last_epochs),
+        (0 if checkpoint.no_epoch_checkpoints else epochs, checkpoint.keep_last_epochs),
     ):
         if interval > 0:
             written = updates // interval
             kept += min(written, limit) if limit > 0 else written
-            saved_at_end |= updates % interval == 0
-            removed |= 0 < limit < written
-    last = not saved_at_end and not checkpoint.no_last_checkpoints
-    kept += int(last) + int(removed or not kept)
     size = parameters * arithmetic.SAVED_A_PARAMETER
     return {
         "checkpoint_bytes": size,
@@ -182,62 +168,38 @@ def disk(checkpoint: Any, parameters: int, updates: int, batch: Batch) -> dict[s
 
 def table(plan: dict[str, Any]) -> str:
     """The plan in lines of ``what  how much``, the command last."""
-    if plan["gpus"]:
-        head = f"{plan['experiment']} on {plan['gpus']} GPUs of {plan['memory_gb']:g} GB"
-        takes = [("memory", memory_text(plan)), *time_rows(plan)]
-    else:
-        head, takes = f"{plan['experiment']} on this machine's CPU", time_rows(plan)
-    rows = [*batch_rows(plan), *takes, ("disk", disk_text(plan))]
-    lines = [f"  {name:<13}{value}" for name, value in rows]
-    return "\n".join([head, *lines, "", f"next: {plan['command']}"])
-
-
-def batch_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:
-    """The options to give, and the tokens that each update then sees."""
-    padded = plan["max_tokens"] * plan["update_freq"] * max(1, plan["gpus"])
+    gpus, updates = plan["gpus"], f"{plan['updates']:,}"
+    padded = plan["max_tokens"] * plan["update_freq"] * max(1, gpus)
+    source = "estimated from WMT14's mean lengths: there is no data yet"
     if plan["data"]:
         source = f"measured on {plan['data']}"
-    else:
-        source = "estimated from WMT14's mean lengths: there is no data yet"
+        updates += f", {plan['updates_an_epoch']:,} per epoch"
+    if plan["left_out"]:
+        updates += f"; {plan['left_out']:,} sentences are too long for a batch and are left out"
     rows = [
-        ("max tokens", f"{plan['max_tokens']:,} per {'GPU and ' * bool(plan['gpus'])}batch"),
+        ("max tokens", f"{plan['max_tokens']:,} per {'GPU and ' * bool(gpus)}batch"),
         ("update freq", f"{plan['update_freq']:,}: {padded:,} padded tokens per update"),
         (
             "real tokens",
             f"{plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target per "
             f"update, {source}",
         ),
+        ("updates", updates),
     ]
-    updates = f"{plan['updates']:,}"
-    if plan["updates_an_epoch"]:
-        updates += f", {plan['updates_an_epoch']:,} per epoch"
-    if plan["left_out"]:
-        updates += f"; {plan['left_out']:,} sentences are too long for a batch and are left out"
-    return [*rows, ("updates", updates)]
-
-
-def memory_text(plan: dict[str, Any]) -> str:
-    """The estimate, and its parts."""
-    reserved, output = arithmetic.RESERVED_BYTES / GB, plan["output_bytes"] / GB
-    tokens = plan["max_tokens"] * plan["token_bytes"] / GB
-    model = plan["memory_bytes"] / GB - reserved - output - tokens
-    return (
-        f"about {plan['memory_bytes'] / GB:.1f} GB of {plan['memory_gb']:g} per GPU (an estimate "
-        f"for {plan['precision']}): {plan['parameters'] / 1e6:.1f}M parameters × "
-        f"{model * 1e9 / plan['parameters']:.0f} bytes = {model:.1f}, {plan['max_tokens']:,} "
-        f"tokens × {plan['token_bytes'] / 1e3:,.0f} kB = {tokens:.1f}, output and loss "
-        f"{output:.1f}, reserved {reserved:.1f}"
-    )
-
-
-def disk_text(plan: dict[str, Any]) -> str:
-    """The checkpoints' bytes beside the free ones."""
+    machine = "this machine's CPU"
+    if gpus:
+        machine = f"{gpus} GPUs of {plan['memory_gb']:g} GB"
+        memory = f"about {plan['memory_bytes'] / GB:.1f} GB of {plan['memory_gb']:g} per GPU"
+        rows.append(("memory", f"{memory} (an estimate for {plan['precision']})"))
+    rows += time_rows(plan)
     needed, free = plan["disk_bytes"], plan["free_bytes"]
-    return (
-        f"{needed / GB:.1f} GB of {free / GB:,.1f} GB free here"
-        f"{', which is too little' if free < needed else ''}: {plan['checkpoints']} checkpoints "
-        f"of {plan['checkpoint_bytes'] / GB:.2f}, one being written, and an average"
-    )
+    disk = f"{needed / GB:.1f} GB of {free / GB:,.1f} GB free here"
+    disk += ", which is too little" if free < needed else ""
+    count = f"{plan['checkpoints']} checkpoints of {plan['checkpoint_bytes'] / GB:.2f}"
+    rows.append(("disk", f"{disk}: {count}, one being written, and an average"))
+    lines = [f"  {name:<13}{value}" for name, value in rows]
+    head = f"{plan['experiment']} on {machine}"
+    return "\n".join([head, *lines, "", f"next: {plan['command']}"])
 
 
 def time_rows(plan: dict[str, Any]) -> list[tuple[str, str]]:
