@@ -49,10 +49,7 @@ def draw(
         subwords: the labels (of rows, of columns)
         title: of the picture
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
     maps = [weights.mean(axis=0), *weights]
     names = ["mean of heads", *(f"head {number}" for number in range(1, len(maps)))]
@@ -60,9 +57,8 @@ def draw(
     across = max(1, min(len(maps), int(WIDEST / width)))
     down = math.ceil(len(maps) / across)
     size = width * across, (WORD * len(subwords[0]) + 1.5) * down + 0.5
-    figure, grid = pyplot.subplots(
-        down, across, figsize=size, sharey=True, squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(down, across, sharey=True, squeeze=False)
     axes = grid.flat
     words: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # "$" is a word
     for axis, head_map, name in zip(axes, maps, names, strict=False):
@@ -78,4 +74,3 @@ def draw(
     with atomic_write(path, "wb") as stream, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the page has them
         figure.savefig(stream, format="png", dpi=dpi)
-    pyplot.close(figure)

@@ -31,7 +31,6 @@ from vaswani.paper.runner import run_commands
 
 SENTENCES = Path(__file__).with_name("figures.yaml")
 RECORD, TABLE = "figures.json", "figures.md"
-DRAWN = {n: [f"figure{n}.png", f"figure{n}.pdf"] for n in (3, 4, 5)}
 #: kind of pair → its name in the table
 KINDS = {"distant": "verb → complement or subject", "antecedent": "pronoun → antecedent"}
 #: of the means over sentences
@@ -237,10 +236,7 @@ def draw(folder: Path, found: Sequence[Pair], table: dict[str, Any]) -> None:
     The heads are the best over all sentences; beside the paper's sentence stands that of ours in
     which the best one looks at the partner most.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
     panels: dict[int, list[tuple[Pair, int, Sequence[int], bool]]] = {}
     for figure, kind in ((3, "distant"), (4, "antecedent")):
@@ -256,12 +252,11 @@ def draw(folder: Path, found: Sequence[Pair], table: dict[str, Any]) -> None:
             panels[5] = [(paper_pair, layer, [head], False) for head in different]
     for figure, parts in panels.items():
         size = (4.2 * len(parts), 0.19 * max(len(pair.words) for pair, *_ in parts) + 1)
-        drawn, axes = pyplot.subplots(1, len(parts), figsize=size, layout="constrained")
-        for axis, part in zip(axes, parts, strict=True):
+        drawn = Figure(figsize=size, layout="constrained")
+        for axis, part in zip(drawn.subplots(1, len(parts)), parts, strict=True):
             draw_lines(axis, *part)
-        for name in DRAWN[figure]:
-            drawn.savefig(folder / name, dpi=90)
-        pyplot.close(drawn)
+        for kind in ("png", "pdf"):
+            drawn.savefig(folder / f"figure{figure}.{kind}", dpi=90)
 
 
 # ---- the command -------------------------------------------------------------------------------

@@ -32,14 +32,12 @@ class Layer:
         name: as in the table
         make: d → the function; ``countable`` asks for a form whose multiplications torch counts
         formula: the paper's
-        whole: n, d → all multiplications, those of the projections and gates too
         inside: whether the path between two words runs through one layer, from word to word
     """
 
     name: str
     make: Callable[[int, bool], Function]
     formula: Formula
-    whole: Callable[[int, int], int]
     inside: bool = False
 
 
@@ -136,22 +134,12 @@ CONTIGUOUS = CONVOLUTION._replace(path="O(n/k)")
 RESTRICTED = Formula("O(r · n · d)", "O(1)", "O(n/r)", lambda n, d: 2 * R * n * d)
 
 
-def cells(products: int) -> Callable[[int, int], int]:
-    """A cell's d × d matrices: half of them for its input, half for its state."""
-    return lambda n, d: products * n * d * d
-
-
 LAYERS = (
-    Layer("self-attention", self_attention, ATTENTION, lambda n, d: 4 * n * d * d + 2 * n * n * d),
-    Layer("RNN", recurrent("RNN"), RECURRENT, cells(2), inside=True),
-    Layer("GRU", recurrent("GRU"), RECURRENT, cells(6), inside=True),
-    Layer("LSTM", recurrent("LSTM"), RECURRENT, cells(8), inside=True),
-    Layer("convolution", convolution(False), CONTIGUOUS, CONTIGUOUS.multiplications),
-    Layer("convolution, dilated", convolution(True), CONVOLUTION, CONVOLUTION.multiplications),
-    Layer(
-        "self-attention (restricted)",
-        restricted_attention,
-        RESTRICTED,
-        lambda n, d: 4 * n * d * d + 2 * R * n * d,
-    ),
+    Layer("self-attention", self_attention, ATTENTION),
+    Layer("RNN", recurrent("RNN"), RECURRENT, inside=True),
+    Layer("GRU", recurrent("GRU"), RECURRENT, inside=True),
+    Layer("LSTM", recurrent("LSTM"), RECURRENT, inside=True),
+    Layer("convolution", convolution(False), CONTIGUOUS),
+    Layer("convolution, dilated", convolution(True), CONVOLUTION),
+    Layer("self-attention (restricted)", restricted_attention, RESTRICTED),
 )

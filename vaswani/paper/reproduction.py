@@ -249,20 +249,19 @@ def data_recipe(experiment: str, variant: str) -> str:
 
 def refuse_without_gpus(target: Reproduction, gpus: int, here: int) -> None:
     """Raises UserError if the training would take weeks, or needs other machines as well."""
-    if gpus <= here:
-        return
-    if here:
+    if gpus > here > 0:
         raise UserError(
             f"this machine has {here} visible GPUs, not {gpus}: prepare and train on several "
             f"machines (see {DOCS / 'training.md'}), then run the same command with --from average"
         )
-    trial = f"see 'Without a GPU' in {DOCS / 'reproduce.md'}"
-    if target.experiment == PARSER:
-        trial = f"vaswani reproduce {TABLE_4} --small --train FILE --valid FILE --test FILE"
-    raise UserError(
-        "there is no GPU here, without which this takes weeks (--dry-run says more); for a small "
-        f"trial of all stages on a CPU: {trial}"
-    )
+    if gpus > here:
+        trial = f"see {DOCS / 'reproduce.md'}"
+        if target.experiment == PARSER:
+            trial = "the same with --small --train FILE --valid FILE --test FILE"
+        raise UserError(
+            "there is no GPU here, without which this takes weeks (--dry-run says more); for a "
+            f"small trial of all stages on a CPU: {trial}"
+        )
 
 
 # ---- commands -------------------------------------------------------------------------------

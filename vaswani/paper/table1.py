@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vaswani.common.artifact import making_recorded
 from vaswani.common.options import argument, option, to_argv
@@ -87,15 +87,8 @@ def longest_path(layer: Layer, n: int, d: int = 8) -> int:
     raise AssertionError(f"{layer.name}: the first word does not reach the last")
 
 
-class Cost(NamedTuple):
-    """Of one layer, forward and backward: seconds, and bytes held for the backward pass."""
-
-    seconds: float
-    held_bytes: int
-
-
-def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> Cost:
-    """Median time of forward and backward on one sentence, and what is held in between."""
+def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> dict[str, float]:
+    """Median seconds of forward and backward on one sentence, and the bytes held in between."""
     import torch
 
     function, x = layer.make(d, False), torch.randn(1, n, d, requires_grad=True)
@@ -114,7 +107,7 @@ def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> Cost:
         start = time.perf_counter()
         function(x).sum().backward()
         seconds.append(time.perf_counter() - start)
-    return Cost(statistics.median(seconds), sum(held.values()))
+    return {"seconds": statistics.median(seconds), "held_bytes": sum(held.values())}
 
 
 def crossing(layer: Layer, other: Layer, d: int) -> float:
@@ -142,7 +135,7 @@ def measure() -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for layer in LAYERS:
         print(f"{layer.name} …", file=sys.stderr)
-        costs = {f"{n}x{d}": cost(layer, n, d)._asdict() for d in WIDTHS for n in LENGTHS}
+        costs = {f"{n}x{d}": cost(layer, n, d) for d in WIDTHS for n in LENGTHS}
         d = WIDTHS[0]
         rows.append(
             {
@@ -152,7 +145,6 @@ def measure() -> dict[str, Any]:
                     "n": COUNTED,
                     "d": d,
                     "formula": layer.formula.multiplications(COUNTED, d),
-                    "whole": layer.whole(COUNTED, d),
                     "counted": counted(layer, COUNTED, d),
                 },
                 "sequential": {str(n): sequential_steps(layer, n) for n in (SHORT, LONG)},
@@ -207,15 +199,13 @@ def lines_of(measured: dict[str, Any]) -> list[str]:
 
 def draw(path: Path, measured: dict[str, Any]) -> None:
     """Multiplications and time against n, at one width, as a PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
     d = WIDTHS[1]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for layer, row in zip(LAYERS, measured["rows"], strict=True):
-        left.loglog(LENGTHS, [layer.whole(n, d) for n in LENGTHS], label=layer.name)
+        left.loglog(LENGTHS, [counted(layer, n, d) for n in LENGTHS], label=layer.name)
         seconds = [row["cost"][f"{n}x{d}"]["seconds"] for n in LENGTHS]
         right.loglog(LENGTHS, [1000 * value for value in seconds], label=layer.name)
     left.set_title(f"multiplications, forward, d = {d}")
@@ -224,7 +214,6 @@ def draw(path: Path, measured: dict[str, Any]) -> None:
         axis.set_xlabel("n, words")
     left.legend(fontsize=7)
     figure.savefig(path, dpi=110)
-    pyplot.close(figure)
 
 
 # ---- the command -------------------------------------------------------------------------------
