@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 
 from vaswani import cli
@@ -10,6 +11,41 @@ from vaswani import cli
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("vaswani_transformer", "transformer_plugin", "vaswani", "benchmarks", "scripts")
 FOLDERS += ("examples",)
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*/README.md")]
+#: a link or an image in Markdown, an image in HTML
+LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
+
+
+def without_code(path: Path) -> str:
+    """A page's text, without its blocks."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to one of its headings may be called, as GitHub does."""
+    found: Counter[str] = Counter()
+    names = set()
+    for heading in re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        name = re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+        names.add(f"{name}-{found[name]}" if found[name] else name)
+        found[name] += 1
+    return names
+
+
+def test_every_link_leads_somewhere():
+    """Of the documents and of the records to files of the repository, and to headings in them."""
+    broken = []
+    for page in [*PAGES, *ROOT.glob("benchmarks/results/*.md")]:
+        for link in LINK.findall(without_code(page)):
+            path, _, anchor = (link[0] or link[1]).partition("#")
+            if path.startswith(("https:", "http:")):
+                continue
+            to = page.parent / path if path else page
+            lines = re.fullmatch(r"L\d+", anchor)  # of a source file
+            if not to.exists() or (anchor and not lines and anchor not in anchors(to)):
+                broken.append(f"{page.relative_to(ROOT)}: {link[0] or link[1]}")
+    assert broken == []
 
 
 def test_the_drawing_of_figure_1_names_files_that_exist():
