@@ -6,12 +6,17 @@
 Self-attention learns a vector a_r for each distance r from query to key, and adds q · a_r to q · k
 before the softmax (equation 4 of Shaw et al.); distances above ``--max-distance`` count as equal to
 it. The paper's sinusoids stay. All else is the paper's model, subclassed where it differs.
+
+``--relative-in`` confines this to the encoder or to the decoder, and ``--sinusoid-scale`` multiplies
+the sinusoids, which moves neighbouring positions apart: ``benchmarks/neighbours.py`` asks which of
+the two helps.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 from torch import Tensor, nn
 
@@ -20,14 +25,24 @@ from transformer_plugin.decoder import VaswaniDecoder
 from transformer_plugin.encoder import VaswaniEncoder
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani_transformer.attention import SelfAttention, causal_mask
+from vaswani_transformer.embedding import InputEmbedding, SinusoidalPositions
+
+SIDES = {"both": ("encoder", "decoder"), "encoder": ("encoder",), "decoder": ("decoder",), "none": ()}
+"""The values of ``--relative-in``, and the sides whose self-attention is then relative."""
 
 
 @dataclass
 class RelativeConfig(VaswaniTransformerConfig):
-    """The paper's options, and one more."""
+    """The paper's options, and three more."""
 
     max_distance: int = field(
         default=16, metadata={"help": "distances from this on are treated alike (Shaw's k, 3.2)"}
+    )
+    relative_in: ChoiceEnum(list(SIDES)) = field(  # type: ignore[valid-type]
+        default="both", metadata={"help": "whose self-attention learns distances"}
+    )
+    sinusoid_scale: float = field(
+        default=1.0, metadata={"help": "what the sinusoids are multiplied by (1 in the paper)"}
     )
 
 
@@ -67,8 +82,28 @@ class RelativeSelfAttention(SelfAttention):
         return super().attend_heads(query, key, value, bias, need_weights)
 
 
-def with_distances(layer: Any, cfg: RelativeConfig, heads: int) -> Any:
-    """An encoder or decoder layer whose self-attention is relative."""
+class ScaledSinusoids(SinusoidalPositions):
+    """The paper's sinusoids, multiplied.
+
+    Args:
+        scale: by what
+        args, kwargs: as for :class:`SinusoidalPositions`
+    """
+
+    def __init__(self, *args: Any, scale: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.scale = scale
+
+    def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
+        """As in the base class."""
+        return self.scale * super().forward(positions, length, like)
+
+
+def varied_layer(layer: Any, cfg: RelativeConfig, side: str) -> Any:
+    """A side's layer; its self-attention is relative if that of the side is to be."""
+    if side not in SIDES[str(cfg.relative_in)]:
+        return layer
+    heads = getattr(cfg, f"{side}_attention_heads")
     layer.self_attention = RelativeSelfAttention(
         cfg.encoder_embed_dim,
         heads,
@@ -80,20 +115,36 @@ def with_distances(layer: Any, cfg: RelativeConfig, heads: int) -> Any:
     return layer
 
 
+def scale_sinusoids(embedding: InputEmbedding, cfg: RelativeConfig) -> InputEmbedding:
+    """The embedding with its sinusoids multiplied; learned positions stay as they are."""
+    positions = embedding.positions
+    if cfg.sinusoid_scale != 1 and isinstance(positions, SinusoidalPositions):
+        embedding.positions = ScaledSinusoids(
+            positions.dim, positions.layout, scale=cfg.sinusoid_scale
+        )
+    return embedding
+
+
 class RelativeEncoder(VaswaniEncoder):
     """The paper's encoder with relative self-attention."""
 
+    def __init__(self, cfg: Any, dictionary: Any, embedding: InputEmbedding) -> None:
+        super().__init__(cfg, dictionary, scale_sinusoids(embedding, cfg))
+
     def build_layer(self, cfg: Any) -> Any:
         """One layer."""
-        return with_distances(super().build_layer(cfg), cfg, cfg.encoder_attention_heads)
+        return varied_layer(super().build_layer(cfg), cfg, "encoder")
 
 
 class RelativeDecoder(VaswaniDecoder):
     """The paper's decoder with relative self-attention."""
 
+    def __init__(self, cfg: Any, dictionary: Any, embedding: InputEmbedding, *output: Any) -> None:
+        super().__init__(cfg, dictionary, scale_sinusoids(embedding, cfg), *output)
+
     def build_layer(self, cfg: Any) -> Any:
         """One layer."""
-        return with_distances(super().build_layer(cfg), cfg, cfg.decoder_attention_heads)
+        return varied_layer(super().build_layer(cfg), cfg, "decoder")
 
 
 @register_model("relative_transformer", dataclass=RelativeConfig)
