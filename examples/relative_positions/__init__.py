@@ -7,9 +7,9 @@ Self-attention learns a vector a_r for each distance r from query to key, and ad
 before the softmax (equation 4 of Shaw et al.); distances above ``--max-distance`` count as equal to
 it. The paper's sinusoids stay. All else is the paper's model, subclassed where it differs.
 
-``--relative-in`` confines this to the encoder or to the decoder, and ``--sinusoid-scale`` multiplies
-the sinusoids, which moves neighbouring positions apart: ``benchmarks/neighbours.py`` asks which of
-the two helps.
+``--relative-in`` confines this to the encoder or to the decoder, and ``--sinusoid-scale``
+multiplies the sinusoids, which moves neighbouring positions apart: ``benchmarks/neighbours.py``
+asks which of the two helps.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,12 @@ from transformer_plugin.model import VaswaniTransformerModel
 from vaswani_transformer.attention import SelfAttention, causal_mask
 from vaswani_transformer.embedding import InputEmbedding, SinusoidalPositions
 
-SIDES = {"both": ("encoder", "decoder"), "encoder": ("encoder",), "decoder": ("decoder",), "none": ()}
+SIDES = {
+    "both": ("encoder", "decoder"),
+    "encoder": ("encoder",),
+    "decoder": ("decoder",),
+    "none": (),
+}
 """The values of ``--relative-in``, and the sides whose self-attention is then relative."""
 
 

@@ -1,0 +1,380 @@
+"""Recall: how many pairs does a system remember, with attention and without?
+
+    python -m benchmarks.recall                  every system; two hours of one core
+    python -m benchmarks.recall --row ours       one of them; no record
+
+Multi-query recall, as in Arora et al. (2023, arXiv:2312.04927). The source is k pairs of a key and
+a name, the target the same keys in another order, each followed by its name::
+
+    k3 n7 k1 n2 k9 n7   →   k9 n7 k3 n7 k1 n2          k = 3
+
+The keys of a sentence are different, k is log-uniform from 1 to 64, and each key's name is drawn
+among 64. Only the names are learned and scored, with the right words before them. What a system
+knows of the source when it writes is its state: as many floats for any k in an LSTM without
+attention, one vector for each word of the source where there is attention.
+
+The layers are those of vaswani_transformer and examples/recurrent, trained by one short loop. Each
+system is trained at each of ``RATES``; the best, on sentences set aside (of those that end alike,
+the one that is first at 90 %), is trained with another seed. A training ends early when 99.9 % of
+the names are right three times in a row; one that is in runs/recall is not run again. The record is
+OUT/HARDWARE_DATE_recall.md, .png and the folder of the same name.
+"""
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.machine import machine
+from benchmarks.run import RESULTS
+from benchmarks.small_table import mean, save
+from vaswani.common.environment import environment
+from vaswani.common.files import atomic_write, read_json
+from vaswani.common.signals import signals_as_interrupts
+from vaswani.experiment.run_record import STATISTICS
+from vaswani.paper.small_tables import stem
+from vaswani_transformer import Transformer, TransformerConfig
+from vaswani_transformer.fast import use_fast_kernels
+from vaswani_transformer.initialisation import initialise
+from vaswani_transformer.vocabulary import PAD
+
+RUNS = Path("runs/recall")
+KEYS = NAMES = 64
+FIRST = 4
+"""The first key, after the special symbols; the names follow the keys."""
+TYPES = FIRST + KEYS + NAMES
+SENTENCES, TOKENS = 200_000, 2048
+"""Of the training, and in a batch: the tokens of source and target."""
+UPDATES, WARMUP, VALIDATE = 4000, 400, 200
+RATES = (0.003, 0.009, 0.001)
+SEEDS = 2
+LEARNED = 99.9
+"""Per cent: a training ends after three validations with as much."""
+ASKED = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+"""The k of the test, whose names are about ``TEST_NAMES`` for each."""
+TEST_NAMES = 4096
+WIDTH = 64
+
+EXPECTED = """\
+(24 November 2026, before the first run.) Ours, with relative positions or without, and the LSTM
+with attention: above 99 % at every k. The LSTM without attention, of as many parameters: above 90 %
+up to k 4 or 8 and below 30 % at 64; with half the state the largest k of which 90 % are right is
+smaller, about half. Relative positions learn earliest, within 1,000 updates, for a name is found by
+its neighbour; ours last of the three with attention. What would count against attention: the LSTM
+without it at 90 % or more at k 64; ours below 99 % anywhere, or at 90 % later than the LSTM with
+attention - the last of which we expect"""
+
+
+class System(NamedTuple):
+    """One of the systems compared.
+
+    Attributes:
+        build: makes a model that takes source and target, as fairseq's and ours do
+        floats: what it knows of a source of k pairs, in numbers
+    """
+
+    build: Callable[[], nn.Module]
+    floats: Callable[[int], int]
+
+
+class Sequential(nn.Module):
+    """A recurrent encoder and decoder as one module: source and target to logits."""
+
+    def __init__(self, **changes: Any) -> None:
+        from examples.recurrent import RecurrentConfig, RecurrentDecoder, RecurrentEncoder
+
+        super().__init__()
+        cfg = RecurrentConfig(embed_dim=WIDTH, dropout=0.0, **changes)
+        tokens = nn.Embedding(TYPES, WIDTH, PAD)
+        nn.init.normal_(tokens.weight, std=WIDTH**-0.5)
+        self.encoder = RecurrentEncoder(cfg, None, tokens)
+        self.decoder = RecurrentDecoder(cfg, None, tokens)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """[B, S], [B, T] → logits [B, T, V]."""
+        return self.decoder(target, self.encoder(source))[0]
+
+
+def transformer(relative: bool = False) -> nn.Module:
+    """The paper's model; ``relative``: with the self-attention of examples/relative_positions."""
+    sizes = {"layers": 2, "embed_dim": WIDTH, "ffn_embed_dim": 256, "attention_heads": 4}
+    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+    model = Transformer(TransformerConfig(**both, dropout=0.0), TYPES, TYPES)
+    if relative:
+        from examples.relative_positions import RelativeSelfAttention
+
+        for layer in [*model.encoder.layers, *model.decoder.layers]:
+            layer.self_attention = RelativeSelfAttention(WIDTH, 4, max_distance=16)
+        initialise(model, "fairseq")
+    return use_fast_kernels(model)
+
+
+def lstm(hidden_size: int, score: str = "none") -> System:
+    """An LSTM; its state is h and c of two layers, and with attention what the encoder made."""
+    state, each = 2 * 2 * hidden_size, 0 if score == "none" else 2 * hidden_size
+    return System(
+        lambda: Sequential(hidden_size=hidden_size, attention_score=score),
+        lambda k: state + k * each,
+    )
+
+
+SYSTEMS = {
+    "LSTM": lstm(96),
+    "LSTM, half the state": lstm(48),
+    "LSTM, dot attention": lstm(92, "dot"),
+    "ours": System(transformer, lambda k: 2 * k * WIDTH),
+    "ours, relative positions": System(lambda: transformer(relative=True), lambda k: 2 * k * WIDTH),
+}
+
+
+# ---- sentences ---------------------------------------------------------------------------------
+
+
+Batch = Tuple[Tensor, Tensor]
+
+
+def sentences(count: int, k: int, dice: torch.Generator) -> Batch:
+    """Sources and targets of k pairs [count, 2k]; the odd words are the names."""
+    keys = torch.rand(count, KEYS, generator=dice).argsort(1)[:, :k] + FIRST
+    names = torch.randint(FIRST + KEYS, TYPES, (count, k), generator=dice)
+    order = torch.rand(count, k, generator=dice).argsort(1)
+    source = torch.stack([keys, names], dim=2)  # [count, k, 2]
+    target = source.gather(1, order[:, :, None].expand_as(source))
+    return source.flatten(1), target.flatten(1)
+
+
+def batches_of(sizes: Tensor, seed: int) -> List[Batch]:
+    """Sentences of the given k, in batches of equal k."""
+    dice = torch.Generator().manual_seed(seed)
+    found: List[Batch] = []
+    for k, count in enumerate(torch.bincount(sizes).tolist()):
+        if count:
+            source, target = sentences(count, k, dice)
+            rows = TOKENS // (4 * k)
+            found += zip(source.split(rows), target.split(rows), strict=True)
+    return found
+
+
+def log_uniform(count: int, seed: int) -> Tensor:
+    """That many k from 1 to 64."""
+    exponents = torch.rand(count, generator=torch.Generator().manual_seed(seed))
+    return ((KEYS + 1) ** exponents).long()
+
+
+def training_data() -> List[Batch]:
+    """The same for every system and seed."""
+    return batches_of(log_uniform(SENTENCES, 1), 1)
+
+
+def held_out() -> Tuple[List[Batch], List[Batch]]:
+    """Validation, k as in training, and test, about ``TEST_NAMES`` names for each of ``ASKED``."""
+    sizes = [k for k in ASKED for _ in range(TEST_NAMES // k)]
+    return batches_of(log_uniform(1000, 2), 2), batches_of(torch.tensor(sizes), 3)
+
+
+def names_and_logits(model: nn.Module, batch: Batch) -> Tuple[Tensor, Tensor]:
+    """The names asked for [B, k], and what the model makes of the keys before them [B, k, V]."""
+    source, target = batch
+    return target[:, 1::2], model(source, target[:, :-1])[:, ::2]
+
+
+# ---- training ----------------------------------------------------------------------------------
+
+
+def epochs(data: List[Batch], seed: int) -> Iterator[Batch]:
+    """The batches in another order each time, without end."""
+    dice, order = random.Random(seed), list(data)
+    while True:
+        dice.shuffle(order)
+        yield from order
+
+
+def rate_at(update: int, peak: float) -> float:
+    """A linear warm-up, then the inverse square root (5.3)."""
+    return peak * min(update / WARMUP, (WARMUP / update) ** 0.5)
+
+
+def right(model: nn.Module, data: List[Batch]) -> Dict[int, Tuple[int, int]]:
+    """For each k, how many of the names are the likeliest, and of how many."""
+    found: Dict[int, Tuple[int, int]] = {}
+    model.eval()
+    with torch.no_grad():
+        for batch in data:
+            names, logits = names_and_logits(model, batch)
+            k, hits = names.size(1), int((logits.argmax(-1) == names).sum())
+            before = found.get(k, (0, 0))
+            found[k] = (before[0] + hits, before[1] + names.numel())
+    model.train()
+    return found
+
+
+def share(counts: Iterable[Tuple[int, int]]) -> float:
+    """The per cent that is right in all."""
+    hits, names = map(sum, zip(*counts, strict=True))
+    return 100 * hits / names
+
+
+def learn(model: nn.Module, rate: float, seed: int) -> Iterator[Dict[str, Any]]:
+    """Train; yields what is right of the validation every ``VALIDATE`` updates."""
+    data, valid = training_data(), held_out()[0]
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    losses: List[float] = []
+    learned = 0
+    for update, batch in enumerate(epochs(data, seed), start=1):
+        optimizer.param_groups[0]["lr"] = rate_at(update, rate)
+        names, logits = names_and_logits(model, batch)
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), names.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        if update % VALIDATE:
+            continue
+        now = share(right(model, valid).values())
+        yield {"update": update, "right": now, "loss": statistics.mean(losses)}
+        losses, learned = [], learned + 1 if now >= LEARNED else 0
+        if update == UPDATES or learned == 3:
+            return
+
+
+def trained(name: str, rate: float, seed: int) -> Dict[str, Any]:
+    """A training's figures; what was trained before is not trained again."""
+    system, run = SYSTEMS[name], RUNS / f"{stem(name)}_rate{rate:g}_seed{seed}"
+    if found := read_json(run / "result.json"):
+        return found
+    run.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    model, curve, begun = system.build(), [], time.perf_counter()
+    for line in learn(model, rate, seed):
+        curve.append(line)
+        print(f"{run.name}: {json.dumps(line)}", file=sys.stderr, flush=True)
+    lines = "".join(json.dumps(line) + "\n" for line in curve)
+    (run / STATISTICS).write_text(lines, encoding="utf-8")
+    facts = environment()
+    found = {
+        "run": str(run),
+        "rate": rate,
+        "seed": seed,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "floats": {k: system.floats(k) for k in ASKED},
+        "updates": curve[-1]["update"],
+        "seconds": time.perf_counter() - begun,
+        "validation": curve[-1]["right"],
+        "updates to 90 %": next((line["update"] for line in curve if line["right"] >= 90), None),
+        "accuracy": {k: share([counts]) for k, counts in right(model, held_out()[1]).items()},
+        "cpu": facts["cpu"],
+        "commit": facts["commit"],
+    }
+    with atomic_write(run / "result.json") as stream:
+        json.dump(found, stream, indent=1)
+    return read_json(run / "result.json")
+
+
+def better(run: Dict[str, Any]) -> Tuple[float, float]:
+    """What is smaller for the better training: by validation, then by when it was at 90 %."""
+    return -round(run["validation"]), run["updates to 90 %"] or math.inf
+
+
+def row(name: str) -> Dict[str, Any]:
+    """A system's trainings: the best rate with each seed, and those of the other rates."""
+    tried = [trained(name, rate, 1) for rate in RATES]
+    best = min(tried, key=better)
+    again = [trained(name, best["rate"], seed) for seed in range(2, SEEDS + 1)]
+    return {"runs": [best, *again], "rates": [run for run in tried if run is not best]}
+
+
+# ---- the record --------------------------------------------------------------------------------
+
+
+def lines_of(record: Dict[str, Any]) -> List[str]:
+    """Accuracy by k in Markdown: the mean over the seeds, lowest and highest."""
+    columns = ["system", "parameters", "floats at k 64", "updates to 90 %"]
+    lines = [
+        f"| {' | '.join([*columns, *(f'k = {k}' for k in ASKED)])} |",
+        "|---" * (len(columns) + len(ASKED)) + "|",
+    ]
+    for system, row in record["rows"].items():
+        runs = row["runs"]
+        when = ", ".join(str(run["updates to 90 %"] or "never") for run in runs)
+        cells = [system, f"{runs[0]['parameters']:,}", f"{runs[0]['floats']['64']:,}", when]
+        for k in ASKED:
+            cells.append(mean([run["accuracy"] for run in runs], str(k), ".1f"))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def rate_lines(record: Dict[str, Any]) -> List[str]:
+    """Every training: its rate and seed, and how far it came, in Markdown."""
+    lines = ["| training | updates | right of the validation, % | to 90 % |", "|---" * 4 + "|"]
+    for row in record["rows"].values():
+        for run in [*row["runs"], *row["rates"]]:
+            cells = [Path(run["run"]).name, f"{run['updates']:,}", f"{run['validation']:.1f}"]
+            lines.append(f"| {' | '.join([*cells, str(run['updates to 90 %'] or 'never')])} |")
+    return lines
+
+
+def draw(path: Path, record: Dict[str, Any]) -> None:
+    """Accuracy against k: the mean of the seeds, and a band over them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(6.4, 3.4), layout="constrained")
+    for number, (system, row) in enumerate(record["rows"].items()):
+        values = [[run["accuracy"][str(k)] for run in row["runs"]] for k in ASKED]
+        floats = row["runs"][0]["floats"]
+        size = " to ".join(sorted({f"{floats[k]:,}" for k in ("1", "64")}, key=len))
+        means = [statistics.mean(each) for each in values]
+        label = f"{system} ({size} floats)"
+        axis.plot(ASKED, means, "o-", color=f"C{number}", markersize=3, label=label)
+        low, high = [min(each) for each in values], [max(each) for each in values]
+        axis.fill_between(ASKED, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ASKED, [str(k) for k in ASKED])
+    axis.set_ylim(-3, 103)
+    axis.set_xlabel("k, pairs to remember")
+    axis.set_ylabel("names right, %")
+    axis.legend(fontsize=7, loc="lower left")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train, ask, write."""
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks.recall",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument("--row", metavar="SYSTEM", choices=SYSTEMS, help="this one; no record")
+    options.add_argument("--out", metavar="DIR", type=Path, default=RESULTS)
+    args = options.parse_args(arguments)
+    torch.set_num_threads(1)
+    try:
+        with signals_as_interrupts():
+            rows = {name: row(name) for name in ([args.row] if args.row else SYSTEMS)}
+    except KeyboardInterrupt:
+        print("recall: interrupted; finished trainings are kept", file=sys.stderr)
+        return 130
+    facts = {**machine("cpu"), "command": "python -m benchmarks.recall"}
+    record = {"machine": facts, "table": "recall", "expected": EXPECTED, "rows": rows}
+    lines = [*lines_of(record), "", *rate_lines(record)]
+    if args.row:
+        print("\n".join(lines))
+    else:
+        save(args.out, record, "Recall: pairs remembered", lines, draw)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
