@@ -7,9 +7,9 @@ Self-attention learns a vector a_r for each distance r from query to key, and ad
 before the softmax (equation 4 of Shaw et al.); distances above ``--max-distance`` count as equal to
 it. The paper's sinusoids stay. All else is the paper's model, subclassed where it differs.
 
-``--relative-in`` confines this to the encoder or to the decoder, and ``--sinusoid-scale``
-multiplies the sinusoids, which moves neighbouring positions apart: ``benchmarks/neighbours.py``
-asks which of the two helps.
+``--relative-in`` confines this to the encoder or to the decoder. Two more options move neighbouring
+positions apart: ``--sinusoid-scale`` multiplies the sinusoids, ``--position-step`` counts in larger
+steps. ``benchmarks/neighbours.py`` asks which of these helps.
 """
 
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ SIDES = {
 
 @dataclass
 class RelativeConfig(VaswaniTransformerConfig):
-    """The paper's options, and three more."""
+    """The paper's options, and four more."""
 
     max_distance: int = field(
         default=16, metadata={"help": "distances from this on are treated alike (Shaw's k, 3.2)"}
@@ -48,6 +48,9 @@ class RelativeConfig(VaswaniTransformerConfig):
     )
     sinusoid_scale: float = field(
         default=1.0, metadata={"help": "what the sinusoids are multiplied by (1 in the paper)"}
+    )
+    position_step: int = field(
+        default=1, metadata={"help": "from one token's position to the next's (1 in the paper)"}
     )
 
 
@@ -88,20 +91,21 @@ class RelativeSelfAttention(SelfAttention):
 
 
 class ScaledSinusoids(SinusoidalPositions):
-    """The paper's sinusoids, multiplied.
+    """The paper's sinusoids, multiplied, or of positions that are further apart.
 
     Args:
-        scale: by what
+        scale: what they are multiplied by
+        step: what the positions are multiplied by
         args, kwargs: as for :class:`SinusoidalPositions`
     """
 
-    def __init__(self, *args: Any, scale: float, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, scale: float, step: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.scale = scale
+        self.scale, self.step = scale, step
 
     def forward(self, positions: Tensor, length: int, like: Tensor) -> Tensor:
         """As in the base class."""
-        return self.scale * super().forward(positions, length, like)
+        return self.scale * super().forward(self.step * positions, self.step * length, like)
 
 
 def varied_layer(layer: Any, cfg: RelativeConfig, side: str) -> Any:
@@ -121,12 +125,10 @@ def varied_layer(layer: Any, cfg: RelativeConfig, side: str) -> Any:
 
 
 def scale_sinusoids(embedding: InputEmbedding, cfg: RelativeConfig) -> InputEmbedding:
-    """The embedding with its sinusoids multiplied; learned positions stay as they are."""
-    positions = embedding.positions
-    if cfg.sinusoid_scale != 1 and isinstance(positions, SinusoidalPositions):
-        embedding.positions = ScaledSinusoids(
-            positions.dim, positions.layout, scale=cfg.sinusoid_scale
-        )
+    """The embedding with its sinusoids as asked; learned positions stay as they are."""
+    old, scale, step = embedding.positions, cfg.sinusoid_scale, cfg.position_step
+    if isinstance(old, SinusoidalPositions) and (scale, step) != (1, 1):
+        embedding.positions = ScaledSinusoids(old.dim, old.layout, scale=scale, step=step)
     return embedding
 
 
