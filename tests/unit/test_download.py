@@ -57,6 +57,12 @@ def test_a_part_left_by_a_killed_run_is_continued(server, folder, sent):
     assert server.requested[0] == ("primary.tgz", f"bytes={sent}-")
 
 
+def test_a_whole_part_left_by_a_killed_run_is_not_downloaded_again(server, folder):
+    (folder / ".primary.tgz.part").write_bytes(DATA)
+    assert download.fetch(part(server, bytes=len(DATA)), folder).read_bytes() == DATA
+    assert not server.requested
+
+
 @pytest.mark.parametrize(
     ("faults", "name"),
     [(["404"], "mirror"), (["500"] * download.TRIES, "mirror"), (["503", "503"], "primary")],

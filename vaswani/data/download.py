@@ -87,6 +87,8 @@ def receive_all(source: Source, aside: Path) -> None:
 def receive(source: Source, aside: Path) -> None:
     """One connection: the rest of the file if the server can, else the whole file again."""
     at = aside.stat().st_size if aside.is_file() else 0
+    if at and at == source.bytes:  # an earlier command ended before its check
+        return
     # identity: the archive's own bytes, not recompressed by the server
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={at}-"} if at else {})}
     with requests.get(source.url, headers=headers, stream=True, timeout=TIMEOUT) as reply:
