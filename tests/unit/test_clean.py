@@ -90,13 +90,6 @@ def test_hyphens_and_apostrophes_as_fairseqs_script_has_them():
     assert plain.sides[0].decode() == "it ’ s well-known\n"
 
 
-def test_a_file_that_is_one_line_without_end_is_refused(tmp_path):
-    path = tmp_path / "t.en"
-    path.write_bytes(b"x" * (text.LONGEST_LINE + 2))
-    with pytest.raises(UserError, match=r"t\.en, line 1"):
-        list(text.read_lines(path))
-
-
 def test_size_in_types_counts_characters_too(tmp_path):
     """6 types: the characters a, b inside, c at the end of words, so three merges."""
     text.write_lines(tmp_path / "t", ["abc"] * 3 + ["aabc"] * 2 + ["ababc"] * 2)

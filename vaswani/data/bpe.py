@@ -96,11 +96,6 @@ def quietly() -> ContextManager[Any]:
     return contextlib.redirect_stderr(io.StringIO())
 
 
-def count_symbols(text: str) -> int:
-    """How many words of a text are among fairseq's own symbols."""
-    return len(_FAIRSEQS.findall(text)) if "<" in text else 0
-
-
 def escaped_symbols(line: str, between: str = MARK) -> str:
     """A line with fairseq's own symbols spelt out as single letters."""
     return _FAIRSEQS.sub(lambda match: between.join(match[0]), line) if "<" in line else line

@@ -4,11 +4,11 @@ A function named ``…_work`` returns the function that a process applies to one
 """
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Callable, Sequence
 
 from vaswani.common.errors import UserError
-from vaswani.data import bpe
 from vaswani.data.parallel import EMPTY, NOT_UTF8, Chunk, Limits, Outcome, Report
 from vaswani.data.subwords import BPE
 from vaswani.data.text import decode
@@ -87,16 +87,7 @@ def splitting_work(
 ) -> Work:
     """Tokens, or raw text, to subwords; ``both``: the target too, which else stays as it is."""
     split = splitter(recipe, codes)
-    sides: list[TextFunction] = [split, split if both else str]
-
-    def work(chunk: Chunk) -> Outcome:
-        outcome = change(chunk, name, sides, limits)
-        outcome.report.spelt_out = sum(
-            bpe.count_symbols(side.decode("utf-8")) for side in chunk.sides[: 1 + both]
-        )
-        return outcome
-
-    return work
+    return partial(change, name=name, sides=[split, split if both else str], limits=limits)
 
 
 def change(

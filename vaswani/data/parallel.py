@@ -4,13 +4,15 @@ At most ``2 × workers + 1`` chunks of ``CHUNK_BYTES`` are in progress at any ti
 of the files; a chunk is complete lines, as bytes, the same number in each language.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.processes import map_ordered
-from vaswani.data.text import next_line, open_text
+from vaswani.data.text import byte_lines, count_lines
 
 CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
 #: letters per word; also Moses' limit. Without one, BPE is quadratic in word length.
@@ -63,8 +65,6 @@ class Report:
     kept: int = 0
     #: pairs held out as the validation set (neither kept here nor left out)
     held_out: int = 0
-    #: words such as </s>, written letter by letter because fairseq would take them for its own
-    spelt_out: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     #: by reason: the pair's place, and its two sides
     examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
@@ -81,7 +81,6 @@ class Report:
         self.seen += other.seen
         self.kept += other.kept
         self.held_out += other.held_out
-        self.spelt_out += other.spelt_out
         for reason, count in other.dropped.items():
             self.dropped[reason] = self.dropped.get(reason, 0) + count
         for reason, examples in other.examples.items():
@@ -99,8 +98,6 @@ class Report:
             most = sorted(self.dropped.items(), key=lambda item: -item[1])
             counts = [f"{count:,} {reason}" for reason, count in most]
             text += f"; left out: {', '.join(counts)}"
-        if self.spelt_out:
-            text += f"; spelt out: {self.spelt_out:,} words such as </s>, which are fairseq's own"
         return text
 
 
@@ -118,41 +115,26 @@ def chunks(paths: Sequence[Path], limit: int | None = None) -> Iterator[Chunk]:
     Raises:
         UserError: the files differ in length, or one is damaged or not lines of text.
     """
-    with open_text(paths) as streams:
-        first = 1
-        while True:
-            sides: list[list[bytes]] = [[] for _ in paths]
-            size = 0
-            most = CHUNK_LINES if limit is None else min(CHUNK_LINES, limit + 1 - first)
-            while len(sides[0]) < most and size < CHUNK_BYTES:
-                number = first + len(sides[0])
-                row = [next_line(s, p, number) for s, p in zip(streams, paths, strict=True)]
-                if not all(row):
-                    if any(row):
-                        raise UserError(unequal_lengths(paths))
-                    break
-                for side, line in zip(sides, row, strict=True):
-                    side.append(line)
-                    size += len(line)
-            if not sides[0]:
-                return
-            yield Chunk(first, [b"".join(side) for side in sides], len(sides[0]))
-            first += len(sides[0])
-
-
-def unequal_lengths(paths: Sequence[Path]) -> str:
-    """The message about parallel files of different lengths."""
-    counts = []
-    for path in paths:
-        with open_text([path]) as (stream,):
-            number = 0
-            while next_line(stream, path, number + 1):
-                number += 1
-            counts.append(number)
-    return (
-        f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: line n of one must "
-        "be the translation of line n of the other"
-    )
+    rows = islice(zip_longest(*map(byte_lines, paths), fillvalue=b""), limit)
+    first = 1
+    while True:
+        sides: list[list[bytes]] = [[] for _ in paths]
+        size = 0
+        for row in islice(rows, CHUNK_LINES):
+            if not all(row):
+                counts = " and ".join(f"{path} has {count_lines(path):,} lines" for path in paths)
+                raise UserError(
+                    f"{counts}: line n of one must be the translation of line n of the other"
+                )
+            for side, line in zip(sides, row, strict=True):
+                side.append(line)
+                size += len(line)
+            if size >= CHUNK_BYTES:
+                break
+        if not sides[0]:
+            return
+        yield Chunk(first, [b"".join(side) for side in sides], len(sides[0]))
+        first += len(sides[0])
 
 
 def transform(

@@ -25,7 +25,7 @@ from vaswani.data.pairs import Work, cleaning_work, splitting_work, tokenising_w
 from vaswani.data.parallel import Report, chunks, transform
 from vaswani.data.recipe import Recipe, outputs_of, write_recipe
 from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.data.text_recipe import hardly_spaced, lacks_rules
+from vaswani.data.text_recipe import hardly_spaced
 from vaswani.experiment.find import DOCS
 
 Pair = tuple[Path, Path]
@@ -241,9 +241,6 @@ def make_tokens(job: Job, out: Path) -> dict[str, Any]:
     for SentencePiece."""
     recipe, source = job.recipe, job.folder / "text"
     if recipe.text.tokeniser == "moses":
-        for lang in recipe.langs:
-            if lacks_rules(lang):
-                print(f"Moses has no rules for '{lang}': using those for English", file=sys.stderr)
         warn_of_unspaced(job.pair(source, recipe.splits[0]))
     limits = recipe.limits("tok")
 

@@ -5,22 +5,20 @@ characters end a line in one program but not in another (U+2028, U+0085, a lone 
 shift every pair after them; here they become spaces. Lines are counted by their bytes.
 """
 
-import contextlib
 import gzip
 import lzma
 import re
 import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import PathLike, atomic_write
 
 SPLITS = ("train", "valid", "test")
-#: bytes; anything longer is not a sentence, and would have to fit into memory
-LONGEST_LINE = 1 << 20
 #: how compressed text is opened, by file ending
-PACKED: Dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 #: what decompression raises if a file is not what its name says, or is incomplete
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 _ODD_SPACE = re.compile(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f]")
@@ -44,44 +42,21 @@ def find_text(prefix: PathLike, lang: str) -> Path:
     raise UserError(f"there is no file {plain} (nor {others})")
 
 
-@contextlib.contextmanager
-def open_text(paths: Sequence[Path]) -> Iterator[List[IO[bytes]]]:
-    """Open files, compressed or not, to read their bytes.
+def byte_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a text file, compressed or not, each with its ``\\n``, also the last one.
 
     Raises:
-        UserError: a file turns out to be damaged while it is read inside the block.
+        UserError: it is a damaged compressed file.
     """
     try:
-        with contextlib.ExitStack() as stack:
-            yield [stack.enter_context(PACKED.get(p.suffix, open)(p, "rb")) for p in paths]
+        with PACKED.get(path.suffix, open)(path, "rb") as stream:
+            for line in stream:
+                yield line if line.endswith(b"\n") else line + b"\n"
     except DAMAGED as error:
-        raise damaged_file(" or ".join(map(str, paths)), error) from None
-
-
-def damaged_file(path: PathLike, error: BaseException) -> UserError:
-    """The error about a compressed file that cannot be decompressed to its end."""
-    return UserError(
-        f"{path} is damaged or cut short ({error}): remove it and fetch it again, or, if it is not "
-        "compressed, rename it"
-    )
-
-
-def next_line(stream: IO[bytes], path: Path, number: int) -> bytes:
-    """The next line with its ``\\n`` (added to a last one without), or nothing at the end.
-
-    Raises:
-        UserError: a line is longer than ``LONGEST_LINE``, or a compressed file is damaged.
-    """
-    try:
-        line = stream.readline(LONGEST_LINE + 1)
-    except DAMAGED as error:
-        raise damaged_file(path, error) from None
-    if len(line) > LONGEST_LINE:
         raise UserError(
-            f"{path}, line {number:,}, is longer than {LONGEST_LINE:,} bytes: the file should "
-            "hold one sentence per line, ended by a line feed"
-        )
-    return line + b"\n" if line and not line.endswith(b"\n") else line
+            f"{path} is damaged or cut short ({error}): remove it and fetch it again, or, if it is "
+            "not compressed, rename it"
+        ) from None
 
 
 def decode(line: bytes, path: PathLike, number: int) -> str:
@@ -105,11 +80,8 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         UserError: it is not UTF-8 (gives the line), or is a damaged compressed file.
     """
-    number = 1
-    with open_text([path]) as (stream,):
-        while line := next_line(stream, path, number):
-            yield decode(line[:-1], path, number)
-            number += 1
+    for number, line in enumerate(byte_lines(path), 1):
+        yield decode(line[:-1], path, number)
 
 
 def safe_line(line: str) -> str:
@@ -131,8 +103,4 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 def count_lines(path: Path) -> int:
     """The number of lines: of ``\\n`` bytes, plus a last line without one."""
-    lines, last = 0, b"\n"
-    with open_text([path]) as (stream,):
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            lines, last = lines + block.count(b"\n"), block[-1:]
-    return lines + (last != b"\n")
+    return sum(1 for _ in byte_lines(path))

@@ -154,13 +154,6 @@ def moses_tokeniser(lang: str, split_hyphens: bool = False) -> Callable[[str], s
     )
 
 
-def lacks_rules(lang: str) -> bool:
-    """Whether sacremoses has no abbreviations for a language, and uses the English ones."""
-    from sacremoses.corpus import NonbreakingPrefixes
-
-    return lang not in NonbreakingPrefixes().available_langs
-
-
 def hardly_spaced(lines: Iterable[str]) -> bool:
     """Whether text has hardly any spaces: more letters from one to the next than words have."""
     import regex

@@ -72,19 +72,10 @@ class Windows:
 
 def raw_lines(paths: Sequence[Path]) -> Iterator[tuple[Path, int, bytes]]:
     """Every line of the files, or of standard input: its place and its bytes."""
-    if not paths:
-        yield from numbered(sys.stdin.buffer, STDIN)
-    for path in paths:
-        with text.open_text([path]) as (stream,):
-            yield from numbered(stream, path)
-
-
-def numbered(stream: IO[bytes], path: Path) -> Iterator[tuple[Path, int, bytes]]:
-    """The lines of a stream."""
-    number = 1
-    while line := text.next_line(stream, path, number):
-        yield path, number, line[:-1]
-        number += 1
+    sources = [(path, text.byte_lines(path)) for path in paths] or [(STDIN, sys.stdin.buffer)]
+    for path, lines in sources:
+        for number, line in enumerate(lines, 1):
+            yield path, number, line.removesuffix(b"\n")
 
 
 def check_files(paths: Sequence[Path]) -> None:
