@@ -146,9 +146,8 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     from vaswani.export.to_huggingface import names_of_codes
 
     load_plugin()
-    proof = Proof(text, options.quantization)
     packed = Translator(folder, device="cpu", user_dir=options.user_dir)
-    proof.translate_packed(packed)
+    proof = Proof(text, options.quantization, packed)
     table = table_of(folder, options, proof)
     if folder.codes:
         for name in names_of_codes(folder, options.to):
@@ -210,7 +209,7 @@ def to_fairseq(folder: ModelFolder, options: Options, table: dict[str, Any], par
     write_checkpoint(folder, folder.parameters(), part)
     for lang in folder.langs:
         shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
-    return Translator(folder, engine=engine_of(folder, part))
+    return Translator(folder, engine=engine_of(part))
 
 
 def to_huggingface(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:

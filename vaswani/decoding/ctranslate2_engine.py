@@ -74,6 +74,11 @@ class CTranslate2Engine(Engine):
         """A batch as CTranslate2 takes it: without the ends of sentences, which it adds."""
         return [[self.source[number] for number in ids[:-1]] for ids in batch.ids]
 
+    def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
+        """As :meth:`Engine.log_probabilities`."""
+        scored = self.model.score_batch(self.subwords(batch), targets, max_input_length=0)
+        return [list(result.log_probs) for result in scored]
+
     def searcher(self, options: SearchOptions) -> Search:
         """As :meth:`Engine.searcher`."""
         check_supported(options)

@@ -66,6 +66,8 @@ class Engine:
     #: a search with these options; UserError or ConfigError for one that is invalid, or that this
     #: engine lacks
     searcher: Callable[[SearchOptions], Search]
+    #: for each sentence, the log-probability of each subword of a given translation and of its end
+    log_probabilities: Callable[[Batch, list[list[str]]], list[list[float]]]
 
 
 def ignore(sentences: int) -> None:
@@ -128,6 +130,8 @@ class ProcessEngine(Engine):
     processes: int | None = None
     #: of each engine: search options → a function that searches one batch, in this process
     batch_searcher: Callable[[SearchOptions], Callable[[Any], BatchHypotheses]]
+    #: of each engine: the model's, for a batch and the decoder's input [B, T]: [B, T, V]
+    logits: Callable[[Batch, Any], Any]
 
     def __init__(self, model: Any, name: str) -> None:
         self.model, self.name = model, name
@@ -145,6 +149,22 @@ class ProcessEngine(Engine):
         longest = max(map(len, batch.ids))
         rows = [[PAD] * (longest - len(ids)) + ids for ids in batch.ids]
         return torch.tensor(rows, device=self.device)
+
+    def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
+        """As :meth:`Engine.log_probabilities`."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        from vaswani_transformer.vocabulary import EOS, PAD
+
+        rows = [torch.tensor([*map(self.target.index, target), EOS]) for target in targets]
+        expected = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        begun = [row.roll(1) for row in rows]  # with the end of sentence
+        previous = pad_sequence(begun, batch_first=True, padding_value=PAD)
+        with torch.no_grad():
+            logits = self.logits(batch, previous)
+            log_probs = logits.float().log_softmax(-1).gather(-1, expected[..., None])[..., 0]
+        return [of_row[: len(row)].tolist() for of_row, row in zip(log_probs, rows, strict=True)]
 
     def searcher(self, options: SearchOptions) -> Search:
         """As :meth:`Engine.searcher`."""

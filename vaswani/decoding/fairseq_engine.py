@@ -52,7 +52,7 @@ class FairseqEngine(ProcessEngine):
         return {"id": torch.tensor(batch.places), "net_input": net_input}
 
     def logits(self, batch: Batch, previous: Any) -> Any:
-        """The model's, for the decoder's input [B, T]: [B, T, V]."""
+        """As :meth:`ProcessEngine.logits`."""
         net_input = self.sample(batch)["net_input"]
         return self.model(**net_input, prev_output_tokens=previous)[0]
 

@@ -135,5 +135,5 @@ class MarianEngine(Engine):
         return search
 
     def log_probabilities(self, batch: Batch, targets: list[list[str]]) -> list[list[float]]:
-        """For each sentence, the log-probability of each subword of its target and its end."""
+        """As :meth:`Engine.log_probabilities`, of what was asked."""
         return [self.scores[place] for place in batch.places]

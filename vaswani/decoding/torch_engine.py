@@ -55,7 +55,7 @@ class TorchEngine(ProcessEngine):
         self.longest_target = architecture["max_target_positions"]
 
     def logits(self, batch: Batch, previous: Any) -> Any:
-        """The model's, for the decoder's input [B, T]: [B, T, V]."""
+        """As :meth:`ProcessEngine.logits`."""
         from vaswani_transformer.precision import autocast
 
         with autocast(self.precision, self.device):

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 TOLERANCES = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 4e-2, "int8": 0.1}
 #: the share of sentences that a tokenizer may read differently (but one always may)
 OTHERWISE = 0.01
-#: of a difference between two BLEU scores: below, chance hardly explains it
-SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,6 @@ class SearchComparison:
     tolerance: float | None
     #: of the packed model and the export; None: there are no references
     bleu: list[float] | None
-    #: of their difference, by paired bootstrap resampling; only of another length penalty
-    p: float | None
     speed: float
 
     def problem(self) -> str | None:
@@ -87,13 +83,4 @@ class SearchComparison:
             f"{self.worse:,} of {self.sentences:,} translations are worse by the packed model's "
             f"own scores; on average they differ by {self.score_difference:.2g}, below "
             f"-{self.tolerance:g}"
-        )
-
-    def warning(self) -> str | None:
-        """What another length penalty has changed, if chance hardly explains it."""
-        if self.bleu is None or self.p is None or self.p >= SIGNIFICANT:
-            return None
-        return (
-            f"{self.search}: the export's BLEU is {self.bleu[1]:.2f}, the packed model's "
-            f"{self.bleu[0]:.2f} (p = {self.p:.3f}, {self.sentences:,} sentences)"
         )

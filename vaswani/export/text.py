@@ -1,10 +1,11 @@
 """The sentences used to prove an export."""
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.translated_file import Windows
+from vaswani.data import text
 from vaswani.experiment.find import first_data_bin, read_yaml
 from vaswani.model_folder.folder import ModelFolder
 
@@ -17,30 +18,32 @@ class ProofText:
     source: list[str]
     reference: list[str] | None
 
+    def only(self, numbers: list[int]) -> "ProofText":
+        """Some of the sentences, with their references."""
+        meant = self.reference
+        chosen = None if meant is None else [meant[number] for number in numbers]
+        return ProofText(self.name, [self.source[number] for number in numbers], chosen)
+
 
 def proof_text(
-    path: Path, folder: ModelFolder, text: str | None, reference: str | None, lines: int
+    path: Path, folder: ModelFolder, given: str | None, reference: str | None, lines: int
 ) -> ProofText:
     """The sentences for the proof: as given, or the test (else validation) text of the model's run.
 
     Raises:
         UserError: there are none, or the number of references differs.
     """
-    if text is None and reference:
+    if given is None and reference:
         raise UserError("--reference needs --text: give both")
-    sides = (text, reference) if text else run_text(path, folder)
-    source = read_lines(Path(sides[0]), lines)
-    meant = read_lines(Path(sides[1]), lines) if sides[1] else None
-    if meant is not None and len(meant) != len(source):
+    source, target = (given, reference) if given else run_text(path, folder)
+    sentences = read_lines(Path(source), lines)
+    meant = read_lines(Path(target), lines) if target else None
+    if meant is not None and len(meant) != len(sentences):
         raise UserError(
-            f"{sides[0]} has {len(source):,} lines and {sides[1]} {len(meant):,}: they are not "
+            f"{source} has {len(sentences):,} lines and {target} {len(meant):,}: they are not "
             "a text and its translation"
         )
-    kept = [number for number, line in enumerate(source) if line.strip()]
-    if not kept:
-        raise UserError(f"{sides[0]} holds no sentence: the proof needs at least one")
-    references = [meant[number] for number in kept] if meant is not None else None
-    return ProofText(str(sides[0]), [source[number] for number in kept], references)
+    return ProofText(source, sentences, meant)
 
 
 def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
@@ -66,11 +69,5 @@ def run_text(path: Path, folder: ModelFolder) -> tuple[str, str | None]:
 
 
 def read_lines(path: Path, most: int) -> list[str]:
-    """The first lines of a text; UserError, with the place, if it is not text."""
-    windows = Windows([path], most or 10000)
-    lines: list[str] = []
-    for _, window in windows:
-        lines += window
-        if most:
-            break
-    return lines
+    """The first lines of a text, or all; UserError, with the place, if it is not text."""
+    return list(islice(text.read_lines(path), most or None))

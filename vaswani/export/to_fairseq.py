@@ -5,13 +5,14 @@ Positions other than fairseq's sinusoids become its learned ones, with our value
 norms have an ε of 1e-5, which cannot be set.
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any
 
 from vaswani.data.bpe import MARK
-from vaswani.data.subwords import BPE, SENTENCEPIECE
+from vaswani.data.subwords import BPE
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani.export.to_ctranslate2 import position_table
 from vaswani.model_folder.convert import to_fairseq
@@ -51,14 +52,14 @@ def write_checkpoint(folder: ModelFolder, parameters: Mapping[str, Any], out: Pa
     saving.write_checkpoint(state, str(out / CHECKPOINT))
 
 
-def configuration(folder: ModelFolder) -> Dict[str, Any]:
+def configuration(folder: ModelFolder) -> dict[str, Any]:
     """The sections of fairseq's configuration, as plain values."""
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.tasks.translation import TranslationConfig
     from omegaconf import OmegaConf
 
     architecture = folder.config["architecture"]
-    sections: Dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     for name, section in vars(FairseqConfig()).items():
         known = hasattr(section, "__dataclass_fields__")
         sections[name] = plain(OmegaConf.structured(section)) if known else None
@@ -69,21 +70,14 @@ def configuration(folder: ModelFolder) -> Dict[str, Any]:
     generation = {k: v for k, v in folder.config["generation"].items() if k != "length_penalty"}
     sections["generation"].update(generation)
     sections.update(text_options(folder))
-    variant = folder.config.get("variant")
-    model = variant_options(folder) if variant else model_options(architecture)
+    model = model_options(architecture)
+    if variant := folder.config.get("variant"):  # registered with fairseq
+        config = model_config(architecture, str(folder.path / CONFIG), variant)
+        model = {**plain(OmegaConf.structured(config)), "_name": variant["arch"]}
     return {**sections, "task": task, "model": model}
 
 
-def variant_options(folder: ModelFolder) -> Dict[str, Any]:
-    """All options of a variant, which is registered with fairseq."""
-    from omegaconf import OmegaConf
-
-    variant = folder.config["variant"]
-    config = model_config(folder.config["architecture"], str(folder.path / CONFIG), variant)
-    return {**plain(OmegaConf.structured(config)), "_name": variant["arch"]}
-
-
-def text_options(folder: ModelFolder) -> Dict[str, Any]:
+def text_options(folder: ModelFolder) -> dict[str, Any]:
     """The tokeniser and BPE sections, with which fairseq's ``from_pretrained`` accepts raw text.
 
     fairseq adds the path of the codes, or of the model, if they are beside the checkpoint.
@@ -96,24 +90,22 @@ def text_options(folder: ModelFolder) -> Dict[str, Any]:
         "moses_no_dash_splits": not recipe.split_hyphens,
         "moses_no_escape": False,
     }
-    name = folder.codes.name if folder.codes else None
-    kinds: Dict[Optional[str], Optional[Dict[str, Any]]] = {
-        None: None,
-        BPE: {"_name": BPE, "bpe_codes": name, "bpe_separator": MARK.strip()},
-        SENTENCEPIECE: {
-            "_name": SENTENCEPIECE,
-            "sentencepiece_model": name,
-            "sentencepiece_enable_sampling": False,
-            "sentencepiece_alpha": None,
-        },
-    }
+    bpe: dict[str, Any] = {"_name": recipe.bpe}
+    if folder.codes and recipe.bpe == BPE:
+        bpe.update(bpe_codes=folder.codes.name, bpe_separator=MARK.strip())
+    elif folder.codes:
+        bpe.update(
+            sentencepiece_model=folder.codes.name,
+            sentencepiece_enable_sampling=False,
+            sentencepiece_alpha=None,
+        )
     return {
         "tokenizer": moses if recipe.tokeniser == "moses" else None,
-        "bpe": kinds[recipe.bpe],
+        "bpe": bpe if folder.codes else None,
     }
 
 
-def plain(section: Any) -> Dict[str, Any]:
+def plain(section: Any) -> dict[str, Any]:
     """A section of fairseq's configuration without classes of fairseq."""
     from omegaconf import OmegaConf
 
@@ -122,7 +114,7 @@ def plain(section: Any) -> Dict[str, Any]:
     return {str(name): None if value == "???" else value for name, value in table.items()}
 
 
-def model_options(architecture: Mapping[str, Any]) -> Dict[str, Any]:
+def model_options(architecture: Mapping[str, Any]) -> dict[str, Any]:
     """All options of fairseq's ``transformer``: 0.12.2 accepts missing ones silently."""
     from fairseq.models.transformer import TransformerConfig
 
@@ -156,7 +148,7 @@ def has_fairseqs_positions(architecture: Mapping[str, Any], side: str) -> bool:
     return architecture["sinusoid_layout"] == "fairseq" and not architecture[f"{side}_learned_pos"]
 
 
-def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> Dict[str, Any]:
+def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters by fairseq's names, float32."""
     import torch
 
@@ -175,25 +167,15 @@ def fairseqs_parameters(folder: ModelFolder, parameters: Mapping[str, Any]) -> D
     return renamed
 
 
-def engine_of(packed: ModelFolder, folder: Path) -> FairseqEngine:
-    """fairseq's model, task and search on the checkpoint in a folder."""
-    task, model = load(folder, packed.langs)
-    return FairseqEngine(task, [model], str(folder / CHECKPOINT))
-
-
-def load(folder: Path, langs: Tuple[str, str]) -> Tuple[Any, Any]:
-    """fairseq's task and model, on the CPU, ready to translate."""
+def engine_of(folder: Path) -> FairseqEngine:
+    """fairseq's model, task and search on the checkpoint in a folder, on the CPU."""
     from fairseq import checkpoint_utils
-    from fairseq.data import Dictionary
     from fairseq.dataclass.configs import GenerationConfig
-    from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
     path = str(folder / CHECKPOINT)
-    state = checkpoint_utils.load_checkpoint_to_cpu(path)
-    known = {name: state["cfg"]["task"][name] for name in TranslationConfig.__dataclass_fields__}
-    words = [Dictionary.load(str(folder / f"dict.{lang}.txt")) for lang in langs]
-    task = TranslationTask(TranslationConfig(**known), *words)
-    models, _ = checkpoint_utils.load_model_ensemble([path], task=task, state=state)
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [path], arg_overrides={"data": str(folder)}
+    )
     model = models[0].eval()
     model.prepare_for_inference_(SimpleNamespace(generation=GenerationConfig()))
-    return task, model
+    return FairseqEngine(task, [model], path)

@@ -116,10 +116,9 @@ def configuration(architecture: Mapping[str, Any], types: tuple[int, int]) -> di
         "activation_function": "relu",
         "scale_embedding": True,
         "max_position_embeddings": max(longest(architecture)),
-        **{
-            name: architecture[name]
-            for name in ("dropout", "attention_dropout", "activation_dropout")
-        },
+        "dropout": architecture["dropout"],
+        "attention_dropout": architecture["attention_dropout"],
+        "activation_dropout": architecture["activation_dropout"],
         **TOKENS,
         "forced_eos_token_id": None,  # Marian's default is 0, here <s>
         "dtype": "float32",
@@ -180,14 +179,14 @@ def write_model(folder: ModelFolder, parameters: Mapping[str, Any], out: Path) -
 
     architecture = folder.config["architecture"]
     source, target = (vocabulary(folder.dictionary(lang)) for lang in folder.langs)
-    with open(out / WEIGHTS, "wb") as stream:
-        stream.write(save(marians_parameters(folder, parameters), metadata={"format": "pt"}))
+    stored = save(marians_parameters(folder, parameters), metadata={"format": "pt"})
+    (out / WEIGHTS).write_bytes(stored)
     write_json(out / "config.json", configuration(architecture, (len(source), len(target))))
     decoding = generation_configuration(folder.search_options, architecture)
     write_json(out / "generation_config.json", decoding)
-    write_json(out / "vocab.json", numbered(source))
+    write_json(out / "vocab.json", {symbol: n for n, symbol in enumerate(source)})
     if target != source:
-        write_json(out / "target_vocab.json", numbered(target))
+        write_json(out / "target_vocab.json", {symbol: n for n, symbol in enumerate(target)})
     if folder.recipe.bpe == SENTENCEPIECE:
         tokenizer = tokenizer_configuration(folder, target != source)
         write_json(out / "tokenizer_config.json", tokenizer)
@@ -200,11 +199,10 @@ def tokenizer_configuration(folder: ModelFolder, two_vocabularies: bool) -> dict
         folder: the packed model
         two_vocabularies: whether source and target have their own
     """
-    source, target = folder.langs
     return {
         "tokenizer_class": "MarianTokenizer",
-        "source_lang": source,
-        "target_lang": target,
+        "source_lang": folder.recipe.source_lang,
+        "target_lang": folder.recipe.target_lang,
         "unk_token": "<unk>",
         "eos_token": "</s>",
         "pad_token": "<pad>",
@@ -221,11 +219,6 @@ def names_of_codes(folder: ModelFolder, target: str) -> list[str]:
     if target == "huggingface" and folder.recipe.bpe == SENTENCEPIECE:
         return ["source.spm", "target.spm"]
     return [folder.codes.name] if folder.codes else []
-
-
-def numbered(symbols: list[str]) -> dict[str, int]:
-    """Symbols with their ids."""
-    return {symbol: number for number, symbol in enumerate(symbols)}
 
 
 def engine_of(folder: ModelFolder, out: Path, python: str) -> MarianEngine:
