@@ -378,7 +378,6 @@ def test_threads_get_what_one_gets(model):
     ("sentences", "options", "named"),
     [
         ("the house", {}, "list"),
-        (b"the house", {}, "bytes"),
         (["the house"], {"beem": 4}, "beem"),
         (["the house"], {"beam": 2.5}, "beam"),
     ],

@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 
 import numpy
 import pytest
-import torch
 
 from tests.attentions import ARABIC, HEBREW, ODD, made, weights
 from tests.models import small_model
@@ -53,17 +52,15 @@ def data_of(text):
 def heads():
     """A model whose encoder and decoder differ in layers and heads; its weights."""
     model = small_model(encoder_layers=3, encoder_attention_heads=2).eval()
-    source, target = torch.tensor([5, 6, 7, 2]), torch.tensor([8, 9, 10, 11, 12, 2])
-    return model, source, target, head_weights(model, source, target)
+    return head_weights(model, [5, 6, 7, 2], [8, 9, 10, 11, 12, 2])
 
 
 def test_every_head_of_every_layer_looks_with_weights_that_sum_to_1(heads):
-    found = heads[-1]
-    shapes = {name: array.shape for name, array in found.items()}
+    shapes = {name: array.shape for name, array in heads.items()}
     assert shapes == {"encoder": (3, 2, 4, 4), "decoder": (2, 4, 6, 6), "cross": (2, 4, 6, 4)}
-    for array in found.values():
+    for array in heads.values():
         assert numpy.allclose(array.sum(-1), 1, atol=1e-6)
-    assert (numpy.triu(found["decoder"], 1) == 0).all(), "no later word: section 3.2.3"
+    assert (numpy.triu(heads["decoder"], 1) == 0).all(), "no later word: section 3.2.3"
 
 
 def test_words_sum_what_is_looked_at_and_average_what_looks():

@@ -11,13 +11,13 @@ import contextlib
 import tempfile
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.text_recipe import SourceText, unescape
+from vaswani.data.text_recipe import unescape
 from vaswani.decoding.alignment import words_of
 from vaswani.decoding.translator import Translator
 from vaswani.experiment.find import is_run, run_folders
@@ -136,69 +136,50 @@ def attend(translator: Any, source: str, target: str | None, most: int) -> Atten
     Raises:
         UserError: a sentence is empty or too long, or there are more weights than ``most``.
     """
-    read = subwords_of(translator, source, "source")
-    source_dictionary, target_dictionary = translator.engine.source, translator.engine.target
-    tokens = numbers(source_dictionary, read)
+    read, dictionaries = sentence(translator, source, "source"), translator.engine
     if target is None:
-        answer = best(translator, source)
-        target_subwords = [target_dictionary[number] for number in answer.tolist()[:-1]]
+        answer = best(translator, read)
+        target_subwords = [dictionaries.target[number] for number in answer[:-1]]
         joined = translator.target_text.tokens(" ".join(target_subwords))
         text = translator.target_text.text(joined)
     else:
-        target_subwords, text = subwords_of(translator, target, "target"), target
-        answer = numbers(target_dictionary, target_subwords)
-    check_number(translator.engine.model, len(tokens), len(answer), most)
+        given, text = sentence(translator, target, "target"), target
+        target_subwords, answer = given.subwords, given.ids
+    check_number(translator.engine.model, len(read.ids), len(answer), most)
     source_lang, target_lang = translator.folder.langs
     moses = translator.folder.recipe.bpe != SENTENCEPIECE
-    target_side = (target_lang, target_subwords, target_dictionary)
+    target_side = (target_lang, target_subwords, dictionaries.target)
     sides = {
-        "source": side(source_lang, read, source_dictionary, moses=moses),
+        "source": side(source_lang, read.subwords, dictionaries.source, moses=moses),
         "target": side(*target_side, moses=moses),
         "read": side(*target_side, starts=True, moses=moses),
     }
-    weights = head_weights(translator.engine.model, tokens, answer)
+    weights = head_weights(translator.engine.model, read.ids, answer)
     return Attention(source.strip(), text.strip(), target is None, sides, weights)
 
 
-def subwords_of(translator: Any, text: str, name: str) -> list[str]:
-    """The subwords of the source, or of the target.
+def sentence(translator: Any, text: str, name: str) -> Any:
+    """The source, or the target, as the model reads it.
 
     Raises:
         UserError: it is empty, or too long for the model.
     """
-    reader = translator.source_text
-    limit = translator.engine.longest_source
-    if name == "target":
-        recipe = translator.folder.recipe
-        recipe = replace(recipe, source_lang=recipe.target_lang)
-        reader = SourceText(recipe, translator.folder.codes)
-        limit = translator.engine.longest_target
-    subwords: list[str] = reader.subwords(reader.tokens(text)).split()
-    if not subwords:
-        raise UserError(f"the {name} has no words: give a sentence")
-    if len(subwords) + 1 > limit:
+    read = translator.read(text, name)
+    if read.ids is None:
+        limit = getattr(translator.engine, f"longest_{name}")
+        problem = f"has more than {limit:,} subwords with its end: give a shorter sentence"
         raise UserError(
-            f"the {name} has {len(subwords) + 1:,} subwords with its end, but this model takes "
-            f"at most {limit:,}: give a shorter sentence"
+            f"the {name} {problem if read.too_long else 'has no words: give a sentence'}"
         )
-    return subwords
+    return read
 
 
-def numbers(dictionary: Any, subwords: Sequence[str]) -> Any:
-    """The subwords and the end of sentence by their numbers, int64."""
-    import torch
-
-    return torch.tensor([*map(dictionary.index, subwords), dictionary.eos()])
-
-
-def best(translator: Any, source: str) -> Any:
+def best(translator: Any, read: Any) -> list[int]:
     """The numbers of the model's own translation, with the end, which a truncated one lacks."""
-    import torch
-
     search = translator.engine.searcher(translator.options.changed(nbest=1, sampling=False))
-    tokens = translator.search([translator.read(source)], search)[0][0].tokens
+    tokens: list[int] = translator.search([read], search)[0][0].tokens
     end = translator.engine.target.eos()
-    return torch.tensor(tokens if tokens[-1] == end else [*tokens, end])
+    return tokens if tokens[-1] == end else [*tokens, end]
 
 
 def side(
@@ -243,12 +224,12 @@ def check_number(model: Any, source: int, target: int, most: int) -> None:
         )
 
 
-def head_weights(model: Any, source: Any, target: Any) -> dict[str, Any]:
+def head_weights(model: Any, source: Sequence[int], target: Sequence[int]) -> dict[str, Any]:
     """The weights of every head.
 
     Args:
         model: the paper's, in evaluation mode
-        source: numbers of the source's subwords and its end, int64 [S]
+        source: numbers of the source's subwords and its end [S]
         target: the same for the target [T]
 
     Returns:
@@ -258,10 +239,10 @@ def head_weights(model: Any, source: Any, target: Any) -> dict[str, Any]:
     import torch
 
     device = next(model.parameters()).device
-    source, target = source[None].to(device), target[None].to(device)
-    previous = torch.cat([target[:, -1:], target[:, :-1]], dim=1)  # it starts with the end
+    previous = torch.tensor([target], device=device).roll(1)  # it starts with the end
     with torch.no_grad():
-        memory, encoder = model.encoder.encode(source, need_weights=True)
+        tokens = torch.tensor([source], device=device)
+        memory, encoder = model.encoder.encode(tokens, need_weights=True)
         _, decoder = model.decoder.features(previous, memory, need_weights=True)
     by_kind = {
         "encoder": encoder,

@@ -80,8 +80,13 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         UserError: it is not UTF-8 (gives the line), or is a damaged compressed file.
     """
-    for number, line in enumerate(byte_lines(path), 1):
-        yield decode(line[:-1], path, number)
+    return lines_in(byte_lines(path), path)
+
+
+def lines_in(lines: Iterable[bytes], path: Path) -> Iterator[str]:
+    """The sentences of lines, which come from ``path``, as messages name it."""
+    for number, line in enumerate(lines, 1):
+        yield decode(line.removesuffix(b"\n"), path, number)
 
 
 def safe_line(line: str) -> str:

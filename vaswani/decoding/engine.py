@@ -57,8 +57,9 @@ class Engine:
     #: the symbols of each side by their ids, as fairseq's Dictionary has them
     source: Any
     target: Any
-    #: the most tokens that a source may have, with the end of sentence
+    #: the most tokens that a source, and a target, may have, with the end of sentence
     longest_source: int
+    longest_target: int
     on_cpu: bool
     #: tokens per batch that suit the device
     batch_tokens: int

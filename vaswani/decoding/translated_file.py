@@ -12,8 +12,10 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Optional
+from typing import IO, Any
 
 from vaswani.common.artifact import key_of, output_file, writing
 from vaswani.common.errors import UserError, listed, plural
@@ -33,7 +35,7 @@ class Windows:
 
     Args:
         paths: the files, in order; none: standard input
-        size: lines per window
+        size: lines per window; 0: all
 
     Attributes:
         digest: SHA-256 of the lines up to the end of the last window yielded
@@ -53,29 +55,14 @@ class Windows:
 
     def read(self) -> Iterator[tuple[int, list[str]]]:
         """Yield all windows."""
-        window: list[str] = []
-        for path, place, line in raw_lines(self.paths):
-            window.append(text.decode(line, path, place))
-            if len(window) == self.size:
-                yield self.given_out(window)
-                window = []
-        if window:
-            yield self.given_out(window)
-
-    def given_out(self, window: list[str]) -> tuple[int, list[str]]:
-        """Count a window."""
-        first = self.lines + 1
-        self.lines += len(window)
-        self.digest.update("".join(line + "\n" for line in window).encode())
-        return first, window
-
-
-def raw_lines(paths: Sequence[Path]) -> Iterator[tuple[Path, int, bytes]]:
-    """Every line of the files, or of standard input: its place and its bytes."""
-    sources = [(path, text.byte_lines(path)) for path in paths] or [(STDIN, sys.stdin.buffer)]
-    for path, lines in sources:
-        for number, line in enumerate(lines, 1):
-            yield path, number, line.removesuffix(b"\n")
+        lines: Iterator[str] = chain.from_iterable(map(text.read_lines, self.paths))
+        if not self.paths:
+            lines = text.lines_in(sys.stdin.buffer, STDIN)
+        while window := list(islice(lines, self.size or None)):
+            first = self.lines + 1
+            self.lines += len(window)
+            self.digest.update("".join(line + "\n" for line in window).encode())
+            yield first, window
 
 
 def check_files(paths: Sequence[Path]) -> None:
@@ -85,50 +72,41 @@ def check_files(paths: Sequence[Path]) -> None:
             raise UserError(f"there is no file {path}")
 
 
+@dataclass
 class Tally:
-    """Counts untranslated lines and unknown words, line by line."""
+    """Counts untranslated lines and unknown words, line by line; its fields are a report's."""
 
-    def __init__(self, counts: dict[str, Any] | None = None) -> None:
-        counts = counts or {}
-        self.too_long: list[int] = counts.get("not_translated", [])
-        self.unknown_words: int = counts.get("unknown_words", 0)
-        self.unknown_lines: int = counts.get("unknown_lines", 0)
-        self.examples: list[str] = counts.get("unknown_examples", [])
+    not_translated: list[int] = field(default_factory=list)
+    unknown_words: int = 0
+    unknown_lines: int = 0
+    unknown_examples: list[str] = field(default_factory=list)
 
     def add(self, number: int, result: Any) -> None:
         """Count a line, by its number from 1, and its translation."""
         if result.too_long:
-            self.too_long.append(number)
+            self.not_translated.append(number)
         elif result.unknown:
             self.unknown_words += len(result.unknown)
             self.unknown_lines += 1
-            room = SHOWN - len(self.examples)
-            new = dict.fromkeys(word for word in result.unknown if word not in self.examples)
-            self.examples += [word[:40] for word in new][:room]
-
-    def table(self) -> dict[str, Any]:
-        """For a report."""
-        return {
-            "not_translated": self.too_long,
-            "unknown_words": self.unknown_words,
-            "unknown_lines": self.unknown_lines,
-            "unknown_examples": self.examples,
-        }
+            shown = self.unknown_examples
+            new = dict.fromkeys(word for word in result.unknown if word not in shown)
+            shown += [word[:40] for word in new][: SHOWN - len(shown)]
 
     def print_warnings(self, where: str) -> None:
         """List, on stderr, what was not translated and what was unknown."""
-        if self.too_long:
+        if left_out := self.not_translated:
             print(
-                f"warning: {plural(len(self.too_long), 'line')} longer than the model's limit, not "
-                f"translated and left empty in {where}: {listed(self.too_long)}",
+                f"warning: {plural(len(left_out), 'line')} longer than the model's limit, not "
+                f"translated and left empty in {where}: {listed(left_out)}",
                 file=sys.stderr,
             )
         if self.unknown_words:
+            more = self.unknown_words > len(self.unknown_examples)
+            examples = ", ".join([*self.unknown_examples, *(["…"] if more else [])])
             print(
                 f"warning: {plural(self.unknown_words, 'word')} wholly or partly unknown to the "
-                f"model, in {plural(self.unknown_lines, 'line')}: {', '.join(self.examples)}"
-                f"{', …' if self.unknown_words > len(self.examples) else ''} "
-                "(--replace-unk copies source words instead of <unk>)",
+                f"model, in {plural(self.unknown_lines, 'line')}: {examples} (--replace-unk copies "
+                "source words instead of <unk>)",
                 file=sys.stderr,
             )
 
@@ -174,7 +152,7 @@ class TranslatedFile:
         return read_json(self.state_file).get("key") == self.key
 
     @contextlib.contextmanager
-    def open(self, windows: Windows) -> Iterator[Optional["TranslatedFile"]]:
+    def open(self, windows: Windows) -> Iterator["TranslatedFile | None"]:
         """Continue or start; what is done is skipped in ``windows``. None: everything is done.
 
         Raises:
@@ -217,7 +195,7 @@ class TranslatedFile:
         self.stream = open(self.part, "r+b")  # noqa: SIM115
         self.stream.truncate(done)
         self.stream.seek(done)
-        self.tally = Tally(state)
+        self.tally = Tally(**{item.name: state[item.name] for item in fields(Tally)})
         print(f"{self.path}: continuing after line {state['lines']:,}", file=sys.stderr)
 
     def skip(self, state: dict[str, Any]) -> None:
@@ -249,7 +227,7 @@ class TranslatedFile:
             "lines": self.windows.lines,
             "bytes": self.stream.tell(),
             "input": self.windows.digest.hexdigest(),
-            **self.tally.table(),
+            **asdict(self.tally),
         }
         with atomic_write(self.state_file) as stream:
             json.dump(state, stream)
@@ -266,7 +244,7 @@ class TranslatedFile:
             "input": self.windows.digest.hexdigest(),
             "sha256": sha256_of(self.part),
             "replaces": before,
-            **self.tally.table(),
+            **asdict(self.tally),
         }
         with atomic_write(self.report_file) as stream:
             json.dump(table, stream, indent=1)

@@ -8,8 +8,8 @@ for translation in translator.translate(["The house is big.", "It is old."]):
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -130,12 +130,14 @@ class Translator:
                 ``print_alignment=True``
 
         Raises:
-            TypeError: an unknown option or one of another type, or anything but a list.
+            TypeError: an unknown option or one of another type, or a string.
             UserError, ConfigError: an option's value that cannot work; both are ValueErrors.
         """
-        chosen, lines = self.options.changed(**options), list_of_strings(sentences)
+        if isinstance(sentences, str):  # which is iterable, too
+            raise TypeError("translate takes a list of sentences, not a string: translate([text])")
+        chosen = self.options.changed(**options)
         with self.lock:
-            sentences_read = [self.read(line) for line in lines]
+            sentences_read = [self.read(line) for line in sentences]
         with self.engine.lock:
             results = self.search(sentences_read, self.engine.searcher(chosen), chosen.max_tokens)
         with self.lock:
@@ -144,13 +146,18 @@ class Translator:
 
     # ---- the steps, for those who search elsewhere ---------------------------------------------
 
-    def read(self, line: str) -> InputSentence:
-        """Convert raw text to the model's input."""
-        subwords = self.source_text.subwords(self.source_text.tokens(line)).split()
-        too_long = len(subwords) + 1 > self.engine.longest_source
-        ids, source = None, self.engine.source
+    def read(self, line: str, side: str = "source") -> InputSentence:
+        """Convert raw text to the model's input; ``side`` "target": to the decoder's."""
+        text, known, longest = self.source_text, self.engine.source, self.engine.longest_source
+        if side == "target":
+            recipe = self.folder.recipe
+            text = SourceText(replace(recipe, source_lang=recipe.target_lang), self.folder.codes)
+            known, longest = self.engine.target, self.engine.longest_target
+        subwords = text.subwords(text.tokens(line)).split()
+        too_long = len(subwords) + 1 > longest
+        ids = None
         if subwords and not too_long:
-            ids = [*map(source.index, subwords), source.eos()]
+            ids = [*map(known.index, subwords), known.eos()]
         return InputSentence(line, subwords, self.words(subwords), ids, too_long)
 
     def words(self, subwords: Sequence[str]) -> list[Word]:
@@ -258,14 +265,6 @@ def engine_for(
     if in_processes:
         engine.processes = search_processes(workers, engine.on_cpu)
     return engine
-
-
-def list_of_strings(sentences: Any) -> list[str]:
-    """The sentences given to ``translate``; TypeError for a string, which is also iterable."""
-    if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
-        kind = "a string" if isinstance(sentences, str) else type(sentences).__name__
-        raise TypeError(f"translate takes a list of sentences, not {kind}: translate([text])")
-    return list(sentences)
 
 
 def batches_of(sentences: Sequence[InputSentence], max_tokens: int) -> list[Batch]:

@@ -18,10 +18,9 @@ from vaswani.attention_page.maps import (
     Unit,
     between,
     head_weights,
-    numbers,
     open_model,
+    sentence,
     side,
-    subwords_of,
 )
 from vaswani.common.artifact import making_recorded
 from vaswani.common.errors import UserError
@@ -76,14 +75,9 @@ def pairs(translator: Any) -> list[Pair]:
 
 def pair_of(translator: Any, kind: str, text: str, word: str, partner: str) -> Pair:
     """One annotated sentence; weights between subwords become weights between words."""
-    import torch
-
-    engine = translator.engine
-    subwords = subwords_of(translator, text, "source")
-    words = side(translator.folder.langs[0], subwords, engine.source).words
-    no_translation = torch.tensor([engine.target.eos()])
-    tokens = numbers(engine.source, subwords)
-    weights = head_weights(engine.model, tokens, no_translation)["encoder"]
+    engine, read = translator.engine, sentence(translator, text, "source")
+    words = side(translator.folder.langs[0], read.subwords, engine.source).words
+    weights = head_weights(engine.model, read.ids, [engine.target.eos()])["encoder"]
     (place,), places = place_of(word, words), place_of(partner, words)
     return Pair(kind, text, words, place, places, between(weights, words, words))
 
