@@ -141,8 +141,8 @@ def test_a_refused_translation_names_its_mistake(
 
 
 def test_the_documented_calls_from_python(workplace, tmp_path, monkeypatch):
-    """docs/translate.md: train, average, generate and score as functions."""
-    document = (ROOT / "docs" / "translate.md").read_text(encoding="utf-8")
+    """docs/python.md: train, average, generate and score as functions."""
+    document = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     examples = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
     (example,) = [one for one in examples if "train.run(" in one]
     for name in ("configs", "data"):

@@ -87,3 +87,15 @@ def test_the_documents_commands_can_be_given(monkeypatch):
     for words in given:
         ends = [n for n, word in enumerate(words) if word in {"|", "&&", ";", ">", "2>"}]
         assert cli.run_verb(words[: min(ends, default=None)]) == 0, words
+
+
+def test_the_page_on_python_translates(monkeypatch, capsys):
+    """docs/python.md: its examples with a shipped model; test_vaswani.py runs the other one."""
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    text, ids = (one for one in examples if "examples/tatoeba_en_de" in one)
+    exec(text, {})
+    assert "Das Haus ist alt." in capsys.readouterr().out
+    exec(ids, {})
+    assert capsys.readouterr().out.startswith("['Es', 'ist', 'spät', '.', '</s>']")
