@@ -72,6 +72,27 @@ def test_no_function_has_more_than_60_lines_and_no_file_more_than_400():
     assert long == []
 
 
+def test_a_block_of_commands_is_on_one_page():
+    """README may repeat one, as it is; short lines may be the same anywhere."""
+    pages = {
+        path: path.read_text(encoding="utf-8") for path in PAGES if "examples" not in str(path)
+    }
+    blocks = {
+        path: re.findall(r"^```\w+\n.*?^```$", text, re.S | re.M) for path, text in pages.items()
+    }
+    (before_and_after,) = [one for one in blocks[ROOT / "README.md"] if one.startswith("```diff")]
+    assert before_and_after in pages[ROOT / "docs" / "coming-from-fairseq.md"]
+    seen: dict[str, Path] = {}
+    repeated = []
+    for path in set(pages) - {ROOT / "README.md"}:
+        for block in blocks[path]:
+            for command in block.replace("\\\n", " ").splitlines():
+                words = command.partition("#")[0].split()
+                if len(words) > 7 and seen.setdefault(" ".join(words), path) != path:
+                    repeated.append(f"{path.name}, {seen[' '.join(words)].name}: {command}")
+    assert repeated == []
+
+
 def test_the_documents_commands_can_be_given(monkeypatch):
     """Verbs, options and choices in blocks of shell; none is run."""
     for verb in cli.VERBS:
