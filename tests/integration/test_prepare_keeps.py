@@ -1,8 +1,6 @@
 """``vaswani prepare`` replaces what it made, and nothing else: whatever else is there is kept."""
 
-import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -81,27 +79,6 @@ def test_own_files_in_data_bin_survive(own, light, capsys):
     assert ": made" not in capsys.readouterr().err and mine.read_bytes() == b"mine"
     assert cli.main([*HERE, "--bpe", "20"]) == 0
     assert (own / "data/own/data-bin.kept-1" / mine.name).read_bytes() == b"mine"
-
-
-def as_earlier_versions_recorded(stages, key=None):
-    """Sizes and hashes apart, by names in the output itself."""
-    for path in stages.glob("*.json"):
-        record = json.loads(path.read_text())
-        files = {str(Path(n).relative_to(path.stem)): v for n, v in record.pop("files").items()}
-        left, sums = ({name: stamp[i] for name, stamp in files.items()} for i in (0, 2))
-        record.update(version=2, left=left, sha256=sums, key=key or record["key"])
-        path.write_text(json.dumps(record))
-
-
-@pytest.mark.parametrize("key", [None, "another"])
-def test_data_of_earlier_versions_are_left_or_made_again_once(own, light, capsys, key):
-    assert cli.main(HERE) == 0
-    as_earlier_versions_recorded(own / "data/own/.stages", key)
-    for made in (len(STAGES) if key else 0, 0):
-        capsys.readouterr()
-        assert cli.main(HERE) == 0
-        assert capsys.readouterr().err.count(": made (") == made
-    assert not list((own / "data/own").glob("*.kept-*"))
 
 
 def test_a_copied_folder_is_not_made_again(own, light, capsys):

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 from fairseq.data import Dictionary
 
 from tests import exported, packed, stock
@@ -148,15 +147,6 @@ def test_ctranslate2_gives_the_same_text(model, tmp_path):
 
 
 # ---- bad input ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", ["tokenised", "trees"])
-def test_moses_and_pieces_exclude_each_other(key, own, capsys):
-    sets = {"source_lang": "en", "target_lang": "de", "train": "train", "valid": "valid"}
-    recipe = {**sets, key: True, "subword": "sentencepiece"}
-    Path("mine.yaml").write_text(yaml.safe_dump(recipe))
-    assert stock.vaswani("prepare", "mine.yaml", "--text", ".", "--out", "data/own") == 1
-    assert key in sentence_of(capsys) and not Path("data").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import unicodedata
 
 import pytest
+import sentencepiece
 from fairseq.data import Dictionary
 
 from tests.pieces import learn, pairs
@@ -71,7 +72,7 @@ def test_a_translation_is_one_line(model):
 
 def test_it_learns_in_one_thread(model, tmp_path, monkeypatch):
     """Its pieces would depend on how many there are; the same text gives the same file."""
-    trainer = pieces.library().SentencePieceTrainer
+    trainer = sentencepiece.SentencePieceTrainer
     given, train = {}, trainer.train
     monkeypatch.setattr(
         trainer, "train", lambda **options: given.update(options) or train(**options)

@@ -23,7 +23,7 @@ from vaswani.common.artifact import making, output_file
 from vaswani.common.errors import UserError, plural
 from vaswani.common.files import locked
 from vaswani.common.options import argument, option
-from vaswani.common.progress import Bar
+from vaswani.common.progress import stage_bar
 from vaswani.data.data_bin import subset_option
 from vaswani.experiment.averaging import averaged_checkpoint, model_of, running_means
 from vaswani.experiment.checkpoints import (
@@ -93,7 +93,7 @@ def run(options: Options) -> int:
     output = Path(options.output) if options.output else parts[-1].path.with_name(name)
     check_output(output, parts)
     busy = f"an average is being made in {output.parent}"
-    with locked(output.parent / ".average.lock", busy, leave=False):
+    with locked(output.parent / ".average.lock", busy):
         if folder is None or options.last is not None:
             make(parts, output)
         elif len(parts) == 1:
@@ -111,7 +111,7 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
     singles = {one.updates: one for one in (*parts, *([best] if best else []))}
     try:
         validation = Validation(parts[-1].path, run_of(parts[-1].path))
-        with Bar("validate", (len(singles) + 1) * len(validation), "batches") as bar:
+        with stage_bar("validate", (len(singles) + 1) * len(validation), "batches") as bar:
             own = Trial(parts, validation(state["model"], bar.update))
             alone = [
                 Trial([one], validation(model_of(one), bar.update))
@@ -168,7 +168,7 @@ def validate_averages(parts: Sequence[Checkpoint], best: Checkpoint | None) -> l
     trials: list[Trial] = []
     validation = Validation(parts[-1].path, run_of(parts[-1].path))
     other = [best] if best and best.updates != parts[-1].updates else []
-    with Bar("validate", (len(parts) + len(other)) * len(validation), "batches") as bar:
+    with stage_bar("validate", (len(parts) + len(other)) * len(validation), "batches") as bar:
         models = ((str(one.path), model_of(one)) for one in newest_first)
         for count, mean in enumerate(running_means(models), start=1):
             last = parts[-count:] if count > 1 or other or not best else [best]

@@ -207,12 +207,9 @@ class RecordedOutputs(Outputs):
         return read_json(self.record)
 
     def files(self) -> dict[Path, Any]:
-        """Size, time and SHA-256 of each recorded file; of earlier versions, the hash alone."""
-        table = self.table()
-        if "left" in table:  # an earlier version's, of one output
-            return {self.paths[0] / name: (0, 0, sha) for name, sha in table["sha256"].items()}
-        files = table.get("files", {})
-        return {self.folder / n: v if isinstance(v, list) else (0, 0, v) for n, v in files.items()}
+        """Size, time and SHA-256 of each recorded file."""
+        files = self.table().get("files", {})
+        return {self.folder / name: stamp for name, stamp in files.items()}
 
     def changed(self) -> list[Path]:
         """The recorded files that are missing, or not as recorded."""
@@ -302,7 +299,7 @@ def making(path: Path, check: Callable[[Path], Any]) -> Iterator[Path]:
     check_folder(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock, work = (path.with_name(f".{path.name}.{end}") for end in ("lock", "part"))
-    busy = locked(lock, f"{path} is being made", leave=False)
+    busy = locked(lock, f"{path} is being made")
     with writing(path), busy, Outputs([path], check, work).replacing() as part:
         yield part / path.name
         check(path)  # again: making it took a while

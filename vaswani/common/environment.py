@@ -52,19 +52,12 @@ def commit() -> str | None:
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # installed, perhaps inside another repository
         return None
-    in_root = ["git", "-C", str(root)]
+    describe = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*"]
     try:
-        head = subprocess.run([*in_root, "rev-parse", "HEAD"], capture_output=True, text=True)
-        status = subprocess.run(
-            [*in_root, "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-        )
+        found = subprocess.run([*describe, "--dirty=+changes"], capture_output=True, text=True)
     except OSError:
         return None
-    if head.returncode != 0:
-        return None
-    return head.stdout.strip() + ("+changes" if status.stdout.strip() else "")
+    return found.stdout.strip() or None
 
 
 def cpu_name() -> str:
@@ -99,14 +92,6 @@ def cores() -> int:
 
 # ---- what was used ----------------------------------------------------------------------------
 
-_WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and those it has waited for."""
-    used = [resource.getrusage(who) for who in _WHO]
-    return sum(one.ru_utime + one.ru_stime for one in used)
-
 
 def peak_megabytes(device: str = "cpu") -> float:
     """The most memory that this process, or a process it has waited for, ever held.
@@ -117,7 +102,8 @@ def peak_megabytes(device: str = "cpu") -> float:
         import torch
 
         return torch.cuda.max_memory_allocated() / 2**20
-    own, children = (resource.getrusage(who).ru_maxrss for who in _WHO)
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    own, children = (resource.getrusage(each).ru_maxrss for each in who)
     status = Path("/proc/self/status")
     if status.is_file():  # Linux: ru_maxrss would include what our parent held when it started us
         own = int(status.read_text().partition("VmHWM:")[2].split()[0])

@@ -13,12 +13,13 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, Optional, Union
+from typing import IO, Any
 
 from vaswani.common.errors import UserError
 
-PathLike = Union[str, Path]
+PathLike = str | Path
 #: errors of a full disk, quota or file size limit; and of a file or folder that may not be written
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -34,7 +35,7 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text: Dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:
@@ -92,7 +93,13 @@ def sha256_of(path: PathLike) -> str:
     return digest.hexdigest()
 
 
-def read_json(path: Path) -> Dict[str, Any]:
+def read_sums(path: Path) -> dict[str, str]:
+    """The hashes in a file in ``sha256sum``'s format, by name."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def read_json(path: Path) -> dict[str, Any]:
     """A JSON table, or an empty one if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -101,7 +108,7 @@ def read_json(path: Path) -> Dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def write_json(path: Path, table: Dict[str, Any]) -> None:
+def write_json(path: Path, table: dict[str, Any]) -> None:
     """Write a table as human-readable JSON."""
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         json.dump(table, stream, indent=2, ensure_ascii=False)
@@ -109,13 +116,12 @@ def write_json(path: Path, table: Dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str, leave: bool = True, patience: float = 0.0) -> Iterator[None]:
+def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     """While the block runs, no other command gets past the same ``path``.
 
-    The file stays behind unless ``leave`` is False. The kernel releases the lock when the process
-    ends, however it ends; but where a machine that shared the file system has died, only after
-    minutes, for which ``patience`` (in seconds) waits. If the folder is not writable, or its file
-    system has no locks, the block runs without one.
+    The kernel releases the lock when the process ends, however it ends; but where a machine that
+    shared the file system has died, only after minutes, for which ``patience`` (in seconds) waits.
+    If the folder is not writable, or its file system has no locks, the block runs without one.
 
     Raises:
         UserError: another process holds it; begins with ``what`` ("runs/a is being trained").
@@ -134,19 +140,16 @@ def locked(path: Path, what: str, leave: bool = True, patience: float = 0.0) -> 
         yield
     finally:
         if stream is not None:
-            if not leave:
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             stream.close()
 
 
-def _take(path: Path, what: str) -> Optional[IO[str]]:
+def _take(path: Path, what: str) -> IO[str] | None:
     """The locked file with our process in it, or None if there are no locks.
 
     ``lockf``, not ``flock``, whose locks pass to forked workers: these may outlive a killed parent
     by seconds, and would keep the same command from continuing.
     """
-    if path.is_symlink():
-        raise UserError(f"{path} is a symbolic link, whose file would be overwritten: remove it")
     try:
         stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
     except OSError as error:
@@ -163,18 +166,10 @@ def _take(path: Path, what: str) -> Optional[IO[str]]:
     except OSError:
         stream.close()
         return None
-    if not _still_there(path, stream):  # its holder removed it after it was opened
+    if os.fstat(stream.fileno()).st_nlink == 0:  # its holder removed it after it was opened
         stream.close()
         return _take(path, what)
     stream.truncate(0)
     stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     stream.flush()
     return stream
-
-
-def _still_there(path: Path, stream: IO[str]) -> bool:
-    """Whether a path still leads to an open file."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
-    except FileNotFoundError:
-        return False

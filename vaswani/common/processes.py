@@ -3,7 +3,6 @@
 import contextlib
 import multiprocessing
 import signal
-import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -26,15 +25,8 @@ Work = Callable[[Any], Any]
 
 
 def limit_workers(requested: int) -> int:
-    """As many workers as requested, or as this machine can use; says so if that is fewer."""
-    most = max(MOST_ANYWHERE, MOST_PER_CORE * cores())
-    if requested <= most:
-        return requested
-    print(
-        f"--workers {requested:,} is more than {cores()} cores can use: continuing with {most}",
-        file=sys.stderr,
-    )
-    return most
+    """As many workers as requested, or as this machine can use."""
+    return min(requested, max(MOST_ANYWHERE, MOST_PER_CORE * cores()))
 
 
 def map_ordered(
@@ -93,7 +85,7 @@ def map_ordered(
             process.join()
 
 
-def _started(make: Callable[[], Work], method: str, processes: "list[Any]") -> "tuple[Any, Any]":
+def _started(make: Callable[[], Work], method: str, processes: list[Any]) -> tuple[Any, Any]:
     """A new process, added to the list, and the pipe to it."""
     if method == "spawn":  # before: it would unblock what without_interrupts blocks
         resource_tracker.ensure_running()

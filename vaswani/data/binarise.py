@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vaswani.common.processes import map_ordered
-from vaswani.common.progress import Bar
+from vaswani.common.progress import stage_bar
 from vaswani.data.bpe import vocabulary
 from vaswani.data.parallel import Chunk, chunks
 from vaswani.data.recipe import Recipe
@@ -53,7 +53,7 @@ def binarise(
         dictionaries = [make_dictionary(train, size, workers)] * 2
     target.mkdir()
     counts = {}
-    with Bar("binarise", None, "lines") as bar:
+    with stage_bar("binarise", None, "lines") as bar:
         for lang, dictionary in zip(recipe.langs, dictionaries, strict=True):
             dictionary.save(str(target / f"dict.{lang}.txt"))
             for split in recipe.splits:
@@ -68,7 +68,7 @@ def make_dictionary(sources: Sequence[Path], size: int | None, workers: int) -> 
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
-    with Bar("count subwords", None, "chunks") as bar:
+    with stage_bar("count subwords", None, "chunks") as bar:
         for word, count in vocabulary(sources, workers, bar.update).items():
             dictionary.add_symbol(word, count)
     dictionary.finalize(nwords=size or -1, padding_factor=PADDING)

@@ -15,7 +15,7 @@ from typing import Any, Callable, ContextManager, Iterator, Sequence
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.processes import map_ordered
-from vaswani.common.progress import Bar
+from vaswani.common.progress import stage_bar
 from vaswani.data.parallel import LONGEST_WORD, Chunk, chunks
 
 MARK = "@@ "
@@ -79,7 +79,7 @@ def learn(
     """
     from subword_nmt.learn_bpe import learn_bpe
 
-    with Bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
+    with stage_bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
         words = vocabulary(sources, workers, bar.update)
     dictionary = io.StringIO(
         "".join(f"{word} {count}\n" for word, count in words.items()), newline="\n"

@@ -6,7 +6,7 @@ a token beyond the dictionary fails in the middle of training, on a GPU without 
 
 import struct
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,21 +16,21 @@ from vaswani.experiment.find import CONFIGS, first_data_bin
 
 _MAGIC, _HEADER = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQ")
 #: an index's code for the type of tokens; fairseq also has two for floats, which tokens are not
-_TYPES: Dict[int, Any] = {
+_TYPES: dict[int, Any] = {
     **{1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64},
     **{8: np.uint16, 9: np.uint32, 10: np.uint64},
 }
 _BLOCK = 1 << 24  # tokens checked at a time
 
 
-def pairs_in(folder: Path) -> List[Tuple[str, str]]:
+def pairs_in(folder: Path) -> list[tuple[str, str]]:
     """The language pairs (source, target) that fairseq-preprocess left in a folder."""
     names = [path.name.split(".") for path in sorted(folder.glob("*.*-*.*.idx"))]
     pairs = [tuple(name[1].split("-")) for name in names if name[1].count("-") == 1]
     return [(source, target) for source, target in dict.fromkeys(pairs)]
 
 
-def fill_in_data_options(config: Any) -> List[str]:
+def fill_in_data_options(config: Any) -> list[str]:
     """Fill in what an experiment does not say of its data, once the data are checked for training.
 
     These are the languages, and the switch without which fairseq stops at a validation sentence
@@ -104,7 +104,7 @@ def subset_option(folder: Path) -> str:
     return "" if any(folder.glob("test.*.idx")) else " --subset valid"
 
 
-def sentence_lengths(folder: Path, split: str, source: str, target: str) -> List[Any]:
+def sentence_lengths(folder: Path, split: str, source: str, target: str) -> list[Any]:
     """The sentence lengths of both sides, each an array [N], of a split that can be trained on.
 
     Raises:
@@ -132,7 +132,7 @@ def sentence_lengths(folder: Path, split: str, source: str, target: str) -> List
     return sizes
 
 
-def leave_out_long(config: Any, folder: Path, split: str, use: str) -> List[str]:
+def leave_out_long(config: Any, folder: Path, split: str, use: str) -> list[str]:
     """Let fairseq leave out what is too long in a split; ``use`` names the split.
 
     Returns:
@@ -171,7 +171,7 @@ def leave_out_long(config: Any, folder: Path, split: str, use: str) -> List[str]
     return [f"{where} {reason} and are left out"]
 
 
-def positions(config: Any) -> Tuple[int, int]:
+def positions(config: Any) -> tuple[int, int]:
     """The longest source and target sentences that task and model accept, in tokens."""
     limits = [
         [section.get(f"max_{side}_positions") for section in (config.task, config.model)]
@@ -179,15 +179,6 @@ def positions(config: Any) -> Tuple[int, int]:
     ]
     source, target = (min([int(n) for n in pair if n] or [2**31]) for pair in limits)
     return source, target
-
-
-def sentences(path: Path) -> int:
-    """How many sentences a binarised file (named without .idx) holds; the index is checked.
-
-    Raises:
-        UserError: the files are missing, or the index does not belong to the binary.
-    """
-    return len(read_index(str(path)).sizes)
 
 
 def check_dictionaries(config: Any, folder: Path) -> None:
@@ -208,7 +199,7 @@ def check_dictionaries(config: Any, folder: Path) -> None:
         )
 
 
-def fingerprint(config: Any) -> Dict[str, Any]:
+def fingerprint(config: Any) -> dict[str, Any]:
     """What identifies the data: hashes of its dictionaries, indexes and texts."""
     folder = first_data_bin(config.task.data)
     files = [

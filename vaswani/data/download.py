@@ -37,7 +37,7 @@ def fetch(part: Part, folder: Path) -> Path:
     for source in part.sources:
         path, aside = folder / source.name, folder / f".{source.name}.part"
         lock = folder / f".{source.name}.lock"
-        busy = locked(lock, f"{path} is being downloaded", leave=False)
+        busy = locked(lock, f"{path} is being downloaded")
         try:
             with writing(path, "--archives"), busy:
                 receive_all(source, aside)

@@ -25,14 +25,7 @@ SPACE = "▁"
 MOST_LINES = 1_000_000
 BYTES = 256
 #: fairseq's symbols by their numbers
-SYMBOLS = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
-
-
-def library() -> Any:
-    """The package."""
-    import sentencepiece
-
-    return sentencepiece
+SYMBOLS: Any = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
 
 
 def learn(
@@ -49,7 +42,8 @@ def learn(
     Raises:
         UserError: ``size`` leaves no room for the characters.
     """
-    trainer = library().SentencePieceTrainer
+    from sentencepiece import SentencePieceTrainer as trainer
+
     lines = partial(sample, sources, -(-sum(map(count_lines, sources)) // MOST_LINES) or 1)
     letters: Counter[str] = Counter()
     for line in lines():
@@ -97,9 +91,10 @@ def coverage(letters: Counter[str], most: int) -> float:
 
 def load(model: Path) -> Any:
     """The library's processor; UserError for a file that is no model."""
-    processor = library().SentencePieceProcessor
+    from sentencepiece import SentencePieceProcessor
+
     try:
-        return processor(model_file=str(model))
+        return SentencePieceProcessor(model_file=str(model))
     except RuntimeError:
         raise UserError(f"{model} is damaged: it is not a model of SentencePiece") from None
 

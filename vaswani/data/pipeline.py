@@ -16,10 +16,10 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
-from vaswani.common.environment import cpu_seconds, peak_megabytes
+from vaswani.common.environment import peak_megabytes
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.common.progress import Bar
+from vaswani.common.progress import stage_bar
 from vaswani.data import binarise, bpe, text
 from vaswani.data.pairs import Work, cleaning_work, splitting_work, tokenising_work
 from vaswani.data.parallel import Report, chunks, transform
@@ -147,11 +147,10 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
         with writing(job.folder / stage.name, "--out"):
             outputs.recover()
             if not outputs.are_made(key):
-                begun, used = time.monotonic(), cpu_seconds()
+                begun = time.monotonic()
                 with outputs.making(key) as (part, record):
                     record["report"] = stage.make(job, part / stage.name)
-                spent = (time.monotonic() - begun, cpu_seconds() - used)
-                say_what_was_made(job, stage.name, record["report"], spent)
+                say_what_was_made(job, stage.name, record["report"], time.monotonic() - begun)
                 ran = True
         if not ran or redo == len(stages):  # else the same command does it again
             signals.set_resumable(lambda: True)
@@ -177,20 +176,12 @@ def make_raw(job: Job, out: Path) -> dict[str, Any]:
             if split == "train" or not job.sacrebleu:
                 archives[part.name] = download.fetch(part, job.archives)
     out.mkdir()
-    counts: dict[str, Any] = {}
     all_parts = [part for parts in job.parts.values() for part in parts]
-    with Bar("extract", len(all_parts), "parts") as bar:
+    with stage_bar("extract", len(all_parts), "parts") as bar:
         for part in all_parts:
             corpora.write_part(part, archives.get(part.name), job.recipe.langs, out)
-            lines = [text.count_lines(path) for path in job.pair(out, part.name)]
-            if lines[0] != lines[1] or not lines[0]:
-                raise UserError(
-                    f"{archives.get(part.name, part.name)}: {part.name} has {lines[0]:,} and "
-                    f"{lines[1]:,} lines in its two languages, but both should have the same number"
-                )
-            counts[part.name] = asdict(Report(seen=lines[0], kept=lines[0]))
             bar.update(1)
-    return counts
+    return {p.name: text.count_lines(job.pair(out, p.name)[0]) for p in all_parts}
 
 
 def make_text(job: Job, out: Path) -> dict[str, Any]:
@@ -209,7 +200,7 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
     raw = {s: [job.pair(job.folder / "raw", p.name) for p in ps] for s, ps in job.parts.items()}
     sources = raw or job.sources
     all_pairs = [pair for pairs in sources.values() for pair in pairs]
-    with Bar("text", count_pairs(all_pairs)) as bar:
+    with stage_bar("text", count_pairs(all_pairs)) as bar:
         for split, pairs in sources.items():
             report = Report()
             held = job.pair(out, "valid") if split == "train" and recipe.valid_every else ()
@@ -279,7 +270,7 @@ def make_codes(job: Job, out: Path) -> dict[str, Any]:
         from vaswani.data import pieces
 
         if not shared:
-            with Bar("learn pieces", None, "lines") as bar:
+            with stage_bar("learn pieces", None, "lines") as bar:
                 pieces.learn(sources, out, recipe.bpe, bar.update)
         return {"pieces, with bytes and symbols": pieces.load(out).get_piece_size()}
     types = recipe.bpe_counts == "types"
@@ -334,7 +325,7 @@ def transform_each_set(
     out.mkdir()
     counts = {}
     pairs = {split: job.pair(source, split) for split in job.recipe.splits}
-    with Bar(title, count_pairs(list(pairs.values()))) as bar:
+    with stage_bar(title, count_pairs(list(pairs.values()))) as bar:
         for split, pair in pairs.items():
             targets = job.pair(out, split)
             report = transform(make(split), chunks(pair), targets, job.workers, bar.update)
@@ -360,17 +351,12 @@ def check_not_empty(job: Job, counts: dict[str, Any], what: str) -> None:
 # ---- what is said of a finished stage -------------------------------------------------------
 
 
-def say_what_was_made(
-    job: Job, name: str, report: dict[str, Any], spent: tuple[float, float]
-) -> None:
-    """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory.
-
-    ``spent``: elapsed seconds, and CPU seconds of all processors together.
-    """
+def say_what_was_made(job: Job, name: str, report: dict[str, Any], seconds: float) -> None:
+    """Say what a stage did: counts by set, beside the expected ones, pairs per second, memory."""
     counts = {key: Report(**value) for key, value in report.items() if isinstance(value, dict)}
     seen = sum(of_split.seen for of_split in counts.values())
-    cost = f"{spent[0]:.0f} s" + (f", {seen / max(spent[0], 1e-3):,.0f} pairs/s" if seen else "")
-    cost += f"; {spent[1]:.0f} s of CPU; largest process {peak_megabytes():,.0f} MB"
+    rate = f", {seen / max(seconds, 1e-3):,.0f} pairs/s" if seen else ""
+    cost = f"{seconds:.0f} s{rate}; largest process {peak_megabytes():,.0f} MB"
     print(f"{job.folder / name}: made ({cost})", file=sys.stderr)
     for split, of_split in counts.items():
         expected = (job.recipe.expected or {}).get(f"{name}/{split}")

@@ -27,14 +27,6 @@ CHOICES = {
 }
 #: fairseq reads languages from names such as train.en-de.en.idx
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
-#: what a recipe cannot have with SentencePiece: it takes raw text, and the dictionary is its own
-NOT_OF_PIECES = (
-    "tokenised",
-    "trees",
-    "split_hyphens",
-    "straight_test_apostrophes",
-    "dictionary",
-)
 
 
 @dataclass(frozen=True)
@@ -155,39 +147,19 @@ def recipe_from(table: dict[str, Any], where: str) -> Recipe:
                 f"{where}: {key} is '{lang}', but should be a code such as 'en' (quote 'no'), in "
                 "letters, digits and _, as fairseq's file names have it: the ending of your files"
             )
-    check_sets(given, where)
-    check_values(given, where)
-    return Recipe(**given)
-
-
-def check_sets(given: dict[str, Any], where: str) -> None:
-    """Raises UserError unless training and validation text are each named once."""
-    if "like" in given:
-        complete = any(split in given for split in SPLITS)
-    elif given.get("trees") and not any(split in given for split in SPLITS):
-        complete = True  # the recipe of any trees; the arguments name them
-    else:
-        complete = "train" in given and ("valid" in given) != ("valid_every" in given)
-    if not complete:
+    for key, choices in CHOICES.items():
+        if given.get(key, choices[0]) not in choices:
+            raise UserError(f"{where}: {key} is {given[key]!r}; it may be {', '.join(choices)}")
+    named = [split for split in SPLITS if split in given]
+    own_text = "train" in named and ("valid" in named) != ("valid_every" in given)
+    # trees: their recipe is that of any trees, which the arguments name
+    if not (own_text or (named and "like" in given) or (not named and given.get("trees"))):
         raise UserError(
             f"{where}: training or validation text is missing, or there twice: give 'train' and "
             "'valid', the prefixes of their files (instead of 'valid', 'valid_every' holds out "
             "every n-th training pair); beside --like, at least one of --train, --valid and --test"
         )
-
-
-def check_values(given: dict[str, Any], where: str) -> None:
-    """Raises UserError if a value is not among the choices, or another excludes it."""
-    for key, choices in CHOICES.items():
-        if given.get(key, choices[0]) not in choices:
-            raise UserError(f"{where}: {key} is {given[key]!r}; it may be {', '.join(choices)}")
-    if given.get("subword") == SENTENCEPIECE:
-        moses = ["normalise"] * (given.get("normalise", "none") != "none")
-        for key in [key for key in NOT_OF_PIECES if given.get(key)] + moses:
-            raise UserError(
-                f"{where}: {key} and subword: {SENTENCEPIECE} exclude each other: it takes raw "
-                "text, without Moses before or after, and its dictionary is that of its pieces"
-            )
+    return Recipe(**given)
 
 
 def find_recipe(name: str) -> tuple[Recipe, Path]:

@@ -4,17 +4,16 @@ A trained model knows only the subwords of its own codes and dictionary. A secon
 to fine-tune on, must be split and numbered with these (fairseq's ``--srcdict``), never its own.
 """
 
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, sha256_of
+from vaswani.common.files import read_json, read_sums, sha256_of
 from vaswani.data.recipe import Recipe, recipe_from, recipe_in
 from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS, find_subword_model
 from vaswani.data.text import SPLITS
-from vaswani.data.text_recipe import TextRecipe
+from vaswani.data.text_recipe import TextRecipe, read_section
 from vaswani.experiment.find import find_run, first_data_bin, read_yaml
 
 
@@ -81,25 +80,17 @@ def in_model(folder: Path) -> SharedVocabulary:
     Raises:
         UserError: the folder is damaged, words are not split, or the dictionaries differ.
     """
-    text = TextRecipe(**read_json(folder / "config.json")["text"])
+    where = folder / "config.json"
+    text = read_section(TextRecipe, read_json(where).get("text", {}), f"{where}: text")
     if not text.bpe:
         raise UserError(f"--like {folder} needs BPE codes, but its words are not split")
-    files = [
-        folder / SUBWORD_MODELS[text.bpe].in_model,
-        *(folder / f"dict.{x}.txt" for x in text.langs),
-    ]
-    hashes = [sha256_of(path) if path.is_file() else "" for path in files]
-    sums = (folder / "SHA256SUMS").read_text("utf-8").splitlines()
-    if not {f"{sha}  {path.name}" for sha, path in zip(hashes, files, strict=True)} <= set(sums):
+    names = [SUBWORD_MODELS[text.bpe].in_model, *(f"dict.{lang}.txt" for lang in text.langs)]
+    hashes = [sha256_of(folder / name) for name in names]
+    sums = read_sums(folder / "SHA256SUMS")
+    if hashes != [sums.get(name) for name in names]:
         raise UserError(f"{folder} was altered or damaged: copy it again, or pack it again")
     if hashes[1] != hashes[2]:
         raise UserError(f"--like {folder} needs one dictionary for both languages")
-    if text.lowercase:
-        print(
-            f"{folder} knows only lower-case letters, but 'vaswani prepare' does not convert "
-            "capitals: give it lower-case text",
-            file=sys.stderr,
-        )
     recipe = Recipe(
         *text.langs,
         normalise=text.normalise,
@@ -108,7 +99,7 @@ def in_model(folder: Path) -> SharedVocabulary:
         split_hyphens=text.split_hyphens,
         straight_test_apostrophes=text.straight_apostrophes,
     )
-    return SharedVocabulary(folder, recipe, (files[0], files[1]))
+    return SharedVocabulary(folder, recipe, (folder / names[0], folder / names[1]))
 
 
 def folder_of_run(name: str) -> Path:

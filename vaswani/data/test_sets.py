@@ -1,7 +1,6 @@
 """The test sets of WMT 2014 and others, as sacreBLEU keeps them: names, sizes, files."""
 
 from pathlib import Path
-from typing import Tuple
 
 from vaswani.common.errors import UserError, nearest
 
@@ -24,7 +23,7 @@ def check_test_set(name: str, pair: str) -> None:
         raise UserError(f"sacreBLEU's {name} has no pair {pair}; it has {known}")
 
 
-def files_of(name: str, pair: str, instead: str) -> Tuple[Path, Path]:
+def files_of(name: str, pair: str, instead: str) -> tuple[Path, Path]:
     """The source and the reference of a test set, from sacreBLEU's cache or downloaded by it.
 
     Args:

@@ -1,14 +1,17 @@
 """From raw text to the model's input and back: the same for ``prepare`` and ``translate``."""
 
 import html
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterable, Literal
+from typing import Any, Literal, TypeVar
 
+from vaswani.common.errors import UserError
 from vaswani.data import bpe
 from vaswani.data.subwords import BPE, SENTENCEPIECE, Name
 from vaswani.data.text import is_blank, safe_line
 
+T = TypeVar("T")
 TextFunction = Callable[[str], str]
 #: more letters than a word has on average in any language: in scripts without spaces between words,
 #: and in others
@@ -43,6 +46,14 @@ class TextRecipe:
     def langs(self) -> tuple[str, str]:
         """Source, then target."""
         return self.source_lang, self.target_lang
+
+
+def read_section(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+    """A section of a model's table as its dataclass; UserError for an unknown or missing key."""
+    try:
+        return kind(**table)
+    except TypeError as error:
+        raise UserError(f"{where} is of another version, or was altered ({error})") from None
 
 
 def cleaner(recipe: TextRecipe, lang: str) -> TextFunction:

@@ -159,7 +159,7 @@ class TranslatedFile:
             UserError: what was started is of another text, model or options, or the disk is full.
         """
         lock = self.path.with_name(f".{self.path.name}.lock")
-        with writing(self.path), locked(lock, f"{self.path} is being written", leave=False):
+        with writing(self.path), locked(lock, f"{self.path} is being written"):
             if self.is_done(windows):
                 yield None
                 return

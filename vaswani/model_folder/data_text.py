@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.options import option
@@ -25,30 +25,30 @@ FLAGS = {BPE: "--bpe-codes", SENTENCEPIECE: "--sentencepiece-model"}
 class DataOptions:
     """What the user says about the data where the data does not; None: as the data says."""
 
-    data: Optional[str] = option(metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
-    source_lang: Optional[str] = option(
+    data: str | None = option(metavar="DIR", help="the data-bin, or a folder with dict.*.txt")
+    source_lang: str | None = option(
         metavar="LANG", help="the source language, if neither the model nor the data names it"
     )
-    target_lang: Optional[str] = option(
+    target_lang: str | None = option(
         metavar="LANG", help="the target language, if neither the model nor the data names it"
     )
-    bpe_codes: Optional[str] = option(metavar="FILE", help="BPE codes, if the data has none")
-    sentencepiece_model: Optional[str] = option(
+    bpe_codes: str | None = option(metavar="FILE", help="BPE codes, if the data has none")
+    sentencepiece_model: str | None = option(
         metavar="FILE",
         help="SentencePiece's model, if its pieces are the data's and it is not there",
     )
-    tokeniser: Optional[str] = option(
+    tokeniser: str | None = option(
         choices=["moses", "none"],
         help="none: text to translate is tokens already (default: as in the data's recipe)",
     )
-    lowercase: Optional[bool] = option(
+    lowercase: bool | None = option(
         help="lower-case the text (default: if the dictionary has no capitals)"
     )
 
 
 def text_recipe(
-    given: DataOptions, folder: Path, langs: Tuple[str, str], dictionaries: Tuple[Path, Path]
-) -> Tuple[TextRecipe, Optional[Path]]:
+    given: DataOptions, folder: Path, langs: tuple[str, str], dictionaries: tuple[Path, Path]
+) -> tuple[TextRecipe, Path | None]:
     """How the text was prepared, and its BPE codes or SentencePiece's model: from options,
     recipe.yaml or the dictionary.
 
@@ -80,22 +80,22 @@ def text_recipe(
 
 def find_codes(
     given: DataOptions,
-    places: List[Path],
+    places: list[Path],
     prepared: Recipe | None,
-    sides: List[List[str]],
-    dictionaries: Tuple[Path, Path],
-) -> Tuple[Optional[Name], Optional[Path]]:
+    sides: list[list[str]],
+    dictionaries: tuple[Path, Path],
+) -> tuple[Name | None, Path | None]:
     """What made the subwords (None: words are not split), and what it had learned.
 
     Raises:
         UserError: there is no such file, or it is that of another dictionary.
     """
-    files: Dict[Name, Optional[str]] = {
+    files: dict[Name, str | None] = {
         BPE: given.bpe_codes,
         SENTENCEPIECE: given.sentencepiece_model,
     }
     words = [word for side in sides for word in side]
-    parts: Dict[Name, List[str]] = {
+    parts: dict[Name, list[str]] = {
         BPE: [word for word in words if word.endswith(MARK.strip())],
         SENTENCEPIECE: [word for word in words if word.startswith(SPACE)],
     }
@@ -134,6 +134,6 @@ def describe(recipe: TextRecipe) -> str:
     return ", ".join(prepared)
 
 
-def is_lowercase(words: List[str]) -> bool:
+def is_lowercase(words: list[str]) -> bool:
     """Whether a dictionary has lower-case letters and no capitals."""
     return any(word != word.upper() for word in words) and all(w == w.lower() for w in words)

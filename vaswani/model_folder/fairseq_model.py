@@ -6,13 +6,13 @@ models that fairseq's authors published have older parameter names, and their op
 
 import argparse
 import re
-from typing import Any, Dict, Mapping, Set, Tuple
+from typing import Any, Mapping
 
 from vaswani.common.errors import UserError
 from vaswani.model_folder.convert import from_fairseq
 
 #: options that change the function: the value our model has, and what other values mean
-FIXED_OPTIONS: Dict[str, Tuple[Any, str]] = {
+FIXED_OPTIONS: dict[str, tuple[Any, str]] = {
     "encoder_normalize_before": (False, "norms before the sub-layers"),
     "decoder_normalize_before": (False, "norms before the sub-layers"),
     "activation_fn": ("relu", "another activation function"),
@@ -48,7 +48,7 @@ NOT_LEARNED = re.compile(
 
 def model_from_fairseq(
     options: Mapping[str, Any], state: Mapping[str, Any], where: str
-) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options and parameters for our model that computes the same as one of fairseq's.
 
     Args:
@@ -83,7 +83,7 @@ def model_from_fairseq(
     return architecture, parameters
 
 
-def complete(options: Mapping[str, Any], where: str) -> Dict[str, Any]:
+def complete(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The options with their architecture's defaults; UserError if it is not a transformer."""
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 
@@ -108,7 +108,7 @@ def check_expressible(options: Mapping[str, Any], where: str) -> None:
             )
 
 
-def renamed(state: Mapping[str, Any], where: str) -> Dict[str, Any]:
+def renamed(state: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The parameters under our names; UserError if one has no place in our model."""
     present = with_present_names(state)
     if "decoder.output_projection.weight" not in present:  # it shares the embedding's
@@ -124,19 +124,19 @@ def renamed(state: Mapping[str, Any], where: str) -> Dict[str, Any]:
     return parameters
 
 
-class Reading(Dict[str, Any]):
+class Reading(dict[str, Any]):
     """A state dict that remembers which parameters were asked for."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         super().__init__(state)
-        self.names: Set[str] = set()
+        self.names: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         self.names.add(name)
         return super().__getitem__(name)
 
 
-def with_present_names(state: Mapping[str, Any]) -> Dict[str, Any]:
+def with_present_names(state: Mapping[str, Any]) -> dict[str, Any]:
     """The learned parameters by the names that fairseq has for them since 0.9."""
     parameters = {}
     for name, value in state.items():

@@ -23,13 +23,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, sha256_of
+from vaswani.common.files import read_json, read_sums, sha256_of
 from vaswani.data.subwords import SUBWORD_MODELS
-from vaswani.data.text_recipe import TextRecipe
+from vaswani.data.text_recipe import TextRecipe, read_section
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -118,17 +118,6 @@ class ModelFolder:
         return state
 
 
-T = TypeVar("T")
-
-
-def read_section(kind: type[T], table: Mapping[str, Any], where: str) -> T:
-    """A section of a folder's table as its dataclass; UserError for an unknown or missing key."""
-    try:
-        return kind(**table)
-    except TypeError as error:
-        raise UserError(f"{where} is of another version, or was altered ({error})") from None
-
-
 # ---- reading --------------------------------------------------------------------------------
 
 
@@ -209,13 +198,6 @@ def no_model(path: Path) -> UserError:
             "makes: give that"
         )
     return UserError(f"there is no model folder {path}: 'vaswani pack RUN' makes one")
-
-
-def read_sums(path: Path) -> dict[str, str]:
-    """The hashes in a file in ``sha256sum``'s format, by name."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    digests = [line.partition("  ") for line in lines]
-    return {name: digest for digest, _, name in digests}
 
 
 # ---- reading an export ----------------------------------------------------------------------

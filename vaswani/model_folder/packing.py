@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, sha256_of, write_json
+from vaswani.common.files import read_json, read_sums, sha256_of, write_json
 from vaswani.data.data_bin import pairs_in
 from vaswani.data.subwords import SUBWORD_MODELS
 from vaswani.data.text_recipe import TextRecipe
@@ -21,7 +21,6 @@ from vaswani.model_folder.folder import (
     SUMS,
     WEIGHTS,
     changed_since_packed,
-    read_sums,
     write_folder,
     write_weights,
 )
