@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from vaswani.common.artifact import RecordedOutputs, is_as_recorded, key_of
+from vaswani.common.artifact import RecordedOutputs, key_of
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write
 from vaswani.data.parallel import Limits
@@ -225,9 +225,3 @@ def write_recipe(recipe: Recipe, folder: Path) -> None:
     if not outputs.are_made(key_of(content)):
         with outputs.making(key_of(content)) as (part, _), atomic_write(part / RECIPE_FILE) as out:
             out.write(content)
-
-
-def is_file_as_recorded(path: Path) -> bool:
-    """Whether a file in an output's folder is as it was made; true if nothing is recorded."""
-    known = outputs_of(path.parent).files().get(path)
-    return known is None or is_as_recorded(path, *known)

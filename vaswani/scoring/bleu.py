@@ -19,15 +19,7 @@ from vaswani.data.text_recipe import hardly_spaced, moses_tokeniser
 SPLIT_HYPHENS = ("@-@", "##AT##-##AT##")
 KOREAN, CHARACTERS = "ko-mecab", "char"
 #: sacreBLEU's tokens by language, where they are not 13a; Korean alone of these has spaces
-BY_LANGUAGE = {
-    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"), "zh"),
-    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
-    **dict.fromkeys(("ko", "kor"), KOREAN),
-    **dict.fromkeys(
-        ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo", "shn"),
-        CHARACTERS,
-    ),
-}
+BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": KOREAN}
 # On bytes, as in Perl: in "ä-ö-ü" both hyphens are split, since a match takes one byte of "ö" and
 # leaves another for the next match, while in "a-o-u" only the first is.
 _COMPOUND = re.compile(rb"(\S)-(\S)")

@@ -34,11 +34,6 @@ class Comparison(NamedTuple):
     matched: int = 0
     gold: int = 0
     test: int = 0
-    #: constituents of the test tree that overlap one of the gold tree, neither inside the other
-    crossing: int = 0
-    #: words without punctuation, and how many have the right tag
-    words: int = 0
-    tags: int = 0
 
 
 def compare(gold: Tree, test: Tree) -> Comparison:
@@ -60,9 +55,6 @@ def compare(gold: Tree, test: Tree) -> Comparison:
         matched=sum((counts & test_counts).values()),
         gold=len(gold_kept.constituents),
         test=len(test_kept.constituents),
-        crossing=sum(crosses(one, gold_kept.constituents) for one in test_kept.constituents),
-        words=len(gold_kept.words),
-        tags=sum(map(str.__eq__, gold_kept.tags, test_kept.tags)),
     )
 
 
@@ -78,15 +70,6 @@ def without_punctuation(tree: Tree) -> Tree:
         if label not in DELETED and before[end] > before[start]
     ]
     return Tree([tree.words[n] for n in kept], [tree.tags[n] for n in kept], moved)
-
-
-def crosses(one: Constituent, others: Sequence[Constituent]) -> bool:
-    """Whether a constituent begins or ends inside another one that does not hold all of it."""
-    return any(
-        one.start < other.start < one.end < other.end
-        or other.start < one.start < other.end < one.end
-        for other in others
-    )
 
 
 def compare_all(gold: Sequence[Tree], test: Sequence[Tree]) -> list[Comparison]:

@@ -5,14 +5,13 @@ else (references that are tokens, hypotheses in subwords) is refused.
 """
 
 import re
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
-from vaswani.data.recipe import is_file_as_recorded, recipe_in
+from vaswani.data.recipe import recipe_in
 from vaswani.data.subwords import SENTENCEPIECE
 from vaswani.data.test_sets import BY_NAME, check_test_set, files_of
 from vaswani.data.text import read_lines
@@ -72,11 +71,6 @@ class ScoreInput:
         """The files that are read."""
         return [file for sides in (self.text, self.tokens) if sides for file in sides.files]
 
-    def references(self) -> list[Path]:
-        """The files of references that are read."""
-        sides = [both.files[1] for both in (self.text, self.tokens) if both]
-        return [*sides, self.trees] if self.trees else sides
-
     @property
     def spaced(self) -> bool:
         """Whether the target's words have spaces between them."""
@@ -103,8 +97,6 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     report = results.table()
     if not made.is_file() or not tokens.is_file() or "data" not in report:
         raise UserError(f"{folder} has no translations of '{subset}': run 'vaswani generate' first")
-    for path in results.changed():
-        print(f"warning: {path} has changed since it was translated", file=sys.stderr)
     data = first_data_bin(report["data"]).parent
     recipe = recipe_in(data)
     if recipe is None:
@@ -116,7 +108,7 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
     wmt = recipe.archives == "wmt14"
     # which are no words; there is always text beside them
     pieces = recipe.subword == SENTENCEPIECE
-    system = ScoreInput(
+    return ScoreInput(
         out=folder / "eval" / f"{subset}.score.json",
         text=None if recipe.tokenised else read_text(made, data / "text" / target),
         tokens=None if pieces else read_aligned(tokens, data / "tok" / target),
@@ -126,10 +118,6 @@ def input_of_run(name: str, subset: str) -> ScoreInput:
         trees=data / "text" / f"{subset}.ptb" if recipe.trees else None,
         translation=report,
     )
-    for path in system.references():
-        if not is_file_as_recorded(path):
-            print(f"warning: {path} has changed since 'vaswani prepare' wrote it", file=sys.stderr)
-    return system
 
 
 def input_of_files(
