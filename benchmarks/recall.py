@@ -21,6 +21,7 @@ OUT/HARDWARE_DATE_recall.md, .png and the folder of the same name.
 """
 
 import argparse
+import importlib
 import json
 import math
 import random
@@ -39,6 +40,7 @@ from benchmarks.small_table import mean, save
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write, read_json
 from vaswani.common.signals import signals_as_interrupts
+from vaswani.experiment.fairseq_config import load_user_dir
 from vaswani.experiment.run_record import STATISTICS
 from vaswani.paper.small_tables import stem
 from vaswani_transformer import Transformer, TransformerConfig
@@ -85,18 +87,23 @@ class System(NamedTuple):
     floats: Callable[[int], int]
 
 
+def example(name: str) -> Any:
+    """A module of examples/, imported as fairseq imports a user-dir: once."""
+    load_user_dir(str(Path(__file__).parents[1] / "examples" / name))
+    return importlib.import_module(name)
+
+
 class Sequential(nn.Module):
     """A recurrent encoder and decoder as one module: source and target to logits."""
 
     def __init__(self, **changes: Any) -> None:
-        from examples.recurrent import RecurrentConfig, RecurrentDecoder, RecurrentEncoder
-
         super().__init__()
-        cfg = RecurrentConfig(embed_dim=WIDTH, dropout=0.0, **changes)
+        recurrent = example("recurrent")
+        cfg = recurrent.RecurrentConfig(embed_dim=WIDTH, dropout=0.0, **changes)
         tokens = nn.Embedding(TYPES, WIDTH, PAD)
         nn.init.normal_(tokens.weight, std=WIDTH**-0.5)
-        self.encoder = RecurrentEncoder(cfg, None, tokens)
-        self.decoder = RecurrentDecoder(cfg, None, tokens)
+        self.encoder = recurrent.RecurrentEncoder(cfg, None, tokens)
+        self.decoder = recurrent.RecurrentDecoder(cfg, None, tokens)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """[B, S], [B, T] → logits [B, T, V]."""
@@ -106,13 +113,14 @@ class Sequential(nn.Module):
 def transformer(relative: bool = False) -> nn.Module:
     """The paper's model; ``relative``: with the self-attention of examples/relative_positions."""
     sizes = {"layers": 2, "embed_dim": WIDTH, "ffn_embed_dim": 256, "attention_heads": 4}
-    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+    both: Dict[str, Any] = {
+        f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()
+    }
     model = Transformer(TransformerConfig(**both, dropout=0.0), TYPES, TYPES)
     if relative:
-        from examples.relative_positions import RelativeSelfAttention
-
+        attention = example("relative_positions").RelativeSelfAttention
         for layer in [*model.encoder.layers, *model.decoder.layers]:
-            layer.self_attention = RelativeSelfAttention(WIDTH, 4, max_distance=16)
+            layer.self_attention = attention(WIDTH, 4, max_distance=16)
         initialise(model, "fairseq")
     return use_fast_kernels(model)
 

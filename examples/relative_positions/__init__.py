@@ -146,8 +146,10 @@ class RelativeEncoder(VaswaniEncoder):
 class RelativeDecoder(VaswaniDecoder):
     """The paper's decoder with relative self-attention."""
 
-    def __init__(self, cfg: Any, dictionary: Any, embedding: InputEmbedding, *output: Any) -> None:
-        super().__init__(cfg, dictionary, scale_sinusoids(embedding, cfg), *output)
+    def __init__(
+        self, cfg: Any, dictionary: Any, embedding: InputEmbedding, output_projection: nn.Linear
+    ) -> None:
+        super().__init__(cfg, dictionary, scale_sinusoids(embedding, cfg), output_projection)
 
     def build_layer(self, cfg: Any) -> Any:
         """One layer."""

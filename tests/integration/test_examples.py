@@ -11,7 +11,8 @@ import torch
 from fairseq.utils import import_user_module
 
 from tests import stock
-from tests.models import batch, config, task
+from tests.models import batch, config, small_model, task
+from vaswani_transformer.embedding import InputEmbedding, SinusoidalPositions, sinusoids
 
 RELATIVE = Path(__file__).resolve().parents[2] / "examples" / "relative_positions"
 import_user_module(argparse.Namespace(user_dir=str(RELATIVE)))  # as fairseq's commands do, once
@@ -41,6 +42,34 @@ def test_distances_are_added_by_formula() -> None:
             scores = [query[i, own] @ (key[j, own] + distances[j]) / 3**0.5 for j in range(5)]
             expected = torch.softmax(torch.stack(scores), 0)
             torch.testing.assert_close(weights[0, head, i], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_positions_are_relative_only_where_asked() -> None:
+    """And neither there nor otherwise varied it is the paper's model, to the bit."""
+    made = {}
+    for side in ("both", "encoder", "decoder", "none"):
+        torch.manual_seed(1)
+        cfg = config(example.RelativeConfig, relative_in=side)
+        made[side] = example.RelativeTransformerModel.build_model(cfg, task()).eval()
+        names = {name.split(".")[0] for name in made[side].state_dict() if "distances" in name}
+        assert names == set(example.SIDES[side])
+    source, previous, _ = batch()
+    paper = small_model(1).eval()
+    assert torch.equal(made["none"](source, None, previous)[0], paper(source, None, previous)[0])
+
+
+def test_sinusoids_are_scaled_and_spread() -> None:
+    """Each option by itself; the table grows for positions beyond it."""
+    words = torch.zeros(1)
+    for options, expected in (
+        ({"sinusoid_scale": 3.0}, 3 * sinusoids(200, 8)),
+        ({"position_step": 8}, sinusoids(1600, 8)[::8]),
+    ):
+        embedding = InputEmbedding(torch.nn.Embedding(4, 8), SinusoidalPositions(8), 0.0)
+        cfg = config(example.RelativeConfig, **options)
+        positions = example.scale_sinusoids(embedding, cfg).positions
+        found = positions(torch.arange(200), 200, like=words)
+        torch.testing.assert_close(found, expected.float())
 
 
 def test_the_decoder_stays_causal_and_incremental(model: Any) -> None:

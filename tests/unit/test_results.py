@@ -2,9 +2,7 @@
 
 import gzip
 import json
-import random
 import runpy
-from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -12,7 +10,7 @@ import numpy
 import pytest
 import torch
 
-from benchmarks import distance, small_table, training_cost
+from benchmarks import neighbours, recall, small_table, training_cost
 from tests.files import write
 from vaswani.paper import figures, small_tables
 
@@ -70,7 +68,7 @@ def test_a_token_costs_the_same_in_both_records_of_its_text() -> None:
 
 @pytest.mark.parametrize(
     ("name", "draw"),
-    [("equal updates", small_table.draw), ("distance", distance.draw)],
+    [("equal updates", small_table.draw)],
 )
 def test_a_picture_is_drawn_from_its_record(name: str, draw: Any, tmp_path: Path) -> None:
     """Point by point, with the matplotlib that drew it; another one places text differently."""
@@ -146,23 +144,52 @@ def test_a_variation_is_compared_with_the_base() -> None:
     assert small_table.contrasts({"rows": rows}) == []
 
 
-def test_sentences_of_the_distance() -> None:
-    """A name stands twice, n words apart; no position of the test is new."""
-    dice = random.Random(3)
-    lengths = Counter()
-    for distance_of_words in (2, *distance.DISTANCES):
-        for _ in range(50):
-            words = distance.sentence(distance_of_words, dice)
-            first = words.index(words[-1])
-            assert words[-1] in distance.NAMES and words[-2] == distance.QUESTION
-            assert len(words) - 1 - first == distance_of_words
-            others = words[:first] + words[first + 1 : -2]
-            start = distance.FILLERS.index(others[0]) if others else 0
-            assert others == [distance.FILLERS[(start + i) % 8] for i in range(len(others))]
-            lengths[len(words)] += 1
-    assert max(lengths) <= distance.DISTANCES[-1] + 1
-    trained = {distance.trained_distance(dice) for _ in range(2000)}
-    assert (min(trained), max(trained)) == (2, distance.LONGEST_TRAINED)
+def test_sentences_of_recall() -> None:
+    """The target asks for the source's keys, each once, in another order, with their names."""
+    for k in (1, 3, recall.KEYS):
+        sources, targets = recall.sentences(50, k, torch.Generator().manual_seed(k))
+        assert sources.shape == targets.shape == (50, 2 * k)
+        pairs = [t.view(50, k, 2).tolist() for t in (sources, targets)]
+        assert list(map(sorted, pairs[0])) == list(map(sorted, pairs[1]))
+        assert all(len(dict(one)) == k for one in pairs[0])
+        assert sources[:, ::2].max() < recall.FIRST + recall.KEYS <= sources[:, 1::2].min()
+        assert k == 1 or not torch.equal(sources, targets)
+    sizes = recall.log_uniform(4000, 1)
+    assert (sizes.min(), sizes.max()) == (1, recall.KEYS)
+    assert 0.4 < (sizes < 8).float().mean() < 0.6
+
+
+@pytest.mark.parametrize("name", recall.SYSTEMS)
+def test_a_system_of_recall_is_asked_for_the_name_after_each_key(name: str) -> None:
+    """And a name that it is still to say does not reach it through the target."""
+    source, target = recall.sentences(2, 5, torch.Generator().manual_seed(1))
+    torch.manual_seed(1)
+    model = recall.SYSTEMS[name].build().eval()
+    names, logits = recall.names_and_logits(model, (source, target))
+    assert logits.shape == (2, 5, recall.TYPES) and torch.equal(names, target[:, 1::2])
+    target[:, 5] = recall.FIRST + recall.KEYS  # the third name
+    _, others = recall.names_and_logits(model, (source, target))
+    assert torch.allclose(logits[:, :3], others[:, :3], atol=1e-5)
+    assert not torch.allclose(logits[:, 3], others[:, 3], atol=1e-5)
+
+
+def test_wrong_sentences_are_counted_by_equal_neighbours(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    write(data / "bpe" / "test.en", "5@@ 5@@ 1\n5@@ 1 5@@ 1\na b\n7 7")
+    write(data / "tok" / "test.de", "551\n51 51\na b\n7 7")
+    write(run / "eval" / "test.hyp.tok", "51\n51 51\nb a\n7  7")
+    translation = {"data": str(data / "data-bin")}
+    scores = {"translation": translation, "pair": "en-de", "bleu_tokenised": {"score": 50.0}}
+    write(run / "eval" / "test.score.json", json.dumps(scores))
+    wrong = neighbours.wrong_in(run)
+    assert (wrong["equal_neighbours"], wrong["wrong_equal"]) == (2, [0])
+    assert (wrong["others"], wrong["wrong_others"]) == (2, [2])
+
+
+def test_intervals_over_seeds_are_students() -> None:
+    """For 1, 2, 3: a deviation of 1, t = 4.303 with two degrees of freedom."""
+    assert neighbours.with_interval([1, 2, 3], ".2f") == "2.00 ± 2.48 (1, 2, 3)"
+    assert neighbours.with_interval([4], ".1f") == "4.0 (one seed)"
 
 
 def test_operations_are_counted_where_torch_does_not_see_them() -> None:
