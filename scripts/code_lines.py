@@ -17,9 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
-    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 14_500),
-    "tools": (("benchmarks", "scripts", "examples"), 5_600),
-    "tests": (("tests",), 13_750),
+    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 15_760),
+    "tools": (("benchmarks", "scripts", "examples"), 5_760),
+    "tests": (("tests",), 14_300),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
 NOT_CODE = {
