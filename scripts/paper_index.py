@@ -53,6 +53,7 @@ def find_code(name: str) -> str:
         (path.relative_to(ROOT), node.lineno)
         for folder in SOURCES
         for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name != "template.py"  # of vaswani check: its functions call these
         for node in definitions(path)
         if node.name == name
     ]

@@ -42,12 +42,13 @@ VERBS: dict[str, str] = {
     "pack": "pack a trained model into a folder that translates text anywhere",
     "translate": "translate text with a packed model",
     "export": "export a packed model to CTranslate2, fairseq or transformers, with proof",
+    "check": "is a Transformer the paper's? a card of checks for any in torch",
     "attention": "show where every head of a model looks: a page and pictures",
     "reproduce": "reproduce a result of the paper, start to finish",
 }
 
 
-#: what comes with fairseq: 'translate' and 'attention' need none of it
+#: what comes with fairseq: 'translate', 'attention' and 'check' need none of it
 WITH_FAIRSEQ = ("fairseq", "fairseq_cli", "hydra", "omegaconf", "yaml")
 
 

@@ -1,0 +1,72 @@
+# ruff: noqa: ANN001
+"""Marian of Hugging Face's transformers, whose sizes and options are set to the paper's.
+
+pip install transformers
+vaswani check examples/check/marian.py
+"""
+
+import torch
+from transformers import MarianConfig, MarianMTModel
+
+from vaswani_transformer.check import Config
+
+CONFIG = Config(pad=1, start=3, end=2)
+
+
+def build(config):
+    """Of every option that has one, the paper's value."""
+    sizes = {
+        "layers": config.layers,
+        "attention_heads": config.heads,
+        "ffn_dim": config.d_ff,
+    }
+    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+    return MarianMTModel(
+        MarianConfig(
+            **both,
+            vocab_size=config.vocabulary,
+            d_model=config.d_model,
+            dropout=config.dropout,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            activation_function="relu",
+            scale_embedding=True,
+            max_position_embeddings=config.max_length,
+            pad_token_id=config.pad,
+            eos_token_id=config.end,
+            decoder_start_token_id=config.start,
+            forced_eos_token_id=None,
+        )
+    )
+
+
+def logits(model, source, target):
+    """With a mask of the source's padding."""
+    found = model(input_ids=source, attention_mask=source.ne(CONFIG.pad), decoder_input_ids=target)
+    return found.logits
+
+
+def embedding(model, ids):
+    """As MarianEncoder.forward adds them up."""
+    encoder = model.get_encoder()
+    words = encoder.embed_tokens(ids) * encoder.embed_scale
+    found = words + encoder.embed_positions(ids.shape)
+    return torch.nn.functional.dropout(found, encoder.dropout, encoder.training)
+
+
+def encoder_layer(model, x):
+    """The first, without a mask."""
+    found = model.get_encoder().layers[0](x, attention_mask=None)
+    return found[0] if isinstance(found, tuple) else found
+
+
+def translate(model, source):
+    """Its beam search; it has no length penalty of GNMT's form."""
+    return model.generate(
+        source,
+        attention_mask=source.ne(CONFIG.pad).long(),
+        num_beams=4,
+        length_penalty=0.6,
+        max_new_tokens=source.size(1) + 50,
+        do_sample=False,
+    )

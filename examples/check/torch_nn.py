@@ -1,0 +1,72 @@
+# ruff: noqa: ANN001
+"""torch's nn.Transformer, with embeddings and positions as in PyTorch's tutorial on translation.
+
+vaswani check examples/check/torch_nn.py
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from vaswani_transformer.check import Config
+
+CONFIG = Config(start=2)
+
+
+class Translator(nn.Module):
+    """Embeddings, positions, nn.Transformer and a generator; batches first."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.d_model
+        self.source = nn.Embedding(config.vocabulary, width)
+        self.target = nn.Embedding(config.vocabulary, width)
+        rates = torch.exp(-torch.arange(0, width, 2) * math.log(10000) / width)
+        angles = torch.arange(config.max_length)[:, None] * rates
+        table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        self.register_buffer("positions", table)
+        self.dropout = nn.Dropout(config.dropout)
+        sizes = (width, config.heads, config.layers, config.layers, config.d_ff, config.dropout)
+        self.transformer = nn.Transformer(*sizes, batch_first=True)
+        self.generator = nn.Linear(width, config.vocabulary)
+
+    def embed(self, table: nn.Embedding, ids: torch.Tensor) -> torch.Tensor:
+        """Ids [B, L] → [B, L, D]."""
+        words = table(ids) * math.sqrt(table.embedding_dim)
+        return self.dropout(words + self.positions[: ids.size(1)])
+
+
+def build(config):
+    """The model."""
+    return Translator(config)
+
+
+def logits(model, source, target):
+    """With the three masks that nn.Transformer has to be given."""
+    later = torch.ones(target.size(1), target.size(1), dtype=torch.bool).triu(1)
+    pads = source.eq(CONFIG.pad)
+    hidden = model.transformer(
+        model.embed(model.source, source),
+        model.embed(model.target, target),
+        tgt_mask=later,
+        src_key_padding_mask=pads,
+        tgt_key_padding_mask=target.eq(CONFIG.pad),
+        memory_key_padding_mask=pads,
+    )
+    return model.generator(hidden)
+
+
+def embedding(model, ids):
+    """Of the source."""
+    return model.embed(model.source, ids)
+
+
+def encoder_layer(model, x):
+    """The first of six, or of config.layers."""
+    return model.transformer.encoder.layers[0](x)
+
+
+def attention(q, k, v, mask):
+    """What its layers call."""
+    return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -1,0 +1,58 @@
+"""vaswani check: a card for people or machines, a template that runs, and its exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+FILE = """
+from vaswani_transformer.check.template import CONFIG, build, logits as right
+
+def logits(model, source, target):
+    {}
+"""
+#: the command where fairseq cannot be imported
+COMMAND = """
+import sys
+sys.modules["fairseq"] = None
+from vaswani.cli import main
+raise SystemExit(main(sys.argv[1:]))
+"""
+
+
+def test_the_template_passes_every_check_without_fairseq(cli: Any, tmp_path: Path) -> None:
+    template = cli("check", "--template")
+    (tmp_path / "mine.py").write_text(template.out, encoding="utf-8")
+    command = [sys.executable, "-c", COMMAND, "check", "mine.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    counted = done.stdout.splitlines()[0].removeprefix("mine.py: ").partition(" checks: ")
+    assert counted[2] == f"{counted[0]} as in the paper"
+
+
+def test_an_error_is_shown_and_exits_with_1(cli: Any, tmp_path: Path) -> None:
+    leaky = tmp_path / "leaky.py"
+    leaky.write_text(FILE.format("return right(model, source, target).roll(-1, 1)"))
+    done = cli("check", str(leaky))
+    assert done.code == 1
+    assert "3.2.3   ERROR: later target words change nothing" in done.out
+    found = json.loads(cli("check", str(leaky), "--json").out)
+    assert found["counts"]["error"] >= 1
+    wrong = [item["check"] for item in found["checks"] if item["status"] == "error"]
+    assert "later target words change nothing" in wrong
+
+
+def test_a_difference_that_is_no_error_exits_with_0(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "fine.py").write_text(FILE.format("return right(model, source, target)"))
+    assert cli("check", str(tmp_path / "fine.py")).code == 0
+
+
+def test_a_file_that_fails_is_one_sentence_with_the_functions_name(
+    cli: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.py").write_text(FILE.format("return target"))
+    done = cli("check", str(tmp_path / "bad.py"))
+    assert (done.code, done.out) == (1, "")
+    assert "logits returned a tensor of int64 [2, 5]: expected a tensor of floats" in done.err
+    assert cli("check").code == 1

@@ -1,0 +1,624 @@
+"""Each check of vaswani_transformer.check can fail: a bug is planted for it in our own model.
+
+A test names all checks that a bug concerns, so that none cries without a reason.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vaswani_transformer import beam_search
+from vaswani_transformer.attention import causal_mask
+from vaswani_transformer.check import AdapterError, Card, Config, check, template
+from vaswani_transformer.check.card import (
+    CHECKS,
+    DIFFERS,
+    ERROR,
+    NOT_CHECKED,
+    ON_PURPOSE,
+    PAPER,
+)
+from vaswani_transformer.check.subject import load
+from vaswani_transformer.check.whole_model import expected_parameters
+from vaswani_transformer.search import SearchOptions, search
+
+OURS = load(Path(template.__code__.co_filename).with_name("template.py"))
+FUNCTIONS = {name: value for name, value in vars(OURS).items() if not name.startswith("_")}
+PARAMETERS = "as many parameters as the paper's model of this size"
+CAUSAL = "later target words change nothing"
+TARGET_PADDING = "target padding changes nothing"
+ORDER = "the order of the source matters"
+SINUSOIDS = "sinusoids have the paper's values"
+NORM = "the norm comes after the sum: LayerNorm(x + Sublayer(x))"
+NORM_FORMULA = "the norm divides by √(variance + 1e-6)"
+RELU = "between its matrices is a ReLU"
+EQUIVARIANT = "words know their order only through positions"
+TRAINING_ONLY = "dropout is active only in training"
+GREEDY = "a translation is never worse than the greedy one"
+
+
+def ours(**changes: Any) -> SimpleNamespace:
+    """Our adapter with other functions; without translate, which takes seconds, if not given."""
+    return SimpleNamespace(**{**FUNCTIONS, "translate": None, **changes})
+
+
+def built(plant: Callable[[nn.Module], Any]) -> SimpleNamespace:
+    """Our adapter, whose models have a bug."""
+
+    def build(config: Config) -> nn.Module:
+        model = OURS.build(config)
+        plant(model)
+        return model
+
+    return ours(build=build)
+
+
+def differing(card: Card) -> set[str]:
+    return set(card.titles(DIFFERS, ON_PURPOSE, ERROR))
+
+
+# ---- the bugs ------------------------------------------------------------------------------------
+
+
+def no_causal_mask(model: Any) -> None:
+    for layer in model.decoder.layers:
+        forward = layer.self_attention.forward
+        layer.self_attention.forward = lambda x, *_, forward=forward: forward(x)
+
+
+def decoder_attends_to_itself_twice(model: Any) -> None:
+    for layer in model.decoder.layers:
+        forward = layer.cross_attention.forward
+        layer.cross_attention.forward = lambda x, *_, forward=forward: forward(
+            x, x, causal_mask(x.size(1))
+        )
+
+
+def padding_not_masked(model: Any) -> None:
+    model.encoder.find_padding = lambda tokens: None
+
+
+def positions_from_the_end(model: Any) -> None:
+    embedding = model.decoder.embedding
+    embedding.forward = lambda ids, skip=0: embedding.embed(
+        torch.arange(ids.size(1)).flip(0)[None], ids, ids.size(1)
+    )
+
+
+def positions_by_the_batch(model: Any) -> None:
+    embedding = model.decoder.embedding
+    embedding.forward = lambda ids, skip=0: embedding.embed(
+        torch.arange(len(ids))[:, None], ids, len(ids)
+    )
+
+
+def positions_missing(model: Any) -> None:
+    model.encoder.embedding.positions.forward = lambda positions, length, like: 0.0 * like
+
+
+def norm_at_the_end(model: Any) -> None:
+    model.encoder.norm = nn.LayerNorm(32)
+
+
+def another_matrix(model: Any) -> None:
+    model.encoder.projection = nn.Linear(7, 11)
+
+
+def heads_are_copies(model: Any) -> None:
+    for layer in model.encoder.layers:
+        rows = layer.self_attention.qkv_proj
+        for parameter in (rows.weight.data, rows.bias.data):
+            parameter[:64] = parameter[:8].repeat(8, *[1] * (parameter.dim() - 1))
+
+
+def one_head(model: Any) -> None:
+    for layer in model.encoder.layers:
+        layer.self_attention.num_heads = 1
+
+
+def dropout_in_evaluation(model: Any) -> None:
+    dropout = model.decoder.embedding.dropout
+    dropout.forward = lambda x: F.dropout(x, dropout.p)
+
+
+def no_dropout(model: Any) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+
+
+def dropout_on_attention(model: Any) -> None:
+    model.encoder.layers[0].self_attention.dropout.p = model.encoder.embedding.dropout.p
+
+
+def embedding_not_scaled(model: Any) -> None:
+    for side in (model.encoder.embedding, model.decoder.embedding):
+        side.forward = lambda ids, skip=0, side=side: side.dropout(
+            side.tokens(ids) + side.positions(torch.arange(ids.size(1))[None], ids.size(1), ids / 1)
+        )
+
+
+def wavelengths(exponent: float) -> Callable[[Any], None]:
+    def plant(model: Any) -> None:
+        pairs = torch.arange(16) / 16 * exponent
+        angles = torch.arange(256)[:, None] / 10000**pairs
+        table = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+        model.encoder.embedding.positions.forward = lambda positions, length, like: table[positions]
+
+    return plant
+
+
+def tensor2tensors_sinusoids(model: Any) -> None:
+    model.encoder.embedding.positions = type(model.encoder.embedding.positions)(32, "t2t")
+
+
+def trained_sinusoids(model: Any) -> None:
+    positions = model.encoder.embedding.positions
+    positions.rows = nn.Parameter(positions.table.float())
+    positions.forward = lambda numbers, length, like: positions.rows[numbers]
+
+
+def dropout_before_positions(model: Any) -> None:
+    for side in (model.encoder.embedding, model.decoder.embedding):
+        positions = side.positions
+        side.forward = lambda ids, skip=0, side=side, positions=positions: (
+            side.dropout(side.tokens(ids) * 32**0.5)
+            + positions(torch.arange(ids.size(1))[None], ids.size(1), ids / 1)
+        )
+
+
+def pre_norm(model: Any) -> None:
+    for layer in model.encoder.layers:
+
+        def forward(x: Any, mask: Any, need_weights: bool = False, layer: Any = layer) -> Any:
+            first, second = layer.after_self_attention, layer.after_feed_forward
+            x = x + first.dropout(layer.self_attention(first.norm(x), mask)[0])
+            return x + second.dropout(layer.feed_forward(second.norm(x))), None
+
+        layer.forward = forward
+
+
+def with_norms(function: Callable[[Any, Any, Any], Any]) -> Callable[[Any], None]:
+    """Another add & norm: (its parts, x, the sub-layer's output)."""
+
+    def plant(model: Any) -> None:
+        for layer in model.encoder.layers:
+            for part in (layer.after_self_attention, layer.after_feed_forward):
+                part.forward = lambda x, y, part=part: function(part, x, y)
+
+    return plant
+
+
+def sample_deviation(part: Any, x: Any, y: Any) -> Any:
+    x = x + part.dropout(y)
+    normal = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
+    return normal * part.norm.weight + part.norm.bias
+
+
+def with_ffn(function: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
+    """Another feed-forward network: (its parts, x)."""
+
+    def plant(model: Any) -> None:
+        ffn = model.encoder.layers[0].feed_forward
+        ffn.forward = lambda x: function(ffn, x)
+
+    return plant
+
+
+def relu(ffn: Any, x: Any) -> Any:
+    return ffn.fc2(F.relu(ffn.fc1(x)))
+
+
+def encoder_with_causal_mask(model: Any) -> None:
+    attention = model.encoder.layers[0].self_attention
+    forward = attention.forward
+    attention.forward = lambda x, mask=None, need_weights=False: forward(x, mask, None, False, True)
+
+
+def with_sizes(**sizes: Any) -> SimpleNamespace:
+    """Models of other sizes than those asked for."""
+    return ours(build=lambda config: OURS.build(replace(config, **sizes)))
+
+
+def untied(config: Config) -> nn.Module:
+    model = OURS.build(config)
+    model.decoder.output_projection.weight = nn.Parameter(torch.randn(50, 32))
+    return model
+
+
+def softmax_attention(
+    weigh: Callable[[Any], Any] = lambda scores: scores.softmax(-1), scale: float = 8**-0.5
+) -> SimpleNamespace:
+    def attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        scores = q @ k.transpose(-2, -1) * scale
+        return weigh(scores if mask is None else scores.masked_fill(~mask, float("-inf"))) @ v
+
+    return ours(attention=attention)
+
+
+def without_maximum(scores: Any) -> Any:
+    return scores.exp() / scores.exp().sum(-1, keepdim=True)
+
+
+def cross_entropy(**options: Any) -> SimpleNamespace:
+    return ours(
+        loss=lambda logits, target: F.cross_entropy(
+            logits.flatten(0, 1), target.flatten(), **options
+        )
+    )
+
+
+def mean_over_padding(logits: Any, target: Any) -> Any:
+    return OURS.loss(logits, target) * target.ne(1).sum() / target.numel()
+
+
+def trained_to_repeat(model: Any, source: Any, target: Any) -> Any:
+    previous = target.roll(1, dims=1)
+    previous[:, 0] = 2
+    return OURS.loss(model(source, previous), previous)
+
+
+def not_shifted(model: Any, source: Any, target: Any) -> Any:
+    return OURS.loss(model(source, target), target)
+
+
+BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
+    "no causal mask": (built(no_causal_mask), {CAUSAL, TARGET_PADDING}),
+    "the decoder attends to itself twice": (
+        built(decoder_attends_to_itself_twice),
+        {"the decoder uses the encoder's output", ORDER},
+    ),
+    "padding not masked": (built(padding_not_masked), {"source padding changes nothing"}),
+    "positions from the end": (built(positions_from_the_end), {TARGET_PADDING}),
+    "positions by the batch": (
+        built(positions_by_the_batch),
+        {"other sentences of a batch change nothing"},
+    ),
+    "positions missing": (built(positions_missing), {ORDER, SINUSOIDS}),
+    "three matrices": (ours(build=untied), {"one matrix has three uses", PARAMETERS}),
+    "a norm at the end": (built(norm_at_the_end), {PARAMETERS}),
+    "another matrix": (built(another_matrix), {PARAMETERS}),
+    "heads are copies": (
+        built(heads_are_copies),
+        {"each layer has h heads, and no two are alike"},
+    ),
+    "one head": (built(one_head), {"each layer has h heads, and no two are alike"}),
+    "dropout in evaluation": (built(dropout_in_evaluation), {TRAINING_ONLY}),
+    "no dropout": (
+        built(no_dropout),
+        {TRAINING_ONLY, "dropout is on the sum of embedding and position"},
+    ),
+    "dropout on attention": (built(dropout_on_attention), {"dropout is in the paper's places"}),
+    "embedding not scaled": (
+        built(embedding_not_scaled),
+        {"embeddings are multiplied by √d_model"},
+    ),
+    "exponents doubled": (built(wavelengths(2)), {SINUSOIDS}),
+    "tensor2tensor's sinusoids": (built(tensor2tensors_sinusoids), {SINUSOIDS}),
+    "trained sinusoids": (
+        built(trained_sinusoids),
+        {"positions are not trained", PARAMETERS},
+    ),
+    "dropout before positions": (
+        built(dropout_before_positions),
+        {"dropout is on the sum of embedding and position"},
+    ),
+    "norm before the sub-layer": (built(pre_norm), {NORM}),
+    "residual missing": (
+        built(with_norms(lambda part, x, y: part.norm(part.dropout(y)))),
+        {NORM},
+    ),
+    "the ε of torch": (
+        built(
+            with_norms(
+                lambda part, x, y: F.layer_norm(
+                    x + part.dropout(y), (32,), part.norm.weight, part.norm.bias
+                )
+            )
+        ),
+        {NORM_FORMULA},
+    ),
+    "sample deviation": (built(with_norms(sample_deviation)), {NORM_FORMULA}),
+    "another d_ff": (
+        with_sizes(d_ff=72),
+        {"the feed-forward network is d_ff wide", PARAMETERS},
+    ),
+    "a network that mixes positions": (
+        built(with_ffn(lambda ffn, x: relu(ffn, x + x.roll(1, 1)))),
+        {
+            "the feed-forward network sees one position at a time",
+            RELU,
+            EQUIVARIANT,
+            "source padding changes nothing",
+        },
+    ),
+    "ReLU missing": (built(with_ffn(lambda ffn, x: ffn.fc2(ffn.fc1(x)))), {RELU}),
+    "GELU": (built(with_ffn(lambda ffn, x: ffn.fc2(F.gelu(ffn.fc1(x))))), {RELU}),
+    "another d_k": (
+        with_sizes(d_k=4),
+        {"queries and keys are d_k wide, values d_v", PARAMETERS},
+    ),
+    "the encoder has a causal mask": (built(encoder_with_causal_mask), {EQUIVARIANT}),
+    "dropout after the sum": (
+        built(with_norms(lambda part, x, y: part.norm(part.dropout(x + y)))),
+        {"dropout is on each sub-layer's output, before the sum"},
+    ),
+    "softmax over queries": (
+        softmax_attention(lambda scores: scores.softmax(-2).nan_to_num()),
+        {
+            "softmax is over the keys: weights of a query sum to one",
+            "the mask of attention hides keys",
+        },
+    ),
+    "not divided by √d_k": (softmax_attention(scale=1.0), {"scores are divided by √d_k"}),
+    "no mask in attention": (
+        ours(attention=lambda q, k, v, mask: OURS.attention(q, k, v, None)),
+        {"the mask of attention hides keys"},
+    ),
+    "softmax without the maximum": (
+        softmax_attention(without_maximum),
+        {"large scores have finite weights"},
+    ),
+    "no warm-up": (
+        ours(learning_rate=lambda step: (512 * step) ** -0.5),
+        {"the learning rate is equation 3"},
+    ),
+    "a step late": (
+        ours(learning_rate=lambda step: OURS.learning_rate(step + 1)),
+        {"the learning rate is equation 3"},
+    ),
+    "Adam's defaults": (
+        ours(optimizer=lambda model: torch.optim.Adam(model.parameters())),
+        {"Adam has β = (0.9, 0.98) and ε = 1e-9"},
+    ),
+    "no smoothing": (
+        cross_entropy(ignore_index=1),
+        {"the loss is label-smoothed cross entropy"},
+    ),
+    "torch's smoothing": (
+        cross_entropy(ignore_index=1, label_smoothing=0.1),
+        {"the loss is label-smoothed cross entropy"},
+    ),
+    "pads have a loss": (
+        cross_entropy(label_smoothing=0.1 * 50 / 49),
+        {"padding is left out of the loss"},
+    ),
+    "a mean over padding": (ours(loss=mean_over_padding), {"padding is left out of the loss"}),
+    "labels not shifted": (
+        ours(training_loss=trained_to_repeat),
+        {"the decoder's input is the target shifted right"},
+    ),
+    "input not shifted": (
+        ours(training_loss=not_shifted),
+        {"the decoder's input is the target shifted right"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    adapter, expected = BUGS[name]
+    card = check(adapter)
+    assert differing(card) == expected, card.text()
+
+
+def test_positions_in_a_parameter_without_gradient_are_not_trained() -> None:
+    def plant(model: Any) -> None:
+        trained_sinusoids(model)
+        model.encoder.embedding.positions.rows.requires_grad_(False)
+
+    assert not differing(check(built(plant)))
+
+
+def later_step(model: Any) -> None:
+    decoder = model.decoder
+
+    def step(tokens: Any, memory: Any, cache: Any) -> Any:
+        position = torch.full((1, 1), cache.length + 1)
+        x = decoder.embedding.embed(position, tokens[:, None], length=cache.length + 2)
+        return decoder.output_layer(decoder.run_layers(x, memory, cache)[0][:, 0])
+
+    decoder.step = step
+
+
+def fairseqs_penalty(model: Any, source: Any) -> list[list[int]]:
+    options = SearchOptions(beam=4, lenpen=1.0, max_len_a=1, max_len_b=50)
+    found = search(model.decoder, model.encoder(source), source, options)
+    best = dict(reversed(list(zip(found.sentences, found.tokens, strict=True))))
+    return [best[n].tolist() for n in range(len(source))]
+
+
+SEARCH_BUGS = {
+    "no length penalty": (
+        lambda model, source: beam_search(model, source, beam=4, alpha=0.0),
+        {"beam search divides log P by ((5 + length) / 6)^0.6"},
+    ),
+    "fairseq's penalty": (
+        fairseqs_penalty,
+        {"beam search divides log P by ((5 + length) / 6)^0.6"},
+    ),
+    "a limit of 100": (
+        lambda model, source: beam_search(model, source, extra=100),
+        {"a translation may be 50 longer than its source"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEARCH_BUGS)
+def test_a_bug_in_the_search_is_found(name: str) -> None:
+    translate, expected = SEARCH_BUGS[name]
+    card = check(ours(translate=translate))
+    assert differing(card) == expected, card.text()
+
+
+def test_decoding_with_other_positions_than_training_is_found() -> None:
+    adapter = built(later_step)
+    adapter.translate = OURS.translate
+    card = check(adapter)
+    assert GREEDY in differing(card), card.text()
+
+
+def test_every_check_has_its_bug() -> None:
+    found = set().union(*(expected for _, expected in [*BUGS.values(), *SEARCH_BUGS.values()]))
+    assert {each.title for each in CHECKS} - found == {GREEDY}  # the test above
+
+
+# ---- ours ----------------------------------------------------------------------------------------
+
+ROWS = {
+    "base": {},
+    "A: one head": {"heads": 1},
+    "A: more heads": {"heads": 8},
+    "B: narrow keys": {"d_k": 4},
+    "C: one layer": {"layers": 1},
+    "C: three layers": {"layers": 3},
+    "C: d_model, d_k, d_v": {"d_model": 48, "heads": 4, "d_k": 6, "d_v": 6},
+    "C: d_ff": {"d_ff": 40},
+    "D: no dropout": {"dropout": 0.0},
+    "D: more dropout": {"dropout": 0.2},
+    "E: learned positions": {"learned_positions": True},
+    "big": {"d_model": 64, "d_ff": 256, "heads": 16, "dropout": 0.3},
+    "tiny": {"d_model": 32, "d_ff": 128, "heads": 4},
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_ours_passes_with_every_option_of_table_3(row: str) -> None:
+    card = check(ours(), replace(OURS.CONFIG, **ROWS[row]))
+    assert not differing(card), card.text()
+    assert len(card.titles(NOT_CHECKED)) == 3  # the search
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2])
+def test_ours_passes_with_row_d_of_label_smoothing(epsilon: float) -> None:
+    def loss(logits: Any, target: Any) -> Any:
+        log_probs = logits.log_softmax(-1)
+        return OURS.label_smoothed_loss(log_probs, target, epsilon, 1)[0]
+
+    card = check(ours(loss=loss, training_loss=None), Config(start=2, label_smoothing=epsilon))
+    assert not differing(card), card.text()
+
+
+def test_ours_passes_every_check() -> None:
+    card = check(template.__code__.co_filename.replace("__init__", "template"))
+    assert card.count(PAPER) == len(CHECKS), card.text()
+    assert card.titles(PAPER) == [item["check"] for item in json.loads(card.json())["checks"]]
+
+
+def test_the_formula_of_the_parameters_gives_the_papers_counts() -> None:
+    """In millions, for the 40,960 types of the authors' data (docs/fidelity.md)."""
+    counts = {
+        65: {},
+        58: {"d_k": 16},
+        60: {"d_k": 32},
+        36: {"layers": 2},
+        50: {"layers": 4},
+        80: {"layers": 8},
+        28: {"d_model": 256, "d_k": 32, "d_v": 32},
+        168: {"d_model": 1024, "d_k": 128, "d_v": 128},
+        53: {"d_ff": 1024},
+        90: {"d_ff": 4096},
+    }
+    base = Config(layers=6, d_model=512, d_ff=2048, heads=8, vocabulary=40_960)
+    seen = {n: expected_parameters(replace(base, **row)) / 1e6 for n, row in counts.items()}
+    assert {n: round(value) for n, value in seen.items()} == {n: n for n in counts}, seen
+
+
+# ---- what the card says --------------------------------------------------------------------------
+
+
+def result_of(name: str, title: str) -> Any:
+    return check(BUGS[name][0])[title]
+
+
+def test_only_leaks_and_masks_are_errors_and_usual_choices_are_marked() -> None:
+    assert result_of("no causal mask", CAUSAL).status == ERROR
+    assert result_of("padding not masked", "source padding changes nothing").status == ERROR
+    assert result_of("norm before the sub-layer", NORM).status == ON_PURPOSE
+    assert result_of("GELU", RELU).status == ON_PURPOSE
+    assert result_of("ReLU missing", RELU).status == DIFFERS
+    assert result_of("tensor2tensor's sinusoids", SINUSOIDS).status == ON_PURPOSE
+    assert result_of("exponents doubled", SINUSOIDS).status == DIFFERS
+    assert result_of("a norm at the end", PARAMETERS).status == ON_PURPOSE
+    assert result_of("another matrix", PARAMETERS).status == DIFFERS
+
+
+def test_a_difference_says_by_how_much() -> None:
+    scale = result_of("not divided by √d_k", "scores are divided by √d_k")
+    assert (scale.expected, scale.seen) == ("products times 1/√8 = 0.3536", "times 1.0000")
+    factor = result_of("embedding not scaled", "embeddings are multiplied by √d_model")
+    assert (factor.expected, factor.seen) == ("rows of the matrix times 5.657", "times 1.000")
+    eps = result_of("the ε of torch", NORM_FORMULA)
+    assert eps.seen == "about 1e-05"
+    matrices = result_of("three matrices", PARAMETERS)
+    assert matrices.meaning == "It is that of a model with 2 matrices of words."
+
+
+def test_what_is_not_defined_is_not_checked_and_named() -> None:
+    card = check(SimpleNamespace(build=OURS.build, logits=OURS.logits, CONFIG=OURS.CONFIG))
+    assert not differing(card)
+    assert card["scores are divided by √d_k"].meaning == "define attention"
+    assert card.count(PAPER) == sum(not each.needs for each in CHECKS)
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+
+
+def raising(*_: Any) -> None:
+    raise KeyError("masks")
+
+
+def left_in_training(model: Any, source: Any, target: Any) -> Any:
+    return model.train()(source, target)
+
+
+BAD = {
+    "raises": ({"logits": raising}, r"logits\(model, .*\) raised KeyError at test_check.py:\d+"),
+    "shape": (
+        {"logits": lambda model, s, t: model(s, t).transpose(0, 1)},
+        r"logits returned a tensor \[5, 2, 50\]: expected a tensor of floats \[2, 5, 50\]",
+    ),
+    "no tensor": ({"logits": lambda *_: [1]}, "logits returned list: expected a tensor"),
+    "training": ({"logits": left_in_training}, "logits left the model in training mode"),
+    "not finite": ({"logits": lambda model, s, t: model(s, t) / 0}, "not finite"),
+    "random": (
+        {"logits": lambda model, s, t: model(s, t) + torch.randn(2, 5, 50)},
+        "logits gave two results for one input",
+    ),
+    "probabilities": (
+        {"logits": lambda model, s, t: model(s, t).softmax(-1)},
+        "logits returned probabilities",
+    ),
+    "build": ({"build": lambda config: None}, "build returned NoneType: expected a torch.nn.Modu"),
+    "missing": ({"build": None}, "defines no function build"),
+    "embedding": ({"embedding": lambda model, ids: ids}, "embedding returned a tensor of int64"),
+    "rate": ({"learning_rate": lambda step: None}, r"learning_rate\(1\) returned NoneType"),
+    "loss": ({"loss": lambda logits, target: 0.0}, "loss returned 0.0: expected one number"),
+    "translate": ({"translate": lambda *_: [[3]]}, "translate returned list: expected a list of"),
+    "no gradient": (
+        {"encoder_layer": lambda model, x: OURS.encoder_layer(model, x).detach()},
+        "encoder_layer gave a tensor without gradient",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gets_a_sentence_that_names_the_function(name: str) -> None:
+    functions, message = BAD[name]
+    with pytest.raises(AdapterError, match=message):
+        check(ours(**functions))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match=r"none\.py: there is no such file"):
+        check(tmp_path / "none.py")
+    (tmp_path / "bad.py").write_text("import nothing_of_that_name")
+    with pytest.raises(AdapterError, match=r"bad\.py raised ModuleNotFoundError on import"):
+        check(tmp_path / "bad.py")

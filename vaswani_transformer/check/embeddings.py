@@ -1,0 +1,148 @@
+"""Checks of ``embedding``: the factor of the rows, positions, dropout (3.4, 3.5, 5.4).
+
+Shape letters: B batch, L length, V vocabulary, D d_model.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..embedding import sinusoids
+from .card import DIFFERS, ON_PURPOSE, Result, check_of, not_checked
+from .subject import SAME, Subject, difference
+from .whole_model import in_training
+
+
+def embedded(subject: Subject, ids: Tensor) -> Tensor:
+    """[B, L] → [B, L, D]."""
+    return subject.tensor("embedding", (*ids.shape, subject.config.d_model), subject.model, ids)
+
+
+def factor_and_rows(subject: Subject) -> tuple[float, Tensor, float]:
+    """By what the embedding's rows are multiplied, the matrix [V, D], and how badly that fits.
+
+    Positions drop out of the difference of two words at one position.
+    """
+    ids = torch.stack([subject.source[0], subject.source[1]])
+    found = embedded(subject, ids).detach()
+    seen = (found[0] - found[1]).flatten()
+    types, width = subject.config.vocabulary, subject.config.d_model
+    fits = []
+    for matrix in (p.detach().float() for p in subject.model.parameters()):
+        if matrix.shape == (types, width):
+            rows = (matrix[ids[0]] - matrix[ids[1]]).flatten()
+            factor = float(rows @ seen / (rows @ rows).clamp(min=1e-12))
+            fits.append((factor, matrix, float((seen - factor * rows).norm() / seen.norm())))
+    return min(fits, key=lambda fit: fit[2], default=(math.nan, torch.empty(0), math.inf))
+
+
+@check_of("3.4", "embeddings are multiplied by √d_model", "embedding")
+def embedding_factor(subject: Subject) -> Result:
+    """The factor is measured, so it may be anywhere between the matrix and the first layer."""
+    factor, _, misfit = factor_and_rows(subject)
+    expected = subject.config.d_model**0.5
+    fits = misfit < 1e-2
+    if fits and abs(factor / expected - 1) < 1e-3:
+        return Result()
+    return Result(
+        DIFFERS,
+        f"rows of the matrix times {expected:.3f}",
+        f"times {factor:.3f}" if fits else "no multiple of any matrix's rows",
+        "Words and positions have another proportion than the paper's; with a matrix that is also "
+        "the output's, either words are too small or logits too large.",
+    )
+
+
+def layouts(length: int, width: int) -> dict[str, Tensor]:
+    """Sinusoids as others write them, by what is different."""
+    even = torch.arange(width // 2, dtype=torch.float64)
+    found = {}
+    for first in (0, 1, 2):
+        since = f", from position {first}" if first else ""
+        positions = torch.arange(first, first + length, dtype=torch.float64)[:, None]
+        for intervals, note in ((width / 2, ""), (width / 2 - 1, ", d/2 - 1 intervals")):
+            angles = positions / 10000 ** (even / intervals)
+            pair = [angles.sin(), angles.cos()]
+            found[f"sines, then cosines{note}{since}"] = torch.cat(pair, dim=-1)
+            found[f"sines and cosines in turn{note}{since}"] = torch.stack(pair, -1).flatten(1)
+    return found
+
+
+@check_of("3.5", "sinusoids have the paper's values", "embedding")
+def sinusoid_values(subject: Subject) -> Result:
+    """What is left of the embedding once the words are taken out of it."""
+    factor, matrix, misfit = factor_and_rows(subject)
+    if misfit > 1e-2:
+        return not_checked("embedding is no multiple of a matrix's rows plus positions")
+    ids = torch.cat([subject.source[:1], subject.words(1, 32, seed=3)], dim=1)
+    seen = (embedded(subject, ids).detach() - factor * matrix[ids])[0]
+    if subject.config.learned_positions:
+        return Result()
+    expected = sinusoids(*seen.shape).float()
+    away = (seen - expected).abs().max()
+    if away < 1e-3:
+        return Result()
+    layout = [
+        name
+        for name, table in layouts(*seen.shape).items()
+        if (table.float() - seen).abs().max() < 1e-3
+    ]
+    learned = positions_trained(subject)
+    return Result(
+        ON_PURPOSE if layout or learned else DIFFERS,
+        "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0",
+        layout[0] if layout else "a learned table" if learned else f"values {away:.2g} away",
+        "Linear maps of the paper's sinusoids, with the same wavelengths or nearly."
+        if layout
+        else "Row (E) of Table 3."
+        if learned
+        else "Wavelengths or the order of dimensions are not the paper's.",
+    )
+
+
+def positions_trained(subject: Subject) -> bool:
+    """Whether a parameter changes the difference of one word at two positions."""
+    ids = subject.source[:1, :1].expand(1, 4)
+    found = embedded(subject, ids)
+    parameters = [p for p in subject.model.parameters() if p.requires_grad]
+    if not found.requires_grad:
+        return False
+    weights = torch.arange(1.0, subject.config.d_model + 1)
+    moved = ((found[0, 3] - found[0, 0]) * weights).sum()
+    gradients = torch.autograd.grad(moved, parameters, allow_unused=True)
+    return any(g is not None and g.abs().max() > 1e-6 for g in gradients)
+
+
+@check_of("3.5", "positions are not trained", "embedding")
+def fixed_positions(subject: Subject) -> Result:
+    """Except in row (E) of Table 3."""
+    trained, expected = positions_trained(subject), subject.config.learned_positions
+    if trained == expected:
+        return Result()
+    return Result(
+        ON_PURPOSE,
+        "trained positions" if expected else "positions that no gradient changes",
+        "a parameter that changes them" if trained else "none that changes them",
+        "CONFIG says whether row (E) of Table 3 is meant: learned_positions.",
+    )
+
+
+@check_of("5.4", "dropout is on the sum of embedding and position", "embedding")
+def dropout_on_sum(subject: Subject) -> Result:
+    """In training, a number is zero, or twice what it is in evaluation (with dropout 0.5)."""
+    lively, calm, _ = in_training(subject, "embedding", subject.source)
+    zero = lively.abs() < 1e-6
+    double = (lively - 2 * calm).abs() < 1e-3 * calm.abs().max()
+    share = float(zero.float().mean())
+    if (zero | double).all() and 0.3 < share < 0.7:
+        return Result()
+    nothing = difference(calm, lively) < SAME
+    return Result(
+        DIFFERS,
+        "each number zero, or divided by 1 - P_drop",
+        "no dropout"
+        if nothing
+        else f"{share:.0%} zeros, {float(double.float().mean()):.0%} scaled",
+        "The paper drops numbers of the sum, positions included.",
+    )

@@ -1,0 +1,211 @@
+"""The implementation under check: sizes, the functions of its file, and what they may return.
+
+Shape letters: B batch, S source, T target, V vocabulary, D d_model.
+"""
+
+import importlib.util
+import sys
+import traceback
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Iterator
+
+import torch
+from torch import Tensor, nn
+
+SAME = 1e-4
+"""Two outputs are the same if they differ by less than this part of their standard deviation."""
+
+OPTIONAL = [
+    "embedding",
+    "encoder_layer",
+    "attention",
+    "loss",
+    "training_loss",
+    "learning_rate",
+    "optimizer",
+    "translate",
+]
+"""What a file may define beside ``build`` and ``logits``; the template explains each."""
+
+
+class AdapterError(ValueError):
+    """The file's problem, in one sentence that names the function and what was expected."""
+
+    for_users = True
+
+
+@dataclass(frozen=True)
+class Config:
+    """The model that ``build`` is to make. Small, and no two sizes are equal: a shape tells which.
+
+    A file whose sizes are fixed says so with ``CONFIG = Config(layers=6, …)``.
+    """
+
+    layers: int = 2
+    """N, of the encoder and of the decoder"""
+    d_model: int = 32
+    d_ff: int = 80
+    heads: int = 4
+    d_k: int | None = None
+    """d_model / heads, if not given"""
+    d_v: int | None = None
+    dropout: float = 0.1
+    label_smoothing: float = 0.1
+    learned_positions: bool = False
+    """row (E) of Table 3"""
+    vocabulary: int = 50
+    """types, the same on both sides"""
+    max_length: int = 128
+    """no sentence is longer"""
+    pad: int = 1
+    start: int = 0
+    """with which the decoder begins"""
+    end: int = 2
+
+    def widths(self) -> tuple[int, int]:
+        """d_k and d_v."""
+        return self.d_k or self.d_model // self.heads, self.d_v or self.d_model // self.heads
+
+
+class Subject:
+    """A model built by a file's ``build``, without dropout, and the file's functions.
+
+    Args:
+        adapter: a module or another object whose attributes are the functions
+        config: what to build, instead of the file's ``CONFIG``
+        name: what to call it in messages
+
+    Raises:
+        AdapterError: a function is missing, fails, or does not return what it should.
+    """
+
+    def __init__(self, adapter: Any, config: Config | None = None, name: str = "the file") -> None:
+        self.adapter, self.name = adapter, name
+        self.config: Config = config if config else getattr(adapter, "CONFIG", Config())
+        for needed in ("build", "logits"):
+            if not callable(getattr(adapter, needed, None)):
+                raise AdapterError(
+                    f"{name} defines no function {needed}: 'vaswani check --template' has one"
+                )
+        self.model = self.build(dropout=0.0)
+        self.source, self.target = self.words(2, 7), self.words(2, 5)  # [B, S], [B, T]
+        self.target[:, 0] = self.config.start
+        self.output = self.logits(self.source, self.target)
+        if self.model.training:
+            raise AdapterError("logits left the model in training mode: expected what eval() set")
+        if difference(self.output, self.logits(self.source, self.target)) > SAME:
+            raise AdapterError(
+                "logits gave two results for one input: expected the same one from a model in "
+                "evaluation mode that was built with config.dropout = 0"
+            )
+
+    def has(self, function: str) -> bool:
+        """Whether the file defines it."""
+        return callable(getattr(self.adapter, function, None))
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """What a function of the file returns."""
+        try:
+            return getattr(self.adapter, function)(*arguments)
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)[1:]
+            own = [frame for frame in frames if "/torch/" not in frame.filename]
+            place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+            shapes = ", ".join(map(shown, arguments))
+            raise AdapterError(
+                f"{function}({shapes}) raised {type(error).__name__}{place}: {error}"
+            ) from error
+
+    def tensor(self, function: str, shape: tuple[int, ...], *arguments: Any) -> Tensor:
+        """The tensor that a function returns, or the first of several."""
+        found = self.call(function, *arguments)
+        found = found[0] if isinstance(found, tuple) else found
+        wanted = (
+            f"expected a tensor of floats {list(shape)} for ({', '.join(map(shown, arguments))})"
+        )
+        if not isinstance(found, Tensor) or not found.is_floating_point() or found.shape != shape:
+            raise AdapterError(f"{function} returned {shown(found)}: {wanted}")
+        if not found.isfinite().all():
+            raise AdapterError(f"{function} returned numbers that are not finite: {wanted}")
+        return found.float()
+
+    def build(self, **changes: Any) -> nn.Module:
+        """A new model in evaluation mode, always with the same random numbers."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            model = self.call("build", replace(self.config, **changes))
+        if not isinstance(model, nn.Module):
+            raise AdapterError(f"build returned {shown(model)}: expected a torch.nn.Module")
+        return model.eval()
+
+    def logits(self, source: Tensor, target: Tensor, model: nn.Module | None = None) -> Tensor:
+        """[B, S] and [B, T], which begins with ``start`` → logits [B, T, V]."""
+        shape = (*target.shape, self.config.vocabulary)
+        found = self.tensor("logits", shape, model or self.model, source, target)
+        if found.min() >= 0 and (found.sum(-1) - 1).abs().max() < 1e-3:
+            raise AdapterError("logits returned probabilities: expected what the softmax is given")
+        return found
+
+    def words(self, batch: int, length: int, seed: int = 0) -> Tensor:
+        """Random ids [batch, length], none of them special and none twice in a row of few."""
+        c = self.config
+        special = (c.pad, c.start, c.end)
+        ids = torch.tensor([n for n in range(c.vocabulary) if n not in special])
+        numbers = torch.Generator().manual_seed(seed)
+        order = torch.rand(batch, max(length, len(ids)), generator=numbers).argsort(dim=1)
+        return ids[order[:, :length] % len(ids)]
+
+    def padded(self, ids: Tensor, pads: int) -> Tensor:
+        """[B, L] → [B, L + pads]."""
+        return nn.functional.pad(ids, (0, pads), value=self.config.pad)
+
+
+def shown(value: Any) -> str:
+    """An argument or a result in a message: its shape, or what it is."""
+    if isinstance(value, Tensor):
+        kind = "" if value.is_floating_point() else f" of {str(value.dtype)[6:]}"
+        return f"a tensor{kind} {list(value.shape)}"
+    if isinstance(value, nn.Module):
+        return "model"
+    return repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    """The greatest difference, in standard deviations of ``a``."""
+    a, b = a.detach(), b.detach()
+    return float((a - b).abs().max() / a.std().clamp(min=1e-12))
+
+
+@contextmanager
+def zeroed(parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Parameters are zero in the block, and as before after it."""
+    saved = [parameter.detach().clone() for parameter in parameters]
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.zero_()
+        try:
+            yield
+        finally:
+            for parameter, old in zip(parameters, saved, strict=True):
+                parameter.copy_(old)
+
+
+def load(path: Path) -> Any:
+    """The module in a file, which may import others from its folder."""
+    if not path.is_file():
+        raise AdapterError(f"{path}: there is no such file; 'vaswani check --template' prints one")
+    spec = importlib.util.spec_from_file_location(f"checked_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise AdapterError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise AdapterError(f"{path} raised {type(error).__name__} on import: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    return module

@@ -1,0 +1,195 @@
+"""Checks of ``loss``, ``training_loss``, ``learning_rate`` and ``optimizer`` (5.3, 5.4, 3.1).
+
+Shape letters: B batch, S source, T target, V vocabulary.
+"""
+
+import torch
+from torch import Tensor
+
+from ..schedule import learning_rate as equation_3
+from .card import DIFFERS, ERROR, ON_PURPOSE, Result, check_of, not_checked
+from .subject import AdapterError, Subject, shown
+
+# ---- 5.3 Optimizer -------------------------------------------------------------------------------
+
+
+@check_of("5.3", "the learning rate is equation 3", "learning_rate")
+def rate(subject: Subject) -> Result:
+    """Of the base model: at the first step, around the peak, and far behind it."""
+    seen = {}
+    for step in (1, 2000, 3999, 4000, 4001, 100_000):
+        value = subject.call("learning_rate", step)
+        if not isinstance(value, (int, float)):
+            raise AdapterError(f"learning_rate({step}) returned {shown(value)}: expected a number")
+        seen[step] = float(value)
+    expected = {step: equation_3(step, 512, 4000) for step in seen}
+    wrong = [n for n in seen if abs(seen[n] / expected[n] - 1) > 1e-6]
+    if not wrong:
+        return Result()
+    factors = {n: seen[n] / expected[n] for n in seen}
+    constant = max(factors.values()) - min(factors.values()) < 1e-6
+    n = wrong[0]
+    return Result(
+        DIFFERS,
+        f"{expected[n]:.4g} at step {n:,} (d_model 512, warm-up 4,000; steps count from 1)",
+        f"{seen[n]:.4g}",
+        f"It is {factors[n]:.4g} times the paper's at each step."
+        if constant
+        else f"Steps with another rate: {', '.join(map(str, wrong))}; the peak is at 4000.",
+    )
+
+
+@check_of("5.3", "Adam has β = (0.9, 0.98) and ε = 1e-9", "optimizer")
+def adam(subject: Subject) -> Result:
+    """As the optimizer's groups say."""
+    found = subject.call("optimizer", subject.model)
+    expected = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0}
+    if not isinstance(found, torch.optim.Optimizer):
+        raise AdapterError(f"optimizer returned {shown(found)}: expected a torch.optim.Optimizer")
+    group = found.param_groups[0]
+    seen = {name: group.get(name, "nothing") for name in expected}
+    if seen == expected and "Adam" in type(found).__name__:
+        return Result()
+    return Result(
+        DIFFERS,
+        "Adam, " + ", ".join(f"{name} {value}" for name, value in expected.items()),
+        f"{type(found).__name__}, " + ", ".join(f"{name} {value}" for name, value in seen.items()),
+        "With torch's default, β2 = 0.999, variances are averages of 20 times as many steps.",
+    )
+
+
+# ---- 5.4 Label smoothing, 3.1 The target shifted right -------------------------------------------
+
+
+class LossOfLogits:
+    """The gradient of ``loss``: a multiple of probabilities minus the target's distribution.
+
+    That holds whatever the loss is divided by, and whatever constant it adds. Two sets of logits
+    for one target give the multiple, and then the distribution.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        c = subject.config
+        self.target = subject.words(2, 5, seed=5)
+        self.target[1, 3:] = c.pad
+        self.real = self.target.ne(c.pad)
+        numbers = torch.Generator().manual_seed(6)
+        first, second = (torch.randn(2, 5, c.vocabulary, generator=numbers) for _ in range(2))
+        gradient, other = self.gradient(subject, first), self.gradient(subject, second)
+        self.of_pads = float(gradient[~self.real].abs().max() / gradient.abs().max())
+        p, p_other = first.softmax(-1)[self.real], second.softmax(-1)[self.real]  # [N, V]
+        change, by = gradient[self.real] - other[self.real], p - p_other
+        self.multiple = float((change * by).sum() / (by * by).sum())
+        self.misfit = float((change - self.multiple * by).norm() / change.norm())
+        self.distribution = p - gradient[self.real] / self.multiple  # [N, V]
+
+    def gradient(self, subject: Subject, logits: Tensor) -> Tensor:
+        """Of the loss, with respect to the logits [B, T, V]."""
+        logits = logits.clone().requires_grad_()
+        loss = subject.call("loss", logits, self.target)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise AdapterError(
+                f"loss returned {shown(loss)}: expected one number, as a tensor with a gradient"
+            )
+        found = torch.autograd.grad(loss.sum(), logits)[0]
+        if not found.isfinite().all() or not found.abs().max() > 0:
+            raise AdapterError("loss has a gradient that is zero or not finite: expected one")
+        return found
+
+
+@check_of("5.4", "the loss is label-smoothed cross entropy", "loss")
+def smoothed(subject: Subject) -> Result:
+    """1 - ε on the right class, ε / (V - 1) on each other."""
+    loss, epsilon = LossOfLogits(subject), subject.config.label_smoothing
+    if loss.misfit > 1e-3:
+        return Result(
+            DIFFERS,
+            "a cross entropy of the softmax",
+            "another function of the logits",
+            "Its gradient is no multiple of probabilities minus a distribution.",
+        )
+    types = subject.config.vocabulary
+    right = loss.target[loss.real].unsqueeze(-1)
+    found = loss.distribution
+
+    def fits(on_right: float, on_others: float, on_pad: float) -> bool:
+        expected = torch.full_like(found, on_others)
+        expected[:, subject.config.pad] = on_pad
+        return bool((found - expected.scatter(1, right, on_right)).abs().max() < 1e-4)
+
+    per_class = epsilon / (types - 1)
+    if fits(1 - epsilon, per_class, per_class):
+        return Result()
+    usual = {
+        "ε is shared with the right class": (1 - epsilon + epsilon / types, *[epsilon / types] * 2),
+        "padding has no share": (1 - epsilon, epsilon / (types - 2), 0.0),
+    }
+    near = [note for note, shares in usual.items() if epsilon and fits(*shares)]
+    mean_right = float(found.gather(1, right).mean())
+    others = float(found.scatter(1, right, 0.0).sum() / (len(found) * (types - 1)))
+    return Result(
+        ON_PURPOSE if near else DIFFERS,
+        f"{1 - epsilon:.4f} on the right class, {epsilon / (types - 1):.5f} on each other",
+        f"{mean_right:.4f} and {others:.5f}",
+        f"{near[0]}: a difference of about ε / V."
+        if near
+        else "Labels are smoothed otherwise, or not at all.",
+    )
+
+
+@check_of("5.4", "padding is left out of the loss", "loss")
+def loss_without_padding(subject: Subject) -> Result:
+    """It has no gradient, and no part in what a mean is divided by."""
+    loss = LossOfLogits(subject)
+    real, places = int(loss.real.sum()), loss.target.numel()
+    if loss.of_pads > 1e-5:
+        return Result(
+            ERROR,
+            "no gradient at padding",
+            f"up to {loss.of_pads:.0%} of the greatest elsewhere",
+            "Pads are learned as if they were words, and flatter the loss.",
+        )
+    if abs(loss.multiple * places - 1) < 1e-3:
+        return Result(
+            DIFFERS,
+            f"a sum, or a mean over {real} words",
+            f"a mean over {places} places, pads included",
+            "The loss and its gradient depend on how much padding a batch has.",
+        )
+    return Result()
+
+
+@check_of("3.1", "the decoder's input is the target shifted right", "loss", "training_loss")
+def shifted(subject: Subject) -> Result:
+    """``training_loss`` is ``loss`` of the logits of start and target against the target."""
+    c, target = subject.config, subject.words(2, 5, seed=7)
+    target[:, -1] = c.end
+    target[1, 3:] = torch.tensor([c.end, c.pad])
+    start = torch.full((2, 1), c.start)
+    with torch.no_grad():
+        seen = subject.call("training_loss", subject.model, subject.source, target)
+        if not isinstance(seen, Tensor) or seen.numel() != 1:
+            raise AdapterError(f"training_loss returned {shown(seen)}: expected a number")
+
+        def expected(given: Tensor, wanted: Tensor) -> float:
+            logits = subject.logits(subject.source, given)
+            return float(subject.call("loss", logits, wanted))
+
+        previous = torch.cat([start, target[:, :-1]], dim=1)
+        candidates = {
+            "the target shifted right": expected(previous, target),
+            "the target itself": expected(target, target),
+            "words that are to be repeated": expected(previous, previous),
+        }
+    near = [n for n, value in candidates.items() if abs(value / float(seen) - 1) < 1e-3]
+    if near and near[0] == "the target shifted right":
+        return Result()
+    if not near:
+        return not_checked("training_loss is none that loss gives for this batch, shifted or not")
+    return Result(
+        ERROR,
+        f"a loss of {candidates['the target shifted right']:.4f}, each word predicted from those "
+        "before it",
+        f"{float(seen):.4f}, of {near[0]}",
+        "The word to predict is in the input: the loss falls to nothing, and nothing is learned.",
+    )
