@@ -22,6 +22,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SYMBOLS = "0123456789"
 
 
+@pytest.fixture(autouse=True)
+def _no_curves(monkeypatch) -> None:
+    """A curve takes as long to draw as the tests' models to train."""
+    monkeypatch.setattr("vaswani.experiment.training_progress.draw_curve", lambda log, title: None)
+
+
 @pytest.fixture(scope="session")
 def plugin_dir() -> Path:
     """The folder for ``--user-dir``."""

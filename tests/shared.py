@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-SIZES = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
+OF_A_SIDE = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
+SIZES = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in OF_A_SIDE.items()}
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
@@ -39,8 +40,7 @@ def experiment() -> Dict[str, Any]:
     """
     table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
     table["task"]["data"] = "data/digits/data-bin"
-    sizes = {f"{side}_{n}": size for side in ("encoder", "decoder") for n, size in SIZES.items()}
-    table["model"] = {"_name": "vaswani_transformer_tiny", "init": "t2t", **sizes}
+    table["model"] = {"_name": "vaswani_transformer_tiny", "init": "t2t", **SIZES}
     table["dataset"]["max_tokens"] = 500
     table["optimization"]["max_update"] = 6
     table["checkpoint"] = {"save_interval_updates": 2, "no_epoch_checkpoints": True}

@@ -16,7 +16,7 @@ from fairseq.logging import meters
 from omegaconf import AnyNode, OmegaConf
 
 from tests import stock
-from tests.integration.test_vaswani import SIZES
+from tests.shared import SIZES
 from transformer_plugin import checkpoints
 from transformer_plugin.checkpoints import (
     CheckpointError,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests import packed
-from tests.integration.test_vaswani import SIZES
+from tests.shared import SIZES
 
 ROOT = Path(__file__).resolve().parents[2]
 

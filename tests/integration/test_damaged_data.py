@@ -16,7 +16,7 @@ from fairseq.data import indexed_dataset
 
 from tests import stock
 from tests.conftest import preprocess
-from tests.integration.test_vaswani import SIZES
+from tests.shared import SIZES
 from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data.data_bin import read_index

@@ -1,6 +1,6 @@
 """Two processes through fairseq's trainer, on CPUs over gloo: the same losses as one process.
 
-Each process imports torch and fairseq, so the default tests start two of them, twice.
+Each process imports torch and fairseq, so the default tests start two of them, once.
 """
 
 import contextlib
@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from tests import stock
-from tests.integration.test_vaswani import SIZES
 from tests.processes import (
     ROOT,
     TWO,
@@ -27,9 +26,8 @@ from tests.processes import (
     to_the_end,
     until_saved,
 )
+from tests.shared import SIZES
 from tests.unit.test_distributed import holder
-from transformer_plugin.checkpoints import load_checkpoint
-from vaswani import cli
 from vaswani.experiment.checkpoints import describe
 
 
@@ -42,81 +40,80 @@ def workplace(tiny_data_bin, tmp_path_factory) -> Path:
     table["model"] = {"_name": "vaswani_transformer_tiny", **SIZES, "dropout": 0.0}
     table["lr_scheduler"].update(warmup_updates=8, lr_factor=0.3)
     table["dataset"].update(max_tokens=150, max_tokens_valid=40)
-    table["optimization"]["max_update"] = 16
+    table["optimization"]["max_update"] = 12
     table["checkpoint"] = {"save_interval_updates": 1}
     (folder / "configs").mkdir()
     (folder / "configs" / "small.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
     return folder
 
 
-def in_this_process(workplace: Path, *overrides: str) -> int:
-    """One process of ``vaswani train``."""
-    with pytest.MonkeyPatch.context() as patch, stock.fresh_process():
+def in_this_process(workplace: Path, *overrides: str) -> Path:
+    """One process of ``vaswani train``, which takes two batches an update; its checkpoints."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(workplace)
-        return cli.main(["train", "small", *overrides])
-
-
-@pytest.fixture(scope="module")
-def end(workplace) -> int:
-    """Two processes under torchrun, killed in epoch 2 or later, then continued to this update."""
-    command = [*TWO, *VASWANI, "run=two"]
-    checkpoints = workplace / "runs" / "two" / "checkpoints"
-    unreached = "optimization.max_update=100000"
-    reached = killed_in_epoch_two([*command, unreached], workplace, checkpoints)
-    message = to_the_end([*command, f"optimization.max_update={reached + 6}"], workplace)
-    assert f"continuing at update {reached:,}" in message
-    return reached + 6
-
-
-@pytest.fixture(scope="module")
-def one(workplace, end) -> Path:
-    """One process that takes two batches an update, unbroken; its checkpoints."""
-    updates = f"optimization.max_update={end}"
-    assert in_this_process(workplace, "run=one", "optimization.update_freq=[2]", updates) == 0
+        twice = "optimization.update_freq=[2]"
+        assert stock.vaswani("train", "small", "run=one", twice, *overrides) == 0
     return workplace / "runs" / "one" / "checkpoints"
 
 
-def test_losses_of_the_first_epoch_are_those_of_one_process(workplace, one):
-    two = losses(workplace / "runs" / "two" / "checkpoints")
-    expected = losses(one)
-    first = load_checkpoint(one / "checkpoint1.pt")["optimizer_history"][-1]["num_updates"]
-    compared = [update for update in range(1, first) if update in two]
-    assert len(compared) >= 4, "the last update of an epoch is saved under another name"
-    assert two[compared[0]] - two[compared[-1]] > 0.1, "it learns, so the gradients matter"
-    for update in compared:
-        assert two[update] == pytest.approx(expected[update], abs=1e-5)
+@pytest.fixture(scope="module")
+def one(workplace) -> Path:
+    """With dropout 0 one process with accumulation is the unbroken run of two."""
+    return in_this_process(workplace)
 
 
-def test_killed_and_continued_it_goes_on_as_unbroken(workplace, one, end):
-    """With dropout 0 one process with accumulation is the unbroken run in later epochs too."""
-    two, expected = losses(workplace / "runs" / "two" / "checkpoints"), losses(one)
-    assert end in two and len([update for update in two if update > end - 6]) >= 4
-    for update in set(two) & set(expected):
-        assert two[update] == pytest.approx(expected[update], abs=1e-4)
+@pytest.fixture(scope="module")
+def two(workplace) -> Path:
+    """The run of two processes under torchrun."""
+    to_the_end([*TWO, *VASWANI, "run=two"], workplace)
+    return workplace / "runs" / "two"
 
 
-def test_one_process_keeps_the_records(workplace, end):
-    run = workplace / "runs" / "two"
-    lines = [json.loads(line) for line in (run / "train.jsonl").read_text().splitlines()]
-    assert [line["num_updates"] for line in lines if line["tag"] == "resumed"] == [end - 6]
+def assert_same_losses(checkpoints: Path, other: Path, least: int, tolerance: float = 1e-4) -> None:
+    """Of the updates that both have; an epoch's last is saved under another name."""
+    found, expected = losses(checkpoints), losses(other)
+    both = sorted(set(found) & set(expected))
+    assert len(both) >= least and max(both) == max(found)
+    for update in both:
+        assert found[update] == pytest.approx(expected[update], abs=tolerance)
+
+
+def test_losses_are_those_of_one_process(two, one):
+    assert_same_losses(two / "checkpoints", one, 10)
+    first, *_, last = (loss for _, loss in sorted(losses(one).items()))
+    assert first - last > 0.1, "it learns, so the gradients matter"
+
+
+def test_one_process_keeps_the_records(two):
+    lines = [json.loads(line) for line in (two / "train.jsonl").read_text().splitlines()]
     found = [line["valid_num_updates"] for line in lines if line["tag"] == "valid"]
-    assert found[-6:] == list(range(end - 5, end + 1)), "each once"
-    environment = json.loads((run / "env.json").read_text())
+    assert found == list(range(1, 13)), "each once"
+    environment = json.loads((two / "env.json").read_text())
     assert (environment["processes"], environment["started_by"]) == (2, "torchrun")
-    assert json.loads((run / "finished.json").read_text())["num_updates"] == end
+    assert json.loads((two / "finished.json").read_text())["num_updates"] == 12
 
 
-def test_bleu_is_of_the_sentences_of_both_processes(workplace, end, tiny_data_bin, tiny_text):
+@pytest.mark.slow
+def test_killed_and_continued_it_goes_on_as_unbroken(workplace):
+    command = [*TWO, *VASWANI, "run=killed"]
+    checkpoints = workplace / "runs" / "killed" / "checkpoints"
+    unreached = "optimization.max_update=100000"
+    reached = killed_in_epoch_two([*command, unreached], workplace, checkpoints)
+    end = f"optimization.max_update={reached + 6}"
+    assert f"continuing at update {reached:,}" in to_the_end([*command, end], workplace)
+    assert_same_losses(checkpoints, in_this_process(workplace, end), reached)
+
+
+def test_bleu_is_of_the_sentences_of_both_processes(two, tiny_data_bin, tiny_text):
     """And the translations shown are those of the first lines, whichever process had them."""
     from sacrebleu.metrics import BLEU
 
-    run = workplace / "runs" / "two"
-    lines = [json.loads(line) for line in (run / "train.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (two / "train.jsonl").read_text().splitlines()]
     shown = [line["reference"] for line in lines if line["tag"] == "valid_sample"]
     meant = (tiny_text / "valid.de").read_text().splitlines()
     assert shown[-3:] == meant[:3]
     search = ["--gen-subset", "valid", "--beam", "1", "--max-len-a", "1", "--max-len-b", "50"]
-    saved = run / "checkpoints" / "checkpoint_last.pt"
+    saved = two / "checkpoints" / "checkpoint_last.pt"
     found = stock.results(stock.generate(tiny_data_bin, saved, *search), "H")
     said = [found[number][-1] for number in range(20)]
     expected = BLEU(tokenize="none", force=True).corpus_score(said, [meant]).score
@@ -124,10 +121,11 @@ def test_bleu_is_of_the_sentences_of_both_processes(workplace, end, tiny_data_bi
     assert last["valid_tokenised_bleu"] == pytest.approx(expected, abs=0.01) and expected > 0
 
 
-def test_a_second_training_of_a_run_is_refused(workplace, capsys):
+def test_a_second_training_of_a_run_is_refused(workplace, monkeypatch, capsys):
+    monkeypatch.chdir(workplace)
     process = holder(workplace / "runs" / "taken" / ".lock")
     try:
-        assert in_this_process(workplace, "run=taken") == 1
+        assert stock.vaswani("train", "small", "run=taken") == 1
     finally:
         process.kill()
         process.wait()
@@ -153,18 +151,13 @@ def test_torchrun_told_to_stop_saves_once_and_goes_on_as_unbroken(workplace):
     assert f"saved update {last.updates:,} as " in message, message
     until = f"optimization.max_update={last.updates + 4}"
     to_the_end([*command, until], workplace)
-    assert in_this_process(workplace, "run=alone", "optimization.update_freq=[2]", until) == 0
-    found, expected = losses(checkpoints), losses(workplace / "runs" / "alone" / "checkpoints")
-    assert len(found) >= 3, "an epoch's last is saved under another name"
-    for update in found:
-        assert found[update] == pytest.approx(expected[update], abs=1e-4)
+    assert_same_losses(checkpoints, in_this_process(workplace, until), 3)
 
 
 SPAWNING = """
 import sys
 import torch
 from vaswani import cli
-from vaswani.commands import train
 from vaswani.experiment import launch
 
 def on_two(config, *_):
@@ -174,7 +167,7 @@ def on_two(config, *_):
 
 if __name__ == "__main__":
     torch.cuda.device_count = lambda: 2  # in this process alone, which starts one for each
-    train.find_launch = on_two
+    launch.find_launch = on_two
     sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -209,9 +202,7 @@ def test_processes_that_fairseq_starts_as_for_gpus(workplace, one, tmp_path):
     (tmp_path / "spawning.py").write_text(SPAWNING)
     command = [sys.executable, str(tmp_path / "spawning.py"), "train", "small"]
     to_the_end([*command, "run=spawned"], workplace)
-    found, expected = losses(workplace / "runs" / "spawned" / "checkpoints"), losses(one)
-    assert len(found) >= 10
-    for update in set(found) & set(expected):
-        assert found[update] == pytest.approx(expected[update], abs=1e-4)
-    environment = json.loads((workplace / "runs" / "spawned" / "env.json").read_text())
+    run = workplace / "runs" / "spawned"
+    assert_same_losses(run / "checkpoints", one, 10)
+    environment = json.loads((run / "env.json").read_text())
     assert (environment["processes"], environment["started_by"]) == (2, "one process per GPU")

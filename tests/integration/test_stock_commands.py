@@ -11,7 +11,7 @@ import yaml
 
 from tests import stock
 from tests.conftest import preprocess, write_digit_pairs
-from tests.integration.test_vaswani import SIZES
+from tests.shared import SIZES
 from transformer_plugin.checkpoints import load_checkpoint
 
 FAST = ["--cpu", "--no-progress-bar", "--num-workers", "1"]

@@ -1,33 +1,33 @@
-"""How a training begins, why it ends, and that patience outlives a restart: ``vaswani train``."""
+"""``vaswani train``: what a run leaves, why it ends, and with what it goes on, or does not."""
 
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.integration.test_vaswani import run, workplace  # noqa: F401
+from transformer_plugin.checkpoints import load_checkpoint
 
 #: validation is not to improve: the loss's three digits do not change at such a rate
 STANDING_STILL = ("lr_scheduler.lr_factor=1e-12", "dataset.batch_size=40")
+RUN = Path("runs/small")
 
 
-@pytest.fixture
-def train(workplace, monkeypatch, request):  # noqa: F811
-    """A function that trains in a folder of this test's own; it returns the exit code."""
-    folder = workplace / "runs" / "ends"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(folder.with_name("unbroken"), ignore_errors=True)
-
-    def train(*overrides: str, name: str = "ends") -> int:
-        return run(workplace, monkeypatch, "train", "small", f"run={name}", *overrides)
-
-    train.folder = folder
-    return train
+def finished() -> dict:
+    return json.loads((RUN / "finished.json").read_text(encoding="utf-8"))
 
 
-def finished(folder: Path) -> dict:
-    return json.loads((folder / "finished.json").read_text(encoding="utf-8"))
+def statistics() -> list[dict]:
+    return [json.loads(line) for line in (RUN / "train.jsonl").read_text().splitlines()]
+
+
+def contents() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (RUN / "checkpoints").iterdir()}
+
+
+def updates(path: Path) -> int:
+    return load_checkpoint(path)["optimizer_history"][-1]["num_updates"]
 
 
 class Killed(Exception):
@@ -48,6 +48,28 @@ def stop_after(patch, updates: int, error=Killed) -> None:
     patch.setattr(Trainer, "train_step", train_step)
 
 
+# ---- what a run leaves ------------------------------------------------------------------------
+
+
+def test_a_run_leaves_what_it_promises_and_continues(own_run, cli):
+    """After 6 updates, 8."""
+    ended = cli("train", "small", "optimization.max_update=8")
+    assert "continuing at update 6 on the CPU in fp32" in ended.err and "train.log" in ended.err
+    config = yaml.safe_load((RUN / "config.yaml").read_text(encoding="utf-8"))
+    assert config["model"]["decoder_ffn_embed_dim"] == 16
+    environment = json.loads((RUN / "env.json").read_text(encoding="utf-8"))
+    assert {"versions", "commit", "cpu", "command", "data"} <= set(environment)
+    assert (environment["device"], environment["precision"]) == ("cpu", "fp32")
+    assert environment["tf32"] is False and len(environment["earlier_starts"]) == 1
+    lines = statistics()
+    assert [line["num_updates"] for line in lines if line["tag"] == "resumed"] == [6]
+    assert max(line.get("valid_num_updates", 0) for line in lines) == 8
+    assert (RUN / "train.log").read_text(encoding="utf-8").count("done training") == 2
+    assert (RUN / "curve.png").is_file()
+
+
+# ---- why it ends ------------------------------------------------------------------------------
+
 NO_LIMIT = "optimization.max_update=0"
 #: 0.00025 at first, 0.00010 after 5 updates
 FALLING = ("lr_scheduler.warmup_updates=1", "lr_scheduler.lr_factor=0.001", "dataset.batch_size=40")
@@ -56,72 +78,123 @@ FALLING = ("lr_scheduler.warmup_updates=1", "lr_scheduler.lr_factor=0.001", "dat
 @pytest.mark.parametrize(
     ("reason", "overrides", "updates"),
     [
-        ("max_update", ["optimization.max_update=4"], 4),
-        ("max_epoch", [NO_LIMIT, "optimization.max_epoch=2", "dataset.batch_size=40"], 10),
+        ("max_epoch", [NO_LIMIT, "optimization.max_epoch=1", "dataset.batch_size=40"], 5),
         ("stop_time_hours", ["optimization.stop_time_hours=1e-9"], 1),
         ("stop_min_lr", [NO_LIMIT, *FALLING, "optimization.stop_min_lr=0.00013"], 5),
         ("patience", ["optimization.max_update=90", "checkpoint.patience=2", *STANDING_STILL], 5),
     ],
 )
-def test_why_a_training_ended_is_said_and_recorded(train, capsys, reason, overrides, updates):
+def test_why_a_training_ended_is_said_and_recorded(workplace, cli, reason, overrides, updates):
     """5 updates an epoch where 40 sentences make a batch: validated at 2, 4 and 5."""
-    assert train(*overrides) == 0
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert f"{reason} at update {updates}" in last and "vaswani average runs/ends" in last
-    found = finished(train.folder)
+    last = cli("train", "small", *overrides).err.splitlines()[-1]
+    assert f"{reason} at update {updates}" in last and "vaswani average runs/small" in last
+    found = finished()
     assert (found["reason"], found["num_updates"]) == (reason, updates)
-    lines = [json.loads(line) for line in (train.folder / "train.jsonl").open()]
-    assert found["perplexity"] == [line["valid_ppl"] for line in lines if "valid_ppl" in line][-1]
-    assert train(*overrides) == 0
-    assert f"already trained, {updates} update" in capsys.readouterr().err
-
-
-def test_a_training_begins_with_its_device_its_limits_and_its_log(train, capsys):
-    """In one line; resumed, with the updates so far."""
-    assert train("optimization.max_update=3", "optimization.stop_time_hours=0.5") == 0
-    first = capsys.readouterr().err.splitlines()[0]
-    assert "on the CPU in fp32 to update 3 or for 0.5 hours" in first
-    assert "runs/ends/train.log" in first and (train.folder / "train.log").is_file()
-    assert train("optimization.max_update=4", "checkpoint.patience=3") == 0
-    first = capsys.readouterr().err.splitlines()[0]
-    assert "update 3 on the CPU in fp32, to update 4 or until 3 validations" in first
+    perplexities = [line["valid_ppl"] for line in statistics() if "valid_ppl" in line]
+    assert found["perplexity"] == perplexities[-1]
+    assert f"already trained, {updates} update" in cli("train", "small", *overrides).err
 
 
 @pytest.mark.parametrize(("updates", "continues"), [(1, False), (3, True)])
-def test_the_same_command_continues_once_something_is_saved(train, capsys, updates, continues):
+def test_the_same_command_continues_once_something_is_saved(workplace, cli, updates, continues):
     """Saved at update 2."""
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, updates, KeyboardInterrupt)
-        assert train() == 130
-    assert ("the same command continues" in capsys.readouterr().err) == continues
+        ended = cli("train", "small")
+    assert ended.code == 130 and ("the same command continues" in ended.err) == continues
 
-
-# --- patience ----------------------------------------------------------------------------------
 
 PATIENT = ("optimization.max_update=90", "checkpoint.patience=6", *STANDING_STILL)
 
 
-def test_patience_survives_a_kill(train):
-    """Validated at 2, 4, 5, 6, 8, 10, 12 …: without improvement since the first of these."""
-    assert train(*PATIENT, name="unbroken") == 0
-    assert finished(train.folder.with_name("unbroken"))["num_updates"] == 12
-    for updates in (7, 9):
+def test_patience_survives_a_kill(workplace, cli):
+    """Validated at 2, 4, 5, 6, 8, 10, 12 …: without improvement since the first of these.
+
+    Killed again before finished.json, nothing is left to train, until patience is raised.
+    """
+    for reached in (7, 9):
         with pytest.MonkeyPatch.context() as patch:
-            stop_after(patch, updates)
+            stop_after(patch, reached)
             with pytest.raises(Killed):
-                train(*PATIENT)
-    assert train(*PATIENT) == 0
-    assert finished(train.folder)["num_updates"] == 12
-    assert finished(train.folder)["reason"] == "patience"
+                cli("train", "small", *PATIENT)
+    assert cli("train", "small", *PATIENT).code == 0
+    assert (finished()["num_updates"], finished()["reason"]) == (12, "patience")
+    (RUN / "finished.json").unlink()
+    assert "nothing is left to train" in cli("train", "small", *PATIENT).err
+    assert (finished()["num_updates"], finished()["reason"]) == (12, "patience")
+    assert cli("train", "small", *PATIENT, "checkpoint.patience=7").code == 0
+    assert finished()["num_updates"] == 14
 
 
-def test_a_kill_before_finished_json_adds_no_update(train, capsys):
-    """The last checkpoint is that of the end: nothing is left, until patience is raised."""
-    assert train(*PATIENT) == 0
-    (train.folder / "finished.json").unlink()
-    assert train(*PATIENT) == 0
-    assert "nothing is left to train" in capsys.readouterr().err
-    assert finished(train.folder)["num_updates"] == 12
-    assert finished(train.folder)["reason"] == "patience"
-    assert train(*PATIENT, "checkpoint.patience=7") == 0
-    assert finished(train.folder)["num_updates"] == 14
+def test_a_kill_between_the_last_save_and_finished_json_adds_no_update(own_run, cli):
+    (RUN / "finished.json").unlink()
+    before = contents()
+    assert "nothing is left to train" in cli("train", "small").err
+    assert contents() == before and finished()["num_updates"] == 6
+
+
+# ---- with what it goes on ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("resets", "first"),
+    [((), 6), (("checkpoint.reset_optimizer=true", "checkpoint.reset_dataloader=true"), 0)],
+    ids=["whole", "parameters"],
+)
+def test_a_restore_file_begins_a_run_once(own_run, cli, resets, first):
+    """The same command again goes on with all that the run has trained since."""
+    begin = (f"checkpoint.restore_file={RUN.absolute()}/checkpoints/checkpoint_last.pt", *resets)
+    for limit in (7, 8):
+        assert (
+            cli("train", "small", "run=new", *begin, f"optimization.max_update={limit}").code == 0
+        )
+    lines = Path("runs/new/train.jsonl").read_text().splitlines()
+    resumed = [json.loads(line)["num_updates"] for line in lines if '"resumed"' in line]
+    assert resumed == [first, 7]
+
+
+def test_a_restore_file_does_not_replace_what_a_run_has_trained(own_run, cli):
+    """For example where the path is written otherwise than in the first command."""
+    shutil.copy(RUN / "checkpoints" / "checkpoint_last.pt", "other.pt")
+    before = contents()
+    ended = cli("train", "small", "checkpoint.restore_file=other.pt", "optimization.max_update=7")
+    assert ended.code == 1 and "checkpoints of its own" in ended.err
+    assert contents() == before
+
+
+def test_a_changed_training_text_is_refused(own_run, cli):
+    """Of the same lengths, so that sizes and index stay as they were."""
+    path = Path("data/digits/data-bin/train.en-de.en.bin")
+    text, before = path.read_bytes(), contents()
+    path.write_bytes(text[2:4] + text[:2] + text[4:])
+    ended = cli("train", "small", "optimization.max_update=7")
+    assert ended.code == 1 and "train.en-de.en.bin has changed" in ended.err
+    assert contents() == before
+    again = ("optimization.max_update=7", "checkpoint.reset_dataloader=true")
+    assert cli("train", "small", *again).code == 0
+
+
+def test_options_that_changed_are_said_on_the_terminal(own_run, cli):
+    changed = ("criterion.label_smoothing=0.2", "optimization.max_update=7")
+    assert "criterion.label_smoothing was 0.1" in cli("train", "small", *changed).err
+
+
+def test_a_users_config_yaml_is_not_replaced(workplace, cli):
+    """``vaswani train mine/config.yaml`` with ``mine/checkpoints``, or ``run=mine``."""
+    Path("mine").mkdir()
+    shutil.copy("configs/small.yaml", "mine/config.yaml")
+    before = Path("mine/config.yaml").read_bytes()
+    ended = cli("train", "mine/config.yaml", "run=./mine")
+    assert ended.code == 1 and "mine/config.yaml already exists" in ended.err
+    assert Path("mine/config.yaml").read_bytes() == before
+    assert [path.name for path in Path("mine").iterdir()] == ["config.yaml"]
+
+
+def test_a_training_that_diverges_ends_in_a_sentence(own_run, cli):
+    before = contents()
+    ended = cli("train", "small", "lr_scheduler.lr_factor=1e30", "optimization.max_update=9")
+    message = ended.err.splitlines()[-1]
+    assert ended.code == 1 and "diverged at update 8" in message and "learning rate" in message
+    assert "the last good checkpoint is runs/small" in message
+    after = contents()
+    assert {name: after[name] for name in before} == before

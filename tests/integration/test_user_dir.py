@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.test_vaswani import SIZES
 from tests.processes import ROOT, VASWANI, begin, finish, killed_in_epoch_two, to_the_end
+from tests.shared import SIZES
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani.common.errors import UserError
 from vaswani.experiment.fairseq_config import experiment_config

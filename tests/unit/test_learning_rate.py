@@ -11,7 +11,6 @@ from vaswani.experiment.find import find_config, known_configs
     [
         ("demo_en_de", ["lr_scheduler.warmup_updates=100"], "0.0088"),  # 128^-0.5 × 100^-0.5
         ("wmt14_en_de_base", ["lr_scheduler.lr_factor=6"], "lr_scheduler.lr_factor"),
-        ("multi30k_en_de", ["optimization.lr=[0.01]"], "optimization.lr"),
     ],
 )
 def test_a_high_peak_is_named(experiment, changes, named):

@@ -37,6 +37,6 @@ def test_a_cpu_that_nobody_asked_for_is_not_recorded(monkeypatch):
 
 
 def test_the_devices_are_named(gpus):
-    assert devices_in_words(config(8, "bf16")) == "on 8 GPUs (NVIDIA H100) in bf16"
-    assert devices_in_words(config(fp16=True)) == "on one GPU (NVIDIA H100) in fp16"
-    assert devices_in_words(config(2, cpu=True)) == "on the CPU, 2 processes, in fp32"
+    assert devices_in_words(config(8, "bf16")) == "on NVIDIA H100 in bf16, 8 processes"
+    assert devices_in_words(config(fp16=True)) == "on NVIDIA H100 in fp16"
+    assert devices_in_words(config(2, cpu=True)) == "on the CPU in fp32, 2 processes"

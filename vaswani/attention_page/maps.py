@@ -104,7 +104,7 @@ def open_model(name: str, user_dir: str | None = None) -> Iterator[Any]:
     if not is_run_or_checkpoint(name):
         yield Translator(read_folder(Path(name)), user_dir=user_dir)
         return
-    from vaswani.experiment.best_checkpoint import find_checkpoint
+    from vaswani.experiment.checkpoints import find_checkpoint
     from vaswani.model_folder.data_text import DataOptions
     from vaswani.model_folder.packing import collect_model, user_dir_of, write_model
 

@@ -123,7 +123,7 @@ def refuse_unless_best(run: Path) -> None:
     A run whose checkpoints are gone has no other than the packed one.
     """
     from transformer_plugin.checkpoints import CheckpointError
-    from vaswani.experiment.best_checkpoint import best_of_run
+    from vaswani.experiment.checkpoints import best_of_run
 
     try:
         best = best_of_run(run)

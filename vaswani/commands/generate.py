@@ -34,7 +34,7 @@ from vaswani.decoding.batch_decoder import BatchDecoder, Translated
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.engine import one_thread, search_processes
 from vaswani.decoding.translations import check_replaceable, translations_of
-from vaswani.experiment.best_checkpoint import find_checkpoint
+from vaswani.experiment.checkpoints import find_checkpoint
 from vaswani.experiment.find import is_run, saved_config
 from vaswani.experiment.launch import on_cpu
 from vaswani.model_folder.search_options import (

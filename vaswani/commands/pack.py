@@ -37,7 +37,7 @@ class Options(DataOptions):
 
 def run(options: Options) -> int:
     """Pack what the arguments name."""
-    from vaswani.experiment.best_checkpoint import find_checkpoint
+    from vaswani.experiment.checkpoints import find_checkpoint
     from vaswani.model_folder.packing import collect_model, stored_as_halves, write_model
 
     checkpoint, folder = find_checkpoint(options.model)

@@ -20,43 +20,10 @@ from vaswani.common import signals
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked, read_json
 from vaswani.common.options import argument
-from vaswani.common.signals import StopRequest, end_with_parent
 from vaswani.data import data_bin
+from vaswani.experiment import launch, run_record, training_progress
 from vaswani.experiment.find import find_config, known_configs, read_yaml
-from vaswani.experiment.launch import (
-    BY_HAND,
-    PER_GPU,
-    TORCHRUN,
-    Launch,
-    all_gather,
-    check_agreement,
-    end_processes,
-    error_of_process,
-    find_launch,
-    gpus_to_use,
-)
-from vaswani.experiment.run_record import (
-    FINISHED,
-    STATISTICS,
-    changed_data,
-    finish,
-    has_checkpoints,
-    last_checkpoint,
-    records_of,
-    refuse_foreign_folder,
-    remove_half_written,
-    run_folder,
-    split_run,
-    stop_key,
-    write_records,
-)
 from vaswani.experiment.trainer import Stopped, fairseq_with
-from vaswani.experiment.training_progress import (
-    TrainingProgress,
-    divergence_message,
-    end_message,
-    start_message,
-)
 
 #: seconds for which a job that SLURM has started again waits for the lock of a machine that died
 AFTER_RESTART = 300.0
@@ -95,61 +62,57 @@ def run(options: Options) -> int:
     from vaswani.experiment.fairseq_config import experiment_config, warn_of_high_rate
 
     path = find_config(options.config)
-    name, overrides = split_run(options.overrides)
+    name, overrides = run_record.split_run(options.overrides)
     config = experiment_config(path, overrides)
     for key in ("finetune_from_model", "continue_once"):
         start = config.checkpoint.get(key)
         if start and not Path(start).is_file():
             raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
-    launch = find_launch(config, os.environ, gpus_to_use(config))
-    folder = run_folder(config, name, path)
-    remarks = []
-    requested, used = Path(str(config.checkpoint.save_dir)), folder / "checkpoints"
-    if name is None and requested not in (used, Path("checkpoints")):  # fairseq's default
-        remarks.append(
-            f"checkpoints go to {used} (run=NAME chooses), not to checkpoint.save_dir={requested}"
-        )
-    config.checkpoint.save_dir = str(used)
-    remarks += [*data_bin.fill_in_data_options(config), *warn_of_high_rate(config)]
+    folder = run_record.run_folder(config, name, path)
+    config.checkpoint.save_dir = str(folder / "checkpoints")
+    remarks = [*data_bin.fill_in_data_options(config), *warn_of_high_rate(config)]
     data = data_bin.fingerprint(config)
-    if launch.rank == 0:
+    place = launch.find_launch(config, os.environ, launch.gpus_to_use(config))
+    if place.rank == 0:
         for remark in remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        train_or_skip(config, data, folder, launch)
+        train_or_skip(config, data, folder, place)
     else:
-        start_rank(config, data, folder, launch, None)
+        start_rank(config, data, folder, place, None)
     return 0
 
 
-def train_or_skip(config: Any, data: dict[str, Any], folder: Path, launch: Launch) -> None:
+def train_or_skip(config: Any, data: dict[str, Any], folder: Path, place: launch.Launch) -> None:
     """Rank 0: decide whether there is anything to train, and train."""
-    refuse_foreign_folder(folder)
+    run_record.refuse_foreign_folder(folder)
     patience = AFTER_RESTART if os.environ.get("SLURM_RESTART_COUNT") else 0.0
     with locked(folder / ".lock", f"{folder} is being trained", patience=patience):
-        signals.set_resumable(lambda: has_checkpoints(folder))
-        for change in changed_data(config, data, folder):
+        signals.set_resumable(lambda: run_record.has_checkpoints(folder))
+        for change in run_record.changed_data(config, data, folder):
             print(f"warning: {change}", file=sys.stderr)
-        finished, stop = read_json(folder / FINISHED), stop_key(config)
-        resumes = has_checkpoints(folder)
+        finished = read_json(folder / run_record.FINISHED)
+        stop, resumes = run_record.stop_key(config), run_record.has_checkpoints(folder)
         restore_file = checkpoint_to_start_from(config, folder, resumes)
         if resumes and finished.get("stop") == stop:
-            if launch.kind in (TORCHRUN, BY_HAND):  # the others wait for this
-                start_rank(config, data, folder, launch, Decision(False, resumes))
+            if place.kind in (launch.TORCHRUN, launch.BY_HAND):  # the others wait for this
+                start_rank(config, data, folder, place, Decision(False, resumes))
             print_end(config, folder, f"already trained, {finished['num_updates']:,} updates")
             return
-        remove_half_written(folder)
-        records = records_of(config, data, folder, launch)
+        run_record.remove_half_written(folder)
+        records = run_record.records_of(config, data, folder, place)
         decision = Decision(True, resumes, restore_file, stop, records)
-        start_rank(config, data, folder, launch, decision)
+        start_rank(config, data, folder, place, decision)
     print_end(config, folder, "trained")
 
 
 def print_end(config: Any, folder: Path, what: str) -> None:
     """Print why a training ended, how good the model is, and the next command."""
-    finished = read_json(folder / FINISHED)
-    why = [end_message(finished, config.optimization.max_update)] if "reason" in finished else []
-    next_step = f"next: {shlex.join(['vaswani', 'average', str(folder)])}"
-    parts = [what, *why, next_step if has_checkpoints(folder) else "no checkpoint was saved"]
+    finished, parts = read_json(folder / run_record.FINISHED), [what]
+    if "reason" in finished:
+        parts.append(training_progress.end_message(finished, config.optimization.max_update))
+    saved = run_record.has_checkpoints(folder)
+    average = f"next: {shlex.join(['vaswani', 'average', str(folder)])}"
+    parts.append(average if saved else "no checkpoint was saved")
     print(f"{folder}: {'; '.join(parts)}", file=sys.stderr)
 
 
@@ -162,7 +125,7 @@ def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
         UserError: the run would start over from another checkpoint, and replace its own.
     """
     requested = str(config.checkpoint.restore_file)
-    default = last_checkpoint(folder).name
+    default = run_record.last_checkpoint(folder).name
     if requested == default or not resumes:
         return requested
     record = folder / "config.yaml"
@@ -181,7 +144,11 @@ def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
 
 
 def start_rank(
-    config: Any, data: dict[str, Any], folder: Path, launch: Launch, decision: Decision | None
+    config: Any,
+    data: dict[str, Any],
+    folder: Path,
+    place: launch.Launch,
+    decision: Decision | None,
 ) -> None:
     """Start this rank of fairseq's training; ``decision`` is None except for rank 0."""
     from fairseq.distributed import utils as distributed_utils
@@ -189,10 +156,10 @@ def start_rank(
     from torch.multiprocessing.spawn import ProcessException
 
     config.common.log_format = "json"
-    config.distributed_training.update(launch.section)
+    config.distributed_training.update(place.section)
     # otherwise official fairseq's omegaconf returns None for getattr(section, key, default)
     OmegaConf.set_struct(config, True)
-    if launch.world_size == 1:
+    if place.world_size == 1:
         train_process(config, data, str(folder), decision)
         return
     try:
@@ -200,10 +167,10 @@ def start_rank(
             config, train_process, data=data, folder=str(folder), decision=decision
         )
     except ProcessException as failure:
-        raise error_of_process(failure) from None
+        raise launch.error_of_process(failure) from None
     finally:
-        if launch.kind == PER_GPU:  # before the lock is released
-            end_processes()
+        if place.kind == launch.PER_GPU:  # before the lock is released
+            launch.end_processes()
 
 
 def train_process(
@@ -218,52 +185,53 @@ def train_process(
     """
     from vaswani.experiment.fairseq_config import load_user_dir
 
-    end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
+    signals.end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
     load_user_dir(config.common.user_dir)
-    rank = config.distributed_training.distributed_rank or 0
-    decision = all_gather(decision)[0]
+    rank, run = config.distributed_training.distributed_rank or 0, Path(folder)
+    decision = launch.all_gather(decision)[0]
     assert decision is not None
     if not decision.trains:
         return
-    sees_run = decision.resumes == has_checkpoints(Path(folder))
-    check_agreement(rank, sees_run, data["sha256"], Path(folder))
+    sees_run = decision.resumes == run_record.has_checkpoints(run)
+    launch.check_agreement(rank, sees_run, data["sha256"], run)
     if config.checkpoint.restore_file != decision.restore_file:
         config.checkpoint.update(dict.fromkeys(RESETS, False))  # the run's own is taken whole
     config.checkpoint.restore_file = decision.restore_file
     if rank:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        log = log_file(Path(folder) / f"train.rank{rank}.log", logging.WARNING)
-        with StopRequest() as request:
-            run_fairseq(config, log, request, None)
+        run.mkdir(parents=True, exist_ok=True)
+        with signals.StopRequest() as request:
+            run_fairseq(config, run / f"train.rank{rank}.log", request, None)
         return
-    records, limits = decision.records, config.optimization
+    records = decision.records
 
     def first_update(updates: int) -> str:
-        write_records(records, Path(folder))  # nothing is refused any more
-        return start_message(config, updates)
+        run_record.write_records(records, run)  # nothing is refused any more
+        return training_progress.start_message(config, updates)
 
-    progress = TrainingProgress(
-        Path(folder) / STATISTICS, limits.max_update, limits.stop_time_hours, first_update
+    progress = training_progress.TrainingProgress(
+        run / run_record.STATISTICS, config.optimization.max_update, first_update
     )
-    log = log_file(Path(folder) / "train.log", logging.INFO)
-    with StopRequest(STOPPING) as request:
+    with signals.StopRequest(STOPPING) as request:
         try:
-            run_fairseq(config, log, request, progress)
+            run_fairseq(config, run / "train.log", request, progress)
         except Stopped as stopped:
             if stopped.saved:
                 print(f"saved update {stopped.updates:,} as {stopped.saved}", file=sys.stderr)
             raise
-    finish(Path(folder), decision.stop, progress.summary())
+    run_record.finish(run, decision.stop, progress.summary())
 
 
 def run_fairseq(
-    config: Any, log: logging.Handler, request: StopRequest, progress: TrainingProgress | None
+    config: Any,
+    log: Path,
+    request: signals.StopRequest,
+    progress: training_progress.TrainingProgress | None,
 ) -> None:
     """fairseq's own training.
 
     Args:
         config: the experiment's
-        log: gets all that any library logs; closed at the end, as ``progress`` is
+        log: gets all that any library logs; of other ranks than 0, the warnings
         request: becomes the process's when the first update begins
         progress: None except for rank 0
 
@@ -273,9 +241,12 @@ def run_fairseq(
     """
     from vaswani.experiment.fairseq_config import fairseq_form, fairseq_logs
 
+    file = logging.FileHandler(log, encoding="utf-8", delay=True)
+    file.setLevel(logging.INFO if progress else logging.WARNING)
+    file.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
     root = logging.getLogger()
     before, level = root.handlers, root.level
-    root.handlers, root.level = [log, *([progress] if progress else [])], logging.INFO
+    root.handlers, root.level = [file, *([progress] if progress else [])], logging.INFO
     fairseq_logs(logging.INFO)
     logging.captureWarnings(True)
     try:
@@ -286,29 +257,12 @@ def run_fairseq(
             main(fairseq_form(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")
-        raise UserError(divergence_message(str(error), Path(config.checkpoint.save_dir))) from None
+        checkpoints = Path(config.checkpoint.save_dir)
+        message = training_progress.divergence_message(str(error), checkpoints)
+        raise UserError(message) from None
     finally:
         logging.captureWarnings(False)
         for handler in root.handlers:
             handler.close()
         root.handlers, root.level = before, level
         fairseq_logs(logging.WARNING)
-
-
-class LogFile(logging.FileHandler):
-    """A log that ends the training if it cannot be written; logging would print a stack trace."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
-        """Raise what writing raised; if the disk is full, with the file's name."""
-        error = sys.exc_info()[1]
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = self.baseFilename
-        raise
-
-
-def log_file(path: Path, level: int) -> logging.Handler:
-    """A handler that appends messages to a file, created with the first message."""
-    handler = LogFile(path, encoding="utf-8", delay=True)
-    handler.setLevel(level)
-    handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
-    return handler

@@ -51,10 +51,9 @@ def running_means(models: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[d
     """After each model, the mean of those so far. It is changed in place when the next is added.
 
     mean += (x - mean) / k, in float32 (float64 for float64); half precision is rounded once, at the
-    end, and only if all are in the same; otherwise the mean is in float32. The terms added are
-    differences, far smaller than the parameters, so float32 loses nothing that matters, and the
-    mean of equal checkpoints is exactly the same. Names that share one tensor (tied embeddings) are
-    averaged once and stay shared.
+    end. The terms added are differences, far smaller than the parameters, so float32 loses nothing
+    that matters, and the mean of equal checkpoints is exactly the same. Names that share one tensor
+    (tied embeddings) are averaged once and stay shared.
 
     Raises:
         UserError: there is a NaN or infinity; the sentence starts with the label.
@@ -63,34 +62,25 @@ def running_means(models: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[d
 
     mean: dict[str, Any] = {}
     owner: dict[str, str] = {}
-    types: dict[str, Any] = {}
     k = 0
     for label, model in models:
         check_numbers(label, model)
         k += 1  # noqa: SIM113 (enumerate() would hold on to a model while the next is read)
         if k == 1:
             owner = owners(model)
-            types = {name: model[name].dtype for name in owner.values()}
-            mean = {name: model[name].to(type_of_mean(types[name]), copy=True) for name in types}
+            halves = (torch.float16, torch.bfloat16)
+            for name in owner.values():
+                half = model[name].dtype in halves
+                mean[name] = model[name].to(torch.float32 if half else model[name].dtype, copy=True)
         else:
-            for name in mean:
-                types[name] = torch.promote_types(types[name], model[name].dtype)
-                tensor = mean[name] = mean[name].to(type_of_mean(types[name]))
+            for name, tensor in mean.items():
                 if tensor.is_floating_point():
                     tensor.lerp_(model[name].to(tensor.dtype), 1 / k)
                 else:
                     tensor.copy_(model[name])
+        final = {name: tensor.to(model[name].dtype) for name, tensor in mean.items()}
         del model
-        final = {name: tensor.to(types[name]) for name, tensor in mean.items()}
         yield {name: final[first] for name, first in owner.items()}
-
-
-def type_of_mean(dtype: Any) -> Any:
-    """The type of a running mean of numbers of a type."""
-    import torch
-
-    half = dtype in (torch.float16, torch.bfloat16)
-    return torch.float32 if half else dtype
 
 
 def check_numbers(label: str, model: Mapping[str, Any]) -> None:

@@ -1,13 +1,15 @@
-"""The checkpoints of a run, identified by what is inside them, and chosen to be averaged."""
+"""The checkpoints of a run, identified by what is inside them; chosen to be averaged or decoded."""
 
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import RUN_CONFIG, read_yaml, run_folders
-from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED
+from vaswani.experiment.find import RUN_CONFIG, find_run, read_yaml, run_folders
+from vaswani.experiment.run_record import HOW_IT_COMPUTES, STOPPED, last_checkpoint
 
 BEST = "checkpoint_best.pt"
 #: where an average keeps its own validation loss, and those of single checkpoints by their updates
@@ -113,6 +115,97 @@ def check_one_run(checkpoints: Sequence[Checkpoint]) -> None:
                 )
 
 
+# ---- to decode ----------------------------------------------------------------------------------
+
+
+def find_checkpoint(name: str) -> tuple[Path, Path]:
+    """The checkpoint to decode with, and the folder of its run (or the one it is in, if no run's).
+
+    Raises:
+        UserError: there is no such run, or it has no checkpoint.
+    """
+    path = Path(name)
+    if path.suffix == ".pt":
+        return path, run_of(path)
+    folder = find_run(name)
+    return best_of_run(folder), folder
+
+
+def best_of_run(folder: Path) -> Path:
+    """A run's average or checkpoint with the lowest validation loss; prints which it is, and why.
+
+    The losses are those that ``vaswani average`` wrote into the averages; where one is missing
+    there, it is computed. If that is impossible, the newest average is taken.
+
+    Raises:
+        UserError: the run has no checkpoint.
+    """
+    from transformer_plugin.checkpoints import CheckpointError
+
+    checkpoints = folder / "checkpoints"
+    candidates = [describe(path) for path in sorted(checkpoints.glob("checkpoint_average*.pt"))]
+    newest = max(candidates, key=lambda one: (one.updates, one.averaged), default=None)
+    single = single_of_run(checkpoints)
+    if newest is None:
+        if single is None:
+            raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
+        print(f"taking {single}: the run has no average", file=sys.stderr)
+        return single
+    try:
+        candidates += [describe(single)] if single else []
+        losses = losses_of(candidates, folder)
+        best = losses.index(min(losses))
+        taken, why = candidates[best], f"the lowest validation loss, {losses[best]:.4f}"
+    except (CheckpointError, UserError) as error:
+        taken, why = newest, f"the newest average; the validation losses are unknown ({error})"
+    print(f"taking {taken.path}: {why}", file=sys.stderr)
+    last = last_checkpoint(folder)
+    if taken.averaged and last.is_file() and describe(last).updates > taken.updates:
+        print(
+            f"warning: training continued after {taken.path} was made; for a new average: "
+            f"vaswani average {shlex.quote(str(folder))}",
+            file=sys.stderr,
+        )
+    return taken.path
+
+
+def single_of_run(checkpoints: Path) -> Path | None:
+    """What to decode where there is no average: the best, else the last; None if there is none.
+
+    One that was saved only because the training was stopped is the last choice.
+    """
+    from transformer_plugin.checkpoints import checkpoint_metadata
+
+    names = (BEST, "checkpoint_last.pt")
+    single = next((path for name in names if (path := checkpoints / name).is_file()), None)
+    if single is None or single.name == BEST or not by_a_stop(checkpoint_metadata(single)):
+        return single
+    others = checkpoints_in(checkpoints)
+    return others[-1].path if others else single
+
+
+def losses_of(candidates: Sequence[Checkpoint], folder: Path) -> list[float]:
+    """The validation losses of a run's averages and checkpoints: as stored, else computed.
+
+    Raises:
+        UserError, CheckpointError: one is not stored, and cannot be computed.
+    """
+    from transformer_plugin.checkpoints import load_checkpoint
+    from vaswani.experiment.validation import Validation
+
+    beside = {updates: loss for one in candidates for updates, loss in one.beside.items()}
+    losses: list[float] = []
+    validation = None
+    for one in candidates:
+        loss = one.loss if one.averaged else beside.get(one.updates)
+        if loss is None:
+            if validation is None:
+                validation = Validation(one.path, folder)
+            loss = validation(load_checkpoint(one.path, mapped=True)["model"])
+        losses.append(loss)
+    return losses
+
+
 # ---- of the paper ------------------------------------------------------------------------------
 
 
@@ -134,20 +227,11 @@ def describe(path: Path) -> Checkpoint:
 
     state = checkpoint_metadata(path)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
-    if not isinstance(updates, int):
+    if updates is None:
         raise UserError(f"{path} does not say after how many updates it was saved")
-    averaged = state.get("averaged_updates", [])
-    number = len(averaged) if isinstance(averaged, list) else 1
-    loss, beside = state.get(OWN), state.get(BESIDE)
-    return Checkpoint(
-        path,
-        updates,
-        run_options(state),
-        number,
-        loss if isinstance(loss, float) else None,
-        beside if isinstance(beside, dict) else {},
-        by_a_stop(state),
-    )
+    averaged = len(state.get("averaged_updates", []))
+    loss, beside = state.get(OWN), state.get(BESIDE, {})
+    return Checkpoint(path, updates, run_options(state), averaged, loss, beside, by_a_stop(state))
 
 
 def describe_trained(path: Path) -> Checkpoint:
@@ -182,8 +266,6 @@ def run_options(state: Mapping[str, Any]) -> dict[str, Any]:
     options["architecture"] = model.get("_name", model.get("arch"))
     for section, name in (("common", "seed"), ("task", "source_lang"), ("task", "target_lang")):
         options[name] = sections.get(section, {}).get(name)
-    task_state = state.get("task_state")
-    hashes = task_state.get(KEY) if isinstance(task_state, dict) else None
-    for side, digest in hashes.items() if isinstance(hashes, dict) else []:
+    for side, digest in ((state.get("task_state") or {}).get(KEY) or {}).items():
         options[f"{side} dictionary"] = str(digest)[:12]
     return options

@@ -50,29 +50,22 @@ def load_user_dir(user_dir: str | None) -> str:
     A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
     run was trained: Python cannot load two packages of one name.
 
-    Args:
-        user_dir: ``common.user_dir``; a relative path is looked for where fairseq looks for it:
-            here, in fairseq's folder, and beside that
-
     Raises:
         UserError: there is no such folder.
     """
     load_plugin()
     if not user_dir or Path(user_dir).name == plugin_dir().name:
         return str(plugin_dir())
-    import fairseq
     from fairseq.utils import import_user_module
 
-    inside = Path(fairseq.__file__).parent
-    places = [Path(os.path.abspath(place / user_dir)) for place in (Path(), inside, inside.parent)]
-    folder = next((place for place in places if place.is_dir()), None)
-    if folder is None:
+    folder = os.path.abspath(user_dir)
+    if not os.path.isdir(folder):
         raise UserError(
             f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
             "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
         )
-    import_user_module(argparse.Namespace(user_dir=str(folder)))
-    return str(folder)
+    import_user_module(argparse.Namespace(user_dir=folder))
+    return folder
 
 
 def fairseq_logs(level: int) -> None:
@@ -176,7 +169,7 @@ def check_names(given: dict[str, Any], where: str) -> None:
     from fairseq.dataclass.configs import FairseqConfig
 
     sections = FairseqConfig.__dataclass_fields__
-    for section, keys in given.items():
+    for section, keys in {**dict.fromkeys(COMPONENTS), **given}.items():
         if section not in sections:
             raise UserError(
                 f"{where}: there is no section '{section}'{nearest(str(section), list(sections))}"
@@ -185,7 +178,7 @@ def check_names(given: dict[str, Any], where: str) -> None:
         if section in COMPONENTS:
             known = component_keys(section, keys, where)
         elif dataclasses.is_dataclass(sections[section].default):  # a class, or an instance of it
-            known = keys_of(sections[section].default)
+            known = {item.name for item in dataclasses.fields(sections[section].default)}
         for key, value in (keys or {}).items():
             if known is not None and key not in known:
                 offer = nearest(str(key), list(known))
@@ -194,14 +187,6 @@ def check_names(given: dict[str, Any], where: str) -> None:
                 raise UserError(
                     f"{where}: {section}.{key} is {value}, to YAML: put quotes around no, or on"
                 )
-    for section in COMPONENTS:
-        if not given.get(section):
-            raise UserError(f"{where}: section '{section}' is missing")
-
-
-def keys_of(section: Any) -> set[str]:
-    """The keys of a dataclass."""
-    return {item.name for item in dataclasses.fields(section)}
 
 
 def component_keys(section: str, keys: Any, where: str) -> set[str] | None:
@@ -233,7 +218,7 @@ def component_keys(section: str, keys: Any, where: str) -> set[str] | None:
             f"{where}: there is no {section} '{name}'{nearest(str(name), list(registry))}"
         )
     if configs.get(name) is not None:
-        return {"_name", *keys_of(configs[name])}
+        return {"_name", *(item.name for item in dataclasses.fields(configs[name]))}
     if section == "model":
         # fairseq's older models declare their options on a parser, and a few only by a default
         parser, defaults = argparse.ArgumentParser(allow_abbrev=False), argparse.Namespace()
@@ -278,27 +263,20 @@ def check_values(config: Any) -> None:
 
 
 def warn_of_high_rate(config: Any) -> list[str]:
-    """A sentence if a Transformer's peak rate is far above the paper's for its width (5.3).
+    """A sentence if our schedule's peak rate is far above the paper's for the width (5.3).
 
     A shorter warm-up raises equation 3's peak: with d_model 128, 100 updates give 0.0088.
     """
-    name = str(config.model.get("_name"))
-    width = config.model.get("encoder_embed_dim")
-    if not width or "transformer" not in name or "adam" not in str(config.optimizer.get("_name")):
+    schedule = config.lr_scheduler
+    width = schedule.get("d_model") or config.model.get("encoder_embed_dim")
+    if schedule._name != "vaswani_inverse_sqrt" or not width:
         return []
-    warmup = config.lr_scheduler.get("warmup_updates")
-    by_equation_3 = str(config.lr_scheduler.get("_name")) == "vaswani_inverse_sqrt"
-    if by_equation_3:
-        width = config.lr_scheduler.get("d_model") or width
-        peak = config.lr_scheduler.lr_factor * (width * warmup) ** -0.5
-    else:
-        peak = max(config.optimization.lr)
+    peak = schedule.lr_factor * (width * schedule.warmup_updates) ** -0.5
     papers = (width * PAPER_WARMUP) ** -0.5
     if peak <= FAR_ABOVE * papers:
         return []
-    lower = "lr_scheduler.lr_factor" if by_equation_3 else "optimization.lr"
     return [
         f"the learning rate rises to {peak:.2g}, {peak / papers:.1f} times the {papers:.2g} of the "
         f"paper's schedule for d_model {width}, at which a training may diverge: raise "
-        f"lr_scheduler.warmup_updates, or lower {lower}"
+        "lr_scheduler.warmup_updates, or lower lr_scheduler.lr_factor"
     ]

@@ -24,8 +24,6 @@ from vaswani.common import signals
 from vaswani.common.errors import NO_MEMORY, UserError
 from vaswani.experiment.find import DOCS
 
-#: what torchrun sets in every process it starts
-LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 #: how processes were started, as env.json records it
 ONE, PER_GPU, TORCHRUN, BY_HAND = "one process", "one process per GPU", "torchrun", "by hand"
 #: nccl needs GPUs, and fairseq's default wrapper asks for a device number, which a CPU lacks
@@ -48,50 +46,30 @@ class Launch(NamedTuple):
 
 
 def find_launch(config: Any, environ: Mapping[str, str], gpus: int) -> Launch:
-    """Determine it from the configuration, the environment and the number of visible GPUs.
-
-    ``config`` needs the sections common and distributed_training.
+    """Determine it from the configuration, the environment and the number of GPUs to use.
 
     Raises:
-        UserError: variables are missing, or there are more processes than GPUs.
+        UserError: more processes were asked for than there are GPUs.
     """
-    gpus = 0 if config.common.cpu else gpus
     given = config.distributed_training
-    if given.distributed_init_method:
-        return by_hand(given, gpus)
-    if environ.get("RANK") or environ.get("WORLD_SIZE"):
+    if given.distributed_init_method:  # as given; without a GPU, with the two that work there
+        section = {} if gpus else {**ON_CPU, "distributed_no_spawn": True}
+        rank = given.distributed_rank or 0
+        return Launch(BY_HAND, rank, given.distributed_world_size, section)
+    if environ.get("RANK"):
         return from_torchrun(environ, gpus)
     return from_this_machine(given, gpus)
 
 
-def by_hand(given: Any, gpus: int) -> Launch:
-    """fairseq's settings as given; without a GPU, the two that work there."""
-    world_size, rank = given.distributed_world_size, given.distributed_rank or 0
-    section = {} if gpus else {**ON_CPU, "distributed_no_spawn": True}
-    return Launch(BY_HAND, rank, world_size, section)
-
-
 def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
-    """The five variables that torchrun sets, checked."""
-    missing = [name for name in LAUNCHER if not environ.get(name)]
-    if missing:
-        there = [name for name in LAUNCHER if environ.get(name)]
-        raise UserError(
-            f"the environment has {', '.join(there)} but not {', '.join(missing)}: start with "
-            "torchrun, which sets all of them, or unset them to train in one process"
-        )
-    rank, world_size, local_rank = (int(environ[name]) for name in LAUNCHER[:3])
-    if gpus and local_rank >= gpus:
-        raise UserError(
-            f"process {local_rank} of this machine has no GPU: only {gpus} visible; start "
-            f"torchrun with --nproc_per_node {gpus}"
-        )
+    """The variables that torchrun sets."""
+    rank, world_size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     section = {
         "distributed_init_method": "env://",
         "distributed_world_size": world_size,
         "distributed_rank": rank,
         "distributed_no_spawn": True,
-        "device_id": local_rank,
+        "device_id": int(environ["LOCAL_RANK"]),
         **({} if gpus else ON_CPU),
     }
     return Launch(TORCHRUN, rank, world_size, section)
@@ -100,21 +78,16 @@ def from_torchrun(environ: Mapping[str, str], gpus: int) -> Launch:
 def from_this_machine(given: Any, gpus: int) -> Launch:
     """One process for each GPU, started by fairseq; on a CPU one process."""
     world_size = given.distributed_world_size  # fairseq's default: the GPUs it sees, at least 1
-    if gpus and world_size > gpus:
+    # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
+    if not gpus and world_size == given.distributed_num_procs:
+        world_size = 1
+    if world_size > max(1, gpus):
         raise UserError(
             f"distributed_training.distributed_world_size is {world_size}, but this machine has "
-            f"{gpus} visible GPUs: to use several machines, start with torchrun "
-            f"({DOCS / 'training.md'})"
+            f"{gpus} visible GPUs: to use several machines, or several processes on a CPU, start "
+            f"with torchrun ({DOCS / 'training.md'})"
         )
-    if not gpus or world_size == 1:
-        # the second also defaults to the number of GPUs: if both are equal, nobody asked for more
-        if world_size > 1 and world_size != given.distributed_num_procs:
-            raise UserError(
-                f"distributed_training.distributed_world_size is {world_size}, but without GPUs "
-                "processes start with torchrun: torchrun --standalone --local-addr 127.0.0.1 "
-                f"--nproc_per_node {world_size} -m vaswani train CONFIG "
-                f"({DOCS / 'training.md'})"
-            )
+    if world_size == 1:
         return Launch(ONE, 0, 1, {"distributed_world_size": 1, "distributed_rank": 0})
     section = {
         "distributed_init_method": f"tcp://127.0.0.1:{free_port()}",
@@ -163,15 +136,9 @@ def check_agreement(rank: int, sees_run: bool, files: dict[str, str], folder: Pa
     for who, sees_it, theirs in reports:
         differ = [n for n in sorted({*theirs, *first}) if theirs.get(n) != first.get(n)]
         if not sees_it:
-            problem = (
-                f"process {who} does not see the {folder} of process 0: all machines of a "
-                "training must share one folder"
-            )
+            problem = f"does not see the {folder} of process 0: all must share one folder"
         elif differ:
-            problem = (
-                f"process {who} has a different {differ[0]} from process 0: all need the same "
-                "data; prepare it once, in a shared folder, or copy it"
-            )
+            problem = f"has a different {differ[0]} from process 0: all need the same data"
         if problem:
             import torch
 
@@ -179,7 +146,7 @@ def check_agreement(rank: int, sees_run: bool, files: dict[str, str], folder: Pa
 
             if torch.distributed.is_initialized():  # else its threads may outlive the interpreter,
                 torch.distributed.destroy_process_group()  # which then aborts: exit code -6
-            raise ConfigError(problem)
+            raise ConfigError(f"process {who} {problem}")
 
 
 def end_processes() -> None:
@@ -215,14 +182,13 @@ def error_of_process(failure: Exception) -> Exception:
     from transformer_plugin.config import PluginError
 
     if isinstance(failure, ProcessExitedException):
-        return UserError(
-            f"the training lost a process ({failure}), and the others were stopped"
-            f"{signals.continue_hint()}"
-        )
+        return UserError(f"the training lost a process ({failure}){signals.continue_hint()}")
+    last = str(failure).strip().splitlines()[-1]
+    if any(words in last for words in NO_MEMORY):
+        return RuntimeError(last)
     ended = _PROJECT_ERROR.search(str(failure))
     if not ended:
-        last = str(failure).strip().splitlines()[-1]
-        return RuntimeError(last) if any(words in last for words in NO_MEMORY) else failure
+        return failure
     kind = UserError if ended.group(1) == "vaswani" else PluginError
     return kind(ended.group(2).strip())
 
@@ -259,18 +225,14 @@ def precision_of(config: Any) -> str:
 
 
 def devices_in_words(config: Any) -> str:
-    """``on the CPU in fp32``, ``on 8 GPUs (NVIDIA H100) in bf16``: all processes together."""
+    """``on the CPU in fp32``, ``on NVIDIA H100 in bf16, 8 processes``: all of them together."""
     import torch
 
     from vaswani_transformer.precision import tf32
 
-    processes = config.distributed_training.distributed_world_size
     names = {torch.cuda.get_device_name(number): number for number in range(gpus_to_use(config))}
-    precision = precision_of(config)
-    if not names:
-        several = f", {processes} processes," if processes > 1 else ""
-        return f"on the CPU{several} in {precision}"
-    device = f"{processes} GPUs" if processes > 1 else "one GPU"
-    if precision == "fp32" and tf32():
+    precision, processes = precision_of(config), config.distributed_training.distributed_world_size
+    if names and precision == "fp32" and tf32():
         precision = "TF32"
-    return f"on {device} ({', '.join(names)}) in {precision}"
+    where = f"on {', '.join(names) or 'the CPU'} in {precision}"
+    return f"{where}, {processes} processes" if processes > 1 else where

@@ -29,8 +29,6 @@ DECIDING = (
 def split_run(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
     """Separate ``run=NAME`` from the overrides of the configuration."""
     names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
-    if "" in names:
-        raise UserError("run= is empty: give a name, for example run=second")
     return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
@@ -39,11 +37,9 @@ def run_folder(config: Any, name: str | None, path: Path) -> Path:
     if name is not None:
         return Path(name) if "/" in name else Path("runs") / name
     save_dir = Path(str(config.checkpoint.save_dir))
-    return (
-        save_dir.parent
-        if save_dir.name == "checkpoints" and save_dir.parent.name
-        else (Path("runs") / file_stem(path.stem))
-    )
+    if save_dir.name == "checkpoints" and save_dir.parent.name:
+        return save_dir.parent
+    return Path("runs") / file_stem(path.stem)
 
 
 def statistics(log: Path) -> Iterator[dict[str, Any]]:
@@ -57,9 +53,7 @@ def statistics(log: Path) -> Iterator[dict[str, Any]]:
         return
     for line in lines:
         with contextlib.suppress(ValueError):
-            entry = json.loads(line)
-            if isinstance(entry, dict):
-                yield entry
+            yield json.loads(line)
 
 
 def last_checkpoint(folder: Path) -> Path:

@@ -211,7 +211,7 @@ class StoppableTrainer(Trainer):
                 self.count.update(extra_state.get(PATIENCE, {}))  # fairseq-train saves none
                 self.without_improvement = self.count.get("num_runs", 0)
             if self.progress:
-                self.progress.resume(self.get_num_updates(), self.cumulative_training_time())
+                self.progress.resume(self.get_num_updates())
         return extra_state
 
     def why_over(self) -> str:

@@ -8,7 +8,6 @@ The plugin's warnings are shown; fairseq's own go only to train.log.
 
 import json
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -29,8 +28,7 @@ DRAW_EVERY = 20.0
 WIDTH = 160
 #: what fairseq calls the numbers of the training text; other tags are validation sets
 TRAINING = ("train", "train_inner")
-#: updates, minutes, value
-Point = tuple[int, float, float]
+Points = list[tuple[int, float]]
 
 
 def statistics_bar(progress: "TrainingProgress") -> Any:
@@ -85,18 +83,13 @@ class TrainingProgress(logging.Handler):
     trainer: Any = None
 
     def __init__(
-        self,
-        jsonl: Path,
-        max_update: int,
-        hours: float = 0.0,
-        opening: Callable[[int], str] = "update {}".format,
+        self, jsonl: Path, max_update: int, opening: Callable[[int], str] = "update {}".format
     ) -> None:
         """Open train.jsonl and the bar.
 
         Args:
             jsonl: the file
             max_update: the training's last update; 0 if that is no limit
-            hours: fairseq's stop_time_hours; 0 if that is no limit
             opening: from the updates so far to the line that is shown when training begins
         """
         super().__init__(logging.INFO)
@@ -105,17 +98,13 @@ class TrainingProgress(logging.Handler):
         half = jsonl.is_file() and jsonl.read_bytes()[-1:] not in (b"", b"\n")
         self.stream = open(jsonl, "a", encoding="utf-8")  # noqa: SIM115  (closed in close)
         self.stream.write("\n" if half else "")
-        self.total, self.hours, self.opening = max_update, hours, opening
+        self.total, self.opening = max_update, opening
         self.shown: dict[str, str] = {}
         #: perplexity of each validation set, in fairseq's order
         self.perplexity: dict[str, float] = {}
-        #: until drawing has failed
-        self.draws = True
-        #: the clock from which the curve is drawn again; whether it lacks a validation
-        self.draw_from, self.undrawn = time.monotonic() + DRAW_EVERY, False
-        self.begun = self.last_line = time.monotonic()
-        #: fairseq's clock for stop_time_hours: seconds before, and since when it has run again
-        self.before, self.since = 0.0, self.begun
+        self.begun = self.last_line = self.last_curve = time.monotonic()
+        #: whether the curve lacks a validation; whether it can be drawn
+        self.undrawn, self.draws = False, True
         #: when the first update began, and after how many: the rate counts from here
         self.first: tuple[float, int] | None = None
         self.last_update = 0
@@ -139,9 +128,8 @@ class TrainingProgress(logging.Handler):
         self.stream.write(json.dumps({**times, **line}) + "\n")
         self.stream.flush()
 
-    def resume(self, updates: int, seconds: float) -> None:
-        """Go on from this many updates, after this many seconds, by fairseq's clock."""
-        self.before, self.since = seconds, time.monotonic()
+    def resume(self, updates: int) -> None:
+        """Go on from this many updates."""
         self.last_update = updates
         # without the last of these, tqdm takes all updates so far for those of the first second
         self.bar.n = self.bar.initial = self.bar.last_print_n = updates
@@ -176,17 +164,14 @@ class TrainingProgress(logging.Handler):
             self.last_update = update
         if validated and f"{tag}_ppl" in stats:
             self.perplexity[tag] = float(stats[f"{tag}_ppl"])
-        if self.hours:
-            rate = self.rate()
-            total = self.last_update + round(self.left() * rate) if rate else self.total
-            self.bar.total = total or None
         self.bar.set_postfix(self.shown, refresh=True)
-        due = time.monotonic() - self.last_line >= LINE_EVERY
-        if self.bar.disable and (validated or (due and tag == "train_inner")):
-            self.last_line = time.monotonic()
+        now = time.monotonic()
+        due = tag == "train_inner" and now - self.last_line >= LINE_EVERY
+        if self.bar.disable and (validated or due):
+            self.last_line = now
             print(self.line(), file=sys.stderr, flush=True)
         self.undrawn = self.undrawn or validated
-        if validated and time.monotonic() >= self.draw_from:
+        if validated and now - self.last_curve >= DRAW_EVERY:
             self.draw()
 
     def draw(self) -> None:
@@ -194,39 +179,22 @@ class TrainingProgress(logging.Handler):
         if not self.draws:
             return
         log = Path(self.stream.name)
-        self.draw_from, self.undrawn = time.monotonic() + DRAW_EVERY, False
+        self.last_curve, self.undrawn = time.monotonic(), False
         try:
             draw_curve(log, log.parent.name)
         except Exception as error:
             self.draws = False
-            reason = f"{type(error).__name__}: {error}"
-            if isinstance(error, ImportError):
-                reason = "'pip install matplotlib' makes it possible"
-            self.bar.write(f"{log.with_name(CURVE)} is not drawn: {reason}", file=sys.stderr)
+            self.bar.write(f"{log.with_name(CURVE)} is not drawn: {error}", file=sys.stderr)
 
     def line(self) -> str:
         """``update 300 of 8,000 | loss 7.95 | … | 1:02:10 left``."""
         parts = [f"update {self.last_update:,}" + (f" of {self.total:,}" if self.total else "")]
         parts += [f"{key} {value}" for key, value in self.shown.items()]
-        left = self.left()
-        if left > 0 and left != math.inf:
-            parts.append(f"{clock(left)} left")
+        begun, updates = self.first or (0.0, self.last_update)
+        if self.total > self.last_update > updates:
+            an_update = (time.monotonic() - begun) / (self.last_update - updates)
+            parts.append(f"{clock((self.total - self.last_update) * an_update)} left")
         return " | ".join(parts)
-
-    def rate(self) -> float:
-        """Updates per second since the first one of this start; 0 before it is done."""
-        if self.first is None or self.last_update <= self.first[1]:
-            return 0.0
-        return (self.last_update - self.first[1]) / max(time.monotonic() - self.first[0], 1e-3)
-
-    def left(self) -> float:
-        """Seconds until the limit that comes first; infinite if that is not known."""
-        left, rate = math.inf, self.rate()
-        if self.total and rate:
-            left = (self.total - self.last_update) / rate
-        if self.hours:
-            left = min(left, 3600 * self.hours - self.before - (time.monotonic() - self.since))
-        return max(0.0, left)
 
     def seconds(self) -> float:
         """Seconds of training, including earlier starts of the same run."""
@@ -253,22 +221,22 @@ class TrainingProgress(logging.Handler):
 # ---- the curve -----------------------------------------------------------------------------------
 
 
-def curve_points(log: Path) -> dict[str, list[Point]]:
+def curve_points(log: Path) -> dict[str, Points]:
     """The curves by name: of the training text, and of the first validation set.
 
     What a run did after the checkpoint that it was resumed from is left out: it was done again.
     """
-    found: dict[str, list[Point]] = {}
+    found: dict[str, Points] = {}
     valid = ""
     for line in statistics(log):
         tag = line.get("tag", "")
         if tag == "resumed":
             kept = line["num_updates"]
             found = {name: [p for p in curve if p[0] <= kept] for name, curve in found.items()}
-        of_set = f"{tag}_loss" in line and tag not in TRAINING
-        valid = valid or (tag if of_set else "")
+        if f"{tag}_loss" in line and tag not in TRAINING:
+            valid = valid or tag
         names = {"loss": "training loss"} if tag == "train_inner" else {}
-        if of_set and tag == valid:
+        if tag and tag == valid:
             names = {
                 f"{tag}_loss": "validation loss",
                 f"{tag}_bleu": "BLEU",
@@ -276,38 +244,25 @@ def curve_points(log: Path) -> dict[str, list[Point]]:
             }
         updates = line.get("num_updates", line.get(f"{tag}_num_updates"))
         for key, name in names.items():
-            if isinstance(line.get(key), float) and isinstance(updates, int):
-                point = (updates, line.get("seconds", 0.0) / 60, line[key])
-                found.setdefault(name, []).append(point)
+            if key in line:
+                found.setdefault(name, []).append((updates, line[key]))
     return found
 
 
 def draw_curve(log: Path, title: str) -> None:
-    """Write curve.png beside train.jsonl; ImportError without matplotlib.
-
-    Args:
-        log: train.jsonl
-        title: of the picture
-    """
+    """Write curve.png beside train.jsonl; ImportError without matplotlib."""
     from matplotlib.figure import Figure  # without pyplot, which would choose a screen
 
-    curves = curve_points(log)
-    figure: Any = Figure(figsize=(10, 4), layout="constrained")
-    figure.suptitle(title)
-    for place, unit in enumerate(("updates", "minutes")):
-        losses = figure.add_subplot(1, 2, place + 1, xlabel=unit, ylabel="loss (bits per token)")
-        losses.grid(alpha=0.3)
-        scores = losses.twinx()
-        for number, (name, curve) in enumerate(sorted(curves.items(), reverse=True)):
-            axes = scores if name.endswith("BLEU") else losses
-            x, y = [point[place] for point in curve], [point[2] for point in curve]
-            style = "-" if name == "training loss" else ".-"
-            axes.plot(x, y, style, color=f"C{number}", label=name)
-            if axes is scores:
-                scores.set_ylabel(name)
-        if not scores.lines:
-            scores.set_axis_off()
-        losses.legend(handles=[*losses.lines, *scores.lines], loc="center right")
+    figure: Any = Figure()
+    losses = figure.add_subplot(title=title, xlabel="updates", ylabel="loss (bits per token)")
+    scores = losses.twinx()
+    for number, (name, curve) in enumerate(sorted(curve_points(log).items(), reverse=True)):
+        axes = scores if name.endswith("BLEU") else losses
+        style = "-" if name == "training loss" else ".-"
+        axes.plot(*zip(*curve, strict=True), style, color=f"C{number}", label=name)
+    scores.set(ylabel="BLEU", visible=bool(scores.lines))
+    losses.grid(alpha=0.3)
+    losses.legend(handles=[*losses.lines, *scores.lines], loc="center right")
     with atomic_write(log.with_name(CURVE), "wb") as stream:
         figure.savefig(stream, format="png", dpi=100)
 
@@ -316,50 +271,10 @@ def draw_curve(log: Path, title: str) -> None:
 
 
 def start_message(config: Any, updates: int) -> str:
-    """``training on the CPU in fp32 to update 8,000; saves every 100 updates; log: …``.
-
-    Args:
-        config: the experiment's
-        updates: how many the run has already
-    """
-    verb = f"continuing at update {updates:,}" if updates else "training"
-    where = f"{devices_in_words(config)}{',' if updates else ''}"
+    """``training on the CPU in fp32; log: …``; ``updates``: how many the run has already."""
+    begins = f"continuing at update {updates:,}" if updates else "training"
     log = Path(config.checkpoint.save_dir).parent / "train.log"
-    parts = [f"{verb} {where} {limits_in_words(config)}", saving_in_words(config)]
-    return "; ".join([*parts, f"log: {log}"])
-
-
-def limits_in_words(config: Any) -> str:
-    """How long a training goes on: ``to update 8,000 or for 0.2 hours``."""
-    given, patience = config.optimization, config.checkpoint.patience
-    parts = []
-    if given.max_update > 0:
-        parts.append(f"to update {given.max_update:,}")
-    if given.max_epoch > 0:
-        parts.append(f"to the end of epoch {given.max_epoch:,}")
-    if given.stop_time_hours > 0:
-        parts.append(f"for {given.stop_time_hours:g} hours")
-    if patience > 0:
-        parts.append(f"until {patience:,} validations in a row bring no improvement")
-    return " or ".join(parts) or "without end"
-
-
-def saving_in_words(config: Any) -> str:
-    """When a training saves: ``saves every 100 updates and after each epoch``."""
-    given = config.checkpoint
-    if given.no_save:
-        return "saves nothing (checkpoint.no_save)"
-    parts = []
-    if given.save_interval_updates > 0:
-        after = config.dataset.validate_after_updates
-        begin = f" from update {after:,} on" if after > given.save_interval_updates else ""
-        parts.append(f"every {given.save_interval_updates:,} updates{begin}")
-        last = getattr(config.task, "save_all_last", 0) or 0
-        if 0 < last < config.optimization.max_update:
-            parts[0] += f" (before the last {last:,}, once in ten minutes)"
-    epochs = given.save_interval
-    parts.append("after each epoch" if epochs == 1 else f"every {epochs:,} epochs")
-    return f"saves {' and '.join(parts)}"
+    return f"{begins} {devices_in_words(config)}; log: {log}"
 
 
 def end_message(finished: dict[str, Any], max_update: int) -> str:
@@ -372,9 +287,7 @@ def end_message(finished: dict[str, Any], max_update: int) -> str:
     updates, perplexity = finished["num_updates"], finished.get("perplexity")
     text = f"stopped by {finished['reason']} at update {updates:,}"
     text += f" of {max_update:,}" if updates < max_update else ""
-    if perplexity is not None:
-        text += f", validation perplexity {perplexity:,.{0 if perplexity >= 100 else 2}f}"
-    return text
+    return text + (f", validation perplexity {perplexity:,.2f}" if perplexity is not None else "")
 
 
 def divergence_message(reason: str, checkpoints: Path) -> str:
@@ -384,13 +297,9 @@ def divergence_message(reason: str, checkpoints: Path) -> str:
         reason: fairseq's, with the update: "update 12: gradients are Nan/Inf"
         checkpoints: the run's checkpoint folder
     """
-    from transformer_plugin.checkpoints import CheckpointError
     from transformer_plugin.compat.resuming import newest_checkpoint
 
-    try:
-        newest = newest_checkpoint(checkpoints)
-    except CheckpointError:
-        newest = None
+    newest = newest_checkpoint(checkpoints)
     good = f"the last good checkpoint is {newest[1]}" if newest else "no checkpoint was saved"
     return (
         f"the training diverged at {reason.splitlines()[0]}; {good}: lower the learning rate "

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.best_checkpoint import find_checkpoint
-from vaswani.experiment.checkpoints import Checkpoint, describe
+from vaswani.experiment.checkpoints import Checkpoint, describe, find_checkpoint
 from vaswani.experiment.find import find_run, read_yaml
 from vaswani.experiment.run_record import STATISTICS, statistics
 from vaswani.model_folder.finetune_source import checkpoint_of, is_model, model_as_config
