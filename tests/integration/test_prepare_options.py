@@ -37,7 +37,7 @@ def prepare(capsys, *more):
         (["--ratio", "1.2"], STAGES[1:]),
         (["--bpe", "20"], STAGES[2:]),
         (["--workers", "2"], []),
-        (["--from", "apply-bpe"], STAGES[3:]),
+        (["--from", "bpe"], STAGES[3:]),
     ],
 )
 def test_a_changed_option_redoes_exactly_what_depends_on_it(own, light, capsys, option, redone):

@@ -136,7 +136,7 @@ def test_the_last_five_updates_are_averaged(run_folder: Path, monkeypatch: Any) 
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_a_number_of_checkpoints_that_there_is_not_is_refused(run_folder: Path, count: int) -> None:
     """There are six: the best is a copy."""
-    with pytest.raises(UserError, match=f"--last {count}"):
+    with pytest.raises(UserError, match="6 checkpoints.*--last"):
         invoke(run_folder, "--last", count)
 
 

@@ -25,20 +25,9 @@ from vaswani.common.files import locked
 from vaswani.common.options import argument, option
 from vaswani.common.progress import stage_bar
 from vaswani.data.data_bin import subset_option
+from vaswani.experiment import checkpoints
 from vaswani.experiment.averaging import averaged_checkpoint, model_of, running_means
-from vaswani.experiment.checkpoints import (
-    BESIDE,
-    BEST,
-    OWN,
-    Checkpoint,
-    check_one_run,
-    checkpoints_in,
-    describe,
-    is_name_of_training,
-    named,
-    run_folder,
-    run_of,
-)
+from vaswani.experiment.checkpoints import Checkpoint, run_of
 from vaswani.experiment.find import first_data_bin, is_run, saved_config
 from vaswani.experiment.validation import Validation
 
@@ -70,35 +59,30 @@ class Trial(NamedTuple):
 
 def run(options: Options) -> int:
     """Choose, average, validate, write."""
-    folder = run_folder(options.inputs[0]) if len(options.inputs) == 1 else None
+    folder = checkpoints.run_folder(options.inputs[0]) if len(options.inputs) == 1 else None
     if folder is None:
         if options.last is not None:
             raise UserError("--last chooses within one run: leave it out with checkpoint files")
-        parts = named(options.inputs)
+        parts = checkpoints.named(options.inputs)
         name = f"checkpoint_average_of{len(parts)}.pt"
     else:
-        parts = checkpoints_in(folder)
-        if options.last is not None:
-            if not 2 <= options.last <= len(parts):
-                updates = ", ".join(str(one.updates) for one in parts)
-                raise UserError(
-                    f"--last {options.last}, but {folder} has {plural(len(parts), 'checkpoint')} "
-                    f"(updates: {updates}): give 2 or more of them, or train longer"
-                )
-            parts = parts[-options.last :]
-        elif not parts:
-            raise UserError(f"{folder} has no checkpoint yet: train longer")
+        parts = checkpoints.checkpoints_in(folder)
+        least, last = (1, len(parts)) if options.last is None else (2, options.last)
+        if not least <= last <= len(parts):
+            updates = ", ".join(str(one.updates) for one in parts)
+            raise UserError(
+                f"{folder} has {plural(len(parts), 'checkpoint')} (updates: {updates}): train "
+                "longer, or give with --last 2 or more of them"
+            )
+        parts = parts[-last:]
         name = f"checkpoint_average_last{len(parts)}.pt"
-    check_one_run(parts)
+    checkpoints.check_one_run(parts)
     output = Path(options.output) if options.output else parts[-1].path.with_name(name)
     check_output(output, parts)
     busy = f"an average is being made in {output.parent}"
     with locked(output.parent / ".average.lock", busy):
         if folder is None or options.last is not None:
             make(parts, output)
-        elif len(parts) == 1:
-            print(f"{parts[0].path}: the only checkpoint of the run; there is nothing to average")
-            print_next_command(parts[0].path)
         else:
             write_best_average(parts, Path(options.output) if options.output else None)
     return 0
@@ -107,8 +91,7 @@ def run(options: Options) -> int:
 def make(parts: Sequence[Checkpoint], output: Path) -> None:
     """Write the average of these checkpoints; show its validation loss beside those of others."""
     state = averaged_checkpoint(parts)
-    best = best_beside(parts)
-    singles = {one.updates: one for one in (*parts, *([best] if best else []))}
+    singles = {one.updates: one for one in (*parts, *best_beside(parts))}
     try:
         validation = Validation(parts[-1].path, run_of(parts[-1].path))
         with stage_bar("validate", (len(singles) + 1) * len(validation), "batches") as bar:
@@ -129,8 +112,8 @@ def make(parts: Sequence[Checkpoint], output: Path) -> None:
             "average; 'vaswani average RUN' without --last chooses by the validation loss",
             file=sys.stderr,
         )
-    write(state, parts, output, own, alone)
-    print_next_command(output, chosen=False)
+    write(state, parts, output, [own, *alone])
+    print_next_command(output, output)
 
 
 def write_best_average(parts: Sequence[Checkpoint], output: Path | None) -> None:
@@ -141,53 +124,50 @@ def write_best_average(parts: Sequence[Checkpoint], output: Path | None) -> None
         output: None for the name that says how many are averaged
     """
     try:
-        trials = validate_averages(parts, best_beside(parts))
+        trials = validate_averages(parts)
     except UserError as error:
         raise UserError(
             f"the validation loss cannot be computed ({error}): give --last N to average without it"
         ) from None
     print_trials(trials)
     chosen = min(trials, key=lambda trial: (trial.loss, len(trial.parts)))
-    path = chosen.parts[-1].path
+    path, run = chosen.parts[-1].path, run_of(parts[-1].path)
     if len(chosen.parts) == 1:
         print(f"{path} has the lowest validation loss by itself, so no average is made")
     else:
         path = output or path.with_name(f"checkpoint_average_last{len(chosen.parts)}.pt")
-        state = averaged_checkpoint(chosen.parts)
         alone = [trial for trial in trials if len(trial.parts) == 1]
-        write(state, chosen.parts, path, chosen, alone)
-    print_next_command(path)
+        write(averaged_checkpoint(chosen.parts), chosen.parts, path, [chosen, *alone])
+    # the run's would be the same, unless the average is elsewhere
+    print_next_command(path, run if is_run(run) and not output else path)
 
 
-def validate_averages(parts: Sequence[Checkpoint], best: Checkpoint | None) -> list[Trial]:
+def validate_averages(parts: Sequence[Checkpoint]) -> list[Trial]:
     """The last one, the last 2, 3 … averaged, and the best one alone.
 
     Each average is the one before and one model more; three models are in memory at a time.
     """
-    newest_first = parts[::-1]
     trials: list[Trial] = []
     validation = Validation(parts[-1].path, run_of(parts[-1].path))
-    other = [best] if best and best.updates != parts[-1].updates else []
+    other = [best for best in best_beside(parts) if best.updates != parts[-1].updates]
     with stage_bar("validate", (len(parts) + len(other)) * len(validation), "batches") as bar:
-        models = ((str(one.path), model_of(one)) for one in newest_first)
+        models = ((str(one.path), model_of(one)) for one in parts[::-1])
         for count, mean in enumerate(running_means(models), start=1):
-            last = parts[-count:] if count > 1 or other or not best else [best]
-            trials.append(Trial(last, validation(mean, bar.update)))
+            trials.append(Trial(parts[-count:], validation(mean, bar.update)))
         trials += [Trial([one], validation(model_of(one), bar.update)) for one in other]
     return trials
 
 
-def best_beside(parts: Sequence[Checkpoint]) -> Checkpoint | None:
-    """The training's best checkpoint, if it is beside these and of the same run."""
+def best_beside(parts: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """The training's best checkpoint, if it is beside these and of the same run; else nothing."""
     from transformer_plugin.checkpoints import CheckpointError
 
-    path = parts[-1].path.with_name(BEST)
     try:
-        best = describe(path)
-        check_one_run([*parts, best])
+        best = checkpoints.describe(parts[-1].path.with_name(checkpoints.BEST))
+        checkpoints.check_one_run([*parts, best])
     except (CheckpointError, UserError):
-        return None
-    return None if best.averaged else best
+        return []
+    return [] if best.averaged else [best]
 
 
 # ---- what is said and written -----------------------------------------------------------------
@@ -205,25 +185,16 @@ def print_trials(trials: Sequence[Trial]) -> None:
         print(f"  {loss:8.4f}  {what}{mark}", file=sys.stderr)
 
 
-def print_next_command(path: Path, chosen: bool = True) -> None:
-    """Print the command that decodes with a checkpoint: by its run, if that would choose it.
-
-    ``chosen``: by the validation loss, as the run would; not asked for by its number.
-    """
-    folder, best = run_of(path), path.with_name(BEST)
-    if chosen and is_name_of_training(path):
-        chosen = not best.is_file() or describe(best).updates == describe(path).updates
-    else:
-        chosen = chosen and path.match("checkpoint_average*.pt")
-    task = saved_config(path, folder).get("task", {})
-    subset = subset_option(first_data_bin(task.get("data")))
-    what = folder if chosen and is_run(folder) else path
+def print_next_command(path: Path, what: Path) -> None:
+    """Print the command that decodes with ``what``: a checkpoint, or its run."""
+    data = saved_config(path, run_of(path)).get("task", {}).get("data")
+    subset = subset_option(first_data_bin(data))
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
 
 
 def check_output(output: Path, chosen: Sequence[Checkpoint]) -> Path:
     """The file to write; raises UserError if it would replace anything but an older average."""
-    if is_name_of_training(output):
+    if checkpoints.is_name_of_training(output):
         raise UserError(
             f"{output} is a name that training gives its own checkpoints: choose another --output"
         )
@@ -235,30 +206,32 @@ def is_average(path: Path) -> bool:
     from transformer_plugin.checkpoints import CheckpointError
 
     try:
-        return describe(path).averaged > 0
+        return checkpoints.describe(path).averaged > 0
     except (CheckpointError, UserError):
         return False
 
 
 def write(
-    state: dict[str, Any],
-    parts: Sequence[Checkpoint],
-    output: Path,
-    own: Trial | None = None,
-    alone: Sequence[Trial] = (),
+    state: dict[str, Any], parts: Sequence[Checkpoint], output: Path, trials: Sequence[Trial] = ()
 ) -> None:
-    """Save an average, complete or not at all, with validation losses: its own, and of single ones.
+    """Save an average, complete or not at all, with validation losses.
+
+    Args:
+        state: the checkpoint
+        parts: what it is the average of
+        output: its path
+        trials: its own loss first, then those of single checkpoints; empty if unknown
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
     """
     from transformer_plugin.compat.saving import write_checkpoint
 
-    if own:
-        state[OWN] = own.loss
-        state[BESIDE] = {trial.parts[0].updates: trial.loss for trial in alone}
-    path = check_output(output, parts)
-    with making(path, lambda there: check_output(there, parts)) as aside:
+    if trials:
+        own, *alone = trials
+        state[checkpoints.OWN] = own.loss
+        state[checkpoints.BESIDE] = {trial.parts[0].updates: trial.loss for trial in alone}
+    with making(check_output(output, parts), lambda there: check_output(there, parts)) as aside:
         write_checkpoint(state, str(aside))
     updates = ", ".join(str(checkpoint.updates) for checkpoint in parts)
     print(f"{output}: the average of {len(parts)} checkpoints (updates {updates})")

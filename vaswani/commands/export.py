@@ -65,15 +65,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Export what the options name."""
-    out = export(options)
-    use = f"vaswani translate {out}" if options.to == "ctranslate2" else f"see {out / CARD}"
-    print(f"{out}: exported; {use}", file=sys.stderr)
-    return 0
-
-
-def export(options: Options) -> Path:
-    """Export a model; returns the folder.
+    """Export what the options name.
 
     Raises:
         UserError: a model that the target cannot express, no text for the proof, or a failed proof.
@@ -88,24 +80,23 @@ def export(options: Options) -> Path:
         import ctranslate2  # noqa: F401  (without it there is nothing to begin)
     path = model_folder(options.model)
     folder = read_folder(path)
-    if "variant" in folder.config and options.to != "fairseq":
+    variant = folder.config.get("variant")
+    if variant and options.to != "fairseq":
         raise UserError(
-            f"{path} is a '{folder.config['variant']['arch']}', a variant of the paper's model, "
+            f"{path} is a '{variant['arch']}', a variant of the paper's model, "
             f"which {options.to} lacks: export it with --to fairseq --user-dir DIR"
         )
-    if "variant" not in folder.config:
+    if not variant:
         refuse_inexpressible(folder, options.to)
     if options.to == "huggingface":
         refuse_positions(folder)
     text = proof_text(path, folder, options.text, options.reference, options.lines)
     end = "".join(f"-{part}" for part in (options.to, options.quantization) if part)
     out = Path(options.out) if options.out else sibling(path, end)
-
-    def fill(part: Path) -> None:
-        prove_and_fill(folder, options, text, part, out)
-
-    write_folder(out, fill, EXPORTED)
-    return out
+    write_folder(out, lambda part: prove_and_fill(folder, options, text, part, out), EXPORTED)
+    use = f"vaswani translate {out}" if options.to == "ctranslate2" else f"see {out / CARD}"
+    print(f"{out}: exported; {use}", file=sys.stderr)
+    return 0
 
 
 def model_folder(name: str) -> Path:
@@ -152,7 +143,7 @@ def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path,
     if folder.codes:
         for name in names_of_codes(folder, options.to):
             shutil.copyfile(folder.codes, part / name)
-    exported = TO[options.to](folder, options, table, part)
+    exported = convert(folder, options, table, part)
     if exported:
         proof.compare(exported)
         proof.print_and_check(options.to)
@@ -186,43 +177,27 @@ def table_of(folder: ModelFolder, options: Options, proof: Any) -> dict[str, Any
     }
 
 
-# ---- the targets: each writes its files, and returns what translates with them, to be compared
+def convert(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
+    """Write the target's files; gives what translates with them, to be compared.
 
-
-def to_ctranslate2(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
-    """CTranslate2's files."""
+    None for huggingface where there is no transformers.
+    """
     from vaswani.decoding.translator import Translator
-    from vaswani.export.to_ctranslate2 import write_model
+    from vaswani.export import to_ctranslate2, to_fairseq, to_huggingface
 
-    write_model(folder, folder.parameters(), part, options.quantization)
-    sums = {path.name: "" for path in part.iterdir()}
-    made = ModelFolder(part, table, sums, folder.recipe)
-    return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
-
-
-def to_fairseq(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
-    """A checkpoint and dictionaries of fairseq."""
-    from vaswani.decoding.translator import Translator
-    from vaswani.export.to_fairseq import engine_of, write_checkpoint
-
+    if options.to == "ctranslate2":
+        to_ctranslate2.write_model(folder, folder.parameters(), part, options.quantization)
+        sums = {path.name: "" for path in part.iterdir()}
+        made = ModelFolder(part, table, sums, folder.recipe)
+        return Translator(made, engine=CTranslate2Engine(made, device="cpu", workers=1))
     folder = replace(folder, config={**folder.config, "generation": table["generation"]})
-    write_checkpoint(folder, folder.parameters(), part)
-    for lang in folder.langs:
-        shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
-    return Translator(folder, engine=engine_of(part))
-
-
-def to_huggingface(folder: ModelFolder, options: Options, table: dict[str, Any], part: Path) -> Any:
-    """transformers' files; gives None where there is no transformers."""
-    from vaswani.decoding.translator import Translator
-    from vaswani.export.to_huggingface import engine_of, write_model
-
-    folder = replace(folder, config={**folder.config, "generation": table["generation"]})
-    write_model(folder, folder.parameters(), part)
+    if options.to == "fairseq":
+        to_fairseq.write_checkpoint(folder, folder.parameters(), part)
+        for lang in folder.langs:
+            shutil.copyfile(folder.dictionary(lang), part / f"dict.{lang}.txt")
+        return Translator(folder, engine=to_fairseq.engine_of(part))
+    to_huggingface.write_model(folder, folder.parameters(), part)
     if options.python is None and find_spec("transformers") is None:
         return None
-    engine = engine_of(folder, part, options.python or sys.executable)
+    engine = to_huggingface.engine_of(folder, part, options.python or sys.executable)
     return Translator(folder, engine=engine)
-
-
-TO = {"ctranslate2": to_ctranslate2, "fairseq": to_fairseq, "huggingface": to_huggingface}

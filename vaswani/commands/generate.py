@@ -37,18 +37,12 @@ from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.experiment.checkpoints import find_checkpoint
 from vaswani.experiment.find import is_run, saved_config
 from vaswani.experiment.launch import on_cpu
-from vaswani.model_folder.search_options import (
-    BEAM_OPTIONS,
-    CPU_BATCH,
-    GPU_BATCH,
-    SearchOptions,
-    as_arguments,
-    cli_overrides,
-)
+from vaswani.model_folder import search_options
+from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(as_arguments([*BEAM_OPTIONS, "length_penalty", "max_tokens"])):  # type: ignore[misc]
+class Options(search_options.as_arguments([*BEAM_OPTIONS, "length_penalty", "max_tokens"])):  # type: ignore[misc]
     """What to decode, and with what; also fairseq's beam search options."""
 
     model: str = argument(
@@ -166,16 +160,14 @@ def print_report(report: dict[str, Any], path: Path) -> None:
     """Say what was done, and name every sentence that was not translated."""
     left_out = report["not_translated"]
     if left_out:
+        count = plural(len(left_out), "sentence")
         print(
-            f"warning: {plural(len(left_out), 'sentence')} longer than the model's limit, not "
-            f"translated and left empty in {path}: {listed(left_out)}",
+            f"warning: {count} longer than the model's limit, left empty in {path}: "
+            f"{listed(left_out)}",
             file=sys.stderr,
         )
-    print(
-        f"{path}: {report['sentences']:,} sentences by {report['checkpoint']} "
-        f"in {report['seconds']:.0f} s",
-        file=sys.stderr,
-    )
+    done = f"{report['sentences']:,} sentences by {report['checkpoint']}"
+    print(f"{path}: {done} in {report['seconds']:.0f} s", file=sys.stderr)
 
 
 def generation_config(
@@ -226,7 +218,9 @@ def generation_config(
     kind, _ = find_subword_model(data_folder(config))
     config.common_eval.post_process = SUBWORD_MODELS[kind].remove
     if search.max_tokens is None:
-        config.dataset.max_tokens = CPU_BATCH if on_cpu(config) else GPU_BATCH
+        config.dataset.max_tokens = (
+            search_options.CPU_BATCH if on_cpu(config) else search_options.GPU_BATCH
+        )
     return config, search
 
 
@@ -262,28 +256,15 @@ def search_of(options: Options, trained: dict[str, Any]) -> SearchOptions:
     Raises:
         UserError: an invalid option.
     """
-    section = trained["generation"]
-    warn_unused(section)
-    search = {key: value for key, value in section.items() if key in BEAM_OPTIONS}
+    search = {
+        key: trained["generation"][key] for key in BEAM_OPTIONS if key in trained["generation"]
+    }
     penalty = str(trained["task"].get("length_penalty") or "fairseq")
-    found = SearchOptions(**search, length_penalty=penalty).changed(**cli_overrides(options))
+    found = SearchOptions(**search, length_penalty=penalty).changed(
+        **search_options.cli_overrides(options)
+    )
     found.check()
     return found
-
-
-def warn_unused(section: dict[str, Any]) -> None:
-    """Name what a run's section ``generation`` sets that only fairseq-generate uses."""
-    from fairseq.dataclass.configs import GenerationConfig
-
-    known = (*BEAM_OPTIONS, "no_seed_provided")  # the latter is fairseq's own remark
-    usual = vars(GenerationConfig())
-    unused = [n for n, value in section.items() if n not in known and value != usual.get(n, value)]
-    if unused:
-        print(
-            f"warning: the training's section 'generation' sets {', '.join(unused)}, which only "
-            "fairseq-generate uses",
-            file=sys.stderr,
-        )
 
 
 def decode(

@@ -34,20 +34,6 @@ from vaswani.data.recipe import RECIPE_FILE, STAGES, Recipe, find_recipe, output
 from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.find import DEMO_TEXT, SHIPPED, file_stem, find_config, known_configs
 
-#: other names for the work of a stage
-ALSO_CALLED = {
-    "download": "raw",
-    "verify": "raw",
-    "extract": "raw",
-    "normalise": "text",
-    "clean": "text",
-    "tokenise": "tok",
-    "learn-bpe": "codes",
-    "codes": SUBWORD_MODELS[SENTENCEPIECE].in_data,
-    "apply-bpe": "bpe",
-    "binarise": "data-bin",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -96,7 +82,7 @@ def run(options: Options) -> int:
     if not job.parts:
         job = replace(job, sources=source_files(job.recipe, Path(options.text or "")))
     names = [stage.name for stage in stages_of(job)]
-    redo = stage_named(options.start, names, ALSO_CALLED) if options.start else len(names)
+    redo = stage_named(options.start, names) if options.start else len(names)
     check_places(job, names)
     lock = job.folder / STAGES / "lock"
     with writing(job.folder, "--out"), locked(lock, f"{job.folder} is being prepared"):
@@ -128,15 +114,9 @@ def job_of(options: Options) -> Job:
     Raises:
         UserError: an unknown recipe, or invalid options.
     """
-    if options.workers < 1 or options.show_dropped < 0:
-        raise UserError("--workers must be at least 1, and --show-dropped at least 0")
     recipe, folder = recipe_of(options)
     if recipe.archives and options.text:
         raise UserError("--text names a folder of text files, but this recipe uses none")
-    if not recipe.archives and (options.manifest or options.test_sets != "archives"):
-        raise UserError("--manifest and --test-sets are for archives, but these are text files")
-    if recipe.keep_tags and not recipe.trees:
-        raise UserError("--keep-tags is for trees: vaswani prepare trees --train FILE …")
     if recipe.trees and not (recipe.train and recipe.valid):
         raise UserError(
             "give --train FILE and --valid FILE: trees in Penn brackets, one whole tree a line"

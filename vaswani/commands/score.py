@@ -39,7 +39,7 @@ from vaswani.scoring.score_input import (
 
 #: the brevity penalty below which to say something about it
 SHORT = 0.95
-#: BLEU, without that penalty, below which translations have little in common with references
+#: BLEU below which translations have little in common with references, whatever their length
 UNLEARNED = 5.0
 LABELS = {"bleu": "sacreBLEU", "chrf": "chrF", "bleu_tokenised": "tokenised BLEU"}
 
@@ -121,23 +121,21 @@ def list_runs() -> int:
     width = max(map(len, runs))
     for name in runs:
         scores = sorted((Path("runs") / name / "eval").glob("*.score.json"))
-        lines = [line for path in scores if (line := score_in_words(path))]
-        for line in lines or ["not scored"]:
+        for line in map(score_in_words, scores) if scores else ["not scored"]:
             print(f"{name:<{width}}  {line}")
     return 0
 
 
 def score_in_words(path: Path) -> str:
-    """``test   sacreBLEU 24.05   chrF 48.11   by checkpoint_best.pt``; empty if it has no score."""
+    """``test   sacreBLEU 24.05   chrF 48.11   by checkpoint_best.pt``."""
     report = read_json(path)
-    found = [
-        f"{label} {report[key]['score']:.2f}" for key, label in LABELS.items() if key in report
-    ]
+    found = [path.name[: -len(".score.json")]]
+    found += [f"{LABELS[key]} {report[key]['score']:.2f}" for key in LABELS if key in report]
     if "f1" in report:
-        found = [f"{parses.LABELS['f1']} {report['f1']:.2f}"]
-    made_by = Path(report.get("translation", {}).get("checkpoint", "")).name
-    subset = path.name[: -len(".score.json")]
-    return "   ".join([subset, *found, *([f"by {made_by}"] if made_by else [])]) if found else ""
+        found.append(f"{parses.LABELS['f1']} {report['f1']:.2f}")
+    if "translation" in report:
+        found.append(f"by {Path(report['translation']['checkpoint']).name}")
+    return "   ".join(found)
 
 
 def score_trees(options: Options, system: ScoreInput | None) -> int:
@@ -299,24 +297,14 @@ def table(rows: dict[str, bleu.ScoreRow]) -> list[str]:
 
 
 def remark(rows: dict[str, bleu.ScoreRow]) -> str:
-    """What to do about translations that are mostly wrong, or much too short; else empty."""
+    """What to do about translations that are much too short; else empty."""
     row = rows.get("bleu") or rows.get("bleu_tokenised")
-    if not row:
-        return ""
-    penalty = row["brevity_penalty"]
-    whole = row["score"] / penalty if penalty else 0.0
-    if whole < UNLEARNED:
-        return (
-            f"BLEU {row['score']:.2f}: the model has hardly learned, so train it longer; if it "
-            "should have, see whether each translation is on the line of its reference"
-        )
-    if penalty >= SHORT:
+    if not row or row["brevity_penalty"] >= SHORT or row["score"] < UNLEARNED:
         return ""
     return (
         f"too short: the translations have {row['length_ratio']:.0%} of the references' length, "
-        f"and BLEU's brevity penalty of {penalty:.2f} turns {whole:.1f} into "
-        f"{row['score']:.1f}. The model ends sentences too early: training longer helps most, a "
-        "larger --lenpen in 'vaswani generate' (1.0, 1.2) helps a little"
+        f"and BLEU's brevity penalty is {row['brevity_penalty']:.2f}. Training longer helps most, "
+        "a larger --lenpen in 'vaswani generate' (1.0, 1.2) a little"
     )
 
 

@@ -12,6 +12,7 @@ those that it was packed with. With --nbest N there are N output lines per input
 """
 
 import contextlib
+import itertools
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,11 +28,7 @@ from vaswani.data.text import decode
 from vaswani.decoding.translated_file import STDIN, Tally, TranslatedFile, Windows, key_of_output
 from vaswani.decoding.translator import Translator, engine_for
 from vaswani.model_folder.folder import ModelFolder, read_model
-from vaswani.model_folder.search_options import (
-    SearchOptions,
-    as_arguments,
-    cli_overrides,
-)
+from vaswani.model_folder.search_options import SearchOptions, as_arguments, cli_overrides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,32 +109,30 @@ def prompt(translator: "LineTranslator") -> int:
     translator.load()
     print("one sentence per line; Ctrl-D ends", file=sys.stderr)
     try:
-        answer(translator)
+        for number in itertools.count(1):
+            print("> ", end="", file=sys.stderr, flush=True)
+            raw = sys.stdin.buffer.readline()
+            if not raw:
+                break
+            try:
+                answer(translator, raw, number)
+            except UserError as error:
+                print(f"{error}", file=sys.stderr)
     except KeyboardInterrupt as interrupt:
         if signal.SIGTERM in interrupt.args:
             raise
         print(file=sys.stderr)
         return signals.INTERRUPTED
+    print(file=sys.stderr)
     return 0
 
 
-def answer(translator: "LineTranslator") -> None:
-    """Read and translate lines until there are no more."""
-    number = 0
-    while True:
-        print("> ", end="", file=sys.stderr, flush=True)
-        raw = sys.stdin.buffer.readline()
-        if not raw:
-            print(file=sys.stderr)
-            return
-        number += 1
-        tally = Tally()
-        try:
-            line = decode(raw.rstrip(b"\n"), STDIN, number)
-            print_rows(translator.rows([line], number, tally, lambda _: None))
-            tally.print_warnings("the output")
-        except UserError as error:
-            print(f"{error}", file=sys.stderr)
+def answer(translator: "LineTranslator", raw: bytes, number: int) -> None:
+    """Translate one line, and say what was left out of it."""
+    tally = Tally()
+    line = decode(raw.rstrip(b"\n"), STDIN, number)
+    print_rows(translator.rows([line], number, tally, lambda _: None))
+    tally.print_warnings("the output")
 
 
 class LineTranslator:
@@ -192,16 +187,14 @@ class LineTranslator:
 
     def columns(self, result: Any) -> Iterator[str]:
         """The rows of one line: as many as ``nbest``, however many hypotheses there are."""
-        for number in range(self.search_options.nbest):
-            exists = number < len(result.hypotheses)
-            hypothesis = result.hypotheses[number] if exists else None
-            row = [hypothesis.text if hypothesis else ""]
+        width = 1 + self.options.scores + 3 * self.search_options.print_alignment
+        for hypothesis in result.hypotheses[: self.search_options.nbest]:
+            row = [hypothesis.text]
             if self.options.scores:
-                row.append(f"{hypothesis.score:.4f}" if hypothesis else "")
+                row.append(f"{hypothesis.score:.4f}")
             if self.search_options.print_alignment:
-                row.append(" ".join(result.source_tokens) if hypothesis else "")
-                row.append(" ".join(hypothesis.tokens) if hypothesis else "")
-                row.append(
-                    " ".join(f"{s}-{t}" for s, t in hypothesis.alignment) if hypothesis else ""
-                )
+                row += [" ".join(result.source_tokens), " ".join(hypothesis.tokens)]
+                row.append(" ".join(f"{s}-{t}" for s, t in hypothesis.alignment))
             yield "\t".join(row)
+        for _ in range(self.search_options.nbest - len(result.hypotheses)):
+            yield "\t" * (width - 1)

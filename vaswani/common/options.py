@@ -75,19 +75,14 @@ def argument(
     return field(default=default, metadata=given)
 
 
-def stage_named(name: str, stages: Sequence[str], also: dict[str, str] | None = None) -> int:
-    """The index of the stage that ``--from`` names; ``also`` maps other names to stages.
-
-    Raises:
-        UserError: there is no such stage.
-    """
-    also = {other: stage for other, stage in (also or {}).items() if stage in stages}
-    if also.get(name, name) not in stages:
+def stage_named(name: str, stages: Sequence[str]) -> int:
+    """The index of the stage that ``--from`` names; UserError if there is none."""
+    if name not in stages:
         raise UserError(
-            f"--from: there is no stage '{name}'{nearest(name, [*stages, *also])}; stages are "
+            f"--from: there is no stage '{name}'{nearest(name, stages)}; stages are "
             f"{', '.join(stages)}"
         )
-    return stages.index(also.get(name, name))
+    return stages.index(name)
 
 
 def flag_of(item: "Field[Any]") -> str:
