@@ -19,6 +19,7 @@ from transformer_plugin.compat.dictionaries import KEY, dictionary_hashes
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.model_folder import data_text
+from vaswani.model_folder.fairseq_model import with_present_names
 from vaswani.model_folder.folder import WEIGHTS, read_folder
 
 #: a bound that does not depend on the batch, as fairseq's with a factor does
@@ -165,7 +166,6 @@ RECIPES = {
     "small letters": ({}, "das haus .", {"lowercase": True}),
     "hyphens": ({}, "alt @-@ Bau", {"split_hyphens": True}),
     "codes": ({"codes": ""}, "Ha@@ us", {"bpe": "subword_nmt"}),
-    "tokens": ({"recipe.yaml": "tokenised: true"}, "Haus", {"tokeniser": "none"}),
     "normalised": (
         {"recipe.yaml": "normalise: all\nsplit_hyphens: true\nstraight_test_apostrophes: true"},
         "Haus",
@@ -236,55 +236,45 @@ def test_fairseqs_transformer_finds_the_same_when_packed(
     expect_the_same(theirs, tiny_data_bin, tmp_path / "model", tiny_text / "test.en")
 
 
-def as_published(path: Path, to: Path) -> None:
-    """What WMT's published models have: ``args``, fused projections, old names, halves, no zip."""
-    state = load_checkpoint(path)
-    options = vars(state["cfg"]["model"])
-    model = {}
-    for name, value in state["model"].items():
-        part, _, letter = name.rpartition("_attn.")
-        if letter.startswith(("k_proj", "v_proj")):
-            continue
-        if letter.startswith("q_proj"):
-            kind = letter.split(".")[1]
-            parts = [state["model"][f"{part}_attn.{x}_proj.{kind}"] for x in "qkv"]
-            name, value = f"{part}_attn.in_proj_{kind}", torch.cat(parts)
-        layer, _, norm = name.partition("_layer_norm.")
-        if norm:
-            order = ["self_attn", "encoder_attn", "final"]
-            if name.startswith("encoder"):
-                order.remove("encoder_attn")
-            stem, _, which = layer.rpartition(".")
-            name = f"{stem}.layer_norms.{order.index(which)}.{norm}"
-        if name == "decoder.output_projection.weight":
-            if options["share_decoder_input_output_embed"] or options["share_all_embeddings"]:
-                continue
-            name = "decoder.embed_out"
-        model[name] = value.half()
-    model["decoder.version"] = torch.tensor([2.0])
-    for name in ("activation_fn", "layernorm_embedding", "no_cross_attention"):
-        options.pop(name, None)
-    options.update(arch="transformer", data=["data"], source_lang="en", target_lang="de")
-    old = {"args": argparse.Namespace(**options), "model": model, "best_loss": 1.0}
-    history = {"optimizer_history": [{"num_updates": 20}], "extra_state": {}}
-    torch.save({**old, **history}, to, _use_new_zipfile_serialization=False)
+def test_parameters_of_published_checkpoints_have_old_names():
+    """Before fairseq 0.9: fused projections, numbered norms, and what is not learned."""
+    rows = torch.arange(6)
+    old = {
+        "encoder.layers.0.self_attn.in_proj_weight": rows,
+        "encoder.layers.0.layer_norms.1.bias": rows,
+        "decoder.layers.2.layer_norms.1.weight": rows,
+        "decoder.embed_out": rows,
+        "decoder.version": rows,
+        "encoder.embed_positions._float_tensor": rows,
+    }
+    found = {name: value.tolist() for name, value in with_present_names(old).items()}
+    assert found == {
+        "encoder.layers.0.self_attn.q_proj.weight": [0, 1],
+        "encoder.layers.0.self_attn.k_proj.weight": [2, 3],
+        "encoder.layers.0.self_attn.v_proj.weight": [4, 5],
+        "encoder.layers.0.final_layer_norm.bias": rows.tolist(),
+        "decoder.layers.2.encoder_attn_layer_norm.weight": rows.tolist(),
+        "decoder.output_projection.weight": rows.tolist(),
+    }
 
 
-def test_published_checkpoints_have_old_forms(theirs, tiny_data_bin, tiny_text, tmp_path):
-    old, halves = tmp_path / "old.pt", tmp_path / "halves.pt"
-    as_published(theirs, old)
+def test_a_checkpoint_with_options_in_args_is_packed(theirs, tiny_data_bin, tmp_path):
+    """As before fairseq 0.11, and as published."""
     state = load_checkpoint(theirs)
-    state["model"] = {name: value.half() for name, value in state["model"].items()}
-    torch.save(state, halves)
-    pack(old, tiny_data_bin, tmp_path / "model")
-    expect_the_same(halves, tiny_data_bin, tmp_path / "model", tiny_text / "test.en")
+    options = argparse.Namespace(**vars(state.pop("cfg")["model"]))
+    options.arch, options.data = "transformer", ["data"]
+    torch.save({**state, "args": options}, tmp_path / "old.pt")
+    for checkpoint, name in ((theirs, "new"), (tmp_path / "old.pt", "old")):
+        pack(checkpoint, tiny_data_bin, tmp_path / name)
+    new, old = (read_folder(tmp_path / name) for name in ("new", "old"))
+    assert new.config["architecture"] == old.config["architecture"]
+    assert new.sums[WEIGHTS] == old.sums[WEIGHTS]
 
 
 @pytest.mark.parametrize(
     "options, named",
     [
         ({"encoder_normalize_before": True}, "norms before"),
-        ({"activation_fn": "gelu"}, "gelu"),
         ({"_name": "lstm", "arch": "lstm"}, "lstm"),
         ("decoder.adaptive_softmax.head", "decoder.adaptive_softmax.head"),
     ],

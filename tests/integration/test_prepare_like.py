@@ -76,6 +76,7 @@ def test_a_run_stands_for_what_it_was_trained_on(more):
 
 
 def test_a_packed_model_gives_codes_and_recipe_unless_it_was_altered(more, capsys):
+    """Nor if a key of its config.json is unknown."""
     folder = more / "packed"
     files = [write(folder / "bpecodes", (more / "data/own/codes").read_text())]
     files += [write(folder / f"dict.{lang}.txt", "a@@ 1") for lang in ("en", "de")]
@@ -86,20 +87,14 @@ def test_a_packed_model_gives_codes_and_recipe_unless_it_was_altered(more, capsy
     assert prepare(*like) == 0
     assert sha256_of(more / "data/more/codes") == sha256_of(files[0])
     assert yaml.safe_load((more / "data/more/recipe.yaml").read_text())["split_hyphens"]
-    write(folder / "dict.en.txt", "b@@ 1")
-    capsys.readouterr()
-    assert prepare(*like) == 1
-    assert "packed was altered" in sentence_of(capsys)
-
-
-def test_other_codes_redo_what_depends_on_them(more, capsys):
-    like = ["--like", "data/own", "--test", "more", "--out", "data/more"]
-    assert prepare(*like) == 0
-    assert cli.main([*HERE, "--bpe", "20"]) == 0
-    capsys.readouterr()
-    assert prepare(*like) == 0
-    made = capsys.readouterr().err
-    assert [f"/{name}: made (" in made for name in ("tok", "codes", "bpe")] == [False, True, True]
+    for name, content, named in (
+        ("dict.en.txt", "b@@ 1", "packed was altered"),
+        ("config.json", json.dumps({"text": {**text, "alphabet": "runes"}}), "'alphabet'"),
+    ):
+        write(folder / name, content)
+        capsys.readouterr()
+        assert prepare(*like) == 1
+        assert named in sentence_of(capsys)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +102,6 @@ def test_other_codes_redo_what_depends_on_them(more, capsys):
     [
         (["--like", "data/own", "--out", "data/more"], "--test"),
         (["--like", "data/own", "--test", "more", "--bpe", "9", "--out", "x"], "--bpe"),
-        (["--like", "nowhere", "--test", "more", "--out", "x"], "nowhere"),
         (["--like", "bare", "--test", "more", "--out", "x"], "bare"),
         (["--like", "mine", "--test", "more", "--out", "x"], "runs/mine"),
     ],

@@ -42,8 +42,7 @@ def in_a_process(*command: str, **options) -> "subprocess.CompletedProcess[str]"
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "turned"),
-    [("SIGINT", 130, False), ("SIGINT", 130, True), ("SIGTERM", 143, False)],
+    ("number", "code", "turned"), [("SIGINT", 130, True), ("SIGTERM", 143, False)]
 )
 def test_a_signal_during_imports_is_one_line(number, code, turned):
     done = in_a_process("-c", DURING_IMPORT.format(number=number, turned=turned))
@@ -100,7 +99,7 @@ assert not open("written").read() and sys.stdin.isatty() is False
 """
 
 
-@pytest.mark.parametrize("closing", ["<&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closing", [">&- 2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_the_null_device(closing, tmp_path):
     """For this process, for C libraries and for child processes; nothing lands in another file."""
     opened = [f"{name}/dev/null" for name in ("<", ">", "2>") if f"{name}&-" not in closing.split()]
@@ -111,7 +110,6 @@ def test_a_closed_stream_is_the_null_device(closing, tmp_path):
 
 
 PROBLEMS = {
-    "/ro/runs": OSError(errno.EROFS, "Read-only file system", "/ro/runs"),
     "x.yaml": IsADirectoryError(errno.EISDIR, "Is a directory", "x.yaml"),
     "allocate 3 TiB": MemoryError("Unable to allocate 3 TiB"),
     "smaller batches": RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried\nto"),

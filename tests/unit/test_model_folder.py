@@ -3,6 +3,7 @@
 import errno
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ import torch
 from safetensors.torch import load_file
 
 from tests import exported, packed
+from transformer_plugin.config import VaswaniTransformerConfig
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
+from vaswani.experiment.run_record import HOW_IT_COMPUTES
 from vaswani.model_folder.folder import read_folder, sibling, write_folder
+from vaswani.model_folder.packed_model import kept_options
 from vaswani_transformer.packed import load
 
 
@@ -51,7 +55,6 @@ def flip(folder):
 
 
 DAMAGES = {
-    "no weights": (remove("model.safetensors"), "model.safetensors"),
     "no hashes": (remove("SHA256SUMS"), "SHA256SUMS"),
     "a bit": (flip, "model.safetensors was altered"),
     "a word": (write("dict.en.txt", b"the 1\n"), "dict.en.txt was altered"),
@@ -60,7 +63,6 @@ DAMAGES = {
     "another's config": (write("config.json", b'{"model_type": "bert"}'), "config.json"),
     "another size": (change("architecture", encoder_layers=1), "encoder.layers.1"),
     "an unknown size": (change("architecture", experts=2), "'experts'"),
-    "a text option": (change("text", alphabet="runes"), "'alphabet'"),
     "a search option": (change("generation", luck=1), "'luck'"),
 }
 
@@ -94,11 +96,6 @@ def test_what_is_beside_a_folder_is_named_after_it_wherever_one_is(tmp_path, mon
         assert sibling(Path(name), "-fairseq") == tmp_path / "model-fairseq"
 
 
-def test_the_card_may_be_edited(folder):
-    (folder / "README.md").write_text("# My model\n")
-    assert read_folder(folder).langs == ("en", "de")
-
-
 @pytest.mark.parametrize(
     ("options", "stored_once"),
     [({}, 2), ({"share_decoder_input_output_embed": True}, 1), ({"untie_embeddings": True}, 0)],
@@ -127,13 +124,12 @@ def test_only_an_unchanged_model_is_replaced(folder, tmp_path):
     assert (folder / "mine.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_leaves_what_was_there(code, folder, tmp_path):
+def test_a_full_disk_leaves_what_was_there(folder, tmp_path):
     before = {path: path.read_bytes() for path in folder.iterdir()}
 
     def fill(part):
         (part / "config.json").write_text("half")
-        raise OSError(code, "full")
+        raise OSError(errno.ENOSPC, "full")
 
     for out in (folder, tmp_path / "new"):
         with pytest.raises(UserError, match="no space left"):
@@ -144,3 +140,16 @@ def test_a_full_disk_leaves_what_was_there(code, folder, tmp_path):
 
 def test_sha256sum_takes_the_hashes(made):
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=made, check=True)
+
+
+def test_damaged_codes_are_named(folder):
+    (folder / "bpecodes").write_bytes(b"t h e\n")
+    exported.renew(folder, "bpecodes")
+    exported.change(folder, "text", bpe="subword_nmt")
+    with pytest.raises(UserError, match="bpecodes"):
+        Translator.from_pretrained(folder)
+
+
+def test_a_folder_keeps_every_option_that_says_what_the_model_is():
+    left_out = {*HOW_IT_COMPUTES, "share_all_embeddings", "_name"}
+    assert set(kept_options()) == {f.name for f in fields(VaswaniTransformerConfig)} - left_out

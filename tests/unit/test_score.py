@@ -61,24 +61,11 @@ def test_translations_and_references_have_their_sides():
         assert "hyp_len = 5 ref_len = 7" in report[key]["text"], key
 
 
-def test_rows_that_need_a_language_are_left_out_without_it():
-    report = score(LINES, LINES)
-    assert "bleu_tokenised" not in report and len(report["left_out"]) == 2
-    report = score(LINES, LINES, "--pair", "en-fr")
-    assert not set(COMPOUND) & set(report) and report["left_out"] == []
-
-
 def test_translations_that_are_too_short_are_explained(capsys):
     """8 words of 10: exp(1 - 10 / 8) = 0.78; every n-gram right."""
     report = score(["a b c d", "f g h i"], ["a b c d e", "f g h i j"], "--pair", "en-de")
     assert report["bleu"]["brevity_penalty"] == 0.7788 and report["bleu"]["length_ratio"] == 0.8
     assert "--lenpen" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("lines", [["x", "x"], ["x y z x y z x y z"] * 2, ["", " "]])
-def test_a_model_that_has_hardly_learned_is_not_called_too_short(lines, capsys):
-    report = score(lines, ["a b c d e f g", "h i j k l m n"], "--pair", "en-de")
-    assert report["bleu"]["score"] < 5 and "--lenpen" not in capsys.readouterr().err
 
 
 def test_of_tokens_there_is_no_sacrebleu():
@@ -93,14 +80,10 @@ def test_of_tokens_there_is_no_sacrebleu():
     ("hypotheses", "references", "options", "named"),
     [
         (["a"], ["a", "b"], [], "h has 1 lines"),
-        ([], ["a"], [], "h has 0 lines"),
         (LINES, TOKENS, [], "r seems to be tokenised"),
-        (["a"], ["a ##AT##-##AT## b"], [], "r seems to be tokenised"),
         (["a", "ge@@ hen"], ["a", "b"], [], "h, line 2"),
-        (["a"], ["a"], ["--test-set", "wmt14/full", "--pair", "en-de"], "3,003"),
         (["a"], None, [], "--references"),
         (["a"], None, ["--test-set", "wmt14/ful", "--pair", "en-de"], "wmt14/full"),
-        (["a"], ["a"], ["run"], "--hypotheses"),
     ],
 )
 def test_unsuitable_files_are_not_scored(capsys, hypotheses, references, options, named):
@@ -113,7 +96,7 @@ def test_scores_replace_scores_and_nothing_else(capsys):
         write(Path(name), *LINES)
     write(Path("h.score.json"), '{"lines": 3}')
     before = contents(Path())
-    for options in ([], ["--json", "h"], ["--json", "./r"]):
+    for options in ([], ["--json", "./r"]):
         assert command(LINES, LINES, *options) == 1
         assert sentence_of(capsys) and contents(Path()) == before
     for _ in range(2):
@@ -182,19 +165,14 @@ def test_a_system_is_not_better_than_itself():
     assert p_values(LINES * 10, LINES * 10, LINES * 10) == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("options", [[], ["--tokenised"]])
-def test_only_a_clearly_better_system_is_better(options):
+def test_only_a_clearly_better_system_is_better():
     """Every line right against every line with its words turned round; and nearly alike."""
     references = [f"Der {n}. Satz hat sieben ganze Worte" for n in range(40)]
     turned = [" ".join(line.split()[::-1]) for line in references]
-    assert all(p < 0.05 for p in p_values(references, references, turned, *options))
-    # one word wrong in one line each: the order is chance
-    first, second = (
-        [line.replace("ganze", "andere") if n == at else line for n, line in enumerate(references)]
-        for at in (3, 4)
-    )
-    second[-1] = "Der 39. Satz hat sieben ganze Wörter"
-    assert all(p > 0.05 for p in p_values(first, references, second, *options))
+    assert all(p < 0.05 for p in p_values(references, references, turned))
+    first, second = references.copy(), references.copy()
+    first[3] = second[4] = "Der 3. Satz hat sieben andere Worte"  # chance decides the order
+    assert all(p > 0.05 for p in p_values(first, references, second))
 
 
 # ---- text without spaces ----------------------------------------------------------------------
@@ -207,19 +185,17 @@ CHINESE = ["今天天气很好。", "我们去公园，好吗？"]
     [
         ("en-zh", CHINESE, "zh"),
         ("en-ja", ["今日は天気です。"], "char"),
-        ("en-ko", ["오늘은 날씨가 좋아요."], "char"),
         ("en-xx", CHINESE, "char"),  # by its letters
         ("en-de", ["DasHausistgroß.", "DerHundschläft,dieKatzeauch."], "char"),  # by its spaces
         ("en-de", LINES, "13a"),
     ],
 )
 def test_nothing_without_spaces_is_scored_as_words(pair, lines, tokens, monkeypatch):
-    """Where the packages for Japanese and Korean are missing, characters; the signature says so."""
-    for module in ("ja", "ko"):
-        monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{module}_mecab.MeCab", None)
+    """Where the packages for Japanese are missing, characters; the signature says so."""
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
     report = score([lines[0][:-1], *lines[1:]], lines, "--pair", pair)
     assert f"|tok:{tokens}|" in report["bleu"]["signature"] and 0 < report["chrf"]["score"] < 100
-    assert ("bleu_tokenised" in report) == (tokens == "13a" or pair == "en-ko")
+    assert ("bleu_tokenised" in report) == (tokens == "13a")
 
 
 # ---- what other commands count ----------------------------------------------------------------
