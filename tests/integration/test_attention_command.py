@@ -1,6 +1,5 @@
 """``vaswani attention``: what it makes, what it leaves alone, what it says of bad input."""
 
-import errno
 import functools
 import html
 import json
@@ -10,7 +9,6 @@ import pytest
 
 from tests import packed, stock
 from vaswani import Translator
-from vaswani.attention_page import page as attention_page
 from vaswani.attention_page.maps import attend, open_model
 
 SOURCE = "the big dog sees a ca@@ t ."
@@ -107,16 +105,6 @@ def test_a_run_and_a_checkpoint_are_packed_on_the_way(trained, tmp_path, capsys)
         assert folder.is_dir()
     assert not folder.exists()
     assert names(place.parent) == ["checkpoints", "config.yaml"]
-
-
-def test_a_full_disk_leaves_nothing(model, monkeypatch, tmp_path, capsys):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(attention_page, "page", full)
-    assert run(model, SOURCE) == 1
-    assert "there is no space left for mine_attention" in capsys.readouterr().err
-    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,7 @@ from vaswani.commands import export as command
 from vaswani.data import pieces
 from vaswani.data.text_recipe import TextRecipe
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
-from vaswani.export import to_huggingface
-from vaswani.export.proof import nearest_exponent
-from vaswani.export.to_huggingface import TOKENS, generation_configuration, write_model
+from vaswani.export.to_huggingface import generation_configuration, write_model
 from vaswani.model_folder.folder import read_folder
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -159,16 +157,6 @@ def test_without_transformers_the_export_says_that_it_was_not_compared(
     }
 
 
-def test_the_papers_length_penalty_becomes_the_nearest_exponent(alone, model, text, tmp_path):
-    folder = exported.packed_like(model, tmp_path / "model", length_penalty="gnmt")
-    assert export(folder, "--text", text, "--out", tmp_path / "out") == 0
-    found = Translator.from_pretrained(folder).translate(exported.sentences())
-    lengths = [len(one.hypotheses[0].tokens) + 1 for one in found]
-    nearest = nearest_exponent(0.6, sum(lengths) / len(lengths))
-    search = json.loads((tmp_path / "out" / "generation_config.json").read_text())
-    assert search["length_penalty"] == pytest.approx(nearest, abs=1e-3)
-
-
 @pytest.mark.parametrize(
     "options, named",
     [
@@ -185,10 +173,9 @@ def test_a_model_that_marian_cannot_express_is_refused(options, named, tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("python", ["/nowhere/python", "true"])
-def test_a_python_without_transformers_leaves_nothing(python, model, text, tmp_path, capsys):
-    assert export(model, "--text", text, "--out", tmp_path / "out", "--python", python) == 1
-    assert python in capsys.readouterr().err
+def test_a_python_without_transformers_leaves_nothing(model, text, tmp_path, capsys):
+    assert export(model, "--text", text, "--out", tmp_path / "out", "--python", "true") == 1
+    assert "true" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -271,21 +258,6 @@ def test_transformers_finds_the_same(options, search, text, transformers_python,
     assert export(model, *arguments) == 0
     table = json.loads((tmp_path / "model-huggingface" / "vaswani.json").read_text())
     assert all(row["identical"] == 24 for row in table["proof"]["rows"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("marians_order", lambda width: list(range(width))),
-        ("TOKENS", {**TOKENS, "decoder_start_token_id": 0}),
-    ],
-)
-def test_a_broken_export_is_refused(name, value, text, transformers_python, tmp_path, monkeypatch):
-    model = exported.pack(tmp_path / "model", SEARCH)
-    monkeypatch.setattr(to_huggingface, name, value)
-    assert export(model, "--text", text, "--python", transformers_python) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 #: prints the numbers that the model is given

@@ -129,11 +129,3 @@ def test_a_kind_of_which_the_model_knows_no_pair_has_no_figure(model: Path, tmp_
     (tmp_path / "annotated.yaml").write_text(unknown, encoding="utf-8")
     assert run(model, "--out", "none") == 1
     assert not (tmp_path / "none").exists()
-
-
-def test_a_folder_of_others_is_left_alone(model: Path, tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "figures.json").write_text('{"figures": [3, 4, 5]}', encoding="utf-8")
-    assert run(model, "--out", "mine") == 1
-    assert "figures.json" in capsys.readouterr().err
-    assert (tmp_path / "mine" / "figures.json").read_text() == '{"figures": [3, 4, 5]}'

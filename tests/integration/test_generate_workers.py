@@ -166,13 +166,6 @@ def test_an_error_in_a_process_ends_all_and_leaves_nothing(
     assert not multiprocessing.active_children()
 
 
-def test_a_bug_in_a_process_is_shown_with_its_traceback(data, tmp_path, monkeypatch):
-    in_workers(monkeypatch, fail_with(KeyError("a bug")))
-    with pytest.raises(Exception, match="a bug") as caught:
-        generate(data, tmp_path / "out", "--workers", "2")
-    assert "search_batch" in str(caught.value.__cause__)
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_all_processes(number, code, data, tmp_path, monkeypatch):
     """Ctrl-C goes to all processes of the terminal, here of the session; they would go on."""
@@ -196,25 +189,3 @@ def test_an_interrupt_ends_all_processes(number, code, data, tmp_path, monkeypat
     wait_until_gone(pids, 1)
     assert not (tmp_path / "woke").exists()
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
-
-
-def test_a_killed_command_leaves_no_process_behind(data, tmp_path, monkeypatch):
-    """They see that nobody takes their results; the next command clears the rest away."""
-    pids, parent = tmp_path / "pids", tmp_path / "parent"
-
-    def kill_the_parent():
-        noted(pids)
-        time.sleep(0.5)
-        while os.getppid() == int(parent.read_text()):  # until it has gone: it may take a moment
-            os.kill(int(parent.read_text()), signal.SIGKILL)
-            time.sleep(0.05)
-
-    in_workers(monkeypatch, kill_the_parent)
-    more = [*SMALL_BATCHES, "--workers", "2"]
-    begin = lambda: parent.write_text(str(os.getpid()))  # noqa: E731
-    assert in_a_fork(command(data, tmp_path / "out", *more), begin) == -signal.SIGKILL
-    wait_until_gone(pids, 2)
-    assert len(pids.read_text().split()) == 2  # neither has begun with its second batch
-    monkeypatch.undo()
-    assert generate(data, tmp_path / "out", "--workers", "2") == 0
-    assert len(left(tmp_path / "out")) == 3

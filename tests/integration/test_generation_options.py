@@ -47,8 +47,8 @@ def searches(monkeypatch) -> List[str]:
 @pytest.mark.parametrize(
     "options",
     [
-        *("", "--lenpen 0.6 --nbest 4", "--beam 1", "--unnormalized", "--temperature 3"),
-        *("--min-len 9 --max-len-b 9", "--max-len-a 0.5 --max-len-b 1", "--unkpen -100"),
+        *("", "--lenpen 0.6 --nbest 4", "--beam 1 --temperature 3", "--unnormalized"),
+        *("--min-len 9 --max-len-b 9", "--max-len-a 0.5 --max-len-b 1 --unkpen -100"),
     ],
 )
 def test_our_search_prints_what_fairseqs_prints(tiny_data_bin, trained, options, searches):
@@ -93,20 +93,6 @@ def test_dropout_that_is_retained_follows_the_seed(tiny_data_bin, trained, searc
 
 
 @pytest.mark.parametrize(
-    "options", ["--print-alignment", "--sampling --nbest 4 --seed 1", "--prefix-size 1"]
-)
-def test_options_that_our_search_lacks_are_left_to_fairseqs(tiny_data_bin, trained, options):
-    """With one warning, since the scores are not those of the penalty that was asked for."""
-    theirs = stock.generate(tiny_data_bin, trained, *options.split(), "--lenpen", "0.6")
-    with stock.logged() as logged:
-        ours = stock.generate(tiny_data_bin, trained, *GNMT, *options.split())
-    for letter in "HA":
-        assert stock.results(ours, letter) == stock.results(theirs, letter)
-    (message,) = [line for line in logged if "fairseq's own search" in line]
-    assert "--length-penalty gnmt" in message
-
-
-@pytest.mark.parametrize(
     ("flags", "named"),
     [
         ("--no-repeat-ngram-size 2", "--no-repeat-ngram-size"),
@@ -133,19 +119,6 @@ def test_an_empty_line_keeps_its_place(tiny_data_bin, trained):
     assert sorted(stock.results(lines, "H")) == [0, 1, 2]
     alone = stock.interactive(tiny_data_bin, trained, "4 5\n")
     assert hypotheses(lines)[2] == hypotheses(alone)[0]
-
-
-def test_hard_alignment_is_the_largest_soft_one(tiny_data_bin, trained):
-    """Each target token's weights, the source's end included, sum to 1 (printed to 6 places)."""
-    hard = stock.results(stock.generate(tiny_data_bin, trained, "--print-alignment"), "A")
-    soft = stock.results(stock.generate(tiny_data_bin, trained, "--print-alignment", "soft"), "A")
-    assert len(hard) == len(soft) == 20
-    for number, (column,) in hard.items():
-        rows = [[float(w) for w in row.split(",")] for row in soft[number][0].split()]
-        assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in rows)
-        for pair in column.split():
-            source, target = map(int, pair.split("-"))
-            assert rows[target][source] == max(rows[target][:-1])
 
 
 def test_an_ensemble_averages_probabilities(tiny_data_bin, trained, another):

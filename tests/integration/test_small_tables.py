@@ -29,39 +29,42 @@ SIZES = [
 
 
 @pytest.fixture
-def place(own: Path, monkeypatch: Any) -> Path:
+def place(workplace: Path, monkeypatch: Any) -> Path:
     """A folder with a table of two small rows, one of which has to find its learning rate."""
-    (own / "configs").mkdir()
     experiment = yaml.safe_load(find_config("multi30k_en_de").read_text(encoding="utf-8"))
-    experiment["task"]["data"] = "data/own/data-bin"
-    (own / "configs" / "small.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
+    experiment["task"]["data"] = "data/digits/data-bin"
+    (workplace / "configs" / "small.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
     table = {
         "base": "small",
-        "change": ["common.cpu=true", "dataset.max_tokens=300", "optimization.update_freq=[1]"],
+        "change": [
+            "common.cpu=true",
+            "dataset.max_tokens=500",
+            "optimization.update_freq=[1]",
+            "generation.max_len_a=0",
+            "generation.max_len_b=5",
+            "task.eval_bleu=false",
+        ],
         "average": 2,
-        "rate_updates": 4,
+        "rate_updates": 2,
         "table2": {
             "expected": "nothing",
             "rows": {
-                "ours": {"change": [*SIZES, "optimization.max_update=12"], "rates": [0.001, 0.01]},
+                "ours": {"change": [*SIZES, "optimization.max_update=8"], "rates": [0.001, 0.01]},
                 "A cell, alone": {
                     "change": [
                         f"common.user_dir={ROOT / 'examples' / 'recurrent'}",
                         *("model._name=recurrent_translation", "model.hidden_size=8"),
-                        *("model.layers=1", "optimization.max_update=12"),
+                        *("model.layers=1", "optimization.max_update=8"),
                     ],
                 },
             },
         },
     }
-    (own / "configs" / "small_tables.yaml").write_text(
+    (workplace / "configs" / "small_tables.yaml").write_text(
         yaml.safe_dump(table, sort_keys=False), encoding="utf-8"
     )
     monkeypatch.setattr(runner, "run_command", lambda command: stock.vaswani(*command[3:]))
-    text = ["--train", "train", "--valid", "valid", "--test", "valid", "--bpe", "60"]
-    languages = ["--source-lang", "en", "--target-lang", "de", "--out", "data/own"]
-    assert stock.vaswani("prepare", *text, *languages) == 0
-    return own
+    return workplace
 
 
 def test_every_row_is_an_experiment_that_can_be_trained(monkeypatch: Any) -> None:
@@ -74,8 +77,6 @@ def test_every_row_is_an_experiment_that_can_be_trained(monkeypatch: Any) -> Non
             assert name != "table3" or row.paper in TABLE_3
             config = experiment_config(find_config(row.base), row.change)
             assert table.rate_updates < config.optimization.max_update
-            for training in small_tables.rate_trainings(table, row).values():
-                assert training.config.optimization.max_update == table.rate_updates
 
 
 @pytest.mark.parametrize("name", ["table2", "table2-demo"])
@@ -125,7 +126,7 @@ def test_a_table_goes_on_where_it_was_stopped(place: Path, monkeypatch: Any, cap
     assert commands[8:] == ["average", "generate", "score"]
     record = read_json(place / "runs" / "table2" / "table2.json")
     updates = {name: [run["updates"] for run in runs] for name, runs in record["rows"].items()}
-    assert updates == {"ours": [12], "A cell, alone": [12]}
+    assert updates == {"ours": [8], "A cell, alone": [8]}
     assert stock.vaswani(*table) == 0 and len(commands) == 11, "all is done"
 
     one, other = (small_tables.results(read_table("table2"), row)[0].run for row in rows())
@@ -138,7 +139,7 @@ def test_a_table_goes_on_where_it_was_stopped(place: Path, monkeypatch: Any, cap
     assert "recurrent_translation" in capsys.readouterr().err, "which is no model of ours"
 
     finished = place / "runs" / "table2" / "ours_seed1" / "finished.json"
-    finished.write_text(json.dumps({**read_json(finished), "num_updates": 11}), encoding="utf-8")
+    finished.write_text(json.dumps({**read_json(finished), "num_updates": 7}), encoding="utf-8")
     assert stock.vaswani(*table, "--dry-run") == 0
     assert capsys.readouterr().out.count("vaswani train small") == 1
 

@@ -29,6 +29,7 @@ def run(name: str, arguments: Sequence[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_fairseqs_generate_decodes_as_we_do(tiny_data_bin, trained, plugin_dir, tmp_path):
     arguments = [str(tiny_data_bin), "--user-dir", str(plugin_dir), *FAST]
     arguments += ["--path", str(trained), "--beam", "4", "--max-len-b", "5"]

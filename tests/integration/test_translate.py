@@ -1,11 +1,9 @@
 """``vaswani translate`` and ``Translator``: text in, text out, as prepare and generate do it."""
 
-import errno
 import gzip
 import io
 import json
 import math
-import multiprocessing
 import os
 import shutil
 import sys
@@ -291,24 +289,6 @@ def test_a_translation_is_made_once_and_with_other_options_anew(command, counted
     assert stock.vaswani(*command, "--beam", 1) == 0 and len(counted.seen) == 5
 
 
-def test_a_full_disk_costs_one_window(command, counted, capsys, monkeypatch):
-    sync, calls = os.fsync, []
-
-    def fsync(number):
-        calls.append(number)
-        if len(calls) == 4:  # of a window and its state: the second window's
-            raise OSError(errno.ENOSPC, "No space left on device")
-        sync(number)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    assert stock.vaswani(*command) == 1
-    assert not command[-1].exists()
-    counted.seen.clear()
-    assert stock.vaswani(*command) == 0 and counted.seen == [6, 11, 16, 21]
-    rows = translated(capsys, *command[1:-2])
-    assert command[-1].read_text() == "".join(row + "\n" for (row,) in rows)
-
-
 @pytest.mark.parametrize("change", ["options", "text"])
 def test_another_text_or_search_is_not_continued(change, command, text, counted):
     counted.fail[11] = KeyboardInterrupt()
@@ -320,30 +300,6 @@ def test_another_text_or_search_is_not_continued(change, command, text, counted)
     more = ["--max-tokens", 99] if change == "options" else []
     assert stock.vaswani(*command, *more) == 1
     assert part.read_bytes() == before
-
-
-def test_a_second_command_does_not_write_the_same_file(command, monkeypatch):
-    """It is refused while the first one translates, which ends as if alone."""
-    codes = []
-    original = translate.LineTranslator.rows
-
-    def second():
-        monkeypatch.undo()
-        os._exit(stock.vaswani(*command))
-
-    def rows(self, lines, first, *rest):
-        if first == 11:
-            process = multiprocessing.get_context("fork").Process(target=second)
-            process.start()
-            process.join()
-            codes.append(process.exitcode)
-        return original(self, lines, first, *rest)
-
-    monkeypatch.setattr(translate.LineTranslator, "rows", rows)
-    assert stock.vaswani(*command) == 0
-    assert codes == [1]
-    assert left(command[-1].parent) == ["text.de", "text.de.json"]
-    assert command[-1].read_text().count("\n") == 23
 
 
 @pytest.mark.parametrize("name", ["mine", "new", "linked", "."])

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tests import stock
-from tests.conftest import preprocess
 from transformer_plugin.checkpoints import load_checkpoint
 from vaswani import cli
 from vaswani.commands import generate
@@ -74,24 +73,6 @@ def test_the_same_translation_is_left_alone(done, monkeypatch, capsys):
     assert "already translated" in capsys.readouterr().err and done.left() == before
 
 
-def test_another_text_of_the_same_lengths_is_translated(done, tiny_text, tmp_path):
-    """The index holds the lengths alone, and those are the same for digits turned round."""
-    before = done.left()
-    text = tmp_path / "text"
-    shutil.copytree(tiny_text, text)
-    for language in ("en", "de"):
-        lines = (text / f"test.{language}").read_text().splitlines()
-        turned = "".join(" ".join(line.split()[::-1]) + "\n" for line in lines)
-        (text / f"test.{language}").write_text(turned)
-    words = str(done.data / "dict.en.txt")
-    new = preprocess(text, tmp_path / "new", "--srcdict", words, "--joined-dictionary")
-    index = "test.en-de.en.idx"
-    assert (new / index).read_bytes() == (done.data / index).read_bytes()
-    done.data = new
-    assert done.generate() == 0
-    assert done.left()["test.hyp"] != before["test.hyp"]
-
-
 def reorder(place):
     """Another dictionary of the same size; a checkpoint of before its words were recorded."""
     state = load_checkpoint(place.checkpoint)
@@ -109,8 +90,16 @@ def train_on(place):
     torch.save(state, place.checkpoint)
 
 
-@pytest.mark.parametrize("change", [reorder, train_on, None], ids=["words", "weights", "option"])
-def test_other_words_weights_or_options_are_decoded_anew(change, done, monkeypatch):
+def turn_round(place):
+    """Another text of the same lengths, which are all that the index holds."""
+    path = place.data / "test.en-de.en.bin"
+    path.write_bytes(path.read_bytes()[::-1])
+
+
+@pytest.mark.parametrize(
+    "change", [reorder, train_on, turn_round, None], ids=["words", "weights", "text", "option"]
+)
+def test_other_words_weights_text_or_options_are_decoded_anew(change, done, monkeypatch):
     def decode(*_):
         raise KeyError("decoded")
 
@@ -136,14 +125,13 @@ def test_results_that_were_changed_are_neither_passed_off_nor_destroyed(harm, do
     )
 
 
-@pytest.mark.parametrize("name", LEFT)
-def test_a_file_that_generate_did_not_make_is_not_replaced(name, place, monkeypatch, capsys):
+def test_a_file_that_generate_did_not_make_is_not_replaced(place, monkeypatch, capsys):
     place.out.mkdir()
-    (place.out / name).write_text("mine\n")
+    (place.out / "test.hyp").write_text("mine\n")
     spoil(place, monkeypatch)
     assert place.generate(out=True) == 1
-    assert str(place.out / name) in capsys.readouterr().err
-    assert place.left() == {name: b"mine\n"}
+    assert str(place.out / "test.hyp") in capsys.readouterr().err
+    assert place.left() == {"test.hyp": b"mine\n"}
 
 
 @pytest.mark.parametrize("where", ["data-bin", "data-bin/new", "link"])
@@ -188,18 +176,6 @@ def test_two_at_once_do_not_write_the_same_files(place, monkeypatch):
     monkeypatch.setattr(generate, "decode", decoding)
     assert place.generate() == 0
     assert codes == [1] and sorted(place.left()) == LEFT
-
-
-def test_what_a_kill_left_half_written_is_no_result(done):
-    before = done.left()
-    part = done.out / ".test.part"
-    part.mkdir()
-    (part / "test.hyp").write_text("half\n")
-    (done.out / "test.hyp.tok").unlink()  # to be decoded again
-    assert done.generate() == 0
-    after = done.left()
-    assert after["test.hyp"] == before["test.hyp"] and sorted(after) == LEFT
-    assert not part.exists()
 
 
 def test_several_translations_of_a_sentence(place):

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from tests.models import dictionary, lively_model, small_model
 from tests.parity.test_fairseq_transformer import reference
-from transformer_plugin.config import ConfigError
 from transformer_plugin.generator import VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
 from vaswani_transformer.search.history import History
@@ -178,10 +177,3 @@ def test_what_our_search_cannot_do_fairseqs_does(
     assert_same(expected, generator.generate(models, sample, **call))
     generator.generate(models, sample, **call)
     assert len(caplog.records) == (penalty == "gnmt")
-
-
-def test_impossible_limits_are_one_sentence() -> None:
-    model = lively_model(1)
-    generator = VaswaniSequenceGenerator([model], dictionary(), min_len=7, max_len_b=4)
-    with pytest.raises(ConfigError, match="--min-len 7"):
-        generator.generate([model], ragged(1))

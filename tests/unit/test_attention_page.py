@@ -10,7 +10,7 @@ import pytest
 
 from tests.attentions import ARABIC, HEBREW, ODD, made, weights
 from tests.models import small_model
-from vaswani.attention_page.maps import KINDS, Unit, between, check_number, head_weights
+from vaswani.attention_page.maps import Unit, between, check_number, head_weights
 from vaswani.attention_page.page import packed, page
 from vaswani.common.errors import UserError
 
@@ -154,19 +154,6 @@ def test_the_page_needs_nothing_from_elsewhere():
     sources = [value for name, value in found.attributes if name in ("src", "href")]
     assert sources == ["data:,"]
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
-
-
-def test_the_page_holds_every_head_of_every_layer():
-    attention = made(SOURCE, TARGET, layers=3, heads=5)
-    data = data_of(page(attention, "subwords"))
-    assert data["by"] == "subwords"
-    assert [kind["name"] for kind in data["kinds"]] == list(KINDS)
-    for kind in data["kinds"]:
-        array = attention.weights[kind["name"]]
-        assert (kind["layers"], kind["heads"]) == (3, 5)
-        assert len(base64.b64decode(kind["weights"])) == array.size
-        counts = [len(data["sides"][kind[name]]["subwords"]) for name in ("rows", "columns")]
-        assert tuple(counts) == array.shape[2:]
 
 
 # ---- the pictures ---------------------------------------------------------------------------

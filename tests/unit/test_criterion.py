@@ -95,20 +95,6 @@ def test_saved_meters_are_plain_numbers() -> None:
     assert {"loss", "nll_loss", "accuracy"} <= names
 
 
-def test_works_with_a_model_that_normalises_itself() -> None:
-    """The loss sees what ``get_normalized_probs`` says, not the raw output."""
-
-    class HalfCertain(FixedOutput):
-        def get_normalized_probs(
-            self, net_output: Any, log_probs: bool, sample: Any = None
-        ) -> Tensor:
-            return torch.full_like(net_output, 0.5).log()
-
-    model = HalfCertain(torch.randn(1, 2, 2))
-    loss, _, _ = criterion(0.2)(model, sample(torch.zeros(1, 2, dtype=torch.long)))
-    assert loss.item() == pytest.approx(2 * math.log(2))
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_places_of_a_known_number(seed: int) -> None:
     """A sort finds what ``nonzero`` finds, in the same order; the sums are then the same."""

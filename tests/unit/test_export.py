@@ -14,7 +14,6 @@ import torch
 from tests import exported, packed
 from vaswani import Translator, cli
 from vaswani.common.errors import UserError
-from vaswani.decoding.ctranslate2_engine import check_supported
 from vaswani.export.card import export_card
 from vaswani.export.comparison import ModelComparison, SearchComparison, TokenizerComparison
 from vaswani.export.proof import bleu_of, log_probabilities, nearest_exponent, penalty
@@ -90,15 +89,6 @@ def test_given_translations_have_their_probabilities(tmp_path):
         torch.testing.assert_close(torch.tensor(row), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "option", [{"length_penalty": "gnmt"}, {"sampling": True}, {"unkpen": 1.0}]
-)
-def test_a_search_that_ctranslate2_lacks_is_refused(option):
-    check_supported(SearchOptions())
-    with pytest.raises(UserError, match="--[a-z]"):
-        check_supported(SearchOptions(**option))
-
-
 # ---- an exported folder -------------------------------------------------------------------------
 
 TABLE = {
@@ -149,16 +139,6 @@ def test_an_export_that_is_damaged_or_anothers_is_refused(damage, named, folder)
 def test_an_export_is_no_packed_model(command, folder, capsys):
     assert cli.main([command[0], str(folder), *command[1:]]) == 1
     assert "vaswani export" in capsys.readouterr().err
-
-
-def test_only_an_unchanged_export_is_replaced(folder, tmp_path):
-    write_folder(folder, fill, EXPORTED)
-    (folder / "notes").touch()
-    with pytest.raises(UserError, match="notes"):
-        write_folder(folder, fill, EXPORTED)
-    packed.pack(tmp_path / "model")
-    with pytest.raises(UserError, match="vaswani.json"):
-        write_folder(tmp_path / "model", fill, EXPORTED)
 
 
 def test_without_its_package_a_target_is_refused(folder, tmp_path, monkeypatch, capsys):

@@ -128,15 +128,6 @@ def test_lr_is_refused_with_the_factor_of_the_same_peak() -> None:
     assert peak == pytest.approx(0.0007, rel=1e-5)
 
 
-def test_a_resumed_schedule_goes_on() -> None:
-    """With the same rates and the best loss."""
-    first, second = (schedule(warmup_updates=50) for _ in range(2))
-    first.step(1, val_loss=3.5)
-    second.load_state_dict(first.state_dict())
-    assert second.best == 3.5
-    assert second.step_update(70) == first.step_update(70)
-
-
 def test_fairseqs_trainer_resumes_at_the_next_step(tmp_path: Any) -> None:
     """Saved after two updates, loaded in a new trainer: the third update has n = 3."""
     first, second = (trainer(command_line([*OURS, *SCHEDULE])) for _ in range(2))

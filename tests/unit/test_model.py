@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 from tests.models import batch, config, dictionary, sample, small_model, task
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
-    ConfigError,
     VaswaniTransformerBigConfig,
     VaswaniTransformerBigEnFrConfig,
     VaswaniTransformerConfig,
@@ -118,17 +117,6 @@ def test_the_decoder_reads_the_output_of_any_encoder(row: slice) -> None:
     assert torch.equal(model.decoder(previous, other)[0], expected)
 
 
-def test_the_decoder_may_have_a_matrix_of_its_own() -> None:
-    """fairseq's ``--share-decoder-input-output-embed``; sharing all includes it, as there."""
-    two = task(dictionary(24), dictionary(30))
-    model = small_model(for_task=two, share_decoder_input_output_embed=True)
-    assert model.decoder.output_projection.weight is model.decoder.embedding.tokens.weight
-    assert model.encoder.embedding.tokens.weight.shape == (24, 16)
-    both = {"share_decoder_input_output_embed": True, "share_all_embeddings": True}
-    with pytest.raises(ConfigError, match="24 types"):
-        small_model(for_task=two, **both)
-
-
 @pytest.mark.paper("figures 3 to 5")
 def test_attention_per_head_has_fairseqs_names() -> None:
     """And ``attn``, from which fairseq reads alignments, is the last layer's mean over heads."""
@@ -188,27 +176,6 @@ def test_probabilities_of_float64_stay_float64() -> None:
         torch.testing.assert_close(found, function(logits, -1), rtol=0, atol=1e-15)
     half = model.get_normalized_probs((logits.bfloat16(), None), True)
     assert half.dtype == torch.float32
-
-
-def test_bf16_is_near_fp32() -> None:
-    """Products in bf16 (8 bits of mantissa), where the machine has it; fp32 elsewhere."""
-    source, previous, target = batch()
-    real = target.ne(1)
-    full = small_model()(source, None, previous)[0][real]
-    half = small_model(precision="bf16")(source, None, previous)[0][real]
-    error = (half.float() - full).abs().max() / full.abs().max()
-    assert error < 0.05
-
-
-def test_misfitting_parameters_are_explained() -> None:
-    with pytest.raises(CheckpointError, match="encoder.layers.2.* is only on one side"):
-        small_model().load_state_dict(small_model(encoder_layers=3).state_dict())
-    other = small_model(seed=1)
-    other.load_state_dict(small_model().state_dict())
-    assert torch.equal(
-        other.encoder.layers[0].feed_forward.fc1.weight,
-        small_model().encoder.layers[0].feed_forward.fc1.weight,
-    )
 
 
 class Renamed(VaswaniTransformerModel):

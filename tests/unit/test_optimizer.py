@@ -50,11 +50,6 @@ def test_first_updates_by_hand() -> None:
     assert own.param_groups[0]["eps"] == 1e-9  # the plain one is saved
 
 
-@pytest.mark.parametrize("given", ["(0.8, 0.9)", [0.8, 0.9]])
-def test_betas_as_text_or_list(given: Any) -> None:
-    assert optimizer([parameter(1.0)], adam_betas=given).param_groups[0]["betas"] == (0.8, 0.9)
-
-
 def test_norm_of_gradients() -> None:
     """√(3² + 4² + 12²) = 13, and nothing is changed without a limit."""
     params = [parameter(3.0, 4.0), parameter(12.0), nn.Parameter(torch.zeros(2))]
