@@ -242,7 +242,7 @@ def curve_points(log: Path) -> dict[str, Points]:
                 f"{tag}_bleu": "BLEU",
                 f"{tag}_tokenised_bleu": "tokenised BLEU",
             }
-        updates = line.get("num_updates", line.get(f"{tag}_num_updates"))
+        updates: Any = line.get("num_updates", line.get(f"{tag}_num_updates"))
         for key, name in names.items():
             if key in line:
                 found.setdefault(name, []).append((updates, line[key]))
