@@ -202,6 +202,13 @@ def sample_deviation(part: Any, x: Any, y: Any) -> Any:
     return normal * part.norm.weight + part.norm.bias
 
 
+def norm_before_of_a_sample(model: Any) -> None:
+    pre_norm(model)
+    for layer in model.encoder.layers:
+        for part in (layer.after_self_attention, layer.after_feed_forward):
+            part.norm.forward = lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
+
+
 def with_ffn(function: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
     """Another feed-forward network: (its parts, x)."""
 
@@ -326,6 +333,10 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         {NORM_FORMULA},
     ),
     "sample deviation": (built(with_norms(sample_deviation)), {NORM_FORMULA}),
+    "sample deviation before the sub-layer": (
+        built(norm_before_of_a_sample),
+        {NORM, NORM_FORMULA},
+    ),
     "another d_ff": (
         with_sizes(d_ff=72),
         {"the feed-forward network is d_ff wide", PARAMETERS},
@@ -557,8 +568,20 @@ def test_a_difference_says_by_how_much() -> None:
     assert (factor.expected, factor.seen) == ("rows of the matrix times 5.657", "times 1.000")
     eps = result_of("the ε of torch", NORM_FORMULA)
     assert eps.seen == "about 1e-05"
+    late = result_of("a step late", "the learning rate is equation 3")
+    assert late.seen == "3.494e-07"
     matrices = result_of("three matrices", PARAMETERS)
     assert matrices.meaning == "It is that of a model with 2 matrices of words."
+
+
+def test_the_epsilon_of_a_norm_is_measured_over_many_magnitudes() -> None:
+    for eps in (1e-12, 1e-8, 1e-5):
+        norm = with_norms(
+            lambda part, x, y, eps=eps: F.layer_norm(
+                x + part.dropout(y), (32,), part.norm.weight, part.norm.bias, eps
+            )
+        )
+        assert check(built(norm))[NORM_FORMULA].seen == f"about {eps:.0e}"
 
 
 def test_what_is_not_defined_is_not_checked_and_named() -> None:

@@ -8,10 +8,11 @@ import math
 import torch
 from torch import Tensor
 
-from ..embedding import sinusoids
 from .card import DIFFERS, ON_PURPOSE, Result, check_of, not_checked
 from .subject import SAME, Subject, difference
 from .whole_model import in_training
+
+NO_MULTIPLE = "embedding gives no sum of a matrix's rows, times a number, and positions"
 
 
 def embedded(subject: Subject, ids: Tensor) -> Tensor:
@@ -50,12 +51,17 @@ def embedding_factor(subject: Subject) -> Result:
         f"rows of the matrix times {expected:.3f}",
         f"times {factor:.3f}" if fits else "no multiple of any matrix's rows",
         "Words and positions have another proportion than the paper's; with a matrix that is also "
-        "the output's, either words are too small or logits too large.",
+        "the output's, either words are too small or logits too large."
+        if fits
+        else "Something, such as a norm, comes between the sum and the first layer.",
     )
 
 
+PAPERS = "sines and cosines in turn"
+
+
 def layouts(length: int, width: int) -> dict[str, Tensor]:
-    """Sinusoids as others write them, by what is different."""
+    """Sinusoids [length, width] as the paper and others write them, by what is different."""
     even = torch.arange(width // 2, dtype=torch.float64)
     found = {}
     for first in (0, 1, 2):
@@ -65,7 +71,7 @@ def layouts(length: int, width: int) -> dict[str, Tensor]:
             angles = positions / 10000 ** (even / intervals)
             pair = [angles.sin(), angles.cos()]
             found[f"sines, then cosines{note}{since}"] = torch.cat(pair, dim=-1)
-            found[f"sines and cosines in turn{note}{since}"] = torch.stack(pair, -1).flatten(1)
+            found[f"{PAPERS}{note}{since}"] = torch.stack(pair, -1).flatten(1)
     return found
 
 
@@ -74,25 +80,21 @@ def sinusoid_values(subject: Subject) -> Result:
     """What is left of the embedding once the words are taken out of it."""
     factor, matrix, misfit = factor_and_rows(subject)
     if misfit > 1e-2:
-        return not_checked("embedding is no multiple of a matrix's rows plus positions")
+        return not_checked(NO_MULTIPLE)
     ids = torch.cat([subject.source[:1], subject.words(1, 32, seed=3)], dim=1)
     seen = (embedded(subject, ids).detach() - factor * matrix[ids])[0]
     if subject.config.learned_positions:
         return Result()
-    expected = sinusoids(*seen.shape).float()
-    away = (seen - expected).abs().max()
-    if away < 1e-3:
+    tables = layouts(*seen.shape)
+    away = {name: float((table - seen).abs().max()) for name, table in tables.items()}
+    layout = [name for name in away if away[name] < 1e-3]
+    if PAPERS in layout:
         return Result()
-    layout = [
-        name
-        for name, table in layouts(*seen.shape).items()
-        if (table.float() - seen).abs().max() < 1e-3
-    ]
     learned = positions_trained(subject)
     return Result(
         ON_PURPOSE if layout or learned else DIFFERS,
         "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0",
-        layout[0] if layout else "a learned table" if learned else f"values {away:.2g} away",
+        layout[0] if layout else "a learned table" if learned else f"values {away[PAPERS]:.2g} away",
         "Linear maps of the paper's sinusoids, with the same wavelengths or nearly."
         if layout
         else "Row (E) of Table 3."
@@ -117,6 +119,8 @@ def positions_trained(subject: Subject) -> bool:
 @check_of("3.5", "positions are not trained", "embedding")
 def fixed_positions(subject: Subject) -> Result:
     """Except in row (E) of Table 3."""
+    if factor_and_rows(subject)[2] > 1e-2:
+        return not_checked(NO_MULTIPLE)
     trained, expected = positions_trained(subject), subject.config.learned_positions
     if trained == expected:
         return Result()
@@ -131,6 +135,8 @@ def fixed_positions(subject: Subject) -> Result:
 @check_of("5.4", "dropout is on the sum of embedding and position", "embedding")
 def dropout_on_sum(subject: Subject) -> Result:
     """In training, a number is zero, or twice what it is in evaluation (with dropout 0.5)."""
+    if factor_and_rows(subject)[2] > 1e-2:
+        return not_checked(NO_MULTIPLE)
     lively, calm, _ = in_training(subject, "embedding", subject.source)
     zero = lively.abs() < 1e-6
     double = (lively - 2 * calm).abs() < 1e-3 * calm.abs().max()

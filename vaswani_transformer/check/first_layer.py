@@ -10,6 +10,7 @@ Shape letters: B batch, L length, D d_model.
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -98,35 +99,46 @@ def norm_after_sum(subject: Subject) -> Result:
 
 @check_of("3.1", "the norm divides by √(variance + 1e-6)", "encoder_layer")
 def norm_epsilon(subject: Subject) -> Result:
-    """ε shows where the variance is small; of two norms, where it is 1e-12."""
-    layer = layer_of(subject)
+    """ε shows where the variance of a word's numbers is small enough."""
+    layer, sample = layer_of(subject), 1 - 1 / subject.config.d_model
+    rows = float(layer.bare(layer.x).var(-1, unbiased=False).mean())
     if not is_post_norm(layer):
-        return not_checked("it shows only where the norm comes after the sum")
-    usual = float(layer.bare(layer.x).var(-1, unbiased=False).mean())
-    if abs(usual - 1) > 1e-3:
+        rows = sample if best_fit(layer).rows == sample else 1.0
+    if abs(rows - 1) > 1e-3:
         return Result(
             DIFFERS,
             "rows of variance 1",
-            f"{usual:.4f}",
+            f"{rows:.4f}",
             "Such a norm divides by the standard deviation of a sample, with d - 1 in place of d."
-            if abs(usual - 1 + 1 / subject.config.d_model) < 1e-3
+            if abs(rows - sample) < 1e-3
             else "It is not the LayerNorm that the paper cites.",
         )
-    x = norm(layer.x, 0.0) * 1e-6
-    seen = float(layer.bare(x).var(-1, unbiased=False).mean())
-    low, high = 1e-16, 1.0
-    for _ in range(60):  # the greater ε, the smaller the variance of the result
-        middle = (low * high) ** 0.5
-        once = 1e-12 / (1e-12 + middle)
-        low, high = (middle, high) if once / (once + middle) > seen else (low, middle)
-    if abs(math.log(high / 1e-6)) < 0.1:
+    if not is_post_norm(layer):
+        return not_checked("ε shows only where the norm comes after the sum")
+    seen = epsilon_of(layer)
+    if abs(math.log(seen / 1e-6)) < 0.1:
         return Result()
     return Result(
         ON_PURPOSE,
         "ε = 1e-6, tensor2tensor's (the paper gives none)",
-        f"about {high:.1g}",
+        f"about {seen:.0e}",
         "It matters only where all numbers of a word are nearly equal, and in exact comparisons.",
     )
+
+
+def epsilon_of(layer: Layer) -> float:
+    """ε of a layer that is the norm of a norm: v → r = v / (v + ε) → r / (r + ε)."""
+    variance, seen = 1e-4, 1.0
+    while seen > 0.9 and variance > 1e-32:
+        variance /= 100
+        rows = layer.bare(norm(layer.x, 0.0) * variance**0.5)
+        seen = float(rows.var(-1, unbiased=False).mean())
+    low, high = 1e-20, 1.0
+    for _ in range(80):  # the greater ε, the smaller the variance of the result
+        middle = (low * high) ** 0.5
+        once = variance / (variance + middle)
+        low, high = (middle, high) if once / (once + middle) > seen else (low, middle)
+    return high
 
 
 @check_of("3.3", "the feed-forward network is d_ff wide", "encoder_layer")
@@ -174,38 +186,56 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+class Fit(NamedTuple):
+    """How equation 2, or it with another activation or norm, fits what the layer gives."""
+
+    misfit: float
+    """in standard deviations"""
+    activation: str
+    rows: float
+    """the variance of a word's numbers after the norm: 1, or that of a sample's deviation"""
+
+
+def best_fit(layer: Layer) -> Fit:
+    """Equation 2 written out with the layer's own matrices, and with other activations.
+
+    With no such matrices, or no norm before or after a sum, the misfit is infinite.
+    """
+    c, post = layer.subject.config, is_post_norm(layer)
+    matrices = [p.detach().flatten(1) for p in layer.ffn if p.dim() > 1]
+    biases = [p.detach() for p in layer.ffn if p.dim() == 1] or [torch.zeros(c.d_ff)]
+    shapes = sorted(tuple(m.shape) for m in matrices)
+    known = shapes == sorted([(c.d_ff, c.d_model), (c.d_model, c.d_ff)]) and len(biases) == 1
+    if not known or not (post or is_pre_norm(layer)):
+        return Fit(math.inf, "", 1.0)
+    # matrices of nn.Linear are [out, in], others [in, out]
+    one, two = matrices if matrices[0].size(0) == c.d_ff else matrices[::-1]
+    x, seen, fits = layer.x, layer.with_ffn(layer.x), []
+    for rows in [1.0] if post else [1.0, 1 - 1 / c.d_model]:
+        h = layer.bare(x) if post else norm(x) * rows**0.5
+        for name, activation in ACTIVATIONS.items():
+            for first, second in ((one, two), (two.T, one.T)):
+                ffn = activation(h @ first.T + biases[0]) @ second.T
+                expected = layer.bare(h + ffn) if post else x + ffn
+                fits.append(Fit(difference(expected, seen), name, rows))
+    return min(fits)
+
+
 @check_of("3.3", "between its matrices is a ReLU", "encoder_layer")
 def ffn_relu(subject: Subject) -> Result:
-    """Equation 2 written out with the layer's own matrices, and with other activations."""
-    layer = layer_of(subject)
-    matrices = [p.detach().flatten(1) for p in layer.ffn if p.dim() > 1]
-    biases = [p.detach() for p in layer.ffn if p.dim() == 1]
-    if len(matrices) != 2 or matrices[0].shape != matrices[1].T.shape or len(biases) > 1:
-        return not_checked("encoder_layer has not two matrices with d_ff rows or columns")
-    if not (is_post_norm(layer) or is_pre_norm(layer)):
-        return not_checked("it shows only where a norm comes before or after a sum")
-    rows = subject.config.d_ff  # matrices of nn.Linear are [out, in], others [in, out]
-    one, two = matrices if matrices[0].size(0) == rows else matrices[::-1]
-    x, seen = layer.x, layer.with_ffn(layer.x)
-    h = layer.bare(x) if is_post_norm(layer) else norm(x)
-    bias = biases[0] if biases else torch.zeros(rows)
-    misfits: dict[str, float] = {}
-    for name, activation in ACTIVATIONS.items():
-        for first, second in ((one, two), (two.T, one.T)):
-            ffn = activation(h @ first.T + bias) @ second.T
-            expected = layer.bare(h + ffn) if is_post_norm(layer) else x + ffn
-            misfits[name] = min(misfits.get(name, math.inf), difference(expected, seen))
-    best = min(misfits, key=lambda name: misfits[name])
-    fits = misfits[best] < 1e-3
-    if fits and best == "ReLU":
+    """Equation 2 fits, with a ReLU."""
+    fit = best_fit(layer_of(subject))
+    if fit.misfit == math.inf:
+        return not_checked("encoder_layer has other matrices, or no norm before or after a sum")
+    fits = fit.misfit < 1e-3
+    if fits and fit.activation == "ReLU":
         return Result()
+    linear = fits and fit.activation == "no activation"
     return Result(
-        ON_PURPOSE if fits and best != "no activation" else DIFFERS,
+        ON_PURPOSE if fits and not linear else DIFFERS,
         "max(0, x W_1 + b_1) W_2 + b_2",
-        best if fits else f"something {misfits['ReLU']:.2g} standard deviations away",
-        "Without an activation, two matrices are one."
-        if fits and best == "no activation"
-        else "The paper's is a ReLU (equation 2).",
+        fit.activation if fits else f"something {fit.misfit:.2g} standard deviations away",
+        "Without an activation, two matrices are one." if linear else "The paper's is a ReLU.",
     )
 
 

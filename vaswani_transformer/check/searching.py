@@ -168,13 +168,12 @@ def length_penalty(subject: Subject) -> Result:
     if "another" in seen:
         return not_checked("translate gives neither of the two translations that were taught")
     others = [n for n, penalty in PENALTIES.items() if found.choices(penalty) == seen]
+    others.append("an end before it has seen the better one")
     return Result(
         DIFFERS,
         "the long translation of one source, the short one of another",
         " and ".join(f"the {name} one" for name in seen),
-        f"So chooses {' or '.join(others)}."
-        if others
-        else "The search ends before it has seen the better one, or has another penalty.",
+        f"So would a search with {' or '.join(others)}.",
     )
 
 

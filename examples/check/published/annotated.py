@@ -1,0 +1,81 @@
+# ruff: noqa: ANN001
+"""The Annotated Transformer: the model, loss and rate with which its page trains.
+
+CHECKOUT=annotated-transformer vaswani check examples/check/published/annotated.py
+"""
+
+import copy
+import math
+
+import torch
+from checkout import definitions
+from torch import nn
+from torch.nn.functional import log_softmax
+
+from vaswani_transformer.check import Config
+
+CONFIG = Config(start=0, end=1, pad=2)  # as in its build_vocabulary
+PAGE = definitions(
+    "the_annotated_transformer.py",
+    **{"torch": torch, "nn": nn, "math": math, "copy": copy, "log_softmax": log_softmax},
+)
+
+
+def build(config):
+    """Its make_model, whose attention and embedding have dropouts of 0.1 if not told."""
+    sizes = {"N": config.layers, "d_model": config.d_model, "d_ff": config.d_ff}
+    types = (config.vocabulary, config.vocabulary)
+    model = PAGE.make_model(*types, **sizes, h=config.heads, dropout=config.dropout)
+    for part in model.modules():
+        if isinstance(part, PAGE.MultiHeadedAttention):
+            part.dropout.p = min(part.dropout.p, config.dropout)
+    return model
+
+
+def logits(model, source, target):
+    """Up to the softmax of its Generator."""
+    batch = PAGE.Batch(source, torch.nn.functional.pad(target, (0, 1)), CONFIG.pad)
+    return model.generator.proj(model(source, target, batch.src_mask, batch.tgt_mask))
+
+
+def embedding(model, ids):
+    """Embeddings and PositionalEncoding."""
+    return model.src_embed(ids)
+
+
+def encoder_layer(model, x):
+    """EncoderLayer, without a mask."""
+    return model.encoder.layers[0](x, None)
+
+
+def attention(q, k, v, mask):
+    """Its function."""
+    return PAGE.attention(q, k, v, mask)
+
+
+def loss(logits, target):
+    """LabelSmoothing of the Generator's output."""
+    criterion = PAGE.LabelSmoothing(logits.size(-1), CONFIG.pad, smoothing=0.1)
+    rows = log_softmax(logits, dim=-1).flatten(0, 1)
+    return criterion(rows, target.flatten()) / target.ne(CONFIG.pad).sum()
+
+
+def training_loss(model, source, target):
+    """As run_epoch: Batch shifts a target that begins with a start."""
+    start = torch.full_like(target[:, :1], CONFIG.start)
+    batch = PAGE.Batch(source, torch.cat([start, target], dim=1), CONFIG.pad)
+    hidden = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    return loss(model.generator.proj(hidden), batch.tgt_y)
+
+
+def optimizer(model):
+    """As train_worker's, whose base_lr is 1.0."""
+    return torch.optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
+
+
+def learning_rate(step):
+    """Its function, which LambdaLR calls with the number of steps before this one.
+
+    In its configuration warmup is 3,000 and factor 1; here they are the paper's.
+    """
+    return PAGE.rate(step - 1, model_size=512, factor=1, warmup=4000)

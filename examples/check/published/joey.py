@@ -1,0 +1,88 @@
+# ruff: noqa: ANN001
+"""JoeyNMT, with the options of its configs/wmt17_ende_bpe.yaml.
+
+CHECKOUT=joeynmt vaswani check examples/check/published/joey.py
+"""
+
+from types import SimpleNamespace
+
+import torch
+import yaml
+from checkout import FOLDER
+from joeynmt.builders import WarmupInverseSquareRootScheduler, build_optimizer
+from joeynmt.model import build_model
+from joeynmt.search import search
+from joeynmt.vocabulary import Vocabulary
+
+from vaswani_transformer.check import Config
+
+CONFIG = Config(pad=1, start=2, end=3)
+FILE = yaml.safe_load((FOLDER / "configs/wmt17_ende_bpe.yaml").read_text(encoding="utf-8"))
+
+
+def build(config):
+    """Its configuration with other sizes."""
+    symbols = {**FILE["data"]["special_symbols"], "sep_token": None, "lang_tags": []}
+    words = [f"w{number}" for number in range(config.vocabulary - 4)]
+    vocabulary = Vocabulary(words, SimpleNamespace(**symbols))
+    chosen = yaml.safe_load(yaml.safe_dump(FILE["model"]))
+    for side in (chosen["encoder"], chosen["decoder"]):
+        side.update(num_layers=config.layers, num_heads=config.heads, dropout=config.dropout)
+        side.update(hidden_size=config.d_model, ff_size=config.d_ff)
+        side["embeddings"].update(embedding_dim=config.d_model, dropout=config.dropout)
+    model = build_model(chosen, vocabulary, vocabulary)
+    model.loss_function = (FILE["training"]["loss"], FILE["training"]["label_smoothing"])
+    return model
+
+
+def batch(source, target=None):
+    """What its Batch has of these ids; the target begins with a start."""
+    found = {"src": source, "src_mask": source.ne(CONFIG.pad)[:, None]}
+    found |= {"src_length": source.ne(CONFIG.pad).sum(1), "has_trg": False}
+    if target is not None:
+        found |= {"trg_input": target, "trg_mask": target.ne(CONFIG.pad)[:, None]}
+    return found
+
+
+def logits(model, source, target):
+    """Before the softmax of its loss."""
+    return model._encode_decode(**batch(source, target))[0]
+
+
+def embedding(model, ids):
+    """As TransformerEncoder.forward."""
+    return model.encoder.emb_dropout(model.encoder.pe(model.src_embed(ids)))
+
+
+def encoder_layer(model, x):
+    """TransformerEncoderLayer, without a mask."""
+    return model.encoder.layers[0](x, None)
+
+
+def loss(logits, target):
+    """XentLoss, whose sum its training divides by the words (normalization: tokens)."""
+    total = build(CONFIG).loss_function(logits.log_softmax(-1), trg=target)
+    return total / target.ne(CONFIG.pad).sum()
+
+
+def optimizer(model):
+    """Of the configuration."""
+    return build_optimizer(FILE["training"], model.parameters())
+
+
+def learning_rate(step):
+    """Of the configuration; its training sets the next update's rate before it counts this one."""
+    options = FILE["training"]
+    if step == 1:
+        return options["learning_rate"]
+    adam = torch.optim.SGD([torch.zeros(1)], 1.0)
+    rates = (options["learning_rate"], options["learning_rate_warmup"])
+    schedule = WarmupInverseSquareRootScheduler(adam, *rates, options["learning_rate_min"])
+    schedule.step(step - 2)
+    return adam.param_groups[0]["lr"]
+
+
+def translate(model, source):
+    """Its search, with the paper's beam, α and limit."""
+    limit = source.size(1) + 50
+    return search(model, SimpleNamespace(**batch(source)), limit, 4, 0.6)[0].tolist()
