@@ -13,7 +13,7 @@ import tarfile
 import threading
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -43,7 +43,7 @@ FOLDER = {
 }
 
 
-def sentences(lang: str, count: int, seed: int) -> List[str]:
+def sentences(lang: str, count: int, seed: int) -> list[str]:
     """``count`` sentences; the same seed gives translations of each other."""
     dice = random.Random(seed)
     words = WORDS[lang].split()
@@ -53,7 +53,7 @@ def sentences(lang: str, count: int, seed: int) -> List[str]:
     ]
 
 
-def sgml(lines: List[str]) -> bytes:
+def sgml(lines: list[str]) -> bytes:
     """A test set as WMT publishes it."""
     segments = "".join(f'<seg id="{n}">{line}</seg>\n' for n, line in enumerate(lines, 1))
     return f'<srcset setid="t"><doc docid="a">\n<p>\n{segments}</p></doc></srcset>\n'.encode()
@@ -68,7 +68,7 @@ def content(part: str, name: str, lang: str, count: int) -> bytes:
     return gzip.compress(text, mtime=0) if name.endswith(".gz") else text
 
 
-def pack(path: Path, files: Dict[str, bytes]) -> None:
+def pack(path: Path, files: dict[str, bytes]) -> None:
     """Write files as a .tgz, .tar or .zip."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".zip":
@@ -117,8 +117,8 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, www: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.www = www
-        self.requested: List[Tuple[str, Optional[str]]] = []
-        self.faults: Dict[str, List[str]] = {}
+        self.requested: list[tuple[str, str | None]] = []
+        self.faults: dict[str, list[str]] = {}
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     def __exit__(self, *problem: Any) -> None:

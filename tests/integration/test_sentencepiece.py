@@ -134,32 +134,17 @@ def test_fairseqs_commands_give_the_same_text(model, tmp_path):
     assert hub.translate(COPIED, beam=4, max_len_a=0, max_len_b=40) == theirs
 
 
-def test_ctranslate2_gives_the_same_text(model, tmp_path):
-    pytest.importorskip("ctranslate2")
-    (tmp_path / "text").write_text("\n".join(COPIED) + "\n", encoding="utf-8")
-    out = tmp_path / "out"
-    arguments = ["--to", "ctranslate2", "--text", tmp_path / "text", "--out", out]
-    assert stock.vaswani("export", model, *arguments) == 0
-    found = Translator.from_pretrained(out).translate(COPIED)
-    assert [one.text for one in found] == [
-        one.text for one in Translator.from_pretrained(model).translate(COPIED)
-    ]
-
-
 # ---- bad input ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "other"), [("subword_nmt", "sentencepiece"), ("sentencepiece", "subword_nmt")]
-)
-def test_text_is_not_split_otherwise_than_that_of_like(kind, other, own, light, capsys):
-    assert stock.vaswani(*HERE, "--subword", kind, "--bpe", "330") == 0
+def test_text_is_not_split_otherwise_than_that_of_like(own, light, capsys):
+    assert stock.vaswani(*HERE) == 0
     for lang in ("en", "de"):
         Path(f"data/own/data-bin/dict.{lang}.txt").write_text("e 1\n")
     capsys.readouterr()
     like = ["--like", "data/own", "--test", "valid", "--out", "data/more"]
-    assert stock.vaswani("prepare", *like, "--subword", other) == 1
-    assert kind in sentence_of(capsys) and not Path("data/more").exists()
+    assert stock.vaswani("prepare", *like, "--subword", "sentencepiece") == 1
+    assert "subword_nmt" in sentence_of(capsys) and not Path("data/more").exists()
 
 
 def test_data_of_fairseqs_own_commands_are_recognised_as_pieces(run, place, monkeypatch, capsys):

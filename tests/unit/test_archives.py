@@ -81,7 +81,7 @@ def test_test_sets_are_what_sacrebleu_makes_of_them(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["tgz", "zip"])
-@pytest.mark.parametrize("damage", ["cut", "one bit", "a page"])
+@pytest.mark.parametrize("damage", ["cut", "one bit"])
 def test_a_damaged_archive_is_named(tmp_path, kind, damage):
     path = tmp_path / f"a.{kind}"
     archives.pack(path, {**FILES, "training/c.de-en.de": os.urandom(20_000)})
@@ -90,7 +90,7 @@ def test_a_damaged_archive_is_named(tmp_path, kind, damage):
         del data[-300:]
     else:
         data[len(data) // 3] ^= 4
-    path.write_bytes(b"<html>Log in</html>" if damage == "a page" else data)
+    path.write_bytes(data)
     with pytest.raises(UserError, match=rf"a\.{kind}"):
         extract(PART, path, ("en", "de"), tmp_path)
 

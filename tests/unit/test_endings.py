@@ -53,19 +53,13 @@ def test_a_signal_during_imports_is_one_line(number, code, turned):
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_the_same_command_continues_only_where_something_is_saved(saved, monkeypatch, capsys):
-    """As the verb says; the next command starts without what this one said."""
-
     def interrupted(options):
         signals.set_resumable(lambda: saved)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("vaswani.commands.plugin_dir.run", interrupted)
     assert cli.main(["plugin-dir"]) == 130
-    continues = "; the same command continues" if saved else ""
-    assert capsys.readouterr().err.endswith(f"interrupted{continues}.\n")
-    assert signals.continue_hint() == continues
-    with signals.signals_as_interrupts():
-        assert signals.continue_hint() == ""
+    assert ("the same command continues" in capsys.readouterr().err) == saved
 
 
 def test_an_output_that_nobody_reads_ends_in_silence():
