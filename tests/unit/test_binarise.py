@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import preprocess
 from tests.own_text import contents
-from vaswani.data import binarise, parallel
+from vaswani.data import binarise, text
 from vaswani.data.recipe import Recipe
 
 SETS = {"train": "train", "valid": "valid", "test": "test"}
@@ -20,7 +20,7 @@ SETS = {"train": "train", "valid": "valid", "test": "test"}
 )
 def test_files_are_those_of_fairseq_preprocess(recipe, flags, tiny_text, tmp_path, monkeypatch):
     """In two processes, with one dictionary or two, and words that it lacks."""
-    monkeypatch.setattr(parallel, "CHUNK_LINES", 30)
+    monkeypatch.setattr(text, "CHUNK_LINES", 30)
     theirs = preprocess(tiny_text, tmp_path / "theirs", *flags)
     (theirs / "preprocess.log").unlink()
     recipe = Recipe("en", "de", **SETS, **recipe)

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 
 from vaswani.common.errors import UserError
-from vaswani.data import bpe, parallel, text
-from vaswani.data.pairs import cleaning_work, tokenising_work
-from vaswani.data.parallel import Chunk, Limits
+from vaswani.data import bpe, pairs, text
+from vaswani.data.pairs import Limits, cleaning_work, tokenising_work
+from vaswani.data.text import Chunk
 from vaswani.data.text_recipe import TextRecipe, normaliser
 
 
@@ -19,7 +19,7 @@ from vaswani.data.text_recipe import TextRecipe, normaliser
         ("a", "c d", "of fewer than 2 words"),
         ("a b", "c d e", None),
         ("a b", "c d e f", "more than 1.5 times longer on one side"),
-        ("", "a b", parallel.EMPTY),
+        ("", "a b", pairs.EMPTY),
         ("a b", "c " + "x" * 1001, "with a word of more than 1,000 letters"),
     ],
 )
@@ -41,7 +41,7 @@ CLEANED = partial(cleaning_work, TextRecipe("en", "de"), NAMES, clean_up=True)
 def test_broken_utf8_costs_an_archive_a_pair_and_stops_ones_own_text():
     rows = chunk((b"a", b"b"), (b"caf\xe9", b"c"), (b"d", b"\xff\xfe"))
     outcome = CLEANED(lenient=True)(rows)
-    assert outcome.sides == [b"a\n", b"b\n"] and outcome.report.dropped == {parallel.NOT_UTF8: 2}
+    assert outcome.sides == [b"a\n", b"b\n"] and outcome.report.dropped == {pairs.NOT_UTF8: 2}
     with pytest.raises(UserError, match=r"t\.en, line 2"):
         CLEANED()(rows)
 
@@ -49,7 +49,7 @@ def test_broken_utf8_costs_an_archive_a_pair_and_stops_ones_own_text():
 @pytest.mark.parametrize("odd", ["\0", "\r", "\x85", "\u2028"])
 def test_a_character_that_ends_a_line_for_some_programs_becomes_a_space(odd):
     outcome = CLEANED()(chunk((f"a{odd}b".encode(), b"d"), (odd.encode(), b"x")))
-    assert outcome.sides == [b"a b\n", b"d\n"] and outcome.report.dropped == {parallel.EMPTY: 1}
+    assert outcome.sides == [b"a b\n", b"d\n"] and outcome.report.dropped == {pairs.EMPTY: 1}
 
 
 def test_dos_line_ends_and_byte_order_marks_go():
@@ -67,7 +67,7 @@ def test_every_nth_pair_is_held_out_counted_over_all_parts():
     """As fairseq's script does with ``NR % 100 == 0``, here every third, after 4 earlier pairs."""
     rows = chunk(*[(b"%d" % n, b"%d" % n) for n in range(1, 8)])
     outcome = CLEANED(valid_every=3, before=4)(rows)
-    assert outcome.held_out[0] == b"2\n5\n", "pairs 6 and 9 of all"
+    assert outcome.sides[2] == b"2\n5\n", "pairs 6 and 9 of all"
     assert outcome.sides[0] == b"1\n3\n4\n6\n7\n"
     assert (outcome.report.held_out, outcome.report.kept, outcome.report.seen) == (2, 5, 7)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests import archives
 from vaswani.common.errors import UserError
-from vaswani.data import download
+from vaswani.data import archives as download
 from vaswani.data.archives import Part, Source
 
 DATA = random.Random(5).randbytes(300_000)

@@ -12,9 +12,9 @@ import pytest
 
 from vaswani.common.errors import UserError
 from vaswani.common.processes import map_ordered
-from vaswani.data import parallel
-from vaswani.data.pairs import cleaning_work
-from vaswani.data.parallel import chunks, transform
+from vaswani.data import text
+from vaswani.data.pairs import cleaning_work, transform
+from vaswani.data.text import chunks
 from vaswani.data.text_recipe import TextRecipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def slow():
 
 
 def test_two_processes_give_what_one_gives(tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "CHUNK_LINES", 3)
+    monkeypatch.setattr(text, "CHUNK_LINES", 3)
     sources = write(tmp_path, [b"line %d" % n if n % 5 else b"" for n in range(100)])
     results = []
     for workers in (1, 2):
@@ -68,8 +68,8 @@ def test_two_processes_give_what_one_gives(tmp_path, monkeypatch):
 
 
 def test_chunks_are_whole_lines_within_both_bounds(tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "CHUNK_LINES", 4)
-    monkeypatch.setattr(parallel, "CHUNK_BYTES", 30)
+    monkeypatch.setattr(text, "CHUNK_LINES", 4)
+    monkeypatch.setattr(text, "CHUNK_BYTES", 30)
     sources = write(tmp_path, [b"x" * 10] * 6 + [b"y"] * 6)
     found = [(chunk.first, chunk.lines) for chunk in chunks(sources)]
     assert found == [(1, 3), (4, 3), (7, 4), (11, 2)], "three lines are 13 bytes each: over 30"

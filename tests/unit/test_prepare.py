@@ -11,7 +11,7 @@ from vaswani import cli
 from vaswani.common.errors import UserError
 from vaswani.data import bpe, text, text_recipe
 from vaswani.data.data_bin import read_index
-from vaswani.data.parallel import chunks
+from vaswani.data.text import chunks
 
 
 def test_unequal_counts_name_both_files(tmp_path):

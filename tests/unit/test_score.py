@@ -83,7 +83,7 @@ def test_of_tokens_there_is_no_sacrebleu():
         (LINES, TOKENS, [], "r seems to be tokenised"),
         (["a", "ge@@ hen"], ["a", "b"], [], "h, line 2"),
         (["a"], None, [], "--references"),
-        (["a"], None, ["--test-set", "wmt14/ful", "--pair", "en-de"], "wmt14/full"),
+        (["a"], None, ["--test-set", "wmt14/ful", "--pair", "en-de"], "wmt14/ful"),
     ],
 )
 def test_unsuitable_files_are_not_scored(capsys, hypotheses, references, options, named):

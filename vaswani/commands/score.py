@@ -27,7 +27,7 @@ from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.experiment.find import RUN_CONFIG, find_run, known_runs, read_yaml
-from vaswani.scoring import bleu, parses, published, significance
+from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
     ScoreInput,
@@ -322,7 +322,7 @@ def compare(system: ScoreInput, other: ScoreInput) -> dict[str, Any]:
         )
     warn(that)
     metrics, _ = metrics_of(system)
-    compared = significance.compare(metrics, this.hypotheses, that.hypotheses, this.references)
+    compared = bleu.compare(metrics, this.hypotheses, that.hypotheses, this.references)
     return {"files": that.fingerprints(), **compared}
 
 

@@ -1,7 +1,7 @@
 """Subwords as numbers: the dictionaries, and the binary files that fairseq-preprocess would write.
 
 fairseq's dictionary and its writer are used as a library: its command's processes would outlive an
-interrupt, and count lines in another way than :mod:`vaswani.data.parallel`.
+interrupt, and count lines in another way than :mod:`vaswani.data.text`.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ import numpy as np
 from vaswani.common.processes import map_ordered
 from vaswani.common.progress import stage_bar
 from vaswani.data.bpe import vocabulary
-from vaswani.data.parallel import Chunk, chunks
 from vaswani.data.recipe import Recipe
+from vaswani.data.text import Chunk, chunks
 
 #: fairseq's numbers of the end of a sentence and of an unknown word
 EOS, UNKNOWN = 2, 3

@@ -16,7 +16,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
 from vaswani.common.processes import map_ordered
 from vaswani.common.progress import stage_bar
-from vaswani.data.parallel import LONGEST_WORD, Chunk, chunks
+from vaswani.data.text import LONGEST_WORD, Chunk, chunks
 
 MARK = "@@ "
 #: distinct words that codes are learned from; if more, the most frequent (this bounds memory)

@@ -3,19 +3,105 @@
 A function named ``…_work`` returns the function that a process applies to one chunk after another.
 """
 
+import contextlib
 import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.parallel import EMPTY, NOT_UTF8, Chunk, Limits, Outcome, Report
+from vaswani.common.processes import map_ordered
 from vaswani.data.subwords import BPE
-from vaswani.data.text import decode
+from vaswani.data.text import LONGEST_WORD, Chunk, decode
 from vaswani.data.text_recipe import TextFunction, TextRecipe, cleaner, splitter, tokeniser
 
-Work = Callable[[Chunk], Outcome]
+#: examples kept per reason, and characters kept per side
+EXAMPLES, EXAMPLE_LENGTH = 100, 200
+
+EMPTY = "with an empty side"
+NOT_UTF8 = "not UTF-8"
 _BPE_MARK = re.compile(rb"[^ \n]*@@(?=[ \n])")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Words per side (least and most), ratio of longer to shorter side; None: no limit."""
+
+    min_words: int | None = None
+    max_words: int | None = None
+    ratio: float | None = None
+
+    def reason(self, source: str, target: str) -> str | None:
+        """Why a pair is left out, or None if it is kept. Words are separated by spaces."""
+        first, second = source.split(), target.split()
+        short, long = sorted((len(first), len(second)))
+        if short == 0:
+            return EMPTY
+        if self.min_words is not None and short < self.min_words:
+            return f"of fewer than {self.min_words} words"
+        if self.max_words is not None and long > self.max_words:
+            return f"of more than {self.max_words} words"
+        if self.ratio is not None and long > self.ratio * short:
+            return f"more than {self.ratio:g} times longer on one side"
+        if max(map(len, first)) > LONGEST_WORD or max(map(len, second)) > LONGEST_WORD:
+            return f"with a word of more than {LONGEST_WORD:,} letters"
+        return None
+
+
+@dataclass
+class Report:
+    """What became of the pairs of one set: seen, kept, and left out by reason, with examples."""
+
+    seen: int = 0
+    kept: int = 0
+    #: pairs held out as the validation set (neither kept here nor left out)
+    held_out: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    #: by reason: the pair's place, and its two sides
+    examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+
+    def drop(self, reason: str, place: str, source: str, target: str) -> None:
+        """Count a pair that is left out; the first few for each reason are kept as examples."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        shown = self.examples.setdefault(reason, [])
+        if len(shown) < EXAMPLES:
+            shown.append((place, source[:EXAMPLE_LENGTH], target[:EXAMPLE_LENGTH]))
+
+    def add(self, other: "Report") -> None:
+        """Add the counts of a later chunk of the same set."""
+        self.seen += other.seen
+        self.kept += other.kept
+        self.held_out += other.held_out
+        for reason, count in other.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        for reason, examples in other.examples.items():
+            shown = self.examples.setdefault(reason, [])
+            shown.extend(examples[: EXAMPLES - len(shown)])
+
+    def summary(self) -> str:
+        """``4,500 pairs of 4,512; left out: 10 with an empty side, 2 not UTF-8``."""
+        text = f"{self.kept:,} pairs"
+        if self.kept != self.seen:
+            text += f" of {self.seen:,}"
+        if self.held_out:
+            text += f"; held out: {self.held_out:,}"
+        if self.dropped:
+            most = sorted(self.dropped.items(), key=lambda item: -item[1])
+            counts = [f"{count:,} {reason}" for reason, count in most]
+            text += f"; left out: {', '.join(counts)}"
+        return text
+
+
+class Outcome(NamedTuple):
+    """The result of work on a chunk: the new sides, those of the pairs held out, the counts."""
+
+    sides: list[bytes]
+    report: Report
+
+
+Work = Callable[[Chunk], Outcome]
 
 
 def cleaning_work(
@@ -47,15 +133,15 @@ def cleaning_work(
         for number, row in enumerate(rows, chunk.first):
             place = f"{names[0]}, line {number:,}"
             try:
-                decoded = [
-                    decode(line, name, number) for line, name in zip(row, names, strict=True)
+                pair = [
+                    clean(decode(line, name, number))
+                    for clean, line, name in zip(cleaners, row, names, strict=True)
                 ]
             except UserError:
                 if not lenient:
                     raise
                 report.drop(NOT_UTF8, place, *(line.decode("utf-8", "replace") for line in row))
                 continue
-            pair = [clean(line) for clean, line in zip(cleaners, decoded, strict=True)]
             if clean_up and not all(pair):
                 report.drop(EMPTY, place, *pair)
             elif valid_every and (before + number) % valid_every == 0:
@@ -63,7 +149,7 @@ def cleaning_work(
             else:
                 kept.append(pair)
         report.kept, report.held_out = len(kept), len(held)
-        return Outcome(as_bytes(kept), as_bytes(held), report)
+        return Outcome([*as_bytes(kept), *(as_bytes(held) if valid_every else [])], report)
 
     return work
 
@@ -105,7 +191,7 @@ def change(
         else:
             kept.append(pair)
     report.kept = len(kept)
-    return Outcome(as_bytes(kept), [], report)
+    return Outcome(as_bytes(kept), report)
 
 
 def as_bytes(pairs: list[list[str]]) -> list[bytes]:
@@ -123,3 +209,25 @@ def refuse_bpe(chunk: Chunk, files: Sequence[str]) -> None:
                 f"{file}, line {number:,}: '{match[0].decode('utf-8')}' ends in '@@', BPE's mark "
                 "for an unfinished word: join the subwords first (sed -E 's/@@( |$)//g')"
             )
+
+
+def transform(
+    make: Callable[[], Work],
+    parts: Iterable[Chunk],
+    targets: Sequence[Path],
+    workers: int,
+    progress: Callable[[int], Any],
+) -> Report:
+    """Append the sides of each chunk's result to ``targets``.
+
+    ``progress(n)`` is called for every n pairs seen.
+    """
+    total = Report()
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(open(path, "ab")) for path in targets]
+        for outcome in map_ordered(make, parts, workers):
+            for stream, side in zip(streams, outcome.sides, strict=True):
+                stream.write(side)
+            total.add(outcome.report)
+            progress(outcome.report.seen)
+    return total

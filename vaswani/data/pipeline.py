@@ -21,8 +21,14 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.common.progress import stage_bar
 from vaswani.data import binarise, bpe, text
-from vaswani.data.pairs import Work, cleaning_work, splitting_work, tokenising_work
-from vaswani.data.parallel import Report, chunks, transform
+from vaswani.data.pairs import (
+    Report,
+    Work,
+    cleaning_work,
+    splitting_work,
+    tokenising_work,
+    transform,
+)
 from vaswani.data.recipe import Recipe, outputs_of, write_recipe
 from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.data.text_recipe import hardly_spaced
@@ -167,14 +173,13 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
 def make_raw(job: Job, out: Path) -> dict[str, Any]:
     """Download and check the archives, and extract their texts: ``raw/PART.LANG``."""
     from vaswani.data import archives as corpora
-    from vaswani.data import download
 
     archives = {}
     for split, parts in job.parts.items():
         for part in parts:
             part.files(job.recipe.langs)
             if split == "train" or not job.sacrebleu:
-                archives[part.name] = download.fetch(part, job.archives)
+                archives[part.name] = corpora.fetch(part, job.archives)
     out.mkdir()
     all_parts = [part for parts in job.parts.values() for part in parts]
     with stage_bar("extract", len(all_parts), "parts") as bar:
@@ -218,8 +223,8 @@ def make_text(job: Job, out: Path) -> dict[str, Any]:
                     before=report.seen,
                 )
                 limit = whole + (number < extra) if limited else None  # divided evenly
-                targets, parts = job.pair(out, split), chunks(pair, limit)
-                report.add(transform(make, parts, targets, job.workers, bar.update, held))
+                targets, parts = [*job.pair(out, split), *held], text.chunks(pair, limit)
+                report.add(transform(make, parts, targets, job.workers, bar.update))
             counts[split] = asdict(report)
             if held:
                 counts["valid"] = asdict(Report(seen=report.held_out, kept=report.held_out))
@@ -328,7 +333,7 @@ def transform_each_set(
     with stage_bar(title, count_pairs(list(pairs.values()))) as bar:
         for split, pair in pairs.items():
             targets = job.pair(out, split)
-            report = transform(make(split), chunks(pair), targets, job.workers, bar.update)
+            report = transform(make(split), text.chunks(pair), targets, job.workers, bar.update)
             counts[split] = asdict(report)
     check_not_empty(job, counts, "sentences within the limits")
     return counts

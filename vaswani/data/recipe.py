@@ -8,7 +8,7 @@ from typing import Any, Literal
 from vaswani.common.artifact import RecordedOutputs, key_of
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write
-from vaswani.data.parallel import Limits
+from vaswani.data.pairs import Limits
 from vaswani.data.subwords import BPE, SENTENCEPIECE, SUBWORD_MODELS, Name
 from vaswani.data.text import SPLITS
 from vaswani.data.text_recipe import TextRecipe

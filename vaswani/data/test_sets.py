@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vaswani.common.errors import UserError, nearest
+from vaswani.common.errors import UserError
 
 #: sacreBLEU's names; the first is the paper's test set, the other its development set
 NEWSTEST2014, NEWSTEST2013 = "wmt14/full", "wmt13"
@@ -10,17 +10,6 @@ NEWSTEST2014, NEWSTEST2013 = "wmt14/full", "wmt13"
 BY_NAME = {"newstest2014": NEWSTEST2014, "newstest2013": NEWSTEST2013}
 #: sentences per set: a file of another length is not that set
 SENTENCES = {NEWSTEST2014: 3003, NEWSTEST2013: 3000}
-
-
-def check_test_set(name: str, pair: str) -> None:
-    """Raises UserError unless sacreBLEU knows the test set and has it for the pair."""
-    from sacrebleu.dataset import DATASETS
-
-    if name not in DATASETS:
-        raise UserError(f"sacreBLEU has no test set '{name}'{nearest(name, [*DATASETS])}")
-    if pair not in DATASETS[name].langpairs:
-        known = ", ".join(sorted(DATASETS[name].langpairs))
-        raise UserError(f"sacreBLEU's {name} has no pair {pair}; it has {known}")
 
 
 def files_of(name: str, pair: str, instead: str) -> tuple[Path, Path]:

@@ -9,13 +9,18 @@ import gzip
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import PathLike, atomic_write
 
+#: a chunk of parallel files, which a process works on at a time; about 2 × workers are in progress
+CHUNK_LINES, CHUNK_BYTES = 5000, 4 << 20
+#: letters per word; also Moses' limit. Without one, BPE is quadratic in word length.
+LONGEST_WORD = 1000
 SPLITS = ("train", "valid", "test")
 #: how compressed text is opened, by file ending
 PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
@@ -30,13 +35,11 @@ def find_text(prefix: PathLike, lang: str) -> Path:
     """The file ``PREFIX.LANG``, or a compressed one: ``.gz`` or ``.xz``.
 
     Raises:
-        UserError: there is none, or it is empty.
+        UserError: there is none.
     """
     plain = Path(f"{prefix}.{lang}")
     for path in (plain, *(Path(f"{plain}{end}") for end in PACKED)):
         if path.is_file():
-            if path.stat().st_size == 0:
-                raise UserError(f"{path} is empty: it should hold one sentence per line")
             return path
     others = ", ".join(plain.name + end for end in PACKED)
     raise UserError(f"there is no file {plain} (nor {others})")
@@ -109,3 +112,42 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 def count_lines(path: Path) -> int:
     """The number of lines: of ``\\n`` bytes, plus a last line without one."""
     return sum(1 for _ in byte_lines(path))
+
+
+# ---- in chunks ---------------------------------------------------------------------------------
+
+
+class Chunk(NamedTuple):
+    """Lines ``first …`` (from 1) of one or more parallel files, with their line ends."""
+
+    first: int
+    sides: list[bytes]
+    lines: int
+
+
+def chunks(paths: Sequence[Path], limit: int | None = None) -> Iterator[Chunk]:
+    """The lines of parallel files, at most ``limit`` of them.
+
+    Raises:
+        UserError: the files differ in length, or one is damaged or not lines of text.
+    """
+    rows = islice(zip_longest(*map(byte_lines, paths), fillvalue=b""), limit)
+    first = 1
+    while True:
+        sides: list[list[bytes]] = [[] for _ in paths]
+        size = 0
+        for row in islice(rows, CHUNK_LINES):
+            if not all(row):
+                counts = " and ".join(f"{path} has {count_lines(path):,} lines" for path in paths)
+                raise UserError(
+                    f"{counts}: line n of one must be the translation of line n of the other"
+                )
+            for side, line in zip(sides, row, strict=True):
+                side.append(line)
+                size += len(line)
+            if size >= CHUNK_BYTES:
+                break
+        if not sides[0]:
+            return
+        yield Chunk(first, [b"".join(side) for side in sides], len(sides[0]))
+        first += len(sides[0])

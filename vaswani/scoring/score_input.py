@@ -13,7 +13,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import sha256_of
 from vaswani.data.recipe import recipe_in
 from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.test_sets import BY_NAME, check_test_set, files_of
+from vaswani.data.test_sets import BY_NAME, files_of
 from vaswani.data.text import read_lines
 from vaswani.decoding.translations import translations_of
 from vaswani.experiment.find import find_run, first_data_bin
@@ -139,8 +139,6 @@ def input_of_files(
     out = scores_file(hypotheses)
     if test_set and pair is None:
         raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
-    if test_set and pair:
-        check_test_set(test_set, pair)
     if tokenised:
         if references is None or test_set:
             raise UserError("--tokenised needs --references FILE, which must be tokens too")
