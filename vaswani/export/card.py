@@ -7,7 +7,7 @@ from vaswani.common.templates import render
 from vaswani.data.subwords import SUBWORD_MODELS
 from vaswani.export.to_huggingface import END, UNKNOWN
 from vaswani.model_folder.folder import CARD, ModelFolder
-from vaswani.model_folder.model_card import scores_table
+from vaswani.model_folder.packing import scores_table
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 NOT_SCORED = "Not scored: `--text FILE --reference FILE` of `vaswani export` does it.\n"

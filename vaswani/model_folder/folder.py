@@ -36,8 +36,6 @@ from vaswani.model_folder.search_options import SearchOptions
 CONFIG, WEIGHTS, CARD, SUMS = "config.json", "model.safetensors", "README.md", "SHA256SUMS"
 #: what 'vaswani export' writes beside its target's files
 EXPORT = "vaswani.json"
-#: the sections of every config.json
-SECTIONS = ("architecture", "text", "generation", "origin")
 
 
 class FolderFormat(NamedTuple):

@@ -8,19 +8,19 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, read_sums, sha256_of, write_json
+from vaswani.common.templates import render
 from vaswani.data.data_bin import pairs_in
 from vaswani.data.subwords import SUBWORD_MODELS
-from vaswani.data.text_recipe import TextRecipe
 from vaswani.experiment.find import first_data_bin, read_yaml, to_dict
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.folder import (
     CARD,
     CONFIG,
     PACKED,
-    SECTIONS,
     SUMS,
     WEIGHTS,
     changed_since_packed,
+    not_stored,
     write_folder,
     write_weights,
 )
@@ -34,16 +34,8 @@ from vaswani.model_folder.search_options import BEAM_OPTIONS
 
 #: what is kept from a score report
 SCORES = ("bleu", "bleu_tokenised", "chrf")
-#: what is kept or reported from a checkpoint's configuration
-TRAINED_SECTIONS = (
-    "model",
-    "task",
-    "generation",
-    "criterion",
-    "optimizer",
-    "lr_scheduler",
-    "common",
-)
+TEMPLATE = Path(__file__).with_name("model_card.md.j2")
+SCORES_TEMPLATE = TEMPLATE.with_name("scores.md.j2")
 
 
 @dataclass(frozen=True)
@@ -51,21 +43,12 @@ class Packable:
     """A model with all that it needs to translate text."""
 
     checkpoint: Path
-    #: the sections of the checkpoint's configuration
-    sections: dict[str, Any]
-    #: options of our model, and its parameters
-    architecture: dict[str, Any]
+    #: config.json
+    config: dict[str, Any]
     parameters: dict[str, Any]
-    #: of a subclass of our model: its name in fairseq's registry, and its own options
-    variant: dict[str, Any] | None
-    text: TextRecipe
     codes: Path | None
     #: of source and target
     dictionaries: tuple[Path, Path]
-    generation: dict[str, Any]
-    origin: dict[str, Any]
-    #: by the name of the test set
-    scores: dict[str, Any]
 
 
 def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
@@ -90,25 +73,22 @@ def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
     architecture, parameters, variant = our_model(state, sections["model"], checkpoint)
     data = data_folder(given.data, sections["task"], checkpoint)
     langs = languages(given, sections["task"], data)
-    dictionaries = find_dictionaries(data, langs)
+    dictionaries = data / f"dict.{langs[0]}.txt", data / f"dict.{langs[1]}.txt"
     text, codes = text_recipe(given, data, langs, dictionaries)
     try:
         check(architecture, variant, parameters, dictionaries, langs, state)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint}: {error}") from None
-    return Packable(
-        checkpoint,
-        sections,
-        architecture,
-        parameters,
-        variant,
-        text,
-        codes,
-        dictionaries,
-        decoding(run, sections),
-        origin(state, sections, checkpoint, data),
-        scores(run, checkpoint),
-    )
+    config = {
+        **PACKED.header,
+        "scores": scores(run, checkpoint),
+        **({"variant": variant} if variant else {}),
+        "architecture": architecture,
+        "text": asdict(text),
+        "generation": decoding(run, sections),
+        "origin": origin(state, sections, checkpoint, data),
+    }
+    return Packable(checkpoint, config, parameters, codes, dictionaries)
 
 
 def stored_as_halves(found: Packable) -> Packable:
@@ -129,7 +109,8 @@ def stored_as_halves(found: Packable) -> Packable:
             f"{found.checkpoint}: {too_large} has a number beyond {most:,.0f}, the largest of "
             "float16: pack it without --half"
         )
-    return replace(found, parameters=halves, origin={**found.origin, "stored_as": "float16"})
+    origin = {**found.config["origin"], "stored_as": "float16"}
+    return replace(found, parameters=halves, config={**found.config, "origin": origin})
 
 
 def sections_of(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,9 +118,8 @@ def sections_of(state: Mapping[str, Any]) -> dict[str, Any]:
     cfg = state.get("cfg")
     if cfg is None:
         options = dict(vars(state["args"]))
-        return {"model": options, "task": options, "generation": {}, "old": True}
-    sections = {name: to_dict(cfg.get(name)) for name in cfg if name in TRAINED_SECTIONS}
-    return {**{name: {} for name in TRAINED_SECTIONS}, **sections}
+        return {"model": options, "task": options}
+    return {"model": {}, "task": {}, **{name: to_dict(cfg[name]) for name in cfg}}
 
 
 def user_dir_of(run: Path) -> str | None:
@@ -196,12 +176,6 @@ def languages(given: DataOptions, task: dict[str, Any], folder: Path) -> tuple[s
             f"{folder} does not say its languages: give --source-lang and --target-lang"
         )
     return str(source), str(target)
-
-
-def find_dictionaries(folder: Path, langs: tuple[str, str]) -> tuple[Path, Path]:
-    """The two dictionaries."""
-    source, target = (folder / f"dict.{lang}.txt" for lang in langs)
-    return source, target
 
 
 def check(
@@ -289,24 +263,26 @@ def scores(run: Path, checkpoint: Path) -> dict[str, Any]:
 
 def write_model(out: Path, packable: Packable) -> bool:
     """Make the folder unless it exists; returns whether it was made."""
-    from vaswani.model_folder.model_card import card
-
-    config = config_of(packable)
-    langs, codes, bpe = packable.text.langs, packable.codes, packable.text.bpe
+    config, text = packable.config, packable.config["text"]
+    langs = text["source_lang"], text["target_lang"]
     files = {
         f"dict.{lang}.txt": path for lang, path in zip(langs, packable.dictionaries, strict=True)
     }
-    if codes and bpe:
-        files[SUBWORD_MODELS[bpe].in_model] = codes
+    if packable.codes:
+        files[SUBWORD_MODELS[text["bpe"]].in_model] = packable.codes
     if not changed_since(out, config, files):
         return False
+    again = not_stored(config["architecture"])
+    stored = [value for name, value in packable.parameters.items() if name not in again]
+    count = sum(value.numel() for value in stored)
 
     def fill(part: Path) -> None:
         write_json(part / CONFIG, config)
-        write_weights(part / WEIGHTS, packable.parameters, packable.architecture)
+        write_weights(part / WEIGHTS, packable.parameters, config["architecture"])
         for name, path in files.items():
             shutil.copyfile(path, part / name)
-        (part / CARD).write_text(card(config, packable, out), encoding="utf-8", newline="\n")
+        card = render(TEMPLATE, parameters=count, folder=str(out), **config)
+        (part / CARD).write_text(card, encoding="utf-8", newline="\n")
 
     write_folder(out, fill)
     return True
@@ -329,12 +305,6 @@ def changed_since(out: Path, config: dict[str, Any], files: Mapping[str, Path]) 
     return not whole or any(sums.get(name) != sha256_of(path) for name, path in files.items())
 
 
-def config_of(packable: Packable) -> dict[str, Any]:
-    """config.json."""
-    sections = (packable.architecture, asdict(packable.text), packable.generation, packable.origin)
-    return {
-        **PACKED.header,
-        "scores": packable.scores,
-        **({"variant": packable.variant} if packable.variant else {}),
-        **dict(zip(SECTIONS, sections, strict=True)),
-    }
+def scores_table(scores: dict[str, Any]) -> str:
+    """A card's table of scores, in Markdown; a sentence if there are none."""
+    return render(SCORES_TEMPLATE, scores=scores)
