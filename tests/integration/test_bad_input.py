@@ -31,15 +31,6 @@ def test_an_impossible_option_is_named(options, named, tiny_data_bin, tmp_path):
     assert named in refusal(tiny_data_bin, tmp_path, *options)
 
 
-def test_the_models_options_are_refused_before_data_is_read(tiny_data_bin, tmp_path):
-    """A data-bin with dictionaries and nothing else: the data would be missed right after."""
-    for language in ("en", "de"):
-        words = (tiny_data_bin / f"dict.{language}.txt").read_bytes()
-        (tmp_path / f"dict.{language}.txt").write_bytes(words)
-    languages = ["--source-lang", "en", "--target-lang", "de"]
-    assert "--dropout" in refusal(tmp_path, tmp_path, *languages, "--dropout", "1")
-
-
 def test_the_factor_that_is_proposed_has_the_same_peak(tiny_data_bin, tmp_path):
     """Equation 3 peaks at factor · (d_model · warmup)^-0.5: here d_model 32, warm-up 50."""
     sentence = refusal(tiny_data_bin, tmp_path, "--lr", "0.002")

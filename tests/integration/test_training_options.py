@@ -41,7 +41,6 @@ def reference(tiny_data_bin, tmp_path_factory) -> Path:
     [
         "--batch-size 40 --update-freq 5",
         "--batch-size 200 --left-pad-source",  # fairseq turns its True default into this switch
-        "--batch-size 200 --required-seq-len-multiple 8",
         "--batch-size 200 --attention-impl readable",
         "--batch-size 200 --optimizer vaswani_adam",
     ],

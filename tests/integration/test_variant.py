@@ -3,18 +3,22 @@
 import json
 import random
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests import stock
+from tests.shared import SIZES
 from vaswani import Translator
+from vaswani.commands.generate import decode_config
+from vaswani.common.errors import UserError
+from vaswani.experiment.fairseq_config import experiment_config
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIANT = ROOT / "examples" / "relative_positions"
 TO_FAIRSEQ = ("--to", "fairseq")
-SIZES = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +28,7 @@ def place(tmp_path_factory) -> Path:
     table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
     table["common"]["user_dir"] = str(VARIANT)
     table["task"]["data"] = "data/digits/data-bin"
-    sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in SIZES.items()}
-    table["model"] = {"_name": "relative_transformer", "max_distance": 3, **sizes}
+    table["model"] = {"_name": "relative_transformer", "max_distance": 3, **SIZES}
     table["optimization"]["max_update"] = 4
     table["checkpoint"]["save_dir"] = "runs/relative/checkpoints"
     (folder / "relative.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
@@ -53,16 +56,8 @@ def model(place, monkeypatch) -> str:
 
 
 def test_it_translates_as_its_run_does(model, tmp_path):
-    options = [
-        "--user-dir",
-        VARIANT,
-        "--max-len-a",
-        0,
-        "--max-len-b",
-        5,
-        "--output",
-        tmp_path / "out",
-    ]
+    search = ["--max-len-a", 0, "--max-len-b", 5]
+    options = ["--user-dir", VARIANT, *search, "--output", tmp_path / "out"]
     assert stock.vaswani("translate", model, "data/digits/text/test.en", *options) == 0
     run = Path("runs/relative/eval/test.hyp")
     assert (tmp_path / "out").read_bytes() == run.read_bytes()
@@ -73,9 +68,32 @@ def test_its_attention_is_shown(model, tmp_path):
     assert stock.vaswani("attention", model, "one two", *options) == 0
 
 
-def test_nothing_is_imported_because_a_folder_names_it(model, capsys):
-    assert stock.vaswani("translate", model, "data/digits/text/test.en") == 1
-    assert "--user-dir" in capsys.readouterr().err
+def test_nothing_is_imported_because_a_folder_or_a_checkpoint_names_it(model, tmp_path, cli):
+    assert "--user-dir" in cli("translate", model, "data/digits/text/test.en").err
+    last = Path("runs/relative/checkpoints/checkpoint_last.pt")
+    alone = Path(shutil.copy(last, tmp_path / "alone.pt"))
+    assert "user_dir" in decode_config(last, Path("runs/relative"))["common"]
+    assert "user_dir" not in decode_config(alone, tmp_path)["common"]
+
+
+def test_yaml_and_command_line_alike(place, monkeypatch):
+    """A relative path is fairseq's: from the folder in which the command runs; kept absolute."""
+    monkeypatch.chdir(VARIANT.parent)
+    config = experiment_config(place / "relative.yaml", [f"common.user_dir={VARIANT.name}"])
+    assert config == experiment_config(place / "relative.yaml")
+    assert config.common.user_dir == str(VARIANT)
+
+
+def test_the_plugins_folder_is_the_one_in_use(plugin_dir):
+    """Runs from elsewhere name it with another place."""
+    there = "common.user_dir=/not/here/transformer_plugin"
+    config = experiment_config(ROOT / "configs/demo_en_de.yaml", [there])
+    assert config.common.user_dir == str(plugin_dir)
+
+
+def test_a_user_dir_that_is_missing_is_named(place):
+    with pytest.raises(UserError, match="nowhere"):
+        experiment_config(place / "relative.yaml", ["common.user_dir=nowhere"])
 
 
 def test_fairseq_translates_its_export_as_it_translates(model, tmp_path):

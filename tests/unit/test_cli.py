@@ -124,8 +124,6 @@ def test_every_shipped_experiment_is_complete():
         ("optimisation.max_update=3", "'optimization'"),
         ("model._name=vaswani_transformer_tinny", "'vaswani_transformer_tiny'"),
         ("criterion._name=vaswani_cross_entropy", "criterion"),
-        ("optimization.max_update=many", "optimization.max_update"),
-        ("model.dropout=1.5", "dropout"),
         ("task.data=nowhere", "vaswani prepare"),
         ("dataset.valid_subset=valid2", "'valid2'"),
     ],

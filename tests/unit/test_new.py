@@ -77,24 +77,23 @@ def test_the_experiment_is_complete_and_every_choice_has_a_reason(place):
         assert re.search(rf"^  # .+\n  {key}: ", text, re.MULTILINE), key
 
 
-@pytest.mark.parametrize("start", ["average", pytest.param("last", marks=pytest.mark.slow)])
-def test_a_second_training_begins_with_the_weights_of_the_first(place, start):
+def test_a_second_training_begins_with_the_weights_of_the_first(own_run, cli):
     """Its average, if that has the lowest loss; at the rate at which the first ended."""
-    stock.vaswani("new", "mine", "--data", "data/mine")
-    every_epoch = ("checkpoint.save_interval=1", "dataset.validate_interval=1")
-    stock.vaswani("train", "mine", "optimization.max_update=4", *every_epoch)
-    if start == "average":
-        stock.vaswani("average", "mine", "--last", "2")
-        for single in ("best", "last"):  # it has a higher loss than they
-            (place / f"runs/mine/checkpoints/checkpoint_{single}.pt").unlink()
-    stock.vaswani("new", "tuned", "--data", "data/mine", "--from", "mine")
-    given = read(place / "tuned.yaml")
+    assert cli("average", "small", "--last", "2").code == 0
+    for single in ("best", "last"):  # it has a higher loss than they
+        (own_run / "checkpoints" / f"checkpoint_{single}.pt").unlink()
+    assert cli("new", "tuned", "--data", "data/digits", "--from", "small").code == 0
+    given = read(Path("configs/tuned.yaml"))
     begun, schedule = given["checkpoint"]["finetune_from_model"], given["lr_scheduler"]
-    assert ("average" in begun) == (start == "average")
-    peak = schedule["lr_factor"] * (128 * schedule["warmup_updates"]) ** -0.5
-    assert peak == pytest.approx(5 * (128 * 1000**3) ** -0.5, rel=1e-2), "of what came next"
-    stock.vaswani("train", "tuned", "optimization.max_update=1", "lr_scheduler.lr_factor=1e-9")
-    last = place / "runs" / "tuned" / "checkpoints" / "checkpoint_last.pt"
+    assert "average" in begun
+    first = read(own_run / "config.yaml")["lr_scheduler"]
+    rate = 7 * first["lr_factor"] * (16 * first["warmup_updates"] ** 3) ** -0.5
+    peak = schedule["lr_factor"] * (16 * schedule["warmup_updates"]) ** -0.5
+    assert peak == pytest.approx(rate, rel=1e-2), "of what came next, after 6 updates"
+    assert (
+        cli("train", "tuned", "optimization.max_update=1", "lr_scheduler.lr_factor=1e-9").code == 0
+    )
+    last = Path("runs/tuned/checkpoints/checkpoint_last.pt")
     difference, parameter = stock.largest_difference(last, Path(begun))
     assert difference < 1e-7, parameter
 
