@@ -95,22 +95,17 @@ def test_vaswani_train_shows_the_warning(experiment, tokens, capsys):
     assert Path("runs/one/train.log").read_text(encoding="utf-8").count("an update sees") == 2
 
 
-@pytest.mark.parametrize("wish", [0, 700])
-def test_training_sees_the_batch_of_its_plan(wish, experiment, capsys):
+def test_training_sees_the_batch_of_its_plan(experiment, capsys):
     """``vaswani plan`` counts batches; training with its options counts the same."""
-    change = [f"task.batch_tokens={wish}", "dataset.batch_size=null", "dataset.max_tokens=600"]
+    change = ["task.batch_tokens=700", "dataset.batch_size=null", "dataset.max_tokens=600"]
     command = ["plan", str(experiment), *change, "--gpus", "1", "--json", "plan.json"]
     assert cli.main(command) == 0
     assert "measured on" in capsys.readouterr().out
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
     assert plan["left_out"] == 0 and plan["vocabulary"] == 16
-    if wish == 700:
-        assert abs(plan["target_tokens"] - wish) <= 0.1 * wish
-    else:
-        assert (plan["max_tokens"], plan["update_freq"]) == (600, 1)
+    assert abs(plan["target_tokens"] - 700) <= 70
     assert stock.vaswani(*shlex.split(plan["command"])[1:]) == 0
-    errors = capsys.readouterr().err
-    assert "warning" not in errors
+    assert "warning" not in capsys.readouterr().err
     log = Path("runs/one/train.log").read_text(encoding="utf-8")
     message = f"sees {plan['source_tokens']:,.0f} source and {plan['target_tokens']:,.0f} target"
     assert f"{message} tokens on average; updates per epoch: {plan['updates_an_epoch']}" in log

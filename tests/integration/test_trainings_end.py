@@ -195,6 +195,6 @@ def test_a_training_that_diverges_ends_in_a_sentence(own_run, cli):
     ended = cli("train", "small", "lr_scheduler.lr_factor=1e30", "optimization.max_update=9")
     message = ended.err.splitlines()[-1]
     assert ended.code == 1 and "diverged at update 8" in message and "learning rate" in message
-    assert "the last good checkpoint is runs/small" in message
+    assert "last good checkpoint: runs/small" in message
     after = contents()
     assert {name: after[name] for name in before} == before

@@ -12,9 +12,9 @@ import yaml
 from tests import stock
 from tests.shared import SIZES
 from vaswani import Translator
-from vaswani.commands.generate import decode_config
 from vaswani.common.errors import UserError
 from vaswani.experiment.fairseq_config import experiment_config
+from vaswani.experiment.find import saved_config
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIANT = ROOT / "examples" / "relative_positions"
@@ -72,8 +72,8 @@ def test_nothing_is_imported_because_a_folder_or_a_checkpoint_names_it(model, tm
     assert "--user-dir" in cli("translate", model, "data/digits/text/test.en").err
     last = Path("runs/relative/checkpoints/checkpoint_last.pt")
     alone = Path(shutil.copy(last, tmp_path / "alone.pt"))
-    assert "user_dir" in decode_config(last, Path("runs/relative"))["common"]
-    assert "user_dir" not in decode_config(alone, tmp_path)["common"]
+    assert "user_dir" in saved_config(last, Path("runs/relative"))["common"]
+    assert "user_dir" not in saved_config(alone, tmp_path)["common"]
 
 
 def test_yaml_and_command_line_alike(place, monkeypatch):

@@ -37,9 +37,9 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def refuse(folder, change=None, **files):
+def refuse(folder, change=None, **changed):
     """``changed_data`` with a changed configuration or changed files."""
-    data = {**DATA, "sha256": {**DATA["sha256"], **files.get("sha256", {})}}
+    data = {"sha256": {**DATA["sha256"], **changed}}
     return run_record.changed_data(OmegaConf.merge(CONFIG, change or {}), data, folder)
 
 
@@ -68,15 +68,15 @@ def test_a_later_versions_option_and_how_it_computes_may_differ(folder):
 
 def test_another_dictionary_or_training_text_is_refused(folder):
     with pytest.raises(UserError, match="dict.en.txt.*run=NAME"):
-        refuse(folder, sha256={"dict.en.txt": "9"})
+        refuse(folder, **{"dict.en.txt": "9"})
     with pytest.raises(UserError, match=f"{TRAIN}.*reset_dataloader"):
-        refuse(folder, sha256={TRAIN: "9"})
+        refuse(folder, **{TRAIN: "9"})
 
 
 def test_a_text_that_may_change_is_said(folder):
     change = {"checkpoint": {"reset_dataloader": True}}
-    assert TRAIN in refuse(folder, change, sha256={TRAIN: "9"})[0]
-    assert VALID in refuse(folder, sha256={VALID: "9"})[0]
+    assert TRAIN in refuse(folder, change, **{TRAIN: "9"})[0]
+    assert VALID in refuse(folder, **{VALID: "9"})[0]
 
 
 @pytest.mark.parametrize("name", run_record.RECORDS)

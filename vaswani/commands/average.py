@@ -187,7 +187,7 @@ def print_trials(trials: Sequence[Trial]) -> None:
 
 def print_next_command(path: Path, what: Path) -> None:
     """Print the command that decodes with ``what``: a checkpoint, or its run."""
-    data = saved_config(path, run_of(path)).get("task", {}).get("data")
+    data = saved_config(path, run_of(path))["task"].get("data")
     subset = subset_option(first_data_bin(data))
     print(f"next: vaswani generate {shlex.quote(str(what))}{subset}", file=sys.stderr)
 

@@ -84,32 +84,28 @@ def run(options: Options) -> int:
             check_replaceable(results)
         if results.are_made(key):
             print(f"{out}: already translated by {checkpoint}", file=sys.stderr)
-            print_next_command(options, config, folder)
-            return 0
-        start = time.monotonic()
-        with results.making(key) as (part, report):
-            left_out, used = translate(config, search, part, total, workers)
-            report.update(
-                checkpoint=str(checkpoint),
-                data=str(config.task.data),
-                options={name: getattr(search, name) for name in (*BEAM_OPTIONS, "length_penalty")},
-                precision=precision,
-                max_tokens=config.dataset.max_tokens,
-                workers=used,
-                sentences=total,
-                not_translated=left_out,
-                seconds=round(time.monotonic() - start, 1),
-            )
-    print_report(report, out / f"{options.subset}.hyp")
-    print_next_command(options, config, folder)
-    return 0
-
-
-def print_next_command(options: Options, config: Any, folder: Path) -> None:
-    """Print the command that scores a run's translations, if their references are known."""
-    if not options.out and is_run(folder) and (data_folder(config) / RECIPE_FILE).is_file():
+        else:
+            start = time.monotonic()
+            with results.making(key) as (part, report):
+                left_out, used = translate(config, search, part, total, workers)
+                names = (*BEAM_OPTIONS, "length_penalty")
+                report.update(
+                    checkpoint=str(checkpoint),
+                    data=str(config.task.data),
+                    options={name: getattr(search, name) for name in names},
+                    precision=precision,
+                    max_tokens=config.dataset.max_tokens,
+                    workers=used,
+                    sentences=total,
+                    not_translated=left_out,
+                    seconds=round(time.monotonic() - start, 1),
+                )
+            print_report(report, out / f"{options.subset}.hyp")
+    references = (data_folder(config) / RECIPE_FILE).is_file()
+    if not options.out and is_run(folder) and references:
         subset = [] if options.subset == "test" else ["--subset", options.subset]
         print(f"next: {shlex.join(['vaswani', 'score', str(folder), *subset])}", file=sys.stderr)
+    return 0
 
 
 def target_text(config: Any) -> TargetText:
@@ -187,7 +183,7 @@ def generation_config(
 
     from transformer_plugin.compat.scope import is_plugin_model
 
-    trained = decode_config(checkpoint, folder)
+    trained = saved_config(checkpoint, folder)
     if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {options.precision} is for this plugin's models")
     search = search_of(options, trained)
@@ -222,18 +218,6 @@ def generation_config(
             search_options.CPU_BATCH if on_cpu(config) else search_options.GPU_BATCH
         )
     return config, search
-
-
-def decode_config(checkpoint: Path, folder: Path) -> dict[str, Any]:
-    """What decoding takes from a run, or from a checkpoint outside one.
-
-    A checkpoint is not trusted: a user-dir, which is a program, is taken from a run's config.yaml.
-    """
-    config = saved_config(checkpoint, folder)
-    sections = {name: config.get(name, {}) for name in ("task", "model", "generation", "common")}
-    if not is_run(folder):
-        sections["common"].pop("user_dir", None)
-    return sections
 
 
 def decoding_task(options: Options, trained: dict[str, Any]) -> dict[str, Any]:

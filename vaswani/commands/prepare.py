@@ -13,13 +13,12 @@ the same inputs and options. Text is streamed through --workers processes. A fil
 result that this command did not make, or that has changed since, is kept under the name …kept-1.
 """
 
-import contextlib
 import re
 import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
 from vaswani.common import signals
 from vaswani.common.artifact import is_inside, writing
@@ -30,9 +29,17 @@ from vaswani.common.options import argument, option, stage_named
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
-from vaswani.data.recipe import RECIPE_FILE, STAGES, Recipe, find_recipe, outputs_of, recipe_from
+from vaswani.data.recipe import STAGES, Recipe, find_recipe, outputs_of, recipe_from
 from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.experiment.find import DEMO_TEXT, SHIPPED, file_stem, find_config, known_configs
+from vaswani.experiment.find import (
+    DEMO_TEXT,
+    SHIPPED,
+    file_stem,
+    find_config,
+    first_data_bin,
+    known_configs,
+    read_yaml,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +104,13 @@ def run(options: Options) -> int:
 
 def next_command(job: Job, name: str | None) -> str:
     """The command that follows: an experiment on this data is trained, else one is made for it."""
-    for experiment in (name or "", job.folder.name):
-        with contextlib.suppress(UserError):
-            if (
-                file_stem(experiment) in known_configs()
-                and find_recipe(experiment)[1] == job.folder
-            ):
-                return f"vaswani train {experiment}"
-    new = job.folder.name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", job.folder.name) else "mine"
-    return shlex.join(["vaswani", "new", new, "--data", str(job.folder)])
+    name, folder = name or job.folder.name, job.folder
+    if file_stem(name) in known_configs():
+        data = read_yaml(find_config(name)).get("task", {}).get("data")
+        if first_data_bin(data).parent == folder:
+            return f"vaswani train {name}"
+    new = folder.name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", folder.name) else "mine"
+    return shlex.join(["vaswani", "new", new, "--data", str(folder)])
 
 
 def job_of(options: Options) -> Job:
@@ -190,20 +195,12 @@ def source_files(recipe: Recipe, folder: Path) -> dict[str, list[Pair]]:
 
 def check_places(job: Job, names: list[str]) -> None:
     """Raises UserError if an input is inside an output; called before anything is touched."""
-    for what, path in read_by(job):
-        for name in [*names, STAGES, *([] if what == "recipe" else [RECIPE_FILE])]:
+    read = [path for pairs in job.sources.values() for pair in pairs for path in pair]
+    read += [*job.read.values(), *([job.archives] if job.parts else [])]
+    for path in read:
+        for name in (*names, STAGES):
             if is_inside(path, job.folder / name):
                 raise UserError(
-                    f"the {what} {path} is in {job.folder / name}, which this command makes "
-                    "itself: move it elsewhere, or give another --out"
+                    f"{path} is in {job.folder / name}, which this command makes itself: move it "
+                    "elsewhere, or give another --out"
                 )
-
-
-def read_by(job: Job) -> Iterator[tuple[str, Path]]:
-    """What a preparation reads, each with its description."""
-    if job.parts:
-        yield "folder of archives", job.archives
-    else:
-        for split, pairs in job.sources.items():
-            yield from ((f"{split} text", path) for pair in pairs for path in pair)
-    yield from job.read.items()

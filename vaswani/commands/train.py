@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.errors import UserError
-from vaswani.common.files import locked, read_json
+from vaswani.common.files import atomic_write, locked, read_json
 from vaswani.common.options import argument
 from vaswani.data import data_bin
-from vaswani.experiment import launch, run_record, training_progress
+from vaswani.experiment import launch, run_record
 from vaswani.experiment.find import find_config, known_configs, read_yaml
 from vaswani.experiment.trainer import Stopped, fairseq_with
+from vaswani.experiment.training_progress import TrainingProgress
 
 #: seconds for which a job that SLURM has started again waits for the lock of a machine that died
 AFTER_RESTART = 300.0
@@ -107,13 +108,18 @@ def train_or_skip(config: Any, data: dict[str, Any], folder: Path, place: launch
 
 def print_end(config: Any, folder: Path, what: str) -> None:
     """Print why a training ended, how good the model is, and the next command."""
-    finished, parts = read_json(folder / run_record.FINISHED), [what]
+    finished, end = read_json(folder / run_record.FINISHED), ""
     if "reason" in finished:
-        parts.append(training_progress.end_message(finished, config.optimization.max_update))
-    saved = run_record.has_checkpoints(folder)
+        updates, most = finished["num_updates"], config.optimization.max_update
+        of = f" of {most:,}" if updates < most else ""
+        end = f"; stopped by {finished['reason']} at update {updates:,}{of}"
+    if finished.get("perplexity") is not None:
+        end += f", validation perplexity {finished['perplexity']:,.2f}"
     average = f"next: {shlex.join(['vaswani', 'average', str(folder)])}"
-    parts.append(average if saved else "no checkpoint was saved")
-    print(f"{folder}: {'; '.join(parts)}", file=sys.stderr)
+    saved = run_record.has_checkpoints(folder)
+    print(
+        f"{folder}: {what}{end}; {average if saved else 'no checkpoint was saved'}", file=sys.stderr
+    )
 
 
 def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
@@ -205,10 +211,13 @@ def train_process(
     records = decision.records
 
     def first_update(updates: int) -> str:
-        run_record.write_records(records, run)  # nothing is refused any more
-        return training_progress.start_message(config, updates)
+        for name, text in records.items():  # nothing is refused any more
+            with atomic_write(run / name) as stream:
+                stream.write(text)
+        begins = f"continuing at update {updates:,}" if updates else "training"
+        return f"{begins} {launch.devices_in_words(config)}; log: {run / 'train.log'}"
 
-    progress = training_progress.TrainingProgress(
+    progress = TrainingProgress(
         run / run_record.STATISTICS, config.optimization.max_update, first_update
     )
     with signals.StopRequest(STOPPING) as request:
@@ -225,7 +234,7 @@ def run_fairseq(
     config: Any,
     log: Path,
     request: signals.StopRequest,
-    progress: training_progress.TrainingProgress | None,
+    progress: TrainingProgress | None,
 ) -> None:
     """fairseq's own training.
 
@@ -239,6 +248,7 @@ def run_fairseq(
         UserError: the training diverged.
         Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
+    from transformer_plugin.compat.resuming import newest_checkpoint
     from vaswani.experiment.fairseq_config import fairseq_form, fairseq_logs
 
     file = logging.FileHandler(log, encoding="utf-8", delay=True)
@@ -257,9 +267,13 @@ def run_fairseq(
             main(fairseq_form(config))
     except FloatingPointError as error:
         logging.getLogger(__name__).exception("the training diverged")
-        checkpoints = Path(config.checkpoint.save_dir)
-        message = training_progress.divergence_message(str(error), checkpoints)
-        raise UserError(message) from None
+        newest = newest_checkpoint(log.parent / "checkpoints")
+        raise UserError(
+            f"the training diverged at {str(error).splitlines()[0]} (last good checkpoint: "
+            f"{newest[1] if newest else 'none'}): lower the learning rate (optimization.lr, "
+            "lr_scheduler.lr_factor) or lengthen the warm-up, and run the command again, with "
+            "another run=NAME to start over"
+        ) from None
     finally:
         logging.captureWarnings(False)
         for handler in root.handlers:

@@ -60,11 +60,14 @@ def running_means(models: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[d
     """
     import torch
 
+    from transformer_plugin.checkpoints import not_finite
+
     mean: dict[str, Any] = {}
     owner: dict[str, str] = {}
     k = 0
     for label, model in models:
-        check_numbers(label, model)
+        if bad := not_finite(model):
+            raise UserError(f"{label} has NaN or infinity in {bad}: average others")
         k += 1  # noqa: SIM113 (enumerate() would hold on to a model while the next is read)
         if k == 1:
             owner = owners(model)
@@ -81,17 +84,6 @@ def running_means(models: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[d
         final = {name: tensor.to(model[name].dtype) for name, tensor in mean.items()}
         del model
         yield {name: final[first] for name, first in owner.items()}
-
-
-def check_numbers(label: str, model: Mapping[str, Any]) -> None:
-    """Raises UserError unless all that a model holds are finite numbers."""
-    from transformer_plugin.checkpoints import not_finite
-
-    bad = not_finite(model)
-    if bad:
-        raise UserError(
-            f"{label} has NaN or infinity in {bad}: its training diverged; average others"
-        )
 
 
 def owners(model: Mapping[str, Any]) -> dict[str, str]:

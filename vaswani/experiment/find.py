@@ -6,6 +6,7 @@ one; a run is a folder ``runs/NAME``. Names may be written with - or _.
 """
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,17 +124,22 @@ def yaml_errors(where: str) -> Iterator[None]:
         raise UserError(f"{where}{line}: not valid YAML: {error.problem}") from None
 
 
-def saved_config(checkpoint: Path, folder: Path) -> dict[str, Any]:
+def saved_config(checkpoint: Path, folder: Path) -> defaultdict[str, dict[str, Any]]:
     """The sections of a checkpoint's configuration; for a run's, those of its config.yaml.
+
+    A checkpoint alone is not trusted: a user-dir, which is a program, is taken from a config.yaml.
 
     Raises:
         CheckpointError: the file is not a checkpoint.
     """
     from transformer_plugin.checkpoints import checkpoint_metadata
 
-    saved = checkpoint_metadata(checkpoint).get("cfg")
-    run = read_yaml(folder / RUN_CONFIG) if is_run(folder) else {}
-    return {name: to_dict(section) for name, section in {**(saved or {}), **run}.items()}
+    saved = checkpoint_metadata(checkpoint).get("cfg") or {}
+    config = defaultdict(dict, {name: to_dict(section) for name, section in saved.items()})
+    config["common"].pop("user_dir", None)
+    if is_run(folder):
+        config.update(read_yaml(folder / RUN_CONFIG))
+    return config
 
 
 def to_dict(section: Any) -> dict[str, Any]:

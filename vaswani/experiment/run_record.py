@@ -186,13 +186,6 @@ def records_of(config: Any, data: dict[str, Any], folder: Path, launch: Launch) 
     return {"env.json": json.dumps(now, indent=1), "config.yaml": OmegaConf.to_yaml(config)}
 
 
-def write_records(records: dict[str, str], folder: Path) -> None:
-    """Write them into a run's folder."""
-    for name, text in records.items():
-        with atomic_write(folder / name) as stream:
-            stream.write(text)
-
-
 def finish(folder: Path, stop: str, summary: dict[str, Any]) -> None:
     """Write finished.json; if there was nothing left to train, what it says of that is kept.
 

@@ -1,4 +1,4 @@
-"""What a training says: a bar, or a line now and then; its first and last words; its curve.
+"""What a training says while it goes on: a bar, or a line now and then; its curve.
 
 fairseq gives its numbers to a progress bar (``log_format: json``); a subclass of it gives them to
 ``TrainingProgress``, which makes of them lines of train.jsonl and steps of the bar on the terminal.
@@ -16,7 +16,6 @@ from typing import Any
 
 from vaswani.common.files import atomic_write
 from vaswani.common.progress import bar, clock
-from vaswani.experiment.launch import devices_in_words
 from vaswani.experiment.run_record import statistics
 
 CURVE = "curve.png"
@@ -265,44 +264,3 @@ def draw_curve(log: Path, title: str) -> None:
     losses.legend(handles=[*losses.lines, *scores.lines], loc="center right")
     with atomic_write(log.with_name(CURVE), "wb") as stream:
         figure.savefig(stream, format="png", dpi=100)
-
-
-# ---- when it begins and ends ---------------------------------------------------------------------
-
-
-def start_message(config: Any, updates: int) -> str:
-    """``training on the CPU in fp32; log: …``; ``updates``: how many the run has already."""
-    begins = f"continuing at update {updates:,}" if updates else "training"
-    log = Path(config.checkpoint.save_dir).parent / "train.log"
-    return f"{begins} {devices_in_words(config)}; log: {log}"
-
-
-def end_message(finished: dict[str, Any], max_update: int) -> str:
-    """``stopped by stop_time_hours at update 274 of 12,480, validation perplexity 112``.
-
-    Args:
-        finished: what finished.json records
-        max_update: of the experiment; 0 for any number
-    """
-    updates, perplexity = finished["num_updates"], finished.get("perplexity")
-    text = f"stopped by {finished['reason']} at update {updates:,}"
-    text += f" of {max_update:,}" if updates < max_update else ""
-    return text + (f", validation perplexity {perplexity:,.2f}" if perplexity is not None else "")
-
-
-def divergence_message(reason: str, checkpoints: Path) -> str:
-    """The message about a training whose numbers became NaN or infinite.
-
-    Args:
-        reason: fairseq's, with the update: "update 12: gradients are Nan/Inf"
-        checkpoints: the run's checkpoint folder
-    """
-    from transformer_plugin.compat.resuming import newest_checkpoint
-
-    newest = newest_checkpoint(checkpoints)
-    good = f"the last good checkpoint is {newest[1]}" if newest else "no checkpoint was saved"
-    return (
-        f"the training diverged at {reason.splitlines()[0]}; {good}: lower the learning rate "
-        "(optimization.lr, lr_scheduler.lr_factor) or lengthen the warm-up, and run the command "
-        "again, with another run=NAME to start over"
-    )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import first_data_bin, is_run, saved_config
+from vaswani.experiment.find import first_data_bin, saved_config
 
 #: the sections of a run's configuration on which its validation depends
 SECTIONS = ("task", "model", "criterion", "dataset")
@@ -87,7 +87,7 @@ class Validation:
 def validation_config(checkpoint: Path, folder: Path) -> Any:
     """fairseq's configuration for validating in one process; raises UserError without data."""
     table = saved_config(checkpoint, folder)
-    data = table.get("task", {}).get("data")
+    data = table["task"].get("data")
     if data and not first_data_bin(data).is_dir():
         raise UserError(f"there is no data in {first_data_bin(data)}")
 
@@ -97,15 +97,13 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
     from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
 
-    sections = {name: dict(table.get(name, {})) for name in SECTIONS}
+    sections: dict[str, dict] = {name: dict(table[name]) for name in SECTIONS}
     sections["dataset"]["num_workers"] = 0
     if "precision" in sections["model"]:
         sections["model"]["precision"] = "fp32"
     if sections["task"].get("eval_bleu"):  # translating all of it is not part of the loss
         sections["task"]["eval_bleu"] = False
-    common = table.get("common", {})
-    sections["common"] = {"seed": common.get("seed", 1), "cpu": bool(common.get("cpu"))}
-    if is_run(folder):  # a checkpoint alone is not trusted to name a program
-        sections["common"]["user_dir"] = common.get("user_dir")
+    common = {"seed": 1, "cpu": False, "user_dir": None, **table["common"]}
+    sections["common"] = {name: common[name] for name in ("seed", "cpu", "user_dir")}
     sections["distributed_training"] = {"distributed_world_size": 1}
     return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections))
