@@ -61,6 +61,7 @@ def change_yaml(name: str, section: str, changed: Any) -> None:
     content = yaml.safe_load(Path("configs", f"{name}.yaml").read_text(encoding="utf-8"))
     content[section] = {**content[section], **changed}
     write_yaml(name, content)
+    small_tables.config_of.cache_clear()  # a command reads it once
 
 
 def scored(run: Path, translation: Scores) -> None:

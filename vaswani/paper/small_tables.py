@@ -6,6 +6,7 @@ records. A run that was trained otherwise than its row says is not the row's; on
 translated otherwise is translated and scored again.
 """
 
+import functools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,12 @@ class Table(NamedTuple):
     rate_updates: int
 
 
+@functools.cache  # composing it takes a while, and it is asked for at each step
+def config_of(experiment: Path, change: tuple[str, ...]) -> Any:
+    """An experiment with changes, complete."""
+    return experiment_config(experiment, list(change))
+
+
 class Training(NamedTuple):
     """One run of a row, and what it changes in which experiment."""
 
@@ -82,7 +89,7 @@ class Training(NamedTuple):
     @property
     def config(self) -> Any:
         """The experiment, complete."""
-        return experiment_config(find_config(self.base), self.change)
+        return config_of(find_config(self.base).resolve(), tuple(self.change))
 
     @property
     def done(self) -> bool:
