@@ -6,7 +6,6 @@ Also reads the loss of every update from their checkpoints, since logs round it 
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -107,13 +106,6 @@ def losses(checkpoints: Path) -> Dict[int, float]:
             meters = {name: kept for _, name, _, kept in state["extra_state"]["metrics"]["train"]}
             found[state["optimizer_history"][-1]["num_updates"]] = float(meters["loss"]["val"])
     return found
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def leave_after(other: Path) -> None:

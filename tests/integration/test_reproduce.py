@@ -141,15 +141,6 @@ def test_run_twice_the_second_does_nothing(english_german, server):
 
 
 @pytest.mark.slow
-def test_english_french_from_nothing_to_bleu(place):
-    """The big experiment averages 20 checkpoints."""
-    more = ["checkpoint.save_interval_updates=2", "--from", "plan"]
-    said = place.reproduce(*more, name="wmt14_en_fr_big")
-    assert said.code == 0 and "the average of 20 checkpoints" in said.out
-    assert place.result("wmt14_en_fr_big")[1]["bleu_tokenised"]["score"] > 10
-
-
-@pytest.mark.slow
 def test_from_a_stage_on_the_stages_before_are_left_alone(prepared, english_german):
     """A training that is there is kept under another name."""
     shutil.copytree(english_german.run, prepared.run)

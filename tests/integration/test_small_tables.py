@@ -17,7 +17,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import read_json
 from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
 from vaswani.experiment.find import find_config
-from vaswani.paper import SMALL_TABLES, runner, small_tables
+from vaswani.paper import runner, small_tables
 from vaswani.paper.small_tables import read_table
 
 SIZES = [
@@ -70,7 +70,7 @@ def place(workplace: Path, monkeypatch: Any) -> Path:
 def test_every_row_is_an_experiment_that_can_be_trained(monkeypatch: Any) -> None:
     """The shipped tables: names of options, values, and the learning rates' trainings."""
     monkeypatch.chdir(ROOT)
-    for name in SMALL_TABLES:
+    for name in ("table3", "equal-updates"):  # the others' models are built below
         table = read_table(name)
         assert len({small_tables.stem(row.name) for row in table.rows}) == len(table.rows)
         for row in table.rows:

@@ -48,7 +48,6 @@ LAST_8 = ["--max-update", "47", "--save-all-last", "8"]
     [
         (LAST_8, [4, 16, 32, 44]),
         ([*LAST_8, "--stop-time-hours", "0.385"], [4, 16, 24]),
-        ([*LAST_8, "--save-all-last", "0"], [n for n in range(4, 47, 4) if n % 5]),
     ],
 )
 def test_checkpoints_that_are_not_averaged_are_ten_minutes_apart(

@@ -1,16 +1,12 @@
 """Logits, loss and gradients equal fairseq's own ``transformer`` with the same weights."""
 
-from argparse import Namespace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.models import ARCH_CONFIG_REGISTRY, build_model
 from fairseq.models.transformer import (
     TransformerConfig,
-    TransformerModel,
     TransformerModelBase,
 )
 from torch import Tensor, nn
@@ -18,8 +14,6 @@ from torch import Tensor, nn
 from tests.models import batch, dictionary, small_model, task
 from tests.rounding import rounding_of_small_model
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani.experiment.fairseq_config import experiment_config, fairseq_form
-from vaswani.experiment.find import find_config
 from vaswani_transformer.embedding import sinusoids, token_positions
 
 
@@ -113,29 +107,6 @@ def test_the_decoders_matrix_is_fairseqs() -> None:
     """``--share-decoder-input-output-embed``."""
     ours = small_model(sinusoid_layout="fairseq", share_decoder_input_output_embed=True)
     compare(ours, keep_positions=True, dtype=torch.float32)
-
-
-def test_iwslt14_has_fairseqs_sizes() -> None:
-    """As many parameters as transformer_iwslt_de_en with two dictionaries, and its settings."""
-    experiment = fairseq_form(experiment_config(find_config("iwslt14-de-en")))
-    name = "transformer_iwslt_de_en"
-    theirs = Namespace(arch=name, share_decoder_input_output_embed=True)
-    ARCH_CONFIG_REGISTRY[name](theirs)
-    two = task(dictionary(24), dictionary(30))
-    two.cfg = two.args = SimpleNamespace(left_pad_target=False)
-    with torch.device("meta"):
-        models = (build_model(experiment.model, two), TransformerModel.build_model(theirs, two))
-    # 0.12.2 keeps copies for torch's encoder, such as fc1_weight
-    first, second = (
-        sum(
-            p.numel() for name, p in model.named_parameters() if name.endswith((".weight", ".bias"))
-        )
-        for model in models
-    )
-    assert first == second
-    assert experiment.optimization.lr == [5e-4] and experiment.dataset.max_tokens == 4096
-    assert experiment.lr_scheduler.warmup_updates == 4000
-    assert (experiment.model.dropout, experiment.optimizer.weight_decay) == (0.3, 1e-4)
 
 
 def compare(ours: VaswaniTransformerModel, keep_positions: bool, dtype: torch.dtype) -> None:

@@ -20,7 +20,6 @@ from tests.models import dictionary, lively_model, small_model
 from tests.parity.test_fairseq_transformer import reference
 from transformer_plugin.generator import VaswaniSequenceGenerator
 from transformer_plugin.model import VaswaniTransformerModel
-from vaswani_transformer.search.history import History
 from vaswani_transformer.search.loop import BLOCK
 
 PAD, EOS = 1, 2
@@ -95,27 +94,6 @@ def test_same_with_a_large_vocabulary() -> None:
     model = lively_model(1, vocabulary)
     expected, results = both(model, ragged(1, 5, vocabulary), vocabulary, beam_size=4, max_len_b=15)
     assert_same(expected, results)
-
-
-def test_results_of_a_device_are_read_in_one_piece() -> None:
-    """A history that is not on the CPU goes there as one tensor of float64: nothing is lost."""
-
-    class Elsewhere(Tensor):
-        is_cpu = False  # type: ignore[assignment]
-
-    steps = {
-        "scores": torch.randn(2, 3),
-        "tokens": torch.tensor([[2**40, 0, -1]]),
-        "finished": torch.tensor([True, False]),
-    }
-    history = History()
-    history.add(**{name: tensor.as_subclass(Elsewhere) for name, tensor in steps.items()})
-    history.add(scores=torch.ones(0, 3))
-    first, second = history.on_host()
-    for name, tensor in steps.items():
-        assert first[name].dtype == tensor.numpy().dtype
-        assert first[name].tolist() == tensor.tolist()
-    assert second["scores"].shape == (0, 3)
 
 
 def decode_many(batches: int) -> dict[str, float]:

@@ -53,18 +53,6 @@ def test_equation_1_in_plain_numbers(seed: int) -> None:
         torch.testing.assert_close(attended[0, 0, i], expected @ value[0, 0], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("function", [lambda *a: attention(*a)[0], fused_attention])
-def test_masks_have_one_meaning(function: Any) -> None:
-    """Causal by name, as truth values, and as numbers that are added to the scores."""
-    heads = random_heads(2, 3, 6, 8)
-    mask = causal_mask(6)
-    added = torch.zeros(6, 6, dtype=torch.float64).masked_fill(~mask, -math.inf)
-    by_name = function(heads, heads, heads, None, 0.0, True)
-    for given in (mask, added):
-        torch.testing.assert_close(function(heads, heads, heads, given), by_name)
-    assert not torch.allclose(by_name, function(heads, heads, heads))
-
-
 def test_an_added_mask_moves_the_scores() -> None:
     """A number below infinity, as of a distance, makes a key less probable and does not hide it."""
     heads = random_heads(1, 1, 3, 8)

@@ -66,6 +66,7 @@ for rows in range(100, 140):
 """
 
 
+@pytest.mark.slow
 @needs_onednn
 def test_few_shapes_are_kept():
     """oneDNN keeps a program for each: 40 numbers of rows need those for 128 and 256 alone, for

@@ -158,14 +158,6 @@ def test_an_overridden_output_layer_decides_every_logit(model: Transformer) -> N
     assert model.decoder.step(previous[:, 0], model.encoder(source), cache).shape == (3, 1)
 
 
-def test_no_sentence_is_too_long_for_sinusoids() -> None:
-    """They are computed on demand: 3,000 tokens under limits of 64."""
-    model = small_model().float()
-    with torch.no_grad():
-        logits = model(torch.full((1, 3000), 5), torch.tensor([[2, 5]]))
-    assert torch.isfinite(logits).all()
-
-
 def matrices(model: Transformer) -> list:
     own = (model.encoder.embedding.tokens, model.decoder.embedding.tokens)
     return [*(part.weight for part in own), model.decoder.output_projection.weight]

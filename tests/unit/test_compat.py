@@ -1,9 +1,6 @@
 """The workarounds: each shown to be needed where that can be shown, and to do what it says."""
 
-import errno
 import importlib
-import os
-import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -15,7 +12,6 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
-from fairseq.file_io import PathManager
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
@@ -83,26 +79,6 @@ def test_the_documents_table_is_what_the_register_says(monkeypatch):
 
 
 # --- checkpoints replaced in one step ----------------------------------------------------------
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
-    replacing.protect()
-    new, old = tmp_path / "checkpoint5.pt", tmp_path / "checkpoint_best.pt"
-    new.write_bytes(b"new")
-    old.write_bytes(b"old")
-
-    def copyfile(source: str, destination: str) -> None:
-        with open(destination, "wb") as stream:
-            stream.write(b"n")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.delattr(os, "link")  # as on a file system without links
-    monkeypatch.setattr(shutil, "copyfile", copyfile)
-    with pytest.raises(OSError, match="No space") as stopped:
-        PathManager.copy(str(new), str(old), overwrite=True)
-    assert stopped.value.filename == str(old)
-    assert old.read_bytes() == b"old"
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint5.pt", "checkpoint_best.pt"]
 
 
 # --- models ------------------------------------------------------------------------------------

@@ -126,17 +126,3 @@ def test_lr_is_refused_with_the_factor_of_the_same_peak() -> None:
     factor = float(str(refused.value).split("--lr-factor ")[1].split()[0])
     peak = schedule(warmup_updates=1000, lr_factor=factor).step_update(999)
     assert peak == pytest.approx(0.0007, rel=1e-5)
-
-
-def test_fairseqs_trainer_resumes_at_the_next_step(tmp_path: Any) -> None:
-    """Saved after two updates, loaded in a new trainer: the third update has n = 3."""
-    first, second = (trainer(command_line([*OURS, *SCHEDULE])) for _ in range(2))
-    first.lr_step_begin_epoch(1)
-    for _ in range(2):
-        first.train_step([sample([0, 2, 1])])
-    iterator = {"epoch": 1, "iterations_in_epoch": 2, "version": 2, "shuffle": True}
-    first.consolidate_optimizer()  # as fairseq does before it saves
-    first.save_checkpoint(str(tmp_path / "two.pt"), {"train_iterator": iterator})
-    second.load_checkpoint(str(tmp_path / "two.pt"))
-    assert second.get_num_updates() == 2
-    assert second.get_lr() == pytest.approx(learning_rate(3, 128, 4000), rel=1e-12)
