@@ -154,9 +154,12 @@ def test_sentences_of_recall() -> None:
         assert all(len(dict(one)) == k for one in pairs[0])
         assert sources[:, ::2].max() < recall.FIRST + recall.KEYS <= sources[:, 1::2].min()
         assert k == 1 or not torch.equal(sources, targets)
-    sizes = recall.log_uniform(4000, 1)
-    assert (sizes.min(), sizes.max()) == (1, recall.KEYS)
-    assert 0.4 < (sizes < 8).float().mean() < 0.6
+    dice = torch.Generator().manual_seed(1)
+    sizes = [recall.log_uniform(dice) for _ in range(4000)]
+    assert (min(sizes), max(sizes)) == (1, recall.KEYS)
+    assert 0.4 < sum(k < 8 for k in sizes) / len(sizes) < 0.6
+    source, target = next(recall.training_data(1))
+    assert source.shape == target.shape and 0.9 < 2 * source.numel() / recall.TOKENS <= 1
 
 
 @pytest.mark.parametrize("name", recall.SYSTEMS)
