@@ -28,7 +28,6 @@ if OURS:
     from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
     from transformer_plugin.generator import VaswaniSequenceGenerator
     from transformer_plugin.lr_schedule import VaswaniInverseSqrt
-
     from vaswani_transformer.fast.attention import fused_attention
 
 CONFIG = Config(start=2)

@@ -11,7 +11,7 @@ from torch import nn
 
 from vaswani_transformer.check import Config
 
-CONFIG = Config(start=2)
+CONFIG = Config(pad=1, start=2, end=3)
 
 
 class Translator(nn.Module):
@@ -38,8 +38,12 @@ class Translator(nn.Module):
 
 
 def build(config):
-    """The model."""
-    return Translator(config)
+    """The model, with Glorot's weights as in the tutorial."""
+    model = Translator(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+    return model
 
 
 def logits(model, source, target):
@@ -70,3 +74,25 @@ def encoder_layer(model, x):
 def attention(q, k, v, mask):
     """What its layers call."""
     return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def loss(logits, target):
+    """As in the tutorial."""
+    criterion = nn.CrossEntropyLoss(ignore_index=CONFIG.pad)
+    return criterion(logits.flatten(0, 1), target.flatten())
+
+
+def training_loss(model, source, target):
+    """As in the tutorial, whose targets begin with a start."""
+    target = torch.cat([torch.full_like(target[:, :1], CONFIG.start), target], dim=1)
+    return loss(logits(model, source, target[:, :-1]), target[:, 1:])
+
+
+def learning_rate(step):
+    """As in the tutorial."""
+    return 0.0001
+
+
+def optimizer(model):
+    """As in the tutorial."""
+    return torch.optim.Adam(model.parameters(), lr=0.0001, betas=(0.9, 0.98), eps=1e-9)

@@ -38,4 +38,3 @@ def test_the_quiz_can_be_solved_with_the_check(bug: str, tmp_path: Path) -> None
     checks = json.loads(done.stdout)["checks"]
     named = [item["check"] for item in checks if item["status"] in ("error", "differs")]
     assert FOUND[bug] in named, named
-    print(bug, named)

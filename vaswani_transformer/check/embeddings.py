@@ -90,16 +90,19 @@ def sinusoid_values(subject: Subject) -> Result:
     layout = [name for name in away if away[name] < 1e-3]
     if PAPERS in layout:
         return Result()
-    learned = positions_trained(subject)
+    if layout:
+        seen_as = layout[0]
+        meaning = "Linear maps of the paper's sinusoids, with the same wavelengths or nearly."
+    elif positions_trained(subject):
+        seen_as, meaning = "a learned table", "Row (E) of Table 3."
+    else:
+        seen_as = f"values {away[PAPERS]:.2g} away"
+        meaning = "Wavelengths or the order of dimensions are not the paper's."
     return Result(
-        ON_PURPOSE if layout or learned else DIFFERS,
+        DIFFERS if seen_as.startswith("values") else ON_PURPOSE,
         "PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(same), from position 0",
-        layout[0] if layout else "a learned table" if learned else f"values {away[PAPERS]:.2g} away",
-        "Linear maps of the paper's sinusoids, with the same wavelengths or nearly."
-        if layout
-        else "Row (E) of Table 3."
-        if learned
-        else "Wavelengths or the order of dimensions are not the paper's.",
+        seen_as,
+        meaning,
     )
 
 
