@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests import archives, stock, transformers_environment
+from tests import archives, shared, stock, transformers_environment
 
 
 @pytest.fixture(scope="session")
 def trained(tiny_data_bin, tmp_path_factory) -> Path:
     """The last checkpoint of a small model after 60 updates on ``tiny_data_bin``."""
-    folder = tmp_path_factory.mktemp("trained")
-    stock.train(tiny_data_bin, folder, "--max-update", "60", "--no-epoch-checkpoints")
-    return folder / "checkpoint_last.pt"
+
+    def make(folder: Path) -> None:
+        stock.train(tiny_data_bin, folder, "--max-update", "60", "--no-epoch-checkpoints")
+
+    return shared.made_once(tmp_path_factory, "digits", make) / "checkpoint_last.pt"
 
 
 @pytest.fixture(scope="session")

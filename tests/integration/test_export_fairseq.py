@@ -38,7 +38,6 @@ def tokens_of(model) -> list:
 
 
 VARIANTS = {
-    "three matrices": {"untie_embeddings": True},
     "two matrices": {"share_decoder_input_output_embed": True},
     "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
     "tensor2tensor's positions": {"sinusoid_layout": "t2t", "decoder_layers": 1},

@@ -85,13 +85,6 @@ def test_validation_decodes_with_our_search(tiny_data_bin, tmp_path, searches):
     assert any(" | bleu " in line for line in lines)
 
 
-def test_dropout_that_is_retained_follows_the_seed(tiny_data_bin, trained, searches):
-    flags = [*OURS, "--retain-dropout", "--seed"]
-    one, same, other = (stock.generate(tiny_data_bin, trained, *flags, seed) for seed in "112")
-    assert hypotheses(one) == hypotheses(same) != hypotheses(other)
-    assert searches
-
-
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
@@ -129,13 +122,3 @@ def test_an_ensemble_averages_probabilities(tiny_data_bin, trained, another):
     )
     assert (both - ((2**one + 2**two) / 2).log2()).abs().max() < 2e-4  # printed to 4 places
     assert len(hypotheses(stock.generate(tiny_data_bin, paths[2], *OURS))) == 20
-
-
-def test_scored_references_have_the_loss_of_validation(tiny_data_bin, trained):
-    tokens = token_scores(stock.generate(tiny_data_bin, trained, "--score-reference"))
-    logged = stock.validate(tiny_data_bin, trained)[-1]
-    values = dict(part.split() for part in logged.split(" | ")[1:])
-    nll = -float(tokens.mean())
-    assert float(values["nll_loss"]) == pytest.approx(nll, abs=1e-3)  # printed to 3 places
-    assert float(values["ppl"]) == pytest.approx(2**nll, abs=1e-2)
-    assert 0 < float(values["accuracy"]) <= 100

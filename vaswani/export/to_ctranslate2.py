@@ -29,17 +29,14 @@ def refuse_inexpressible(folder: ModelFolder, target: str) -> None:
         folder: the packed model
         target: one of ``TARGETS``
     """
-    others = {"fairseq": "fairseq's transformer", "huggingface": "transformers' Marian"}
     for side in ("encoder", "decoder"):
         d_k, d_v, usual = head_widths(folder.config["architecture"], side)
-        heads = f"{folder.path} has heads with d_k {d_k} and d_v {d_v}"
-        if target in others and {d_k, d_v} != {usual}:
+        allowed = {d_k} if target == "ctranslate2" else {usual}  # elsewhere it is d_model/h
+        if {d_k, d_v} != allowed:
             raise UserError(
-                f"{heads}, but in {others[target]} both are d_model/h, which is {usual}: it cannot "
-                "be exported"
+                f"{folder.path} has heads with d_k {d_k} and d_v {d_v}, but {target} needs "
+                f"{allowed.pop()} (d_model/h is {usual}) for both: it cannot be exported"
             )
-        if d_k != d_v:
-            raise UserError(f"{heads}, but CTranslate2 needs one width: it cannot be exported")
 
 
 def position_table(

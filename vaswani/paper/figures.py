@@ -62,24 +62,23 @@ class Pair(NamedTuple):
 
 
 def pairs(translator: Any) -> list[Pair]:
-    """Every annotated sentence, read by a model, with the encoder's self-attention."""
+    """Every annotated sentence, read by a model, with its encoder's self-attention between words.
+
+    The decoder gets the end of sentence alone: there is no translation.
+    """
     lang = translator.folder.langs[0]
     if not lang.lower().startswith("en"):
         print(f"warning: this model reads '{lang}', but the sentences are English", file=sys.stderr)
-    return [
-        pair_of(translator, kind, **entry)
-        for kind, entries in read_yaml(SENTENCES).items()
-        for entry in entries
-    ]
-
-
-def pair_of(translator: Any, kind: str, text: str, word: str, partner: str) -> Pair:
-    """One annotated sentence; weights between subwords become weights between words."""
-    engine, read = translator.engine, sentence(translator, text, "source")
-    words = side(translator.folder.langs[0], read.subwords, engine.source).words
-    weights = head_weights(engine.model, read.ids, [engine.target.eos()])["encoder"]
-    (place,), places = place_of(word, words), place_of(partner, words)
-    return Pair(kind, text, words, place, places, between(weights, words, words))
+    found, engine = [], translator.engine
+    for kind, entries in read_yaml(SENTENCES).items():
+        for entry in entries:
+            read = sentence(translator, entry["text"], "source")
+            words = side(lang, read.subwords, engine.source).words
+            weights = head_weights(engine.model, read.ids, [engine.target.eos()])["encoder"]
+            (place,), partner = (place_of(entry[name], words) for name in ("word", "partner"))
+            weights = between(weights, words, words)
+            found.append(Pair(kind, entry["text"], words, place, partner, weights))
+    return found
 
 
 def place_of(phrase: str, words: Sequence[Unit]) -> list[int]:

@@ -75,16 +75,15 @@ def longest_path(layer: Layer, n: int, d: int = 8) -> int:
     torch.set_default_dtype(torch.float64)  # a small gradient must not become zero
     try:
         function = layer.make(d, True)
-        x = first
-        for level in range(n):
-            x = function(x, level=level)
-            (gradient,) = torch.autograd.grad(x[0, -1].sum(), first, retain_graph=True)
-            reached = gradient[0].abs().sum(-1) > 0  # [n]
-            if reached[0]:
-                return int(reached.sum()) if layer.inside else level + 1
     finally:
         torch.set_default_dtype(torch.float32)
-    raise AssertionError(f"{layer.name}: the first word does not reach the last")
+    x, levels, reached = first, 0, torch.zeros(n, dtype=torch.bool)
+    while not reached[0]:
+        x = function(x, level=levels)
+        levels += 1
+        (gradient,) = torch.autograd.grad(x[0, -1].sum(), first, retain_graph=True)
+        reached = gradient[0].abs().sum(-1) > 0  # [n]
+    return int(reached.sum()) if layer.inside else levels
 
 
 def cost(layer: Layer, n: int, d: int, repeats: int = 3) -> dict[str, float]:
