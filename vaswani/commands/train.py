@@ -142,10 +142,6 @@ def checkpoint_to_start_from(config: Any, folder: Path, resumes: bool) -> str:
             "leave out checkpoint.restore_file to continue from them, or give another folder with "
             "run=NAME"
         )
-    print(
-        f"{folder} was started from {requested}; it continues from its last checkpoint",
-        file=sys.stderr,
-    )
     return default
 
 

@@ -15,7 +15,8 @@ import math
 import os
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from vaswani.common.signals import StopRequest
 from vaswani.experiment.launch import all_gather
@@ -54,25 +55,6 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, number: int, updates: int) -> None:
         super().__init__(number)
         self.updates = updates
-
-
-class Position(NamedTuple):
-    """Where in the training text a checkpoint was saved; to fairseq, an iterator that stands there.
-
-    ``state`` is what fairseq saved of the iterator.
-    """
-
-    epoch: int
-    ended: bool
-    state: dict[str, Any]
-
-    def end_of_epoch(self) -> bool:
-        """Whether it was after the last update of the epoch."""
-        return self.ended
-
-    def state_dict(self) -> dict[str, Any]:
-        """As fairseq's."""
-        return self.state
 
 
 @contextlib.contextmanager
@@ -264,7 +246,11 @@ def make_up(trainer: Any, extra_state: dict[str, Any]) -> None:
     if not stopped or stopped["updates"] != trainer.get_num_updates():  # the optimizer begins anew
         return
     ended = stopped["end_of_epoch"]
-    position = Position(stopped["epoch"], ended, extra_state["train_iterator"])
+    position = SimpleNamespace(  # to fairseq, an iterator over the training text that stands there
+        epoch=stopped["epoch"],
+        end_of_epoch=lambda: ended,
+        state_dict=lambda: extra_state["train_iterator"],
+    )
     subsets = cfg.dataset.valid_subset.split(",")
     _, over = train.validate_and_save(cfg, trainer, trainer.task, position, subsets, ended)
     if over:
