@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tests import stock
-from tests.conftest import preprocess
 from transformer_plugin.config import ConfigError
 
 # All 200 pairs in each update, and no dropout: then neither the order of sentences nor their
@@ -59,17 +58,6 @@ def test_bf16_keeps_its_parameters_in_fp32(tiny_data_bin, reference, tmp_path):
     parameters = stock.parameters(last(tmp_path)).values()
     assert {p.dtype for p in parameters if p.is_floating_point()} == {torch.float32}
     assert stock.largest_difference(last(tmp_path), reference)[0] < 1e-3
-
-
-def test_two_dictionaries_take_three_matrices(tiny_text, tmp_path):
-    data = preprocess(tiny_text, tmp_path / "data", "--nwordstgt", "8")
-    stock.train(data, tmp_path, "--untie-embeddings", "--max-update", "3")
-    shapes = {name: tuple(p.shape) for name, p in stock.parameters(last(tmp_path)).items()}
-    assert shapes["encoder.embedding.tokens.weight"] == (16, 32)
-    assert shapes["decoder.embedding.tokens.weight"] == (8, 32)
-    assert shapes["decoder.output_projection.weight"] == (8, 32)
-    lines = stock.generate(data, last(tmp_path), "--max-len-b", "5")
-    assert len(stock.results(lines, "H")) == 20
 
 
 def test_no_hypothesis_is_longer_than_the_learned_positions(tiny_data_bin, tmp_path):

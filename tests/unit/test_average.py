@@ -48,11 +48,6 @@ def test_half_precision_is_rounded_once(dtype: torch.dtype) -> None:
     assert mean_of(*values).item() == values.double().mean().to(dtype).item()
 
 
-def test_equal_checkpoints_have_themselves_as_mean() -> None:
-    weight = torch.randn(1000)
-    assert torch.equal(mean_of(*[weight] * 7), weight)
-
-
 def test_tied_matrices_stay_one() -> None:
     def tied(value: float) -> Dict[str, torch.Tensor]:
         table = torch.full((2, 2), value)
