@@ -151,10 +151,11 @@ def learning_rate(step):
 def translate(model, source):
     """Its generator, with the paper's beam, penalty and limit where it has them."""
     options = {"beam_size": 4, "max_len_a": 1, "max_len_b": 50, "len_penalty": 0.6}
-    kind = sequence_generator.SequenceGenerator
+    arguments = ([model], model.decoder.dictionary)
     if OURS:
-        kind, options["length_penalty"] = VaswaniSequenceGenerator, "gnmt"
-    generator = kind([model], model.decoder.dictionary, **options)
+        generator = VaswaniSequenceGenerator(*arguments, "gnmt", **options)
+    else:
+        generator = sequence_generator.SequenceGenerator(*arguments, **options)
     sample = {"net_input": {k: v for k, v in net_input(source, None).items() if v is not None}}
     with torch.no_grad():
         return [best[0]["tokens"].tolist() for best in generator.generate([model], sample)]
