@@ -10,6 +10,7 @@ Options are those with which fairseq's examples/scaling_nmt trains, and the plug
 import os
 from argparse import Namespace
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from fairseq import models, sequence_generator
@@ -150,7 +151,7 @@ def learning_rate(step):
 
 def translate(model, source):
     """Its generator, with the paper's beam, penalty and limit where it has them."""
-    options = {"beam_size": 4, "max_len_a": 1, "max_len_b": 50, "len_penalty": 0.6}
+    options: dict[str, Any] = {"beam_size": 4, "max_len_a": 1, "max_len_b": 50, "len_penalty": 0.6}
     arguments = ([model], model.decoder.dictionary)
     if OURS:
         generator = VaswaniSequenceGenerator(*arguments, "gnmt", **options)

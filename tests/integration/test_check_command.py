@@ -6,6 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from vaswani_transformer.check import check
+from vaswani_transformer.check.card import DIFFERS, ERROR, ON_PURPOSE
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
 FILE = """
 from vaswani_transformer.check.template import CONFIG, build, logits as right
 
@@ -56,3 +62,35 @@ def test_a_file_that_fails_is_one_sentence_with_the_functions_name(
     assert (done.code, done.out) == (1, "")
     assert "logits returned a tensor of int64 [2, 5]: expected a tensor of floats" in done.err
     assert cli("check").code == 1
+
+
+def test_the_homeworks_card_is_the_one_of_the_page() -> None:
+    """docs/check.md gives the answers."""
+    card = check(EXAMPLES / "homework.py")
+    assert card.titles(ERROR) == ["source padding changes nothing"]
+    assert card.titles(DIFFERS) == [
+        "embeddings are multiplied by √d_model",
+        "sinusoids have the paper's values",
+        "Adam has β = (0.9, 0.98) and ε = 1e-9",
+        "dropout is in the paper's places",
+        "dropout is on the sum of embedding and position",
+        "the loss is label-smoothed cross entropy",
+    ]
+    assert len(card.titles(ON_PURPOSE)) == 3
+
+
+def test_torchs_transformer_differs_only_in_its_training_and_on_purpose() -> None:
+    card = check(EXAMPLES / "torch_nn.py")
+    assert not card.titles(ERROR)
+    assert card.titles(DIFFERS) == [
+        "the learning rate is equation 3",
+        "the loss is label-smoothed cross entropy",
+    ]
+
+
+@pytest.mark.slow
+def test_marian_has_the_papers_model() -> None:
+    pytest.importorskip("transformers", reason="Marian's card is NOT tested", exc_type=ImportError)
+    card = check(EXAMPLES / "marian.py")
+    assert not card.titles(ERROR)
+    assert card.titles(DIFFERS) == ["beam search divides log P by ((5 + length) / 6)^0.6"]
