@@ -5,11 +5,10 @@
     vaswani average RUN --last 5      the last 5, as the paper does for its base model (big: 20)
     vaswani average CHECKPOINT …      these
 
-An average is not always better than its parts: one that reaches back to the steep part of a
-training can be far worse. So its validation loss is computed and shown beside those of its parts,
-and where the best checkpoint alone is better, that is said, or no average made. "Last" is by the
-update count inside the files. fairseq-generate can decode the result; it holds no optimizer state,
-so training cannot continue from it.
+An average can be far worse than its parts if it reaches back to the steep part of a training. So
+validation losses are computed and shown. If a single checkpoint is better, no average is made, or,
+with --last, a warning is given. "Last" is by the update count inside the files. fairseq-generate
+can decode the result; it holds no optimizer state, so training cannot continue from it.
 """
 
 import shlex

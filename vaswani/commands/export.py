@@ -1,4 +1,4 @@
-"""Exports a packed model to another system, and proves that it translates alike.
+"""Exports a packed model to another system, and verifies that it translates the same.
 
     vaswani export MODEL --to ctranslate2                      float32
     vaswani export MODEL --to ctranslate2 --quantization int8  or float16, bfloat16
@@ -10,8 +10,7 @@ and both give the packed model's translations a probability; if these differ by 
 tolerance, or the packed model scores the export's translations lower, nothing is written. The
 sentences are the first --lines of the run's test text (else its validation text), or of --text.
 A variant of the paper's model can be exported to fairseq, which then needs its --user-dir, too.
-PYTHON is one that has transformers; where there is none, an export to huggingface is not compared,
-and says so.
+PYTHON has transformers installed; without it an export to huggingface is not compared, and says so.
 """
 
 import shutil
@@ -60,7 +59,8 @@ class Options:
     lines: int = option(500, "lines of the text to use (default: 500); 0: all", metavar="N")
     user_dir: str | None = option(metavar="DIR", help="defines the model, if it is a variant")
     python: str | None = option(
-        metavar="PYTHON", help="one with transformers, for huggingface's proof (default: this one)"
+        metavar="PYTHON",
+        help="Python with transformers installed, to verify the export (default: this one)",
     )
 
 

@@ -7,7 +7,7 @@
 
 The default of an option is its value in the run's ``generation:`` or ``task:`` section. For each
 subset it writes SUBSET.hyp.tok (tokens, or SentencePiece's pieces, in the order of the source),
-SUBSET.hyp (detokenised), SUBSET.log (lines S-, H-, D- and P- as of fairseq-generate) and
+SUBSET.hyp (detokenised), SUBSET.log (lines S-, H-, D- and P- as in fairseq-generate) and
 SUBSET.json (options and counts). The translations do not depend on the number of processes.
 """
 

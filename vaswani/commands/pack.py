@@ -31,7 +31,7 @@ class Options(DataOptions):
     )
     out: str | None = option(metavar="MODEL", help="the folder to make (default: RUN/model)")
     half: bool = option(
-        False, "store the parameters as float16, in half the bytes; they compute in float32"
+        False, "store float16, in half the bytes; translation still computes in float32"
     )
 
 

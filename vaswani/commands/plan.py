@@ -1,4 +1,4 @@
-"""Works out what a training will take on given hardware; nothing is trained for it.
+"""Estimates a training on given hardware; nothing is trained.
 
     vaswani plan demo_en_de                             on this machine
     vaswani plan wmt14_en_de_base --gpus 2

@@ -103,7 +103,7 @@ def train_or_skip(config: Any, data: dict[str, Any], folder: Path, place: launch
         records = run_record.records_of(config, data, folder, place)
         decision = Decision(True, resumes, restore_file, stop, records)
         start_rank(config, data, folder, place, decision)
-    print_end(config, folder, "trained")
+    print_end(config, folder, "finished")
 
 
 def print_end(config: Any, folder: Path, what: str) -> None:
@@ -112,7 +112,9 @@ def print_end(config: Any, folder: Path, what: str) -> None:
     if "reason" in finished:
         updates, most = finished["num_updates"], config.optimization.max_update
         of = f" of {most:,}" if updates < most else ""
-        end = f"; stopped by {finished['reason']} at update {updates:,}{of}"
+        stopped = f"stopped by {finished['reason']} at update {updates:,}{of}"
+        reached = f"reached max_update ({updates:,})"
+        end = f": {reached if finished['reason'] == 'max_update' else stopped}"
     if finished.get("perplexity") is not None:
         end += f", validation perplexity {finished['perplexity']:,.2f}"
     average = f"next: {shlex.join(['vaswani', 'average', str(folder)])}"

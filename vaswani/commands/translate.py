@@ -3,7 +3,7 @@
     vaswani translate MODEL FILE… > translations      several files count as one text
     echo "It is late." | vaswani translate MODEL
     vaswani translate MODEL                           a prompt that answers at once
-    vaswani translate MODEL FILE --output OUT         complete or absent; repeat it to continue
+    vaswani translate MODEL FILE --output OUT         written when complete; rerun to resume
 
 MODEL is a folder made by 'vaswani pack' or 'vaswani export --to ctranslate2'; options default to
 those that it was packed with. With --nbest N there are N output lines per input line; --scores and

@@ -125,8 +125,8 @@ def check_dictionary(model: Path, dictionary: Path) -> None:
     other = next((word for word in symbols(dictionary) if word not in known), None)
     if other is not None:
         raise UserError(
-            f"{model} is another model than that of {dictionary}, whose '{other}' is none of its "
-            "pieces: give the one that the text was split with"
+            f"{model} and {dictionary} do not match: '{other}' is not one of its pieces; give the "
+            "model that the text was split with"
         )
 
 

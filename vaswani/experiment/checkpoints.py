@@ -149,16 +149,16 @@ def best_of_run(folder: Path) -> Path:
     if newest is None:
         if single is None:
             raise UserError(f"{folder} has no checkpoint yet: train it with 'vaswani train'")
-        print(f"taking {single}: the run has no average", file=sys.stderr)
+        print(f"using {single} (the run has no average)", file=sys.stderr)
         return single
     try:
         candidates += [describe(single)] if single else []
         losses = losses_of(candidates, folder)
         best = losses.index(min(losses))
-        taken, why = candidates[best], f"the lowest validation loss, {losses[best]:.4f}"
+        taken, why = candidates[best], f"lowest validation loss, {losses[best]:.4f}"
     except (CheckpointError, UserError) as error:
-        taken, why = newest, f"the newest average; the validation losses are unknown ({error})"
-    print(f"taking {taken.path}: {why}", file=sys.stderr)
+        taken, why = newest, f"newest average; validation losses are unknown: {error}"
+    print(f"using {taken.path} ({why})", file=sys.stderr)
     last = last_checkpoint(folder)
     if taken.averaged and last.is_file() and describe(last).updates > taken.updates:
         print(

@@ -269,8 +269,7 @@ def check_replaceable(folder: Path, form: FolderFormat = PACKED) -> None:
     if changes:
         name, change = next(iter(changes.items()))
         raise UserError(
-            f"{folder} is not as '{form.command}' leaves a folder ({name} {change}), and would be "
-            "replaced: give another one with --out, or move it away"
+            f"not replacing {folder} ({name} {change}): choose another --out, or move it away"
         )
 
 

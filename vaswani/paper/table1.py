@@ -187,7 +187,7 @@ def lines_of(measured: dict[str, Any]) -> list[str]:
         lines.append(f"| {' | '.join(columns)} |")
     lines += [
         "",
-        "Self-attention takes more multiplications than this above n words (0: always):",
+        "Length beyond which self-attention takes more multiplications (0: always):",
         "",
     ]
     for other, by_width in measured["crossings"].items():

@@ -32,7 +32,7 @@ class Hardware:
     )
     memory: float | None = option(
         metavar="GB",
-        help="memory per GPU (default: with --gpus 16, a P100's; else this machine's)",
+        help="memory per GPU (default: 16 GB with --gpus, else this machine's)",
     )
     tokens_per_second: float | None = option(
         metavar="X",
