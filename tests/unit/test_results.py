@@ -155,11 +155,13 @@ def test_sentences_of_recall() -> None:
         assert sources[:, ::2].max() < recall.FIRST + recall.KEYS <= sources[:, 1::2].min()
         assert k == 1 or not torch.equal(sources, targets)
     dice = torch.Generator().manual_seed(1)
-    sizes = [recall.log_uniform(dice) for _ in range(4000)]
-    assert (min(sizes), max(sizes)) == (1, recall.KEYS)
+    sizes = [recall.log_uniform(64, dice) for _ in range(4000)]
+    assert (min(sizes), max(sizes)) == (1, 64)
     assert 0.4 < sum(k < 8 for k in sizes) / len(sizes) < 0.6
+    assert [recall.types_at(update) for update in (1, 2000, 2001, 2800, 2801)] == [8, 8, 16, 32, 64]
     source, target = next(recall.training_data(1))
     assert source.shape == target.shape and 0.9 < 2 * source.numel() / recall.TOKENS <= 1
+    assert source[:, ::2].max() < recall.FIRST + 8
 
 
 @pytest.mark.parametrize("name", recall.SYSTEMS)
