@@ -10,11 +10,11 @@ a name, the target the same keys in another order, each followed by its name::
 
 The keys of a sentence are different, and each key's name is drawn among 64. A batch has new
 sentences of one k, which is log-uniform from 1 to 64. The first 2,000 updates have 8 keys and 8
-names; then there are 16, 32, and from update 2,801 on 64. (With 64 from the start no system learned
-in 4,000 updates which name belongs to which key.) Only the names are learned and scored, with the
-right words before them. What a system knows of the source when it writes is its state: as many
-floats for any k in an LSTM without attention, one vector for each word of the source where there is
-attention.
+names; then there are 16, 32, and from update 2,801 on 64. (With 64 from the start three systems
+had not learned after 4,000 updates which name belongs to which key.) Only the names are learned and
+scored, with the right words before them. What a system knows of the source when it writes is its
+state: as many floats for any k in an LSTM without attention, one vector for each word of the source
+where there is attention.
 
 The layers are those of vaswani_transformer and examples/recurrent, trained by one short loop. Each
 system is trained at each of ``RATES``; the best, on sentences set aside (of those that end alike,
