@@ -302,8 +302,8 @@ def save(
             if score_file.is_file():
                 shutil.copy(score_file, folder / f"{run.name}.score.json")
             for sides in read_json(score_file).get("files", {}).values():
-                name = Path(sides["hypotheses"]["file"]).name  # test.hyp, or its tokens
-                pack(run / "eval" / name, folder / f"{run.name}.{name}.gz")
+                said = Path(sides["hypotheses"]["file"]).name  # test.hyp, or its tokens
+                pack(run / "eval" / said, folder / f"{run.name}.{said}.gz")
     with atomic_write(folder / "record.json") as stream:
         json.dump(record, stream, indent=1)
     picture(out / f"{name}.png", record)
