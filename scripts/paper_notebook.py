@@ -1,6 +1,6 @@
 """Makes examples/paper.ipynb, with its outputs, from examples/paper.py.
 
-    python scripts/paper_notebook.py        needs pip install -e '.[notebook]'; takes half a minute
+    python scripts/paper_notebook.py        needs pip install -e '.[notebook]'; takes a minute
 
 The page is written as Python with a comment at the start of each cell: ``# %%`` before code,
 ``# %% [markdown]`` before text, whose lines are comments.
@@ -44,7 +44,8 @@ def main() -> int:
             for number, (kind, text) in enumerate(cells(PAGE.read_text(encoding="utf-8")), 1)
         ]
     )
-    NotebookClient(notebook, record_timing=False).execute()
+    where = {"metadata": {"path": str(PAGE.parent)}}
+    NotebookClient(notebook, record_timing=False, resources=where).execute()
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(notebook, NOTEBOOK)
     return 0

@@ -1,48 +1,192 @@
 """examples/paper.py, the walk through the paper, and the notebook made from it."""
 
+import ast
+import inspect
 import json
+import lzma
+import re
 import runpy
+import sys
+import textwrap
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, NamedTuple
 
 import pytest
+import torch
+
+from vaswani_transformer.vocabulary import EOS, UNK
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "examples" / "paper.py"
+DEMO = ROOT / "examples" / "demo_en_de"
+NUMBERS = [str(number) for number in range(1, 17)]
 cells = runpy.run_path(str(ROOT / "scripts" / "paper_notebook.py"))["cells"]
+CELLS = cells(PAGE.read_text(encoding="utf-8"))
+#: what the page must do without; section 14 may have the last one
+ABSENT = ["fairseq", "transformer_plugin", "vaswani", "subword_nmt", "sacremoses", "sacrebleu"]
+ABSENT += ["yaml", "omegaconf", "hydra", "safetensors"]
 
 
-def code_cells() -> List[Dict[str, Any]]:
-    """Those of the notebook."""
-    notebook = json.loads(PAGE.with_suffix(".ipynb").read_text(encoding="utf-8"))
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+class Run(NamedTuple):
+    """What is left of the page when it has run; by the number of a section where it says so."""
+
+    shown: list[Any]
+    """the functions whose source it showed"""
+    variables: dict[str, dict[str, Any]]
+    """of each section, at its end"""
+    answers: dict[str, Exception | None]
+    """of each section, what the code in its folded answer raised"""
 
 
-def test_every_claim_of_the_page_holds(monkeypatch, capsys) -> None:
-    """It runs to its end, past every assert.
+def answer_in(text: str) -> str | None:
+    """The code in the folded answer of a Markdown cell."""
+    folded = re.search(r"<details><summary>Answer</summary>\n\n(.*?)\n</details>", text, re.DOTALL)
+    return re.search(r"```python\n(.*?)```", folded[1], re.DOTALL)[1] if folded else None  # type: ignore[index]
 
-    What it prints of our sources is what the notebook shows.
-    """
+
+def outcome(code: str, variables: dict[str, Any]) -> Exception | None:
+    """What an answer raises, which changes neither the page's variables nor its random numbers."""
+    with torch.random.fork_rng():
+        try:
+            exec(code, dict(variables))
+        except Exception as error:
+            return error
+    return None
+
+
+def run_page(patch: pytest.MonkeyPatch) -> Run:
+    """Run the cells one after the other, and each answer where it stands."""
+    allowed = pytest.importorskip("safetensors")
+    for name in ABSENT:
+        patch.setitem(sys.modules, name, None)
+    section, variables, run = "0", {}, Run([], {}, {})
+    for kind, text in CELLS:
+        if kind == "code":
+            exec(compile(text, f"section {section}", "exec"), variables)
+            continue
+        answer = answer_in(text)
+        if answer:
+            run.variables[section] = dict(variables)
+            run.answers[section] = outcome(answer, variables)
+        for section in re.findall(r"^## (\d+) ", text, re.MULTILINE):
+            patch.setitem(sys.modules, "safetensors", allowed if section == "14" else None)
+    return run
+
+
+@pytest.fixture(scope="module")
+def page() -> Run:
+    """The page, run once: every assert on it holds."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    pyplot.switch_backend("agg")
-    monkeypatch.setattr(pyplot, "show", lambda: pyplot.close("all"))
-    runpy.run_path(str(PAGE))
-    printed = capsys.readouterr().out
-    for cell in code_cells():
-        if all(line.startswith("code(") for line in cell["source"]):
-            shown = "".join("".join(output["text"]) for output in cell["outputs"])
-            assert shown in printed, "run python scripts/paper_notebook.py"
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch, pyplot.rc_context(), redirect_stdout(StringIO()):
+        pyplot.switch_backend("agg")
+        patch.setattr(pyplot, "show", lambda: pyplot.close("all"))
+        patch.syspath_prepend(str(PAGE.parent))
+        import paper_helpers
+
+        shown: list[Any] = []
+        patch.setattr(paper_helpers, "code", lambda *functions: shown.extend(functions))
+        run = run_page(patch)
+    torch.set_num_threads(threads)
+    torch.set_printoptions(profile="default")
+    return run._replace(shown=shown)
 
 
-def test_the_notebook_is_the_page() -> None:
-    """Its cells are those of the page, all were run, in order, and none failed."""
-    notebook = json.loads(PAGE.with_suffix(".ipynb").read_text(encoding="utf-8"))
+def test_the_sections_are_those_of_the_contents() -> None:
+    """Sixteen, in order; each link leads to a heading, and each section checks something."""
+    text = "\n".join(cell for kind, cell in CELLS if kind == "markdown")
+    titles = re.findall(r"^## (\d+ .*)$", text, re.MULTILINE)
+    links = re.findall(r"^\| (\d+) \| \[(.*?)\]\(#(.*?)\)", text, re.MULTILINE)
+    assert [f"{number} {title}" for number, title, _ in links] == titles
+    assert [link for _, _, link in links] == [title.replace(" ", "-") for title in titles]
+    assert [title.split()[0] for title in titles] == NUMBERS
+    section, checked = "0", []
+    for kind, cell in CELLS:
+        if kind == "markdown":
+            section = (re.findall(r"^## (\d+) ", cell, re.MULTILINE) or [section])[-1]
+        elif any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(cell))):
+            checked.append(section)
+    assert list(dict.fromkeys(checked)) == NUMBERS
+
+
+def test_every_section_has_an_exercise_whose_answer_holds(page) -> None:
+    assert list(page.answers) == NUMBERS
+    assert {number: error for number, error in page.answers.items() if error} == {}
+
+
+def test_the_decoder_has_its_shapes(page) -> None:
+    """Section 8: the shifted input, masked self-attention, attention to the source."""
+    seen = page.variables["8"]
+    (source, target), shifted = seen["PAIR"], seen["shifted"][0].tolist()
+    assert shifted == [EOS, *target[:-1]] and target[-1] == source[-1] == EOS
+    S, T, types = len(source), len(target), len(seen["VOCABULARY"])
+    assert seen["memory"].states.shape == (1, S, 64)
+    assert seen["own"].shape == (1, 4, T, T) and seen["cross"].shape == (1, 4, T, S)
+    assert seen["logits"].shape == (1, T, types)
+    assert torch.equal(seen["own"].gt(0)[0, 0], torch.ones(T, T).tril().bool())
+
+
+def test_the_text_is_split_as_for_the_demos_model(page) -> None:
+    """subword-nmt's own splits, and no subword of the text is unknown."""
+    seen = page.variables["11"]
+    with lzma.open(ROOT / "examples/demo_text/test.en.xz", "rt", encoding="utf-8") as lines:
+        words = {word for line in lines for word in seen["words"](line.strip())}
+    from subword_nmt.apply_bpe import BPE
+
+    with open(DEMO / "bpecodes", encoding="utf-8") as codes:
+        bpe = BPE(codes)
+    assert {word: seen["subwords"](word) for word in words} == {
+        word: bpe.process_line(word).split() for word in words
+    }
+    assert not any(UNK in side for pair in seen["TRAIN"] for side in pair)
+    assert seen["PAIR"] not in seen["TRAIN"]
+
+
+def test_the_small_model_has_learned_to_copy_before_it_is_asked_for_more(page) -> None:
+    """Section 15: 99 % at each trained length, before the last update that it may have."""
+    seen = page.variables["15"]
+    assert seen["number"] < 2000
+    assert min(seen["by_length"][length] for length in range(2, 7)) > 0.95
+
+
+def test_a_source_is_shown_whole_and_without_its_docstring(page) -> None:
+    """No line of code is missing, and it fits beside a text."""
+    source_of = runpy.run_path(str(PAGE.parent / "paper_helpers.py"))["source_of"]
+    assert {function.__name__ for function in page.shown} >= {"attention", "greedy_decode"}
+    for function in page.shown:
+        whole = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+        definition = whole.body[0]
+        assert isinstance(definition, ast.FunctionDef)
+        if ast.get_docstring(definition):
+            definition.body = definition.body[1:]
+        shown = source_of(function)
+        assert ast.dump(ast.parse(shown)) == ast.dump(whole)
+        lines = shown.split("\n")
+        assert len(lines) <= 35 and max(map(len, lines)) <= 100, function.__qualname__
+
+
+def test_the_notebook_is_the_page(page) -> None:
+    """Its cells are those of the page, all were run, in order, and none failed.
+
+    What it shows of our sources is what they are now.
+    """
+    text = PAGE.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert len(text) < 1_500_000
+    notebook = json.loads(text)
     found = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
-    assert found == cells(PAGE.read_text(encoding="utf-8")), "run python scripts/paper_notebook.py"
-    run = code_cells()
+    assert found == CELLS, "run python scripts/paper_notebook.py"
+    run = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in run] == list(range(1, len(run) + 1))
     outputs = [output for cell in run for output in cell["outputs"]]
     assert {output["output_type"] for output in outputs} == {"stream", "display_data"}
     assert {output["name"] for output in outputs if "name" in output} == {"stdout"}
     drawn = sum("image/png" in output.get("data", {}) for output in outputs)
     assert drawn == sum("plt.show()" in "".join(cell["source"]) for cell in run) > 10
+    source_of = runpy.run_path(str(PAGE.parent / "paper_helpers.py"))["source_of"]
+    sources = [output["data"] for output in outputs if "text/markdown" in output.get("data", {})]
+    shown = ["".join(data["text/plain"]) for data in sources]
+    assert shown == list(map(source_of, page.shown)), "run python scripts/paper_notebook.py"
+    for data, source in zip(sources, shown, strict=True):
+        assert f"```python\n{source}\n```" in "".join(data["text/markdown"])

@@ -1,0 +1,176 @@
+"""What examples/paper.py needs besides the model: to print, to draw, and to look inside a layer."""
+
+import ast
+import inspect
+import lzma
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor, nn
+
+EXAMPLES = Path(__file__).resolve().parent
+
+
+def lines_of(name: str) -> list[str]:
+    """The lines of a file in examples/, which may be compressed."""
+    reads = lzma.open if name.endswith(".xz") else open
+    with reads(EXAMPLES / name, "rt", encoding="utf-8") as lines:
+        return [line.rstrip("\n") for line in lines]
+
+
+# ---- Print ---------------------------------------------------------------------------------------
+
+
+def source_of(function: Callable) -> str:
+    """The source of a function of the project, without docstring and notes to the linter."""
+    function = inspect.unwrap(function)
+    lines = textwrap.dedent(inspect.getsource(function)).splitlines()
+    definition = ast.parse("\n".join(lines)).body[0]
+    if function.__doc__:
+        docstring = definition.body[0]  # type: ignore[attr-defined]
+        del lines[docstring.lineno - 1 : docstring.end_lineno]
+    return "\n".join(line.partition("  # noqa")[0] for line in lines if line)
+
+
+def code(*functions: Callable) -> None:
+    """Show the source of functions: highlighted in a notebook, plain in a terminal."""
+    for function in functions:
+        title = f"{function.__qualname__}, in {function.__module__.replace('.', '/')}.py"
+        source = source_of(function)
+        if not in_notebook():
+            print(f"# {title}\n{source}\n")
+            continue
+        from IPython.display import display
+
+        markdown = f"`{title}`\n\n```python\n{source}\n```"
+        display({"text/markdown": markdown, "text/plain": source}, raw=True)
+
+
+def in_notebook() -> bool:
+    """Whether a notebook runs this."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return get_ipython() is not None
+
+
+# ---- Draw ----------------------------------------------------------------------------------------
+
+plt.rcParams.update({"figure.figsize": (8, 3), "figure.constrained_layout.use": True})
+
+
+def heat(
+    axis: Any,
+    matrix: Tensor,
+    title: str,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    **labels: Any,
+) -> None:
+    """Draw a matrix from top to bottom, the darker the larger; with a name for each row, column."""
+    values = matrix.detach().numpy()
+    lightest = min(0.0, float(values.min()))
+    axis.imshow(values, cmap="Blues", vmin=lightest, aspect="auto", interpolation="nearest")
+    if rows:
+        axis.set_yticks(range(len(rows)), rows, fontsize=8)
+    else:
+        axis.locator_params("y", integer=True)
+    if columns:
+        axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=8)
+    else:
+        axis.locator_params("x", integer=True)
+    axis.set(title=title, **labels)
+
+
+ENCODER = [
+    ("embedding + positions", "embedding"),
+    ("self-attention", "layers.0.self_attention"),
+    ("add & norm", "layers.0.after_self_attention"),
+    ("feed-forward", "layers.0.feed_forward"),
+    ("add & norm", "layers.0.after_feed_forward"),
+]
+DECODER = [
+    ("embedding + positions", "embedding"),
+    ("masked self-attention", "layers.0.self_attention"),
+    ("add & norm", "layers.0.after_self_attention"),
+    ("cross-attention", "layers.0.cross_attention"),
+    ("add & norm", "layers.0.after_cross_attention"),
+    ("feed-forward", "layers.0.feed_forward"),
+    ("add & norm", "layers.0.after_feed_forward"),
+    ("linear (then softmax)", "output_projection"),
+]
+
+
+def draw_figure_1(shapes: dict[str, list[int]], source: list[int], target: list[int]) -> None:
+    """Figure 1 with the shape that leaves each box.
+
+    Args:
+        shapes: as from :func:`shapes_of`
+        source: the shape of what the encoder reads
+        target: the shape of what the decoder reads
+    """
+    _, axis = plt.subplots(figsize=(8, 6))
+    for x, side, boxes, below in (
+        (0.0, "encoder", ENCODER, f"source {source}"),
+        (5.0, "decoder", DECODER, f"target, shifted right {target}"),
+    ):
+        middle, top = x + 1.5, 8.25 if side == "decoder" else 5.85
+        axis.text(middle, -0.7, below, ha="center", fontsize=9)
+        arrow(axis, (middle, -0.4), (middle, 0))
+        for number, (label, name) in enumerate(boxes):
+            y = 1.2 * number
+            colour = "#fde4c8" if "attention" in label else "#e3edf7"
+            axis.add_patch(plt.Rectangle((x, y), 3, 0.6, facecolor=colour, edgecolor="0.4"))
+            axis.text(middle, y + 0.3, label, ha="center", va="center", fontsize=9)
+            axis.text(middle + 0.1, y + 0.8, str(shapes[f"{side}.{name}"]), va="center", fontsize=8)
+            arrow(axis, (middle, y + 0.6), (middle, y + 1.2))
+        outline = {"fill": False, "edgecolor": "0.5", "linestyle": "--"}
+        axis.add_patch(plt.Rectangle((x - 0.2, 1.05), 3.4, top - 1.05, **outline))
+        axis.text(x + 3.3, top - 0.4, "N ×", fontsize=10)
+    axis.plot([1.5, 1.5, 4.2, 4.2], [6.0, 6.3, 6.3, 3.9], color="0.3")
+    arrow(axis, (4.2, 3.9), (5, 3.9))
+    axis.text(4.1, 5.0, "memory", ha="right", fontsize=9)
+    axis.set(xlim=(-0.5, 9), ylim=(-1, 9.8))
+    axis.axis("off")
+
+
+def arrow(axis: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Draw an arrow."""
+    axis.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "0.3"})
+
+
+# ---- Look inside ---------------------------------------------------------------------------------
+
+
+def shapes_of(model: nn.Module, *inputs: Tensor) -> dict[str, list[int]]:
+    """The shape of what each part of a model returns, by the part's name, from one pass."""
+    shapes = {}
+
+    def note(name: str) -> Callable:
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            first = output[0] if isinstance(output, tuple) else output
+            shapes[name] = list(first.shape)
+
+        return hook
+
+    hooks = [part.register_forward_hook(note(name)) for name, part in model.named_modules()]
+    with torch.no_grad():
+        model(*inputs)
+    for handle in hooks:
+        handle.remove()
+    return shapes
+
+
+def dependence(layer: Callable[[Tensor], Tensor], length: int = 8, width: int = 64) -> Tensor:
+    """[output position, input position]: how much one depends on the other (a gradient's norm).
+
+    Zero where the output would be the same whatever stood at that input position.
+    """
+    x = torch.randn(1, length, width)
+    jacobian = torch.autograd.functional.jacobian(lambda x: layer(x)[0].sum(-1), x)
+    return jacobian[:, 0].norm(dim=-1)
