@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
     "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 15_760),
-    "tools": (("benchmarks", "scripts", "examples"), 6_050),
+    "tools": (("benchmarks", "scripts", "examples"), 6_450),
     "tests": (("tests",), 14_300),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
