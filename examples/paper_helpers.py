@@ -62,6 +62,7 @@ def in_notebook() -> bool:
 # ---- Draw ----------------------------------------------------------------------------------------
 
 plt.rcParams.update({"figure.figsize": (8, 3), "figure.constrained_layout.use": True})
+plt.rcParams["figure.max_open_warning"] = 0  # without a display, none is closed
 
 
 def heat(
