@@ -335,7 +335,6 @@ def test_threads_get_what_one_gets(model):
     [
         ("the house", {}, "list"),
         (["the house"], {"beem": 4}, "beem"),
-        (["the house"], {"beam": 2.5}, "beam"),
     ],
 )
 def test_an_argument_of_the_wrong_type_is_a_type_error(sentences, options, named, model):
