@@ -15,7 +15,7 @@ import pytest
 from tests import own_text
 from vaswani.common.artifact import output_file, writing
 from vaswani.common.errors import UserError
-from vaswani.common.files import write_json
+from vaswani.common.files import locked, write_json
 from vaswani.data.recipe import outputs_of
 from vaswani.decoding.translations import translations_of
 from vaswani.model_folder.folder import PACKED, write_folder
@@ -199,6 +199,14 @@ def test_only_what_the_same_command_wrote_or_an_empty_file_is_replaced(tmp_path)
 def test_a_full_disk_is_said_of_the_file(tmp_path):
     with pytest.raises(UserError, match=r"scores\.json"), writing(tmp_path / "scores.json"):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_lock_that_is_a_link_does_not_empty_a_file(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="lock"), locked(tmp_path / "lock", "it is being made"):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_no_other_file_renames_flushes_or_locks():

@@ -150,6 +150,8 @@ def _take(path: Path, what: str) -> IO[str] | None:
     ``lockf``, not ``flock``, whose locks pass to forked workers: these may outlive a killed parent
     by seconds, and would keep the same command from continuing.
     """
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, whose file would be overwritten: remove it")
     try:
         stream = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (closed by the caller)
     except OSError as error:
@@ -166,10 +168,18 @@ def _take(path: Path, what: str) -> IO[str] | None:
     except OSError:
         stream.close()
         return None
-    if os.fstat(stream.fileno()).st_nlink == 0:  # its holder removed it after it was opened
+    if not _is_at(path, stream):  # its holder removed it after it was opened
         stream.close()
         return _take(path, what)
     stream.truncate(0)
     stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     stream.flush()
     return stream
+
+
+def _is_at(path: Path, stream: IO[str]) -> bool:
+    """Whether a path leads to an open file; a removed one has a link left on NFS."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    except FileNotFoundError:
+        return False
