@@ -133,3 +133,8 @@ def test_a_job_that_slurm_starts_again_waits_for_the_lock_of_a_dead_machine(tmp_
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_run_without_a_name_is_refused():
+    with pytest.raises(UserError, match="run="):
+        run_record.split_run(["run=", "common.seed=2"])

@@ -27,8 +27,10 @@ DECIDING = (
 
 
 def split_run(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Separate ``run=NAME`` from the overrides of the configuration."""
+    """Separate ``run=NAME`` from the overrides of the configuration; UserError without a name."""
     names = [item[len("run=") :] for item in overrides if item.startswith("run=")]
+    if "" in names:  # a variable of the shell that is not set: runs/ itself would be the run
+        raise UserError("run= is empty: give a name, for example run=second")
     return names[-1] if names else None, [o for o in overrides if not o.startswith("run=")]
 
 
