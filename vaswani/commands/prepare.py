@@ -76,7 +76,6 @@ class Options:
     show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
     archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
     manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
-    test_sets: str = option("archives", "their source", choices=["archives", "sacrebleu"])
 
 
 def run(options: Options) -> int:
@@ -143,8 +142,8 @@ def job_of(options: Options) -> Job:
         for split in recipe.splits:
             if recipe.parts(split):
                 parts[split] = read_parts(read["manifest"], recipe.parts(split))
-    workers, sacrebleu = limit_workers(options.workers), options.test_sets == "sacrebleu"
-    return Job(recipe, folder, workers, {}, parts, Path(options.archives), sacrebleu, read)
+    workers = limit_workers(options.workers)
+    return Job(recipe, folder, workers, {}, parts, Path(options.archives), read)
 
 
 def recipe_of(options: Options) -> tuple[Recipe, Path]:

@@ -36,7 +36,7 @@ TABLE_4, PARSER = "table4", "parsing_wsj"
 AVERAGED = {"base": 5, "big": 20, "wsj": 5}
 STAGES = ("plan", "prepare", "train", "average", "generate", "score", "pack")
 #: options of these names go on to 'vaswani prepare', and to 'vaswani plan'
-TO_PREPARE = ("archives", "manifest", "workers", "limit", "test_sets", "train", "valid", "test")
+TO_PREPARE = ("archives", "manifest", "workers", "limit", "train", "valid", "test")
 TO_PLAN = ("memory", "tokens_per_second")
 
 
@@ -71,12 +71,6 @@ class Options:
     )
     limit: int | None = option(
         metavar="PAIRS", help="a trial with this many training pairs", group="data"
-    )
-    test_sets: str | None = option(
-        metavar="WHERE",
-        help="archives or sacrebleu (default: archives)",
-        choices=["archives", "sacrebleu"],
-        group="data",
     )
     train: str | None = option(metavar="FILE", help="the treebank's sections 02-21", group=TABLE_4)
     valid: str | None = option(metavar="FILE", help="its section 22", group=TABLE_4)
