@@ -116,7 +116,6 @@ def test_options_reach_the_commands(nowhere, capsys):
         (["wmt14-en-de-bse"], "wmt14-en-de-base"),
         (["table4"], "--train"),
         (["wmt14-en-de-base", "--row", "C-n3"], "C-n"),
-        (["wmt14-en-de-base", "--from", "trian"], "train"),
         (["wmt14-en-de-base", "model.droput=0"], "droput"),
         (["wmt14-en-de-base", "task.data=x"], "--data"),
         (["wmt14-en-de-base"], "GPU"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
-from vaswani.experiment.find import find_config, known_configs
+from vaswani.experiment.find import find_config
 from vaswani.planning.training_plan import Hardware, table, training_plan
 
 
@@ -24,7 +24,7 @@ from vaswani.planning.training_plan import Hardware, table, training_plan
 class Options(Hardware):
     """An experiment, and the hardware."""
 
-    config: str = argument("CONFIG", "a name in configs/, or a YAML file", known=known_configs)
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file")
     overrides: list[str] = argument("key=value", "changes, as for 'vaswani train'", default=[])
     data: str | None = option(metavar="DIR", help="use this data-bin, not the experiment's")
     json: str | None = option(metavar="FILE", help="also write the plan to FILE")

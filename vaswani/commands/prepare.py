@@ -25,7 +25,7 @@ from vaswani.common.artifact import is_inside, writing
 from vaswani.common.environment import cores
 from vaswani.common.errors import UserError
 from vaswani.common.files import locked
-from vaswani.common.options import argument, option, stage_named
+from vaswani.common.options import argument, option
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
@@ -40,6 +40,8 @@ from vaswani.experiment.find import (
     known_configs,
     read_yaml,
 )
+
+STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ class Options:
     ratio: Optional[float] = option(metavar="R", help="highest ratio of longer to shorter side")
     limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many pairs")
     workers: int = option(factory=cores, metavar="N", help="processes (default: all cores)")
-    start: Optional[str] = option(flag="--from", metavar="STAGE", help="redo from this stage on")
+    start: Optional[str] = option(flag="--from", choices=STAGE_NAMES, help="redo from here on")
     if_missing: bool = option(False, "do nothing where data-bin is complete, from any text")
     show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
     archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
@@ -88,7 +90,8 @@ def run(options: Options) -> int:
     if not job.parts:
         job = replace(job, sources=source_files(job.recipe, Path(options.text or "")))
     names = [stage.name for stage in stages_of(job)]
-    redo = stage_named(options.start, names) if options.start else len(names)
+    later = STAGE_NAMES[STAGE_NAMES.index(options.start) :] if options.start else ()
+    redo = max(0, len(names) - len(later))  # not all text has the stage raw
     check_places(job, names)
     lock = job.folder / STAGES / "lock"
     with writing(job.folder, "--out"), locked(lock, f"{job.folder} is being prepared"):

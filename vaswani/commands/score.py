@@ -2,7 +2,6 @@
 
 Parses have labelled recall, precision and F1 instead.
 
-    vaswani score                                      runs, with the scores that they have
     vaswani score RUN                                  the translations in RUN/eval
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
@@ -22,11 +21,11 @@ from typing import Any
 
 from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed
-from vaswani.common.files import atomic_write, read_json
+from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
 from vaswani.data.test_sets import SENTENCES
 from vaswani.data.text_recipe import moses_tokeniser
-from vaswani.experiment.find import RUN_CONFIG, find_run, known_runs, read_yaml
+from vaswani.experiment.find import RUN_CONFIG, find_run, read_yaml
 from vaswani.scoring import bleu, parses, published
 from vaswani.scoring.score_input import (
     AlignedLines,
@@ -68,8 +67,6 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the scores and save them beside the translations."""
-    if options == Options():
-        return list_runs()
     if options.trees and not options.run:
         return score_trees(options, None)
     system = score_input(options)
@@ -105,37 +102,6 @@ def is_packable(folder: Path) -> bool:
     """Whether a run's model is this plugin's or fairseq's Transformer, which can be packed."""
     name = str(read_yaml(folder / RUN_CONFIG).get("model", {}).get("_name"))
     return name.startswith(("vaswani_transformer", "transformer"))
-
-
-def list_runs() -> int:
-    """Print the runs under runs/ with the scores that this command has written for them.
-
-    Raises:
-        UserError: there is no run.
-    """
-    runs = known_runs()
-    if not runs:
-        raise UserError(
-            "there is no run under runs/: give one, or --hypotheses with --references or --test-set"
-        )
-    width = max(map(len, runs))
-    for name in runs:
-        scores = sorted((Path("runs") / name / "eval").glob("*.score.json"))
-        for line in map(score_in_words, scores) if scores else ["not scored"]:
-            print(f"{name:<{width}}  {line}")
-    return 0
-
-
-def score_in_words(path: Path) -> str:
-    """``test   sacreBLEU 24.05   chrF 48.11   by checkpoint_best.pt``."""
-    report = read_json(path)
-    found = [path.name[: -len(".score.json")]]
-    found += [f"{LABELS[key]} {report[key]['score']:.2f}" for key in LABELS if key in report]
-    if "f1" in report:
-        found.append(f"{parses.LABELS['f1']} {report['f1']:.2f}")
-    if "translation" in report:
-        found.append(f"by {Path(report['translation']['checkpoint']).name}")
-    return "   ".join(found)
 
 
 def score_trees(options: Options, system: ScoreInput | None) -> int:

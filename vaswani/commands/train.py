@@ -22,7 +22,7 @@ from vaswani.common.files import atomic_write, locked, read_json
 from vaswani.common.options import argument
 from vaswani.data import data_bin
 from vaswani.experiment import launch, run_record
-from vaswani.experiment.find import find_config, known_configs, read_yaml
+from vaswani.experiment.find import find_config, read_yaml
 from vaswani.experiment.trainer import Stopped, fairseq_with
 from vaswani.experiment.training_progress import TrainingProgress
 
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
 class Options:
     """An experiment, and changes to it."""
 
-    config: str = argument("CONFIG", "a name in configs/, or a YAML file", known=known_configs)
+    config: str = argument("CONFIG", "a name in configs/, or a YAML file")
     overrides: list[str] = argument(
         "key=value",
         "section.key=value changes the experiment; run=NAME sets the folder to runs/NAME",

@@ -10,7 +10,7 @@ from vaswani.common import signals
 from vaswani.common.artifact import is_report, keep, output_file, writing
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, locked, read_json
-from vaswani.common.options import argument, option, stage_named, to_argv
+from vaswani.common.options import argument, option, to_argv
 from vaswani.data.test_sets import NEWSTEST2014
 from vaswani.decoding.translations import translations_of
 from vaswani.experiment.checkpoints import describe
@@ -52,9 +52,7 @@ class Options:
     )
     row: str | None = option(metavar="ROW", help="a row of Table 3, such as A-h1")
     gpus: int | None = option(metavar="N", help="use N GPUs (default: all of this machine)")
-    start: str | None = option(
-        flag="--from", metavar="STAGE", help=f"redo from here on: {', '.join(STAGES)}"
-    )
+    start: str | None = option(flag="--from", choices=STAGES, help="redo from here on")
     dry_run: bool = option(False, "print the plan and commands, run nothing")
     recipe: str = option(
         "paper", "data recipe (default: paper)", choices=["paper", "t2t", "fairseq"], group="data"
@@ -135,7 +133,8 @@ def run(options: Options) -> int:
     target = find_reproduction(options)
     stages = target.stages
     if options.start:
-        stages = stages[stage_named(options.start, stages) :]
+        first = STAGES.index(options.start)
+        stages = [stage for stage in stages if stage in STAGES[first:]]
     here = gpus_to_use(target.config)
     on_cpu = bool(target.config.common.cpu)
     gpus = options.gpus or here or (1 if on_cpu else arithmetic.PAPER_GPUS)
