@@ -15,8 +15,8 @@ import yaml
 from tests.files import write
 from tests.own_text import contents, sentence_of
 from vaswani import cli
-from vaswani.data import test_sets
 from vaswani.data.text_recipe import moses_tokeniser
+from vaswani.scoring import published
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = [f"Das {n}. Haus, so heißt es, ist ein Stein-Haus." for n in range(20)]
@@ -89,7 +89,7 @@ def test_hyphens_split_by_the_recipe_are_not_split_again():
 
 def test_published_figures_stand_beside_wmts_test_sets(monkeypatch):
     """As if WMT's set had 20 sentences; its true size is in tests/unit/test_score.py."""
-    monkeypatch.setitem(test_sets.SENTENCES, "wmt13", 20)
+    monkeypatch.setitem(published.SENTENCES, "wmt13", 20)
     make_run("wmt", TEXT, TEXT, "valid", archives="wmt14", valid="newstest2013")
     report = score("wmt", "--subset", "valid", subset="valid")
     assert "Table 3" in report["published"][0]["source"]

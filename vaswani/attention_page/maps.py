@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.text_recipe import unescape
+from vaswani.data.text_recipe import SENTENCEPIECE, unescape
 from vaswani.decoding.alignment import words_of
 from vaswani.decoding.translator import Translator
 from vaswani.experiment.find import is_run, run_folders

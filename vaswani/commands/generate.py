@@ -27,9 +27,8 @@ from vaswani.common.options import argument, option
 from vaswani.common.progress import bar
 from vaswani.data import text
 from vaswani.data.bpe import undo
-from vaswani.data.recipe import RECIPE_FILE
-from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS, find_subword_model
-from vaswani.data.text_recipe import TargetText, TextRecipe
+from vaswani.data.recipe import RECIPE_FILE, find_subword_model
+from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
 from vaswani.decoding.batch_decoder import BatchDecoder, Translated
 from vaswani.decoding.binarised_text import data_files, data_folder
 from vaswani.decoding.engine import one_thread, search_processes

@@ -29,8 +29,15 @@ from vaswani.common.options import argument, option
 from vaswani.common.processes import limit_workers
 from vaswani.data import text
 from vaswani.data.pipeline import Job, Pair, run_stages, stages_of
-from vaswani.data.recipe import STAGES, Recipe, find_recipe, outputs_of, recipe_from
-from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
+from vaswani.data.recipe import (
+    STAGES,
+    Recipe,
+    find_recipe,
+    outputs_of,
+    recipe_from,
+    shared_vocabulary,
+)
+from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS
 from vaswani.experiment.find import (
     DEMO_TEXT,
     SHIPPED,
@@ -135,9 +142,7 @@ def job_of(options: Options) -> Job:
     if options.name and Path(options.name).is_file():
         read["recipe"] = Path(options.name)
     if recipe.like:
-        from vaswani.data import shared_vocabulary
-
-        read["codes"], read["dictionary"] = shared_vocabulary.find(recipe.like).files
+        read["codes"], read["dictionary"] = shared_vocabulary(recipe.like).files
     if recipe.archives:
         from vaswani.data.archives import read_parts
 
@@ -167,9 +172,7 @@ def recipe_of(options: Options) -> tuple[Recipe, Path]:
             "give the name of a recipe; or --out DIR and your own text, with --like or without"
         )
     if options.like:
-        from vaswani.data import shared_vocabulary
-
-        vocabulary = shared_vocabulary.find(options.like)
+        vocabulary = shared_vocabulary(options.like)
         return vocabulary.recipe_for(own, options.like), Path(options.out)
     return recipe_from(own, "the arguments"), Path(options.out)
 

@@ -23,7 +23,6 @@ from vaswani.common.artifact import is_report, output_file, writing
 from vaswani.common.errors import UserError, listed
 from vaswani.common.files import atomic_write
 from vaswani.common.options import argument, option
-from vaswani.data.test_sets import SENTENCES
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.experiment.find import RUN_CONFIG, find_run, read_yaml
 from vaswani.scoring import bleu, parses, published
@@ -157,7 +156,7 @@ def score_input(options: Options) -> ScoreInput:
     system = input_of_files(
         Path(hypotheses), references, options.pair, options.test_set, options.tokenised
     )
-    known = SENTENCES.get(options.test_set or "")
+    known = published.SENTENCES.get(options.test_set or "")
     if known and known != len(system.main.references):
         raise UserError(
             f"{options.test_set} has {known:,} sentences, but {system.main.files[1]} has "

@@ -30,8 +30,7 @@ from vaswani.data.pairs import (
     transform,
 )
 from vaswani.data.recipe import Recipe, outputs_of, write_recipe
-from vaswani.data.subwords import SENTENCEPIECE, SUBWORD_MODELS
-from vaswani.data.text_recipe import hardly_spaced
+from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, hardly_spaced
 from vaswani.experiment.find import DOCS
 
 Pair = tuple[Path, Path]

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
-from vaswani.data.subwords import SENTENCEPIECE
-from vaswani.data.text_recipe import SourceText, TargetText
+from vaswani.data.text_recipe import SENTENCEPIECE, SourceText, TargetText
 from vaswani.decoding.alignment import Word, aligned_words, replace_unknown, words_of
 from vaswani.decoding.engine import Batch, Engine, Search, TokenHypothesis, ignore, search_processes
 from vaswani.model_folder.folder import ModelFolder, is_export, read_model

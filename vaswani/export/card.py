@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.templates import render
-from vaswani.data.subwords import SUBWORD_MODELS
+from vaswani.data.text_recipe import SUBWORD_MODELS
 from vaswani.export.to_huggingface import END, UNKNOWN
 from vaswani.model_folder.folder import CARD, ModelFolder
 from vaswani.model_folder.packing import scores_table

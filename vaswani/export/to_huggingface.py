@@ -13,7 +13,7 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import write_json
-from vaswani.data.subwords import SENTENCEPIECE
+from vaswani.data.text_recipe import SENTENCEPIECE
 from vaswani.decoding.marian_engine import MarianEngine, most_tokens
 from vaswani.export.to_ctranslate2 import vocabulary
 from vaswani.model_folder.convert import to_fairseq

@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 from vaswani.common.artifact import making
 from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, read_sums, sha256_of
-from vaswani.data.subwords import SUBWORD_MODELS
-from vaswani.data.text_recipe import TextRecipe, read_section
+from vaswani.data.text_recipe import SUBWORD_MODELS, TextRecipe, read_section
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.search_options import SearchOptions
 

@@ -10,7 +10,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, read_sums, sha256_of, write_json
 from vaswani.common.templates import render
 from vaswani.data.data_bin import pairs_in
-from vaswani.data.subwords import SUBWORD_MODELS
+from vaswani.data.text_recipe import SUBWORD_MODELS
 from vaswani.experiment.find import first_data_bin, read_yaml, to_dict
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.folder import (

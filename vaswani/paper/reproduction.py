@@ -11,7 +11,6 @@ from vaswani.common.artifact import is_report, keep, output_file, writing
 from vaswani.common.errors import UserError, nearest
 from vaswani.common.files import atomic_write, locked, read_json
 from vaswani.common.options import argument, option, to_argv
-from vaswani.data.test_sets import NEWSTEST2014
 from vaswani.decoding.translations import translations_of
 from vaswani.experiment.checkpoints import describe
 from vaswani.experiment.find import DOCS, file_stem, find_config, read_yaml
@@ -367,7 +366,9 @@ def expected(target: Reproduction) -> list[str]:
         line = f"F1 {published.WSJ_F1} on section 23, trained on WSJ alone{unlike}"
         return [f"expected by Table 4: {line}"]
     pair = f"{target.config.task.source_lang}-{target.config.task.target_lang}"
-    return published.table(published.FIGURES[NEWSTEST2014, pair], NEWSTEST2014, pair)
+    return published.table(
+        published.FIGURES[published.NEWSTEST2014, pair], published.NEWSTEST2014, pair
+    )
 
 
 def table_3(target: Reproduction) -> list[str]:
