@@ -4,8 +4,8 @@ import contextlib
 import ctypes
 import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator
 
 LANGS = ["--source-lang", "en", "--target-lang", "de"]
 #: of the text that the fixture ``own`` writes
@@ -14,7 +14,7 @@ HERE = ["prepare", *OWN, "--out", "data/own"]
 STAGES = ["text", "tok", "codes", "bpe", "data-bin"]
 
 
-def contents(folder: Path) -> Dict[str, bytes]:
+def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder with its bytes, but for locks."""
     files = [path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}

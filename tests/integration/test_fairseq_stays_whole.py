@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def test_the_detector_of_nan_names_where_it_began(model: str) -> None:
     built.train()
     source, previous, _ = batch()
 
-    def reports() -> List[str]:
+    def reports() -> list[str]:
         with stock.logged() as lines, NanDetector(built):
             built(source, source.ne(1).sum(1), previous)[0].sum().backward()
         return [line for line in lines if "detected in output" in line]

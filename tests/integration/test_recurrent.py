@@ -3,7 +3,7 @@
 import argparse
 import importlib
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def model(cell: str = "lstm", attention_score: str = "additive", **sizes: Any) -
     return example.RecurrentModel.build_model(cfg, task()).double().eval()
 
 
-def step(cells: Any, layer: str, x: Tensor, state: List[Tensor]) -> List[Tensor]:
+def step(cells: Any, layer: str, x: Tensor, state: list[Tensor]) -> list[Tensor]:
     """One position of one layer by the formulas: the hidden state, and an LSTM's cell state.
 
     rnn:  h' = tanh(W x + b + R h + c)
@@ -51,7 +51,7 @@ def step(cells: Any, layer: str, x: Tensor, state: List[Tensor]) -> List[Tensor]
     return [(inner + recurrent).tanh()]
 
 
-def read(cells: Any, layer: str, xs: List[Tensor], state: List[Tensor]) -> Any:
+def read(cells: Any, layer: str, xs: list[Tensor], state: list[Tensor]) -> Any:
     """The outputs of a layer in one direction, in the order in which it reads, and its state."""
     outputs = []
     for x in xs:

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from email import message_from_string
 from pathlib import Path
-from typing import Dict, Iterable
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_no_link_of_its_documents_leads_nowhere(installed):
     assert {"commands.md", "../configs/table3.yaml"} <= found
 
 
-def contents(wheel: Path) -> Dict[str, bytes]:
+def contents(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 

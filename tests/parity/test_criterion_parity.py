@@ -1,7 +1,8 @@
 """Section 5.4: our loss is fairseq's ``label_smoothed_cross_entropy``, in value and gradient."""
 
 from argparse import Namespace
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch

@@ -1,7 +1,8 @@
 """Section 5.3: ``vaswani_adam`` is fairseq's ``adam``, update by update."""
 
 import copy
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch

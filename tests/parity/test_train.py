@@ -6,8 +6,9 @@ replaced, every parameter after 8 updates is the same.
 
 import random
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy
 import pytest

@@ -4,10 +4,11 @@ A test names all checks that a bug concerns, so that none cries without a reason
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 import torch

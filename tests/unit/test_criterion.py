@@ -2,7 +2,7 @@
 
 import math
 from types import SimpleNamespace
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -32,11 +32,11 @@ def criterion(epsilon: float = 0.1) -> VaswaniLabelSmoothedCrossEntropy:
     return VaswaniLabelSmoothedCrossEntropy(task(), False, epsilon)
 
 
-def sample(target: Tensor) -> Dict[str, Any]:
+def sample(target: Tensor) -> dict[str, Any]:
     return {"net_input": {}, "target": target, "ntokens": int(target.ne(PAD).sum())}
 
 
-def reduced(*logs: Dict[str, Any]) -> Any:
+def reduced(*logs: dict[str, Any]) -> Any:
     """The meters after fairseq's metrics took in the logs of several processes."""
     with metrics.aggregate(new_root=True) as meters:
         VaswaniLabelSmoothedCrossEntropy.reduce_metrics(list(logs))

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Dict
 
 import pytest
 import torch
@@ -34,7 +33,7 @@ def wrapped(name: str, own: nn.Module) -> nn.Module:
     return ModuleProxyWrapper(wrapper)
 
 
-def gradients(own: nn.Module) -> Dict[str, Tensor]:
+def gradients(own: nn.Module) -> dict[str, Tensor]:
     return {name: p.grad for name, p in own.named_parameters() if p.grad is not None}
 
 

@@ -1,6 +1,6 @@
 """The model as fairseq knows it: its sizes, its adapters, and the parameters it takes."""
 
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import torch
@@ -137,7 +137,7 @@ def test_attention_per_head_has_fairseqs_names() -> None:
 
 def test_validation_computes_no_attention_that_nobody_reads(monkeypatch: Any) -> None:
     """Its loss takes the kernel in every layer."""
-    weighed: List[bool] = []
+    weighed: list[bool] = []
     attend = MultiHeadAttention.attend_heads
     monkeypatch.setattr(
         *(MultiHeadAttention, "attend_heads"),
@@ -181,7 +181,7 @@ def test_probabilities_of_float64_stay_float64() -> None:
 class Renamed(VaswaniTransformerModel):
     """A model whose parameters had other names in an older version."""
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Any], name: str) -> None:
+    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         for old in list(state_dict):
             state_dict[old.replace("coder.block.", "coder.layers.")] = state_dict.pop(old)
 

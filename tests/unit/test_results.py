@@ -4,7 +4,7 @@ import gzip
 import json
 import runpy
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import numpy
 import pytest
@@ -38,7 +38,7 @@ def test_a_small_table_is_what_its_logs_say() -> None:
             for run in [*row["runs"], *row.get("rates", [])]:
                 stem = Path(run["run"]).name
                 lines = gzip.decompress((folder / f"{stem}.jsonl.gz").read_bytes()).splitlines()
-                log: List[Dict[str, Any]] = [json.loads(line) for line in lines]
+                log: list[dict[str, Any]] = [json.loads(line) for line in lines]
                 losses = [line["valid_nll_loss"] for line in log if "valid_nll_loss" in line]
                 assert run["perplexity"] == pytest.approx(2 ** min(losses))
                 if "bleu" not in run:  # it chose a learning rate
@@ -51,7 +51,7 @@ def test_a_small_table_is_what_its_logs_say() -> None:
 
 def test_a_token_costs_the_same_in_both_records_of_its_text() -> None:
     """However many batches an update has; tokens are those of the trainings' logs."""
-    costs: Dict[str, List[float]] = {}
+    costs: dict[str, list[float]] = {}
     for name in ("equal updates", "table 2, Multi30k"):
         folder = (RESULTS["RECORDS"] / RESULTS["TABLE"]["records"][name]).parent
         record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def test_the_heads_of_the_figures_are_those_of_their_record() -> None:
 def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: Any) -> None:
     """What an earlier record has is taken over; what is here counts first."""
 
-    def run(seed: int, bleu: float) -> Dict[str, Any]:
+    def run(seed: int, bleu: float) -> dict[str, Any]:
         return {"run": f"runs/t/ours_seed{seed}", "bleu": bleu, "cpu": "old", "commit": "c"}
 
     here = tmp_path / "runs" / "t" / "ours_seed2"
@@ -128,7 +128,7 @@ def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: A
 def test_a_variation_is_compared_with_the_base() -> None:
     """Table 3: the sign of the paper's difference, where it exceeds how much seeds differ."""
 
-    def runs(*figures: Any) -> List[Dict[str, float]]:
+    def runs(*figures: Any) -> list[dict[str, float]]:
         return [{"bleu": bleu, "perplexity": perplexity} for bleu, perplexity in figures]
 
     rows = {

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 
@@ -11,7 +11,7 @@ from vaswani.paper import table1
 from vaswani.paper.layers import LAYERS, K, Layer, R
 from vaswani.paper.table1 import cost, counted, crossing, longest_path, sequential_steps
 
-BY_NAME: Dict[str, Layer] = {layer.name: layer for layer in LAYERS}
+BY_NAME: dict[str, Layer] = {layer.name: layer for layer in LAYERS}
 RECURRENT = ("RNN", "GRU", "LSTM")
 pytestmark = pytest.mark.paper("table 1")
 
