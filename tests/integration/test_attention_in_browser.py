@@ -126,15 +126,6 @@ def test_a_page_opens_without_an_error_or_a_request(show, name):
     assert window.console() == []
 
 
-def test_every_head_of_every_layer_has_its_own_picture(show):
-    pictures = set()
-    for kind in ("encoder", "decoder", "cross"):
-        for layer, head in [(layer, head) for layer in (1, 2) for head in range(5)]:
-            window = show("short", f"#{kind}.{layer}.{head}.words")
-            pictures.add(window.run("return document.getElementById('grid').toDataURL()"))
-    assert len(pictures) == 3 * 2 * 5
-
-
 @pytest.mark.parametrize("by", ["words", "subwords"])
 @pytest.mark.parametrize("head", [0, 3])
 def test_a_chosen_word_shows_where_it_looks(show, by, head):
@@ -148,17 +139,3 @@ def test_a_chosen_word_shows_where_it_looks(show, by, head):
     assert [word for word, _ in said] == [columns[n].text for n in best]
     shares = [float(share) for _, share in said]
     assert shares == pytest.approx([expected[n] for n in best], abs=0.6)
-
-
-def test_keys_go_through_the_words_in_the_direction_of_the_script(show):
-    window = show("arabic", "#cross.1.1.words")
-    first = window.run("const b = document.querySelector('#from button'); b.focus(); return b")
-    (element,) = first.values()
-    window.ask("POST", f"/element/{element}/value", {"text": "\ue012"})  # the left arrow
-    assert window.text("#from [aria-pressed=true]") == "الولد"
-
-
-def test_an_address_that_leads_nowhere_shows_the_last_layer(show):
-    for odd in ("#nothing", "#cross.99.-1.lines", "#..."):
-        caption = show("short", odd).text("#caption")
-        assert caption == "Cross-attention, layer 2, mean of the heads"

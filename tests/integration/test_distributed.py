@@ -21,7 +21,6 @@ from tests.processes import (
     begin,
     children,
     finish,
-    killed_in_epoch_two,
     losses,
     to_the_end,
     until_saved,
@@ -91,17 +90,6 @@ def test_one_process_keeps_the_records(two):
     environment = json.loads((two / "env.json").read_text())
     assert (environment["processes"], environment["started_by"]) == (2, "torchrun")
     assert json.loads((two / "finished.json").read_text())["num_updates"] == 12
-
-
-@pytest.mark.slow
-def test_killed_and_continued_it_goes_on_as_unbroken(workplace):
-    command = [*TWO, *VASWANI, "run=killed"]
-    checkpoints = workplace / "runs" / "killed" / "checkpoints"
-    unreached = "optimization.max_update=100000"
-    reached = killed_in_epoch_two([*command, unreached], workplace, checkpoints)
-    end = f"optimization.max_update={reached + 6}"
-    assert f"continuing at update {reached:,}" in to_the_end([*command, end], workplace)
-    assert_same_losses(checkpoints, in_this_process(workplace, end), reached)
 
 
 def test_bleu_is_of_the_sentences_of_both_processes(two, tiny_data_bin, tiny_text):

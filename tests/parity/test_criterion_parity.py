@@ -18,7 +18,6 @@ from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 from transformer_plugin.model import VaswaniTransformerModel
 
 OURS, FAIRSEQS = "vaswani_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"
-PAD = 1
 
 
 def fairseqs_transformer(**options: Any) -> TransformerModel:

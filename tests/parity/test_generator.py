@@ -5,9 +5,7 @@ compute in float64, and two hypotheses are the same if their tokens are, or if t
 by less than 1e-4.
 """
 
-import gc
 import logging
-import resource
 from typing import Any
 
 import pytest
@@ -94,34 +92,6 @@ def test_same_with_a_large_vocabulary() -> None:
     model = lively_model(1, vocabulary)
     expected, results = both(model, ragged(1, 5, vocabulary), vocabulary, beam_size=4, max_len_b=15)
     assert_same(expected, results)
-
-
-def decode_many(batches: int) -> dict[str, float]:
-    """Decode, and say how memory grew after a tenth: tensors alive, and the peak in MB."""
-    model, samples = lively_model(2), [ragged(seed, 4) for seed in range(10)]
-    generator = VaswaniSequenceGenerator([model], dictionary(), beam_size=4, max_len_b=12)
-
-    def alive() -> int:
-        return sum(issubclass(type(found), Tensor) for found in gc.get_objects())
-
-    gc.collect()
-    gc.disable()  # what only the collector can free would pile up between its visits
-    try:
-        for number in range(batches):
-            generator.generate([model], samples[number % 10])
-            if number == batches // 10:
-                tensors, peak = alive(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
-        return {"tensors": alive() - tensors, "megabytes": grown / 1024}
-    finally:
-        gc.enable()
-
-
-@pytest.mark.parametrize("batches", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_memory_is_flat(batches: int) -> None:
-    grown = decode_many(batches)
-    assert grown["tensors"] == 0
-    assert grown["megabytes"] < 20
 
 
 def of_fairseqs() -> Any:

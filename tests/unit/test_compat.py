@@ -78,9 +78,6 @@ def test_the_documents_table_is_what_the_register_says(monkeypatch):
     assert replaced.page(text) == text
 
 
-# --- checkpoints replaced in one step ----------------------------------------------------------
-
-
 # --- models ------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,6 @@ from tests.models import sample, small_model, task
 from tests.processes import leave_after
 from transformer_plugin.criterion import VaswaniLabelSmoothedCrossEntropy
 
-PAD = 1
 WRAPPERS = ["legacy_ddp", "pytorch_ddp", "pytorch_ddp, unused parameters looked for"]
 CASES = [(wrapper, untied) for wrapper in WRAPPERS for untied in (False, True)]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from tests.models import batch, config, dictionary, sample, small_model, task
+from tests.models import batch, dictionary, sample, small_model, task
 from transformer_plugin.checkpoints import CheckpointError
 from transformer_plugin.config import (
     VaswaniTransformerBigConfig,
@@ -176,22 +176,6 @@ def test_probabilities_of_float64_stay_float64() -> None:
         torch.testing.assert_close(found, function(logits, -1), rtol=0, atol=1e-15)
     half = model.get_normalized_probs((logits.bfloat16(), None), True)
     assert half.dtype == torch.float32
-
-
-class Renamed(VaswaniTransformerModel):
-    """A model whose parameters had other names in an older version."""
-
-    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
-        for old in list(state_dict):
-            state_dict[old.replace("coder.block.", "coder.layers.")] = state_dict.pop(old)
-
-
-def test_names_of_an_older_version_are_replaced_before_they_are_compared() -> None:
-    model = Renamed.build_model(config(), task())
-    saved = small_model(seed=1).state_dict()
-    old = {name.replace("coder.layers.", "coder.block."): value for name, value in saved.items()}
-    model.load_state_dict(old)
-    assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
 
 
 def test_untied_embeddings_do_not_slip_into_a_model_that_shares_them() -> None:

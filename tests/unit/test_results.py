@@ -6,13 +6,12 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 import torch
 
 from benchmarks import neighbours, recall, small_table, training_cost
 from tests.files import write
-from vaswani.paper import figures, small_tables
+from vaswani.paper import small_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = runpy.run_path(str(ROOT / "scripts" / "results.py"))
@@ -47,56 +46,6 @@ def test_a_small_table_is_what_its_logs_say() -> None:
                 bleu = scores.get("bleu") or scores["bleu_tokenised"]
                 assert (run["bleu"], run["chrf"]) == (bleu["score"], scores["chrf"]["score"])
                 assert run["updates"] == max(line.get("valid_num_updates", 0) for line in log)
-
-
-def test_a_token_costs_the_same_in_both_records_of_its_text() -> None:
-    """However many batches an update has; tokens are those of the trainings' logs."""
-    costs: dict[str, list[float]] = {}
-    for name in ("equal updates", "table 2, Multi30k"):
-        folder = (RESULTS["RECORDS"] / RESULTS["TABLE"]["records"][name]).parent
-        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-        for system in ("ours", "fairseq's Transformer"):
-            run = record["rows"][system]["runs"][1]
-            packed = (folder / f"{Path(run['run']).name}.jsonl.gz").read_bytes()
-            log = map(json.loads, gzip.decompress(packed).splitlines())
-            tokens = [line["train_wpb"] for line in log if "train_wpb" in line][-1]  # of an update
-            cost = run["operations"] / run["updates"] / tokens
-            costs.setdefault(system, []).append(cost)
-    for one, other in costs.values():
-        assert one == pytest.approx(other, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("name", "draw"),
-    [("equal updates", small_table.draw)],
-)
-def test_a_picture_is_drawn_from_its_record(name: str, draw: Any, tmp_path: Path) -> None:
-    """Point by point, with the matplotlib that drew it; another one places text differently."""
-    matplotlib = pytest.importorskip("matplotlib")
-    from matplotlib.image import imread
-
-    path = RESULTS["RECORDS"] / RESULTS["TABLE"]["records"][name]
-    draw(tmp_path / "made.png", json.loads(path.read_text(encoding="utf-8")))
-    made, committed = imread(tmp_path / "made.png"), imread(path.parent.with_suffix(".png"))
-    assert made.shape == committed.shape
-    if matplotlib.__version__.startswith("3.11."):
-        assert (made != committed).mean() < 1e-4
-
-
-def test_the_heads_of_the_figures_are_those_of_their_record() -> None:
-    """The table of all heads is the mean over the sentences that count, head by head."""
-    path = RESULTS["RECORDS"] / RESULTS["TABLE"]["records"]["figures"]
-    page = path.with_suffix(".md").read_text(encoding="utf-8")
-    sentences = json.loads(path.read_text(encoding="utf-8"))["sentences"]
-    for kind, table in zip(figures.KINDS, page.split("## ")[1:], strict=True):
-        own = [one["weights"] for one in sentences if one["kind"] == kind and one["counted"]]
-        assert len(own) == 11
-        means = {name: numpy.mean([one[name] for one in own], 0) for name in figures.COLUMNS}
-        for layer, head in numpy.ndindex(means["partner"].shape):
-            *weights, first = (float(means[name][layer, head]) for name in figures.COLUMNS)
-            cells = [layer + 1, head + 1, *(f"{one:.3f}" for one in weights)]
-            cells.append(f"{round(first * len(own))} of {len(own)}")
-            assert f"| {' | '.join(map(str, cells))} |" in table
 
 
 def test_a_table_grows_by_runs_of_another_machine(tmp_path: Path, monkeypatch: Any) -> None:
