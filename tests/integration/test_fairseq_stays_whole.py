@@ -1,35 +1,23 @@
 """With the plugin loaded, what fairseq's own models and commands could do they still can."""
 
-import argparse
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from fairseq.data import data_utils
-from fairseq.models.transformer import TransformerModel
 from fairseq.nan_detector import NanDetector
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
 from tests import stock
 from tests.models import batch, dictionary, small_model
+from tests.parity.test_fairseq_transformer import reference
 
 # --- torch.jit.script ---------------------------------------------------------------------------
 
 
 def their_transformer() -> Any:
-    """fairseq's transformer, small."""
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    TransformerModel.add_args(parser)
-    args = parser.parse_args([])
-    for side in ("encoder", "decoder"):
-        vars(args).update({f"{side}_layers": 2, f"{side}_embed_dim": 16})
-        vars(args).update({f"{side}_ffn_embed_dim": 32, f"{side}_attention_heads": 2})
-    words = dictionary()
-    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
-    torch.manual_seed(1)
-    return TransformerModel.build_model(args, task).eval()
+    return reference(small_model(), keep_positions=True).eval()
 
 
 def test_their_generator_becomes_torchscript(tmp_path: Path) -> None:

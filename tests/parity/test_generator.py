@@ -94,10 +94,6 @@ def test_same_with_a_large_vocabulary() -> None:
     assert_same(expected, results)
 
 
-def of_fairseqs() -> Any:
-    return reference(small_model(), keep_positions=True).eval()
-
-
 @pytest.mark.parametrize("penalty", ["fairseq", "gnmt"])
 @pytest.mark.parametrize(
     "options, call, models",
@@ -107,7 +103,7 @@ def of_fairseqs() -> Any:
         ({"beam_size": 12}, {}, [lively_model]),
         ({}, {"prefix_tokens": torch.full((9, 1), 5)}, [lively_model]),
         ({}, {}, [lively_model, lambda seed: lively_model(2)]),
-        ({}, {}, [lambda seed: of_fairseqs()]),
+        ({}, {}, [lambda seed: reference(small_model(), keep_positions=True).eval()]),
     ],
     ids=["sampling", "n-grams", "wide beam", "prefix", "ensemble", "fairseq's model"],
 )
