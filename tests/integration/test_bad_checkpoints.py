@@ -5,8 +5,9 @@ import io
 import os
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def without_history(content: bytes) -> bytes:
 
 
 NUMBERS = torch.tensor([1000.0, 1001.0]).numpy().tobytes()
-BAD: Dict[str, Callable[[bytes], bytes]] = {
+BAD: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda good: b"",
     "cut": lambda good: good[: len(good) // 2],
     "bit-in-a-weight": lambda good: flipped(good, NUMBERS, 2),
