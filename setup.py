@@ -87,7 +87,6 @@ setup(
         "vaswani.attention_page": ["page.html", "page.css", "page.js"],
         "vaswani.export": ["*.j2"],
         "vaswani.model_folder": ["*.j2"],
-        "vaswani.paper": ["*.yaml"],
         "vaswani.planning": ["*.j2"],
     },
     # fairseq is not required here: two distributions share its folder, and installing one beside
