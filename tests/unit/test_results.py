@@ -107,10 +107,17 @@ def test_sentences_of_recall() -> None:
     sizes = [recall.log_uniform(64, dice) for _ in range(4000)]
     assert (min(sizes), max(sizes)) == (1, 64)
     assert 0.4 < sum(k < 8 for k in sizes) / len(sizes) < 0.6
-    assert [recall.types_at(update) for update in (1, 2000, 2001, 2800, 2801)] == [8, 8, 16, 32, 64]
-    source, target = next(recall.training_data(1))
-    assert source.shape == target.shape and 0.9 < 2 * source.numel() / recall.TOKENS <= 1
-    assert source[:, ::2].max() < recall.FIRST + 8
+
+
+def test_keys_double_up_to_all(monkeypatch: Any) -> None:
+    """After so many updates; and none is asked for before it may occur."""
+    monkeypatch.setattr(recall, "VALIDATE", 1)
+    monkeypatch.setattr(recall, "PATIENCE", 2)
+    monkeypatch.setattr(recall, "UPDATES", 11)
+    lines = recall.learn(recall.SYSTEMS["LSTM"].build(), 0.001, seed=1)
+    assert [line["keys"] for line in lines] == [4, 4, 8, 8, 16, 16, 32, 32, 64, 64, 64]
+    sources, _ = recall.sentences(9, 4, torch.Generator().manual_seed(1), types=4)
+    assert sources[:, ::2].max() < recall.FIRST + 4
 
 
 @pytest.mark.parametrize("name", recall.SYSTEMS)
