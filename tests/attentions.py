@@ -47,8 +47,3 @@ def made(
 def text(subwords: Sequence[str]) -> str:
     """The sentence that the subwords form."""
     return (" ".join(subwords) + " ").replace("@@ ", "").strip()
-
-
-def long_sentence(count: int) -> list[str]:
-    """A sentence of ``count`` subwords, every third of which continues its word."""
-    return [f"word{n}" + "@@" * (n % 3 == 0) for n in range(count)]

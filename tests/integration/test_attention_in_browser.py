@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from tests.attentions import ARABIC, ODD, long_sentence, made
+from tests.attentions import ODD, made
 from vaswani.attention_page.maps import between
 from vaswani.attention_page.page import page
 
@@ -31,8 +31,6 @@ TARGET = ["Das", "H@@", "au@@", "s", "ist", "gr@@", "oß", "."]
 SHORT = made(SOURCE, TARGET)
 PAGES = {
     "short": (SHORT, "words"),
-    "long": (made(long_sentence(150), long_sentence(120), layers=6, heads=8), "subwords"),
-    "arabic": (made(SOURCE, ARABIC, langs=("en", "ar")), "words"),
     "odd": (made(ODD, ODD, unknown=["$x$"]), "words"),
 }
 
