@@ -20,7 +20,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
+from collections.abc import Sequence
 
 from benchmarks.demo_report import SHOWN, share
 from benchmarks.machine import machine
@@ -117,7 +118,7 @@ class Demo:
         lines = self.log.read_text(encoding="utf-8").splitlines()
         return lines[-1] if done.returncode else ""
 
-    def run(self, updates: int, readable: bool) -> Dict[str, Any]:
+    def run(self, updates: int, readable: bool) -> dict[str, Any]:
         """Train, average, decode, score; returns the results."""
         more = ["model.attention_impl=readable"] * readable
         if updates:  # still saves five checkpoints
@@ -130,7 +131,7 @@ class Demo:
         for verb in () if failed else VERBS:
             failed = failed or self.vaswani(verb[0], DEMO, *verb[1:])
         folder = self.place / "runs" / DEMO
-        result: Dict[str, Any] = {"curves": curves(folder / "train.jsonl")}
+        result: dict[str, Any] = {"curves": curves(folder / "train.jsonl")}
         if failed:
             return {**result, "failed": failed.replace(f"{self.place}/", "")}
         translations, source_lines, reference_lines = (
@@ -158,9 +159,9 @@ class Demo:
         }
 
 
-def curves(log: Path) -> Dict[str, List[Tuple[int, float]]]:
+def curves(log: Path) -> dict[str, list[tuple[int, float]]]:
     """(update, nll in bits per token) of training and of validation."""
-    found: Dict[str, List[Tuple[int, float]]] = {"train": [], "valid": []}
+    found: dict[str, list[tuple[int, float]]] = {"train": [], "valid": []}
     names = {
         "train_inner": ("train", "num_updates", "nll_loss"),
         "valid": ("valid", "valid_num_updates", "valid_nll_loss"),
@@ -179,7 +180,7 @@ def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> 
     log = args.out / f"{name}.log"
     log.write_text("", encoding="utf-8")
     shutil.copytree(sources, place)
-    facts: Dict[str, Any] = {"name": name}
+    facts: dict[str, Any] = {"name": name}
     if name != RIGHT:
         if not mutants.plant(name, place):
             raise UserError(f"tests/mutants/{name}.patch no longer applies to the sources")
@@ -192,7 +193,7 @@ def measure(name: str, args: argparse.Namespace, sources: Path, place: Path) -> 
     shutil.rmtree(place)
 
 
-def outcome(result: Dict[str, Any]) -> str:
+def outcome(result: dict[str, Any]) -> str:
     """The score, or "no score"."""
     return "no score" if "failed" in result else f"BLEU {result['bleu']['score']:.1f}"
 
@@ -237,14 +238,14 @@ def loss_at(points: Sequence[Sequence[float]], update: int) -> str:
     return next((f"{nll:.2f}" for number, nll in points if number >= update), "–")
 
 
-def losses(result: Dict[str, Any], updates: Sequence[int]) -> List[str]:
+def losses(result: dict[str, Any], updates: Sequence[int]) -> list[str]:
     """The training loss after these updates, and the last validation loss; dashes if not run."""
     curves = result.get("curves", {"train": [], "valid": []})
     last = f"{curves['valid'][-1][1]:.2f}" if curves["valid"] else "–"
     return [*(loss_at(curves["train"], update) for update in updates), last]
 
 
-def scores(result: Dict[str, Any]) -> List[str]:
+def scores(result: dict[str, Any]) -> list[str]:
     """BLEU and exact matches; dashes if the run failed or is still to come."""
     if "bleu" not in result:
         return ["–", "–"]
@@ -257,7 +258,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
-def losses_and_scores(results: Dict[str, Dict[str, Any]], updates: Sequence[int]) -> str:
+def losses_and_scores(results: dict[str, dict[str, Any]], updates: Sequence[int]) -> str:
     """The table of these runs by their titles."""
     first, *others = (f"{update:,}" for update in updates)
     header = ["", f"training loss after {first}", *others]
@@ -267,7 +268,7 @@ def losses_and_scores(results: Dict[str, Dict[str, Any]], updates: Sequence[int]
     return table([header, *rows])
 
 
-def translations(results: Dict[str, Dict[str, Any]]) -> str:
+def translations(results: dict[str, dict[str, Any]]) -> str:
     """The table of what each run makes of two sentences."""
     sources = [example["source"] for example in next(iter(results.values()))["examples"][:2]]
     rows = [["", *sources]]
@@ -304,7 +305,7 @@ def fill_in_published(page: str, out: Path) -> str:
     return put(page, "published", losses_and_scores(results, PUBLISHED_SHOWN_AT))
 
 
-def names_to_run(given: Sequence[str], default: Sequence[str] = QUIZ) -> List[str]:
+def names_to_run(given: Sequence[str], default: Sequence[str] = QUIZ) -> list[str]:
     """The bugs asked for, or those of the quiz (or another default).
 
     Raises:

@@ -22,7 +22,8 @@ import argparse
 import statistics
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
+from collections.abc import Sequence
 
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS
@@ -52,7 +53,7 @@ def has_equal_neighbours(line: str) -> bool:
     return any(one == other for one, other in zip(subwords, subwords[1:], strict=False))
 
 
-def wrong_in(run: Path) -> Dict[str, Any]:
+def wrong_in(run: Path) -> dict[str, Any]:
     """The lines of the test, from 0, that are wrong: with equal neighbours, and without."""
     scores = read_json(run / "eval" / "test.score.json")
     data = Path(scores["translation"]["data"]).parent
@@ -71,7 +72,7 @@ def wrong_in(run: Path) -> Dict[str, Any]:
     }
 
 
-def distances(checkpoint: Path) -> Dict[str, float]:
+def distances(checkpoint: Path) -> dict[str, float]:
     """Mean squared distances in the encoder; empty for a model whose positions are not ours."""
     import torch
     from fairseq import checkpoint_utils
@@ -94,9 +95,9 @@ def distances(checkpoint: Path) -> Dict[str, float]:
     }
 
 
-def rows_of(table: Table, earlier: Dict[str, Any]) -> Dict[str, Any]:
+def rows_of(table: Table, earlier: dict[str, Any]) -> dict[str, Any]:
     """The figures of each row that has scored runs, here or in an ``earlier`` record."""
-    rows: Dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for row in table.rows:
         runs = {run["run"]: run for run in earlier.get(row.name, {"runs": []})["runs"]}
         for one in results(table, row):
@@ -113,7 +114,7 @@ def rows_of(table: Table, earlier: Dict[str, Any]) -> Dict[str, Any]:
     return rows
 
 
-def failures(row: Dict[str, Any]) -> List[str]:
+def failures(row: dict[str, Any]) -> list[str]:
     """A row's sentences with equal neighbours that all of its seeds get wrong, in Markdown."""
     run = next(Path(one["run"]) for one in row["runs"] if Path(one["run"]).is_dir())
     text = Path(read_json(run / "eval" / "test.score.json")["translation"]["data"]).parent / "text"
@@ -134,7 +135,7 @@ def with_interval(values: Sequence[float], form: str) -> str:
     return f"{text} ({each})" if len(values) > 1 else f"{text} (one seed)"
 
 
-def lines_of(record: Dict[str, Any]) -> List[str]:
+def lines_of(record: dict[str, Any]) -> list[str]:
     """The record's table in Markdown."""
     first = next(iter(record["rows"].values()))["runs"][0]
     columns = ["row", "BLEU (tokenised)", f"wrong of the {first['equal_neighbours']}"]
@@ -155,7 +156,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def draw(path: Path, record: Dict[str, Any]) -> None:
+def draw(path: Path, record: dict[str, Any]) -> None:
     """Each seed's sentences that are wrong, by row."""
     import matplotlib
 
@@ -180,7 +181,7 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
     pyplot.close(figure)
 
 
-def train(only: Optional[str]) -> int:
+def train(only: str | None) -> int:
     """Train, average, translate and score what is not done; the exit code of what failed, or 0.
 
     Raises:

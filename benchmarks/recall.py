@@ -32,7 +32,8 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -128,7 +129,7 @@ class Sequential(nn.Module):
 def transformer(relative: bool = False) -> nn.Module:
     """The paper's model; ``relative``: with the self-attention of examples/relative_positions."""
     sizes = {"layers": 2, "embed_dim": WIDTH, "ffn_embed_dim": 256, "attention_heads": 4}
-    both: Dict[str, Any] = {
+    both: dict[str, Any] = {
         f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()
     }
     model = Transformer(TransformerConfig(**both, dropout=0.0), TYPES, TYPES)
@@ -161,7 +162,7 @@ SYSTEMS = {
 # ---- sentences ---------------------------------------------------------------------------------
 
 
-Batch = Tuple[Tensor, Tensor]
+Batch = tuple[Tensor, Tensor]
 
 
 def sentences(count: int, k: int, dice: torch.Generator, types: int = KEYS) -> Batch:
@@ -178,7 +179,7 @@ def sentences(count: int, k: int, dice: torch.Generator, types: int = KEYS) -> B
     return source.flatten(1), target.flatten(1)
 
 
-def batches_of(sizes: Sequence[int], seed: int) -> List[Batch]:
+def batches_of(sizes: Sequence[int], seed: int) -> list[Batch]:
     """One batch for each k, of ``TOKENS`` or a little less."""
     dice = torch.Generator().manual_seed(seed)
     return [sentences(TOKENS // (4 * k), k, dice) for k in sizes]
@@ -189,7 +190,7 @@ def log_uniform(most: int, dice: torch.Generator) -> int:
     return int((most + 1) ** torch.rand((), generator=dice))
 
 
-def names_and_logits(model: nn.Module, batch: Batch) -> Tuple[Tensor, Tensor]:
+def names_and_logits(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """The names asked for [B, k], and what the model makes of the keys before them [B, k, V]."""
     source, target = batch
     return target[:, 1::2], model(source, target[:, :-1])[:, ::2]
@@ -203,9 +204,9 @@ def rate_at(update: int, peak: float) -> float:
     return peak * min(update / WARMUP, (WARMUP / update) ** 0.5)
 
 
-def right(model: nn.Module, data: List[Batch]) -> Dict[int, Tuple[int, int]]:
+def right(model: nn.Module, data: list[Batch]) -> dict[int, tuple[int, int]]:
     """For each k, how many of the names are the likeliest, and of how many."""
-    found: Dict[int, Tuple[int, int]] = {}
+    found: dict[int, tuple[int, int]] = {}
     model.eval()
     with torch.no_grad():
         for batch in data:
@@ -217,19 +218,19 @@ def right(model: nn.Module, data: List[Batch]) -> Dict[int, Tuple[int, int]]:
     return found
 
 
-def share(counts: Iterable[Tuple[int, int]]) -> float:
+def share(counts: Iterable[tuple[int, int]]) -> float:
     """The per cent that is right in all."""
     hits, names = map(sum, zip(*counts, strict=True))
     return 100 * hits / names
 
 
-def learn(model: nn.Module, rate: float, seed: int) -> Iterator[Dict[str, Any]]:
+def learn(model: nn.Module, rate: float, seed: int) -> Iterator[dict[str, Any]]:
     """Train; yields what is right of the validation every ``VALIDATE`` updates."""
     valid = batches_of(ASKED, VALID)
     dice = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
     types, since, learned = FEW, 0, 0
-    seen: List[Tuple[int, int]] = []
+    seen: list[tuple[int, int]] = []
     for update in range(1, UPDATES + 1):
         optimizer.param_groups[0]["lr"] = rate_at(update, rate)
         k = log_uniform(types, dice)
@@ -252,7 +253,7 @@ def learn(model: nn.Module, rate: float, seed: int) -> Iterator[Dict[str, Any]]:
             types, since = 2 * types, update
 
 
-def trained(name: str, rate: float, seed: int) -> Dict[str, Any]:
+def trained(name: str, rate: float, seed: int) -> dict[str, Any]:
     """A training's figures; what was trained before is not trained again."""
     system, run = SYSTEMS[name], RUNS / f"{stem(name)}_rate{rate:g}_seed{seed}"
     if found := read_json(run / "result.json"):
@@ -287,12 +288,12 @@ def trained(name: str, rate: float, seed: int) -> Dict[str, Any]:
     return read_json(run / "result.json")
 
 
-def better(run: Dict[str, Any]) -> Tuple[float, float]:
+def better(run: dict[str, Any]) -> tuple[float, float]:
     """What is smaller for the better training: by validation, then by when it was at 90 %."""
     return -round(run["validation"]), run["updates to 90 %"] or math.inf
 
 
-def row(name: str) -> Dict[str, Any]:
+def row(name: str) -> dict[str, Any]:
     """A system's trainings: the best rate with each seed, and those of the other rates."""
     tried = [trained(name, rate, 1) for rate in RATES]
     best = min(tried, key=better)
@@ -303,7 +304,7 @@ def row(name: str) -> Dict[str, Any]:
 # ---- the record --------------------------------------------------------------------------------
 
 
-def lines_of(record: Dict[str, Any]) -> List[str]:
+def lines_of(record: dict[str, Any]) -> list[str]:
     """Accuracy by k in Markdown: the mean over the seeds, lowest and highest."""
     columns = ["system", "parameters", "floats at k 64", "updates to 90 %"]
     lines = [
@@ -320,7 +321,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def rate_lines(record: Dict[str, Any]) -> List[str]:
+def rate_lines(record: dict[str, Any]) -> list[str]:
     """Every training: its rate and seed, and how far it came, in Markdown."""
     lines = ["| training | updates | right of the validation, % | to 90 % |", "|---" * 4 + "|"]
     for row in record["rows"].values():
@@ -330,7 +331,7 @@ def rate_lines(record: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def draw(path: Path, record: Dict[str, Any]) -> None:
+def draw(path: Path, record: dict[str, Any]) -> None:
     """Accuracy against k: the mean of the seeds, and a band over them."""
     import matplotlib
 

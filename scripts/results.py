@@ -11,8 +11,9 @@ pages is written by hand.
 import argparse
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any
 
 import yaml
 
@@ -36,13 +37,13 @@ PAGES = {
 }  # fmt: skip
 
 
-def record(name: str) -> Optional[Dict[str, Any]]:
+def record(name: str) -> dict[str, Any] | None:
     """A record by its name in docs/results.yaml; None if there is none."""
     path = TABLE["records"][name]
     return json.loads((RECORDS / path).read_text(encoding="utf-8")) if path else None
 
 
-def from_record(name: str, lines_of: Callable[[Dict[str, Any]], List[str]]) -> str:
+def from_record(name: str, lines_of: Callable[[dict[str, Any]], list[str]]) -> str:
     """A record's table, or that it was not run."""
     found = record(name)
     return "\n".join(lines_of(found)) if found else f"Here: {NOT_RUN}."
@@ -140,7 +141,7 @@ def open_trees() -> str:
     )
 
 
-TEXTS: Dict[str, Callable[[], str]] = {
+TEXTS: dict[str, Callable[[], str]] = {
     "table 1": lambda: from_record("table 1", table1.lines_of),
     "table 2": table_2,
     "small": small,
@@ -165,7 +166,7 @@ def filled_in(page: str) -> str:
     return text
 
 
-def main(argv: List[str]) -> int:
+def main(argv: list[str]) -> int:
     """Fill in, or check."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--check", action="store_true")

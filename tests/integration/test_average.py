@@ -1,7 +1,6 @@
 """Section 6.1: checkpoints of a real run, stopped and resumed, are averaged and decoded."""
 
 from pathlib import Path
-from typing import List
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ FAIRSEQS = ["--arch", "transformer_tiny", "--share-all-embeddings"]
     ],
 )
 def test_the_average_is_the_mean_and_has_the_losses_of_training(
-    tiny_data_bin: Path, tmp_path: Path, model: List[str]
+    tiny_data_bin: Path, tmp_path: Path, model: list[str]
 ) -> None:
     """Two epochs, then, resumed with another limit, a third: the last two are averaged."""
     checkpoints = tmp_path / "checkpoints"

@@ -13,7 +13,8 @@ import shutil
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Tuple
+from typing import Any
+from collections.abc import Callable
 
 import pytest
 import yaml
@@ -87,14 +88,14 @@ class Place:
         process.join()
         return process.exitcode
 
-    def result(self, run: str = "wmt14_en_de_base", subset: str = "test") -> Tuple[str, Dict]:
+    def result(self, run: str = "wmt14_en_de_base", subset: str = "test") -> tuple[str, dict]:
         """The translations, and every score without the names of files."""
         folder = self.folder / "runs" / run / "eval"
         scores = json.loads((folder / f"{subset}.score.json").read_text(encoding="utf-8"))
         rows = {key: row for key, row in scores.items() if isinstance(row, dict) and "score" in row}
         return (folder / f"{subset}.hyp").read_text(encoding="utf-8"), rows
 
-    def times(self) -> Dict[str, int]:
+    def times(self) -> dict[str, int]:
         """When each file was written, but for the scores, which are shown again, and locks."""
         files = [path for top in ("data", "runs") for path in (self.folder / top).rglob("*")]
         again = (".lock", "lock", "test.score.json")

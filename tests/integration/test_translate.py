@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import torch
@@ -73,13 +73,13 @@ def change_model(run: Path, **options: Any) -> None:
     torch.save(saved, checkpoint)
 
 
-def scores_of(run: Path) -> Dict[int, float]:
+def scores_of(run: Path) -> dict[int, float]:
     """Sentence → the score in the log, which is a log-probability to the base 2."""
     log = (run / "eval" / "test.log").read_text(encoding="utf-8").split("\n")
     return {n: float(row[0]) * math.log(2) for n, row in stock.results(log, "H").items()}
 
 
-def assert_same(texts: List[str], scores: Dict[int, float], spoken: SimpleNamespace) -> None:
+def assert_same(texts: list[str], scores: dict[int, float], spoken: SimpleNamespace) -> None:
     """As ``generate`` found, or as good: in other batches sums have other last digits."""
     for number, (text, expected) in enumerate(zip(texts, spoken.expected, strict=False)):
         if number in scores:
@@ -88,7 +88,7 @@ def assert_same(texts: List[str], scores: Dict[int, float], spoken: SimpleNamesp
             assert text == expected == "", number
 
 
-def translated(capsys: Any, model: Path, *arguments: object) -> List[List[str]]:
+def translated(capsys: Any, model: Path, *arguments: object) -> list[list[str]]:
     """The columns of every line that ``vaswani translate`` prints."""
     capsys.readouterr()
     assert stock.vaswani("translate", model, *arguments) == 0
@@ -194,7 +194,7 @@ def test_several_files_or_a_pipe_are_one_text(model, text, tmp_path, capsys, mon
 
 
 def test_a_prompt_answers_each_line_before_the_next(model, capsys, monkeypatch):
-    answered: List[str] = []
+    answered: list[str] = []
 
     class Terminal(io.BytesIO):
         def readline(self, *_):
