@@ -21,9 +21,9 @@ OUT/HARDWARE_DATE_neighbours.md, .png and the folder of the same name.
 import argparse
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from collections.abc import Sequence
 
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS

@@ -11,10 +11,10 @@ import multiprocessing
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from collections.abc import Callable
 
 import pytest
 import yaml
