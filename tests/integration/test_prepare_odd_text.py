@@ -51,6 +51,13 @@ def test_fairseqs_own_symbols_are_spelt_out(own, light, word):
     assert all(bpe.undo(line) == f"a {word} b x{word} {word}" for line in subwords.splitlines())
 
 
+def test_text_of_single_letters_is_refused(own, capsys):
+    for path in [*own.glob("train.*"), *own.glob("valid.*")]:
+        path.write_text("a b c\n" * 10)
+    assert cli.main(HERE) == 1
+    assert "tok/train.en" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("lang", ["zh-CN", ""])
 def test_a_language_that_fairseq_cannot_read_from_a_name_is_refused(own, capsys, lang):
     assert cli.main([*HERE, "--target-lang", lang]) == 1

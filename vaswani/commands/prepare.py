@@ -101,7 +101,7 @@ def run(options: Options) -> int:
     redo = max(0, len(names) - len(later))  # not all text has the stage raw
     check_places(job, names)
     lock = job.folder / STAGES / "lock"
-    with writing(job.folder, "--out"), locked(lock, f"{job.folder} is being prepared"):
+    with writing(job.folder), locked(lock, f"{job.folder} is being prepared"):
         # downloads continue where they stopped
         signals.set_resumable(lambda: bool(job.parts) and any(job.archives.glob("*")))
         if not run_stages(job, redo, options.show_dropped):

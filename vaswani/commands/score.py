@@ -6,7 +6,6 @@ Parses have labelled recall, precision and F1 instead.
     vaswani score --hypotheses FILE --references FILE --pair en-de
     vaswani score --hypotheses FILE --test-set wmt14/full --pair en-de
     vaswani score RUN --compare OTHER                  is it better than another run, or file?
-    vaswani score --trees --hypotheses FILE --references FILE       trees in Penn brackets
 
 Quote sacreBLEU, with its signature; the others are for comparison with older papers
 (docs/scoring.md). All numbers are written to a JSON file beside the translations.
@@ -32,7 +31,6 @@ from vaswani.scoring.score_input import (
     input_of_files,
     input_of_run,
     looks_tokenised,
-    scores_file,
 )
 
 #: the brevity penalty below which to say something about it
@@ -57,7 +55,6 @@ class Options:
         "--references is given",
     )
     tokenised: bool = option(False, "the files are already tokenised")
-    trees: bool = option(False, "score trees: a run's, or files in Penn brackets")
     compare: str | None = option(
         metavar="OTHER", help="another file of hypotheses, or another run: a paired bootstrap"
     )
@@ -66,10 +63,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Print the scores and save them beside the translations."""
-    if options.trees and not options.run:
-        return score_trees(options, None)
     system = score_input(options)
-    if options.trees or system.trees:
+    if system.trees:
         return score_trees(options, system)
     other = other_input(options, system) if options.compare else None
     warn(system.main)
@@ -103,22 +98,11 @@ def is_packable(folder: Path) -> bool:
     return name.startswith(("vaswani_transformer", "transformer"))
 
 
-def score_trees(options: Options, system: ScoreInput | None) -> int:
-    """Print the figures of a run's parses, or of a file's, and save them beside these.
-
-    Raises:
-        UserError: a file is not given or cannot be scored.
-    """
-    if system:
-        figures, out = parses.of_run(system), system.out
-    elif options.hypotheses and options.references:
-        hypotheses = Path(options.hypotheses)
-        figures = parses.of_files(hypotheses, Path(options.references))
-        out = scores_file(hypotheses)
-    else:
-        raise UserError("--trees: give a run, or --hypotheses with --references")
+def score_trees(options: Options, system: ScoreInput) -> int:
+    """Print the figures of a run's parses, and save them beside these."""
+    figures = parses.of_run(system)
     read = [Path(one["file"]) for one in figures["files"].values()]
-    path = save(figures, "f1", options, out, read)
+    path = save(figures, "f1", options, system.out, read)
     print("\n".join(parses.table(figures)))
     print(f"written to {path}", file=sys.stderr)
     return 0

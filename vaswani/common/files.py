@@ -103,7 +103,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON table, or an empty one if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, RecursionError):  # the last: nested without end
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):  # nested too deep
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -163,7 +163,7 @@ def fetch(part: Part, folder: Path) -> Path:
         lock = folder / f".{source.name}.lock"
         busy = locked(lock, f"{path} is being downloaded")
         try:
-            with writing(path, "--archives"), busy:
+            with writing(path), busy:
                 receive_all(source, aside)
                 check(source, aside)
                 move(aside, path)

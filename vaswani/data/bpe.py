@@ -81,6 +81,11 @@ def learn(
 
     with stage_bar("count words", None, "chunks") as bar:  # closed before subword-nmt draws its own
         words = vocabulary(sources, workers, bar.update)
+    if max(map(len, words), default=0) < 2:
+        raise UserError(
+            f"--bpe: no word of {' and '.join(map(str, sources))} has two letters to merge: give "
+            "text in words, or --subword sentencepiece"
+        )
     dictionary = io.StringIO(
         "".join(f"{word} {count}\n" for word, count in words.items()), newline="\n"
     )

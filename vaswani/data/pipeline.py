@@ -147,7 +147,7 @@ def run_stages(job: Job, redo: int, examples: int) -> bool:
     for stage in stages:
         key = stage.key(job, key)
         outputs = outputs_of(job.folder / stage.name)
-        with writing(job.folder / stage.name, "--out"):
+        with writing(job.folder / stage.name):
             outputs.recover()
             if not outputs.are_made(key):
                 begun = time.monotonic()

@@ -267,11 +267,6 @@ class SharedVocabulary:
                 f"--bpe and --subword exclude --like {name}: its text was split by "
                 f"{before.subword}, with the codes in {self.folder}"
             )
-        langs = own.get("source_lang", before.langs[0]), own.get("target_lang", before.langs[1])
-        if langs not in (before.langs, before.langs[::-1]):
-            raise UserError(
-                f"{name} is {'-'.join(before.langs)}, and has no codes for {'-'.join(langs)}"
-            )
         of_the_text = dict.fromkeys([*SPLITS, "archives", "valid_every", "limit", "expected"])
         table = {**asdict(before), **of_the_text, **own, "like": str(self.folder)}
         return recipe_from(table, f"{self.folder}, with the options")

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vaswani.common.artifact import changed_files
 from vaswani.common.errors import UserError
-from vaswani.common.files import read_json, read_sums, sha256_of, write_json
+from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.templates import render
 from vaswani.data.data_bin import pairs_in
 from vaswani.data.text_recipe import SUBWORD_MODELS
@@ -19,8 +20,8 @@ from vaswani.model_folder.folder import (
     PACKED,
     SUMS,
     WEIGHTS,
-    changed_since_packed,
     not_stored,
+    sums_of,
     write_folder,
     write_weights,
 )
@@ -298,11 +299,11 @@ def changed_since(out: Path, config: dict[str, Any], files: Mapping[str, Path]) 
     """
     if not out.is_dir() or read_json(out / CONFIG) != config:
         return True
-    if any(name != CARD for name in changed_since_packed(out)):
-        return True
-    sums = read_sums(out / SUMS)
+    sums = sums_of(out)
+    changed = {*changed_files(out, SUMS, sums)} - {CARD}
     whole = all((out / name).is_file() for name in sums if name != CARD)
-    return not whole or any(sums.get(name) != sha256_of(path) for name, path in files.items())
+    same = all(sums.get(name) == sha256_of(path) for name, path in files.items())
+    return bool(changed) or not whole or not same
 
 
 def scores_table(scores: dict[str, Any]) -> str:
