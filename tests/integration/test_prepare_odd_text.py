@@ -21,14 +21,6 @@ def test_a_damaged_file_is_named(tmp_path, name, pack):
             text.count_lines(tmp_path / name)
 
 
-def test_files_of_dos_are_read(own, light):
-    path = own / "valid.en"
-    words = path.read_text("utf-8")
-    path.write_bytes(words.encode().replace(b"\n", b"\r\n"))
-    assert cli.main(HERE) == 0
-    assert (own / "data/own/text/valid.en").read_text("utf-8") == words
-
-
 def test_words_that_are_split_already_are_refused(own, light, capsys):
     word = "the@@"
     lines = (own / "train.en").read_text("utf-8").splitlines()

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from tests.files import write
-from tests.own_text import contents, sentence_of
 from vaswani import cli
 from vaswani.data.text_recipe import moses_tokeniser
 from vaswani.scoring import published
@@ -106,15 +105,6 @@ def test_a_run_is_compared_with_a_run_or_a_file(tokenised):
     assert (by_run["with"], by_file["with"]) == ("b", made)
     assert by_file["metrics"] == by_run["metrics"]
     assert all(row["p"] < 0.05 for row in by_run["metrics"].values())
-
-
-def test_a_run_keeps_its_files(capsys):
-    make_run("mine", TEXT)
-    before = contents(Path("runs"))
-    for name in before:
-        assert cli.main(["score", "mine", "--json", f"runs/{name}"]) == 1
-        assert name in sentence_of(capsys)
-    assert contents(Path("runs")) == before
 
 
 MADE = "runs/r/checkpoints/checkpoint_average_last"

@@ -9,7 +9,6 @@ docs/scoring.md says which figure is which.
 
 import re
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 from vaswani.common.errors import UserError
@@ -167,8 +166,7 @@ def compound_split_rows(
         True: tokens([*map(straight_quotes, references)]),
     }
     rows = {}
-    for replaced, straight in product((False, True), repeat=2):
-        key, label = VARIANTS[replaced, straight]
+    for (replaced, straight), (key, label) in VARIANTS.items():
         rows[key] = multi_bleu(label, hypothesis_tokens[replaced], reference_tokens[straight])
     return rows
 
