@@ -4,7 +4,6 @@ one that was stopped ends as the unbroken one: fairseq-train with our task, in t
 ``--update-epoch-batch-itr True``: else modern fairseq gives a resumed run other batches.
 """
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -61,23 +60,6 @@ def begun(seven_updates, tmp_path) -> Path:
 
 
 # --- where a training goes on from -------------------------------------------------------------
-
-
-def paper_rate(step: int, d_model: int = 32, warmup: int = 50) -> float:
-    """Equation 3 at the sizes of ``stock.SMALL`` and the warm-up of ``stock.train``."""
-    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
-
-
-def test_a_resumed_training_ends_as_the_unbroken_one(begun, tiny_data_bin, tmp_path):
-    """And its rates are the schedule's: after u updates that of update u + 1 is set."""
-    lines = stock.train(tiny_data_bin, begun, *EVERY_3, "--max-update", "12")
-    stock.train(tiny_data_bin, tmp_path / "unbroken", *EVERY_3, "--max-update", "12")
-    assert_same_bits(begun / "checkpoint_last.pt", tmp_path / "unbroken" / "checkpoint_last.pt")
-    logged = [json.loads(line) for line in lines if line.startswith("{") and '"ups"' in line]
-    rates = {int(entry["num_updates"]): float(entry["lr"]) for entry in logged if "lr" in entry}
-    assert sorted(rates) == [8, 9, 10, 11, 12]
-    for number, rate in rates.items():
-        assert rate == pytest.approx(paper_rate(number + 1), rel=1e-5)  # logged to 6 digits
 
 
 @pytest.mark.slow

@@ -46,14 +46,6 @@ def wheel(tmp_path_factory) -> Path:
     return wheel_of(copied(folder / "source", folders, BUILT_FROM), folder)
 
 
-@pytest.fixture(scope="module")
-def installed(wheel) -> Path:
-    """The folder that the wheel was installed into."""
-    target = wheel.parent / "site"
-    subprocess.run([*PIP, "install", *OFFLINE, "--target", str(target), str(wheel)], check=True)
-    return target
-
-
 def test_everything_is_in_it_and_nothing_else(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = set()
@@ -80,17 +72,6 @@ def test_an_index_shows_the_readme_with_links_that_work_there(wheel):
     links += LINKS.findall(about.get_payload())
     assert [link for link in links if not link.startswith("https://")] == []
     assert "https://arxiv.org/abs/1706.03762" in links
-
-
-def test_no_link_of_its_documents_leads_nowhere(installed):
-    """To other documents and to experiments, that is; what only the repository has is no link."""
-    found = set()
-    for page in (installed / "vaswani" / "docs").glob("*.md"):
-        for link in LINKS.findall(page.read_text(encoding="utf-8")):
-            path = link.partition("#")[0]
-            assert path.startswith("https://") or (page.parent / path).exists(), (page.name, link)
-            found.add(path)
-    assert {"commands.md", "../configs/table3.yaml"} <= found
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
