@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import stock
+from tests import shared, stock
 from tests.processes import (
-    ROOT,
     TWO,
     VASWANI,
     begin,
@@ -25,7 +24,6 @@ from tests.processes import (
     to_the_end,
     until_saved,
 )
-from tests.shared import SIZES
 from tests.unit.test_distributed import holder
 from vaswani.experiment.checkpoints import describe
 
@@ -34,9 +32,9 @@ from vaswani.experiment.checkpoints import describe
 def workplace(tiny_data_bin, tmp_path_factory) -> Path:
     """An experiment ``small``: dropout 0, the loss falls within an epoch, every update is kept."""
     folder = tmp_path_factory.mktemp("distributed")
-    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table = shared.experiment()
     table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin), eval_bleu_lines=20)
-    table["model"] = {"_name": "vaswani_transformer_tiny", **SIZES, "dropout": 0.0}
+    table["model"]["dropout"] = 0.0
     table["lr_scheduler"].update(warmup_updates=8, lr_factor=0.3)
     table["dataset"].update(max_tokens=150, max_tokens_valid=40)
     table["optimization"]["max_update"] = 12

@@ -9,10 +9,9 @@ import pytest
 import yaml
 from fairseq.trainer import Trainer
 
-from tests import stock
+from tests import shared, stock
 from vaswani import cli
 
-ROOT = Path(__file__).resolve().parents[2]
 OURS = ["--task", "vaswani_translation"]
 SHORT = [*OURS, "--max-update", "1", "--no-save", "--disable-validation"]
 #: tests/conftest.py's 200 training pairs in one batch, with an EOS a side
@@ -76,9 +75,8 @@ def test_accumulated_batches_count(tiny_data_bin, tmp_path, tokens):
 @pytest.fixture
 def experiment(tiny_data_bin, tmp_path, monkeypatch) -> Path:
     """One update on the whole training text, in a folder of its own."""
-    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table = shared.experiment()
     table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin))
-    table["model"].update(encoder_ffn_embed_dim=16, decoder_ffn_embed_dim=16)
     table["dataset"].update(max_tokens=100_000, batch_size=200)
     table["optimization"]["max_update"] = 1
     table["checkpoint"] = {"no_epoch_checkpoints": True}

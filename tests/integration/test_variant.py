@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import stock
-from tests.shared import SIZES
+from tests import shared, stock
 from vaswani import Translator
 from vaswani.common.errors import UserError
 from vaswani.experiment.fairseq_config import experiment_config
@@ -26,12 +25,11 @@ TO_FAIRSEQ = ("--to", "fairseq")
 def place(tmp_path_factory) -> Path:
     """A folder with a trained run of the variant, and its packed model."""
     folder = tmp_path_factory.mktemp("variant")
-    table = yaml.safe_load((ROOT / "configs" / "demo_en_de.yaml").read_text(encoding="utf-8"))
+    table = shared.experiment()
     table["common"]["user_dir"] = str(VARIANT)
-    table["task"]["data"] = "data/digits/data-bin"
-    table["model"] = {"_name": "relative_transformer", "max_distance": 3, **SIZES}
+    table["model"] = {"_name": "relative_transformer", "max_distance": 3, **shared.SIZES}
     table["optimization"]["max_update"] = 4
-    table["checkpoint"]["save_dir"] = "runs/relative/checkpoints"
+    table["checkpoint"] = {"save_dir": "runs/relative/checkpoints"}
     (folder / "relative.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
     for part, count in (("train", 60), ("valid", 10), ("test", 10)):
         for language, words in (("en", "zero one two three"), ("de", "null eins zwei drei")):

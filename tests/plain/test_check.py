@@ -28,7 +28,6 @@ from vaswani_transformer.check.card import (
 )
 from vaswani_transformer.check.subject import load
 from vaswani_transformer.check.whole_model import expected_parameters
-from vaswani_transformer.search import SearchOptions, search
 
 OURS = load(Path(template.__code__.co_filename).with_name("template.py"))
 FUNCTIONS = {name: value for name, value in vars(OURS).items() if not name.startswith("_")}
@@ -105,13 +104,6 @@ def another_matrix(model: Any) -> None:
     model.encoder.projection = nn.Linear(7, 11)
 
 
-def heads_are_copies(model: Any) -> None:
-    for layer in model.encoder.layers:
-        rows = layer.self_attention.qkv_proj
-        for parameter in (rows.weight.data, rows.bias.data):
-            parameter[:64] = parameter[:8].repeat(8, *[1] * (parameter.dim() - 1))
-
-
 def one_head(model: Any) -> None:
     for layer in model.encoder.layers:
         layer.self_attention.num_heads = 1
@@ -159,15 +151,6 @@ def trained_sinusoids(model: Any) -> None:
     positions.forward = lambda numbers, length, like: positions.rows[numbers]
 
 
-def dropout_before_positions(model: Any) -> None:
-    for side in (model.encoder.embedding, model.decoder.embedding):
-        positions = side.positions
-        side.forward = lambda ids, skip=0, side=side, positions=positions: (
-            side.dropout(side.tokens(ids) * 32**0.5)
-            + positions(torch.arange(ids.size(1))[None], ids.size(1), ids / 1)
-        )
-
-
 def pre_norm(model: Any) -> None:
     for layer in model.encoder.layers:
 
@@ -188,12 +171,6 @@ def with_norms(function: Callable[[Any, Any, Any], Any]) -> Callable[[Any], None
                 part.forward = lambda x, y, part=part: function(part, x, y)
 
     return plant
-
-
-def sample_deviation(part: Any, x: Any, y: Any) -> Any:
-    x = x + part.dropout(y)
-    normal = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
-    return normal * part.norm.weight + part.norm.bias
 
 
 def with_ffn(function: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
@@ -270,10 +247,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
     "three matrices": (ours(build=untied), {"one matrix has three uses", PARAMETERS}),
     "a norm at the end": (built(norm_at_the_end), {PARAMETERS}),
     "another matrix": (built(another_matrix), {PARAMETERS}),
-    "heads are copies": (
-        built(heads_are_copies),
-        {"each layer has h heads, and no two are alike"},
-    ),
     "one head": (built(one_head), {"each layer has h heads, and no two are alike"}),
     "dropout in evaluation": (built(dropout_in_evaluation), {TRAINING_ONLY}),
     "no dropout": (
@@ -291,10 +264,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         built(trained_sinusoids),
         {"positions are not trained", PARAMETERS},
     ),
-    "dropout before positions": (
-        built(dropout_before_positions),
-        {"dropout is on the sum of embedding and position"},
-    ),
     "norm before the sub-layer": (built(pre_norm), {NORM}),
     "residual missing": (
         built(with_norms(lambda part, x, y: part.norm(part.dropout(y)))),
@@ -310,7 +279,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         ),
         {NORM_FORMULA},
     ),
-    "sample deviation": (built(with_norms(sample_deviation)), {NORM_FORMULA}),
     "another d_ff": (
         with_sizes(d_ff=72),
         {"the feed-forward network is d_ff wide", PARAMETERS},
@@ -351,10 +319,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
         softmax_attention(without_maximum),
         {"large scores have finite weights"},
     ),
-    "no warm-up": (
-        ours(learning_rate=lambda step: (512 * step) ** -0.5),
-        {"the learning rate is equation 3"},
-    ),
     "a step late": (
         ours(learning_rate=lambda step: OURS.learning_rate(step + 1)),
         {"the learning rate is equation 3"},
@@ -362,10 +326,6 @@ BUGS: dict[str, tuple[SimpleNamespace, set[str]]] = {
     "Adam's defaults": (
         ours(optimizer=lambda model: torch.optim.Adam(model.parameters())),
         {"Adam has β = (0.9, 0.98) and ε = 1e-9"},
-    ),
-    "no smoothing": (
-        cross_entropy(ignore_index=1),
-        {"the loss is label-smoothed cross entropy"},
     ),
     "torch's smoothing": (
         cross_entropy(ignore_index=1, label_smoothing=0.1),
@@ -408,20 +368,9 @@ def later_step(model: Any) -> None:
     decoder.step = step
 
 
-def fairseqs_penalty(model: Any, source: Any) -> list[list[int]]:
-    options = SearchOptions(beam=4, lenpen=1.0, max_len_a=1, max_len_b=50)
-    found = search(model.decoder, model.encoder(source), source, options)
-    best = dict(reversed(list(zip(found.sentences, found.tokens, strict=True))))
-    return [best[n].tolist() for n in range(len(source))]
-
-
 SEARCH_BUGS = {
     "no length penalty": (
         lambda model, source: beam_search(model, source, beam=4, alpha=0.0),
-        {"beam search divides log P by ((5 + length) / 6)^0.6"},
-    ),
-    "fairseq's penalty": (
-        fairseqs_penalty,
         {"beam search divides log P by ((5 + length) / 6)^0.6"},
     ),
     "a limit of 100": (

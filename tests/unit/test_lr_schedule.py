@@ -91,12 +91,6 @@ def schedule(
     return build_lr_scheduler(cfg.lr_scheduler, Recorder())
 
 
-def test_update_k_has_the_rate_of_step_k_plus_1_from_the_start() -> None:
-    own = schedule(warmup_updates=100, lr_factor=2.0)
-    assert own.optimizer.lr == learning_rate(1, 512, 100, 2.0)
-    assert own.step_update(99) == own.optimizer.lr == pytest.approx(2 * (512 * 100) ** -0.5)
-
-
 @pytest.mark.parametrize(
     "model",
     [{"decoder_embed_dim": 64}, Namespace(encoder_embed_dim=64, decoder_embed_dim=64)],

@@ -14,7 +14,6 @@ from torch import nn
 
 from tests.models import batch, dictionary, small_model, task
 from transformer_plugin.compat.translation_task import CheckedTranslationTask
-from transformer_plugin.config import ConfigError
 from vaswani.decoding.fairseq_engine import FairseqEngine
 from vaswani_transformer.fast import linear
 from vaswani_transformer.fast.linear import FastLinear
@@ -111,12 +110,6 @@ def test_retained_dropout_drops_in_decoding(choice: str) -> None:
         active = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.training and m.p]
         assert len(active) == places, names
         assert not torch.allclose(logits(model), plain)
-
-
-def test_retained_dropout_of_no_module_is_refused() -> None:
-    options = {"retain_dropout": True, "retain_dropout_modules": ["Linear"]}
-    with pytest.raises(ConfigError, match="Linear"):
-        small_model(dropout=0.1).prepare_for_inference_(for_inference(**options))
 
 
 @pytest.mark.parametrize("precision, present", [("bf16", True), ("bf16", False), ("fp32", True)])
