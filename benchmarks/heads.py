@@ -38,13 +38,15 @@ import json
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
 
+from benchmarks import heads_figures
 from benchmarks.demo_report import share
 from benchmarks.heads_text import (
     FILE,
@@ -61,12 +63,11 @@ from benchmarks.heads_weights import ATTENTION, LOOP, Cut, Read, read, right, we
 from benchmarks.machine import machine
 from benchmarks.run import RESULTS, record_name
 from benchmarks.small_table import mean, save
-from vaswani.attention_page.maps import Unit, head_weights
+from vaswani.attention_page.maps import head_weights
 from vaswani.common.environment import environment
 from vaswani.common.files import atomic_write
 from vaswani.common.signals import signals_as_interrupts
 from vaswani.experiment.run_record import STATISTICS
-from vaswani.paper import figures
 from vaswani_transformer import Transformer, Vocabulary, greedy_decode
 
 RUNS, SEEDS = Path("runs/heads"), 3
@@ -87,7 +88,7 @@ def trained(seed: int, types: Vocabulary) -> Transformer:
         run.mkdir(parents=True, exist_ok=True)
         pairs = [(types.encode(s.source), types.encode(s.target)) for s in training_text(seed)]
         begun = time.process_time()
-        kept: deque[Dict[str, Tensor]] = deque(maxlen=LOOP["AVERAGED"])
+        kept: deque[dict[str, Tensor]] = deque(maxlen=LOOP["AVERAGED"])
         with open(run / STATISTICS, "w", encoding="utf-8") as log:
             for update, loss in LOOP["train"](model, pairs):
                 if update % LOOP["CHECKPOINT_EVERY"] == 0:
@@ -109,7 +110,7 @@ def trained(seed: int, types: Vocabulary) -> Transformer:
 # ---- what is found -----------------------------------------------------------------------------
 
 
-def best_head(orders: Sequence[Any]) -> Tuple[int, int]:
+def best_head(orders: Sequence[Any]) -> tuple[int, int]:
     """The layer and head of the greatest mean difference, in the order where it is smaller.
 
     Args:
@@ -127,7 +128,7 @@ def p_value(differences: Any) -> float:
     return float((1 + as_high) / (1 + EXCHANGES))
 
 
-def changes(model: Any, types: Vocabulary, said: List[Content]) -> Dict[str, float]:
+def changes(model: Any, types: Vocabulary, said: list[Content]) -> dict[str, float]:
     """The per cent in which the word changes when a noun does, in the source and what is written.
 
     Where the German subject is said before the word also with only one of the two changed.
@@ -147,11 +148,11 @@ def changes(model: Any, types: Vocabulary, said: List[Content]) -> Dict[str, flo
     return found
 
 
-def looked(model: Any, chosen: Sequence[Read], tested: Sequence[Read]) -> Dict[str, Any]:
+def looked(model: Any, chosen: Sequence[Read], tested: Sequence[Read]) -> dict[str, Any]:
     """By attention: the head that half of the sentences choose, and its weights in the others."""
     choosing = [weights(model, text) for text in chosen]
     testing = [weights(model, text) for text in tested]
-    found: Dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for attention in ATTENTION:
         orders = [each[attention] for each in choosing if attention in each]
         if not orders:
@@ -166,7 +167,7 @@ def looked(model: Any, chosen: Sequence[Read], tested: Sequence[Read]) -> Dict[s
     return found
 
 
-def cut_off(model: Any, texts: Sequence[Read], heads: Dict[str, Any]) -> Dict[str, Any]:
+def cut_off(model: Any, texts: Sequence[Read], heads: dict[str, Any]) -> dict[str, Any]:
     """The per cent still right without weights on a noun, by what is cut and by noun."""
     cuts = {}
     for attention, best in heads.items():
@@ -182,14 +183,14 @@ def cut_off(model: Any, texts: Sequence[Read], heads: Dict[str, Any]) -> Dict[st
 
 def still_right(model: Any, texts: Sequence[Read], role: str, cuts: Sequence[Cut]) -> float:
     """The per cent right without some of the weights on a noun."""
-    hits: List[bool] = []
+    hits: list[bool] = []
     for text in texts:
         with without(model, text, role, cuts):
             hits += right(model, text).tolist()
     return share(hits)
 
 
-def translated(model: Any, types: Vocabulary, said: List[Content]) -> float:
+def translated(model: Any, types: Vocabulary, said: list[Content]) -> float:
     """The per cent of greedy translations that are the reference, word for word."""
     text = read(types, [sentence(one) for one in said])
     found = greedy_decode(model, text.source, max_len=40)
@@ -198,7 +199,7 @@ def translated(model: Any, types: Vocabulary, said: List[Content]) -> float:
     )
 
 
-def measured(seed: int) -> Dict[str, Any]:
+def measured(seed: int) -> dict[str, Any]:
     """A training's figures, after training if need be."""
     types = vocabulary()
     model = trained(seed, types)
@@ -224,7 +225,7 @@ def measured(seed: int) -> Dict[str, Any]:
 # ---- the record --------------------------------------------------------------------------------
 
 
-def change_lines(runs: List[Dict[str, Any]]) -> List[str]:
+def change_lines(runs: list[dict[str, Any]]) -> list[str]:
     """What is right, and changes when a noun does, in Markdown: means over the seeds."""
     lines = [
         "| % | translated exactly | right | changes with its subject | of the source alone "
@@ -241,7 +242,7 @@ def change_lines(runs: List[Dict[str, Any]]) -> List[str]:
     return lines
 
 
-def head_lines(runs: List[Dict[str, Any]]) -> List[str]:
+def head_lines(runs: list[dict[str, Any]]) -> list[str]:
     """Each seed's chosen heads and their weights in the other half of the test, in Markdown."""
     lines = [
         "| word | attention | seed | layer, head | distractor nearer: weight on subject, on "
@@ -261,7 +262,7 @@ def head_lines(runs: List[Dict[str, Any]]) -> List[str]:
     return lines
 
 
-def cut_lines(runs: List[Dict[str, Any]]) -> List[str]:
+def cut_lines(runs: list[dict[str, Any]]) -> list[str]:
     """The per cent right without some weights on a noun, in Markdown: means over the seeds."""
     lines = ["| word | weights cut | on its subject | on the distractor |", "|---" * 4 + "|"]
     for kind in FILE["orders"]:
@@ -272,13 +273,13 @@ def cut_lines(runs: List[Dict[str, Any]]) -> List[str]:
     return lines
 
 
-def lines_of(record: Dict[str, Any]) -> List[str]:
+def lines_of(record: dict[str, Any]) -> list[str]:
     """The record's three tables."""
     runs = record["rows"]["ours"]["runs"]
     return [*change_lines(runs), "", *head_lines(runs), "", *cut_lines(runs)]
 
 
-def draw(path: Path, record: Dict[str, Any]) -> None:
+def draw(path: Path, record: dict[str, Any]) -> None:
     """What is right without some weights on a noun; each seed's point."""
     import matplotlib
 
@@ -303,21 +304,29 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
     pyplot.close(figure)
 
 
-def draw_figures(folder: Path) -> None:
-    """The paper's Figures 3 to 5 of the encoder of the first seed, on sentences of the test."""
+def draw_figures(folder: Path, kinds: dict[str, Any]) -> None:
+    """The paper's Figures 3 to 5, of the encoder of the first seed, on sentences of the test.
+
+    Args:
+        kinds: what was found of that seed; its heads are drawn
+    """
     types = vocabulary()
-    model, found = trained(1, types), []
-    kinds = {"distant": "verb before its subject", "antecedent": "pronoun"}
-    for name, kind in kinds.items():
-        for said in drawn(kind, "near", 40, True, TEST):
-            one = sentence(said)
-            ids = types.encode(one.source)
-            units = [Unit(text, n, n) for n, text in enumerate([*one.source, "(end)"])]
-            maps = head_weights(model, ids, types.encode(one.target))["encoder"]
-            text = " ".join(one.source)
-            subject = [one.at["subject"]]
-            found.append(figures.Pair(name, text, units, one.at["word"], subject, maps))
-    figures.draw(folder, found, figures.means(found))
+    model = trained(1, types)
+    panels = {}
+    for kind in ("verb before its subject", "pronoun"):
+        best = kinds[kind]["heads"]["encoder"]
+        one = sentence(drawn(kind, "near", 1, True, TEST)[0])
+        maps = head_weights(model, types.encode(one.source), types.encode(one.target))["encoder"]
+        layer, words = best["layer"], [*one.source, "(end)"]
+        places = {"word": one.at["word"], "partner": one.at["subject"]}
+        everyone = list(range(len(maps[layer])))
+        panels[kind] = heads_figures.Panel(words, maps[layer], layer, everyone, **places)
+        panels[f"{kind}, best"] = panels[kind]._replace(heads=[best["head"]])
+    whole = panels["pronoun, best"]._replace(word=None, partner=None)
+    heads_figures.draw(folder / "figure3.png", [panels["verb before its subject"]])
+    heads_figures.draw(folder / "figure4.png", [whole, panels["pronoun, best"]])
+    different = heads_figures.least_alike(whole.weights)
+    heads_figures.draw(folder / "figure5.png", [whole._replace(heads=[head]) for head in different])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -344,7 +353,7 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(lines_of(record)))
         return 0
     save(args.out, record, "Heads that find a distant word", lines_of(record), draw)
-    draw_figures(args.out / record_name(facts, ["heads"]))
+    draw_figures(args.out / record_name(facts, ["heads"]), runs[0]["kinds"])
     return 0
 
 

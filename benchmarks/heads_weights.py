@@ -5,8 +5,9 @@ Shape letters: B sentences, N layers, H heads.
 
 import contextlib
 import runpy
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -26,16 +27,16 @@ class Read(NamedTuple):
 
     source: Tensor
     shifted: Tensor
-    sentences: List[Sentence]
+    sentences: list[Sentence]
     #: ids of the two forms, the right one first [B, 2]
     forms: Tensor
 
 
 def read(
     types: Vocabulary,
-    sentences: List[Sentence],
-    source: Optional[List[Sentence]] = None,
-    written: Optional[List[Sentence]] = None,
+    sentences: list[Sentence],
+    source: list[Sentence] | None = None,
+    written: list[Sentence] | None = None,
 ) -> Read:
     """Sentences; with the ``source`` of others, or what has been ``written`` of others."""
     sources = [types.encode(one.source) for one in source or sentences]
@@ -54,7 +55,7 @@ def right(model: nn.Module, text: Read) -> Any:
     return (of_forms[:, 0] > of_forms[:, 1]).numpy()
 
 
-def row_and_column(attention: str, one: Sentence, role: str) -> Optional[Tuple[int, int]]:
+def row_and_column(attention: str, one: Sentence, role: str) -> tuple[int, int] | None:
     """Where the weight from the word on a noun is; None if the noun is not yet written."""
     if attention == "encoder":
         return one.at["word"], one.at[role]
@@ -65,7 +66,7 @@ def row_and_column(attention: str, one: Sentence, role: str) -> Optional[Tuple[i
     return (one.said["word"], one.said[role] + 1) if seen else None
 
 
-def weights(model: Any, text: Read) -> Dict[str, Any]:
+def weights(model: Any, text: Read) -> dict[str, Any]:
     """By attention: each head's weight from the word on the two nouns, numpy [B, 2, N, H].
 
     Without the decoder's where the nouns are not yet written.
@@ -79,7 +80,7 @@ def weights(model: Any, text: Read) -> Dict[str, Any]:
         places = [[row_and_column(attention, s, r) for r in ROLES] for s in text.sentences]
         if all(place for both in places for place in both):
             rows = [
-                [stacked[b][:, :, place[0], place[1]] for place in both]
+                [stacked[b][:, :, place[0], place[1]] for place in both if place]
                 for b, both in enumerate(places)
             ]
             found[attention] = numpy.array(rows)
@@ -90,8 +91,8 @@ class Cut(NamedTuple):
     """Which weights on a noun are set to zero; None: of all layers and heads."""
 
     attention: str
-    layer: Optional[int] = None
-    head: Optional[int] = None
+    layer: int | None = None
+    head: int | None = None
     #: in the rows of all words but the noun, not only in the word's
     all_rows: bool = False
 
@@ -117,7 +118,7 @@ def hiding(cut: Cut, text: Read, role: str) -> Callable[..., Any]:
     """What changes the mask that an attention is called with."""
     place = 2 if cut.attention == "cross" else 1  # of the mask among the arguments
 
-    def hook(module: Any, given: Tuple[Any, ...]) -> Tuple[Any, ...]:
+    def hook(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         rows, columns = given[0].size(1), given[place - 1].size(1)
         shows = torch.ones(len(text.sentences), module.num_heads, rows, columns, dtype=torch.bool)
         for number, one in enumerate(text.sentences):

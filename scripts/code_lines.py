@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
     "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 14_470),
-    "tools": (("benchmarks", "scripts", "examples"), 6_450),
+    "tools": (("benchmarks", "scripts", "examples"), 6_990),
     "tests": (("tests",), 12_900),
 }
 TEMPLATES = {".j2", ".html", ".css", ".js"}
