@@ -1,8 +1,6 @@
 """Preparing a text of one's own in tests: its options, its folder, and trouble with the disk."""
 
 import contextlib
-import ctypes
-import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,24 +34,3 @@ def small_files(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@contextlib.contextmanager
-def read_only(*folders: Path) -> Iterator[None]:
-    """Nothing can be written in these folders, by root neither (in this thread)."""
-    for folder in folders:
-        folder.chmod(0o555)
-    libc = ctypes.CDLL(None)
-    head = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice 32 bits
-    libc.capget(head, sets)
-    override = sets[0] & 1 << 1  # CAP_DAC_OVERRIDE
-    sets[0] -= override
-    libc.capset(head, sets)
-    try:
-        yield
-    finally:
-        sets[0] += override
-        libc.capset(head, sets)
-        for folder in folders:
-            os.chmod(folder, 0o755)
