@@ -14,7 +14,7 @@ from pathlib import Path
 from transformer_plugin.checkpoints import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 100  # seconds for any command, after which its processes are killed
+PATIENCE = 250  # seconds for any command, after which its processes are killed: pytest waits 300
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 TWO = [*TORCHRUN, "--standalone", "--local-addr", "127.0.0.1", "--nproc_per_node", "2"]
 VASWANI = ["-m", "vaswani", "train", "small"]

@@ -121,26 +121,6 @@ def interactive(data: Path, path: str, text: str, *extra: str) -> list[str]:
         sys.stdin = before
 
 
-def validate(data: Path, path: str, *extra: str) -> list[str]:
-    """fairseq-validate on the test set; returns what it logged, line by line.
-
-    Unlike the other commands, it must be given a task.
-    """
-    from fairseq import options
-    from fairseq_cli import validate as command
-
-    arguments = [str(data), *ON_CPU, "--task", "translation", "--path", str(path)]
-    arguments += ["--valid-subset", "test", "--max-tokens", "500", *extra]
-    parser = options.get_validation_parser()
-    with fresh_process(), logged() as lines:
-        args = options.parse_args_and_arch(parser, input_args=arguments)
-        override = options.parse_args_and_arch(
-            options.get_validation_parser(), input_args=arguments, suppress_defaults=True
-        )
-        command.main(convert_namespace_to_omegaconf(args), override_args=override)
-    return lines
-
-
 def configuration(args: argparse.Namespace) -> DictConfig:
     """``convert_namespace_to_omegaconf`` for decoding, without spending seconds in hydra each time.
 
@@ -220,11 +200,3 @@ def largest_difference(one: Path, other: Path) -> tuple[float, str]:
     first, second = parameters(one), parameters(other)
     assert first.keys() == second.keys()
     return max(((first[n] - second[n]).abs().max().item(), n) for n in first)
-
-
-def without_dictionaries(checkpoint: Path, to: Path) -> Path:
-    """A copy without the hashes of its dictionaries, like checkpoints of earlier versions."""
-    state = torch.load(checkpoint, weights_only=False)
-    assert set(state["task_state"].pop("dictionaries_sha256")) == {"source", "target"}
-    torch.save(state, to)
-    return to

@@ -8,7 +8,6 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterable
-from email import message_from_string
 from pathlib import Path
 
 import pytest
@@ -59,19 +58,6 @@ def test_everything_is_in_it_and_nothing_else(wheel):
         files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
         expected |= {f"vaswani/{path.relative_to(ROOT)}" for path in files}
     assert names == expected
-
-
-def test_an_index_shows_the_readme_with_links_that_work_there(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        about = message_from_string(archive.read(name).decode("utf-8"))
-    assert f"\nversion: {about['Version']}\n" in (ROOT / "CITATION.cff").read_text()
-    assert about.get_payload().lstrip().startswith("# vaswani-transformer")
-    assert not [one for one in about.get_all("Requires-Dist") if "extra ==" not in one]
-    links = [link.partition(", ")[2] for link in about.get_all("Project-URL")]
-    links += LINKS.findall(about.get_payload())
-    assert [link for link in links if not link.startswith("https://")] == []
-    assert "https://arxiv.org/abs/1706.03762" in links
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
