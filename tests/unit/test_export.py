@@ -100,7 +100,6 @@ TABLE = {
     "generation": {"beam": 2},
     "limits": {"source": 64, "target": 64},
     "origin": {},
-    "scores": {},
 }
 
 

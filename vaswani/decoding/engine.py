@@ -1,8 +1,8 @@
 """What searches for translations: batches of token ids and search options in, hypotheses out.
 
-There are four engines: a packed model in plain torch (``torch_engine.py``), the generator that a
-fairseq task builds, for runs (``fairseq_engine.py``), CTranslate2 (``ctranslate2_engine.py``), and
-transformers' Marian (``marian_engine.py``), which only checks an export to Hugging Face.
+There are three engines: a packed model in plain torch (``torch_engine.py``), the generator that a
+fairseq task builds, for runs (``fairseq_engine.py``), and CTranslate2 (``ctranslate2_engine.py``).
+An export to Hugging Face is compared by a fourth, ``vaswani/export/to_huggingface.py``.
 """
 
 import contextlib
@@ -73,6 +73,17 @@ class Engine:
 
 def ignore(sentences: int) -> None:
     """Progress that nobody wants to know about."""
+
+
+def most_tokens(options: SearchOptions, source: int, longest: int) -> int:
+    """The most tokens of a translation, with its end.
+
+    Args:
+        options: of the search
+        source: tokens of the longest source in the batch, with its end
+        longest: the most that the decoder takes
+    """
+    return min(int(options.max_len_a * source + options.max_len_b), longest - 1) + 1
 
 
 # ---- with torch: one process, or several ---------------------------------------------------

@@ -7,10 +7,8 @@ from vaswani.common.templates import render
 from vaswani.data.text_recipe import SUBWORD_MODELS
 from vaswani.export.to_huggingface import END, UNKNOWN
 from vaswani.model_folder.folder import CARD, ModelFolder
-from vaswani.model_folder.packing import scores_table
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
-NOT_SCORED = "Not scored: `--text FILE --reference FILE` of `vaswani export` does it.\n"
 HUGGING_FACE = TEMPLATE.with_name("huggingface_card.md.j2")
 
 
@@ -33,7 +31,6 @@ def export_card(
     values = {**table, "proof": proof}  # not the table's, which has more digits
     values.update(user_dir=user_dir, variant=packed.config.get("variant"))
     values.update(folder=str(folder), kind=SUBWORD_MODELS.get(table["text"]["bpe"]))
-    values.update(scores=scores_table(table["scores"]) if table["scores"] else NOT_SCORED)
     if table["target"] == "huggingface":
         source, target = (packed.dictionary(lang).read_bytes() for lang in packed.langs)
         values.update(license=license_of(packed.path / CARD))
