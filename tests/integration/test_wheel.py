@@ -17,7 +17,6 @@ PACKAGES = ("vaswani_transformer", "transformer_plugin", "vaswani")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 OFFLINE = ["--no-index", "--no-deps"]
 BUILT_FROM = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
-LINKS = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def copied(source: Path, folders: Iterable[str], files: Iterable[str]) -> Path:
