@@ -74,7 +74,7 @@ def run(options: Options) -> int:
     report = {**results, **facts(system), "left_out": left_out}
     if figures:
         assert system.test_set and system.pair, "the figures are looked up by these"
-        report["published"] = published.as_json(figures)
+        report["published"] = [figure._asdict() for figure in figures]
         lines += published.table(figures, system.test_set, "-".join(system.pair))
     if other:
         report["comparison"] = {"with": options.compare, **compare(system, other)}
@@ -202,10 +202,12 @@ def score(system: ScoreInput) -> tuple[dict[str, bleu.ScoreRow], list[str]]:
 
 def metrics_of(system: ScoreInput) -> tuple[dict[str, Any], str]:
     """sacreBLEU's metrics for what there is; why better tokens are not used, if so."""
-    if not system.text:
-        return bleu.token_metrics(), ""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    if not system.text:  # sacreBLEU must not tokenise again
+        return {"bleu_tokenised": bleu.tokenised_metric(), "chrf": CHRF()}, ""
     tokens, missing = bleu.tokens_for(system.pair[1] if system.pair else None, system.spaced)
-    return bleu.text_metrics(tokens), missing
+    return {"bleu": BLEU(tokenize=tokens), "chrf": CHRF()}, missing
 
 
 def facts(system: ScoreInput) -> dict[str, Any]:

@@ -198,20 +198,6 @@ def tokens_for(lang: str | None, spaced: bool) -> tuple[str, str]:
     return name, ""
 
 
-def text_metrics(tokens: str = "13a") -> dict[str, Any]:
-    """sacreBLEU's BLEU, of tokens of that name, and chrF, for untokenised text."""
-    from sacrebleu.metrics import BLEU, CHRF
-
-    return {"bleu": BLEU(tokenize=tokens), "chrf": CHRF()}
-
-
-def token_metrics() -> dict[str, Any]:
-    """The same two for tokens, which sacreBLEU must not tokenise again."""
-    from sacrebleu.metrics import CHRF
-
-    return {"bleu_tokenised": tokenised_metric(), "chrf": CHRF()}
-
-
 def sacrebleu_rows(
     hypotheses: list[str], references: list[str], metrics: dict[str, Any], named: dict[str, str]
 ) -> dict[str, ScoreRow]:

@@ -3,7 +3,7 @@
 Each figure names its scorer, since two scorers can differ by more than one BLEU.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 #: sacreBLEU's names; the first is the paper's test set, the other its development set
 NEWSTEST2014, NEWSTEST2013 = "wmt14/full", "wmt13"
@@ -69,11 +69,6 @@ def published(test_set: str | None, pair: tuple[str, str] | None, lines: int) ->
     if not test_set or not pair or SENTENCES.get(test_set) != lines:
         return []
     return FIGURES.get((test_set, "-".join(pair)), [])
-
-
-def as_json(figures: list[Figure]) -> list[dict[str, Any]]:
-    """The figures for JSON."""
-    return [figure._asdict() for figure in figures]
 
 
 def table(figures: list[Figure], test_set: str, pair: str) -> list[str]:

@@ -136,7 +136,7 @@ def input_of_files(
     if pair and not named:
         raise UserError(f"--pair {pair} is not a language pair: write source-target, such as en-de")
     langs = (named[1], named[2]) if named else None
-    out = scores_file(hypotheses)
+    out = hypotheses.with_name(hypotheses.name + ".score.json")
     if test_set and pair is None:
         raise UserError(f"--test-set {test_set} needs --pair too, for example --pair en-de")
     if tokenised:
@@ -173,11 +173,6 @@ def files_of(name: str, pair: str, instead: str) -> tuple[Path, Path]:
         return Path(source), Path(sacrebleu.get_reference_files(name, pair)[0])
     except (Exception, SystemExit) as error:  # it exits if a download fails
         raise UserError(f"sacreBLEU could not give {name} {pair} ({error}): {instead}") from None
-
-
-def scores_file(hypotheses: Path) -> Path:
-    """Where the scores of a file are written."""
-    return hypotheses.with_name(hypotheses.name + ".score.json")
 
 
 def read_text(hypotheses: Path, references: Path) -> AlignedLines:
