@@ -18,7 +18,7 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from vaswani.common import signals
 from vaswani.common.artifact import is_inside, writing
@@ -55,36 +55,36 @@ STAGE_NAMES = ("raw", "text", "tok", "codes", "bpe", "data-bin")
 class Options:
     """A name, or the six options for one's own text; and how to process it."""
 
-    name: Optional[str] = argument(help="an experiment or a recipe of configs/data", default=None)
-    text: Optional[str] = option(metavar="FOLDER", help="where the recipe's text files are")
-    out: Optional[str] = option(metavar="DIR", help="where to put the result (default: data/NAME)")
-    source_lang: Optional[str] = option(metavar="LANG", help="the ending of the source files")
-    target_lang: Optional[str] = option(metavar="LANG", help="the ending of the target files")
-    train: Optional[str] = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
-    valid: Optional[str] = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
-    test: Optional[str] = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
-    like: Optional[str] = option(
+    name: str | None = argument(help="an experiment or a recipe of configs/data", default=None)
+    text: str | None = option(metavar="FOLDER", help="where the recipe's text files are")
+    out: str | None = option(metavar="DIR", help="where to put the result (default: data/NAME)")
+    source_lang: str | None = option(metavar="LANG", help="the ending of the source files")
+    target_lang: str | None = option(metavar="LANG", help="the ending of the target files")
+    train: str | None = option(metavar="PREFIX", help="your training text: PREFIX.LANG")
+    valid: str | None = option(metavar="PREFIX", help="your validation text: PREFIX.LANG")
+    test: str | None = option(metavar="PREFIX", help="your test text: PREFIX.LANG")
+    like: str | None = option(
         metavar="DATA|RUN|MODEL", help="use the codes, dictionary and recipe of other text"
     )
     tokenised: bool = option(False, "your text is already tokenised")
     keep_tags: bool = option(False, "trees: keep part-of-speech tags, instead of XX for each")
-    subword: Optional[str] = option(
+    subword: str | None = option(
         choices=list(SUBWORD_MODELS),
         help="what splits text: subword_nmt, BPE of Moses' tokens (the default), or sentencepiece, "
         "which needs no spaces between words",
     )
-    bpe: Optional[int] = option(
+    bpe: int | None = option(
         metavar="N", help="merges of the joint BPE; with sentencepiece, the number of pieces"
     )
-    max_words: Optional[int] = option(metavar="N", help="leave out longer pairs")
-    ratio: Optional[float] = option(metavar="R", help="highest ratio of longer to shorter side")
-    limit: Optional[int] = option(metavar="PAIRS", help="a trial with this many pairs")
+    max_words: int | None = option(metavar="N", help="leave out longer pairs")
+    ratio: float | None = option(metavar="R", help="highest ratio of longer to shorter side")
+    limit: int | None = option(metavar="PAIRS", help="a trial with this many pairs")
     workers: int = option(factory=cores, metavar="N", help="processes (default: all cores)")
-    start: Optional[str] = option(flag="--from", choices=STAGE_NAMES, help="redo from here on")
+    start: str | None = option(flag="--from", choices=STAGE_NAMES, help="redo from here on")
     if_missing: bool = option(False, "do nothing where data-bin is complete, from any text")
     show_dropped: int = option(0, "show N examples of pairs left out", metavar="N")
     archives: str = option("data/archives", "downloads (default: data/archives)", metavar="DIR")
-    manifest: Optional[str] = option(metavar="FILE", help="other URLs for the archives")
+    manifest: str | None = option(metavar="FILE", help="other URLs for the archives")
 
 
 def run(options: Options) -> int:

@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import (

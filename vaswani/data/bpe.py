@@ -9,8 +9,9 @@ import io
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator, Sequence
+from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.common.files import atomic_write
@@ -96,7 +97,7 @@ def learn(
         learn_bpe(dictionary, stream, size, is_dict=True, total_symbols=types)
 
 
-def quietly() -> ContextManager[Any]:
+def quietly() -> contextlib.AbstractContextManager[Any]:
     """While the block runs, nothing is printed on stderr."""
     return contextlib.redirect_stderr(io.StringIO())
 

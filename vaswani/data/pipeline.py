@@ -8,11 +8,12 @@ on has changed: the stage before it, and the fields that :func:`stages_of` names
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from vaswani.common import signals
 from vaswani.common.artifact import key_of, writing
