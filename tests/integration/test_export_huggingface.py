@@ -218,7 +218,7 @@ def test_the_tokenizer_is_the_models_and_its_ids_are_fairseqs(alone, of_pieces, 
 
 @pytest.mark.slow
 def test_marian_tokenizer_reads_and_writes_as_the_packed_model(
-    transformers, of_pieces, text, tmp_path
+    transformers, alone, of_pieces, text, tmp_path
 ):
     """Every line, odd ones too; and of random pieces, the text that they are."""
     translator = Translator.from_pretrained(of_pieces)

@@ -4,8 +4,6 @@ The files are written here; tests/integration/test_vaswani.py has the whole way 
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -108,33 +106,3 @@ def test_a_run_is_compared_with_a_run_or_a_file(tokenised):
 
 
 MADE = "runs/r/checkpoints/checkpoint_average_last"
-
-
-@pytest.mark.parametrize(
-    ("kept", "environment", "arguments", "averaged", "decoded"),
-    [
-        (21, {}, [], ["average r --last 20"], f"{MADE}20.pt"),
-        (5, {"LAST": "3"}, ["--beam", "2"], ["average r --last 3"], f"{MADE}3.pt --beam 2"),
-        (20, {"AVERAGE": "no"}, [], [], "runs/r/checkpoints/checkpoint_last.pt"),
-    ],
-)
-def test_evaluate_averages_one_checkpoint_less_than_is_kept(
-    tmp_path, kept, environment, arguments, averaged, decoded
-):
-    """5 checkpoints of base and 20 of big (section 6.1), of which the runs keep one more."""
-    config = {"checkpoint": {"keep_interval_updates": kept, "keep_last_epochs": 7}}
-    write(tmp_path / "runs" / "r" / "config.yaml", yaml.safe_dump(config))
-    write(tmp_path / "vaswani", "#!/bin/sh", 'echo "$*"').chmod(0o755)
-    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / "evaluate.sh"), "r", *arguments],
-        env={**os.environ, "PATH": path, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == [
-        *averaged,
-        f"generate {decoded}",
-        "score r --subset test",
-    ]

@@ -1,6 +1,5 @@
 """``vaswani_translation`` in fairseq's commands and in ours: the batch is said, and warned of."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +10,7 @@ from fairseq.trainer import Trainer
 
 from tests import shared, stock
 from vaswani import cli
+from vaswani.planning.training_plan import Hardware, training_plan
 
 OURS = ["--task", "vaswani_translation"]
 SHORT = [*OURS, "--max-update", "1", "--no-save", "--disable-validation"]
@@ -95,10 +95,9 @@ def test_vaswani_train_shows_the_warning(experiment, tokens, capsys):
 def test_training_sees_the_batch_of_its_plan(experiment, capsys):
     """``vaswani plan`` counts batches; training with its options counts the same."""
     change = ["task.batch_tokens=700", "dataset.batch_size=null", "dataset.max_tokens=600"]
-    command = ["plan", str(experiment), *change, "--gpus", "1", "--json", "plan.json"]
-    assert cli.main(command) == 0
+    assert cli.main(["plan", str(experiment), *change, "--gpus", "1"]) == 0
     assert "measured on" in capsys.readouterr().out
-    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    plan = training_plan(str(experiment), change, Hardware(gpus=1))
     assert plan["left_out"] == 0 and plan["vocabulary"] == 16
     assert abs(plan["target_tokens"] - 700) <= 70
     assert stock.vaswani(*shlex.split(plan["command"])[1:]) == 0

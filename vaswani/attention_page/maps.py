@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from vaswani.common.errors import UserError
 from vaswani.data.text_recipe import SENTENCEPIECE, unescape
-from vaswani.decoding.alignment import words_of
-from vaswani.decoding.translator import Translator
+from vaswani.decoding.translator import Translator, words_of
 from vaswani.experiment.find import is_run, run_folders
 from vaswani.model_folder.folder import CONFIG, read_folder
 

@@ -29,8 +29,7 @@ from vaswani.data import text
 from vaswani.data.bpe import undo
 from vaswani.data.recipe import RECIPE_FILE, find_subword_model
 from vaswani.data.text_recipe import SENTENCEPIECE, SUBWORD_MODELS, TargetText, TextRecipe
-from vaswani.decoding.batch_decoder import BatchDecoder, Translated
-from vaswani.decoding.binarised_text import data_files, data_folder
+from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_files, data_folder
 from vaswani.decoding.engine import one_thread, search_processes
 from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.experiment.checkpoints import find_checkpoint

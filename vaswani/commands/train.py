@@ -60,7 +60,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Check everything that can be checked first, then train."""
-    from vaswani.experiment.fairseq_config import experiment_config, warn_of_high_rate
+    from vaswani.experiment.fairseq_config import experiment_config
 
     path = find_config(options.config)
     name, overrides = run_record.split_run(options.overrides)
@@ -71,7 +71,7 @@ def run(options: Options) -> int:
             raise UserError(f"checkpoint.{key}: there is no checkpoint {start}")
     folder = run_record.run_folder(config, name, path)
     config.checkpoint.save_dir = str(folder / "checkpoints")
-    remarks = [*data_bin.fill_in_data_options(config), *warn_of_high_rate(config)]
+    remarks = data_bin.fill_in_data_options(config)
     data = data_bin.fingerprint(config)
     place = launch.find_launch(config, os.environ, launch.gpus_to_use(config))
     if place.rank == 0:

@@ -217,23 +217,3 @@ class ProcessEngine(Engine):
                         progress(len(result))
                         results.append(result)
                     yield from reversed(results)
-
-
-@contextlib.contextmanager
-def seeded(options: SearchOptions, first: int, device: Any) -> Iterator[None]:
-    """While a batch is searched, make random numbers depend only on the seed and the batch.
-
-    Args:
-        options: of the search
-        first: the least place of its sentences
-        device: where numbers are drawn
-    """
-    if not options.sampling:
-        yield
-        return
-    import torch
-
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(options.seed * 1_000_003 + first)
-        yield

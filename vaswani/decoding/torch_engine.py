@@ -1,13 +1,12 @@
 """Searches with a packed model in plain torch: fairseq is neither needed nor loaded."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.decoding.alignment import attended_subwords
-from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis, seeded
+from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -163,3 +162,63 @@ def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any
         return build(folder.path, folder.config["architecture"], folder.langs)
     except (RuntimeError, TypeError, ValueError) as error:
         raise UserError(str(error)) from None
+
+
+def attended_subwords(
+    model: Any, source: Any, hypotheses: Sequence[Sequence[Any]]
+) -> list[list[list[int]]]:
+    """For each token of each hypothesis of each sentence, the subword that it attends to most.
+
+    The search itself keeps no attention. A second, teacher-forced pass gives the attention at all
+    positions at once, as in fairseq's ``--print-alignment``: that of the decoder's last layer,
+    averaged over its heads. Shapes: B hypotheses, S source, T target.
+
+    Places count the source's subwords from 0, without the end of sentence.
+
+    Args:
+        model: the paper's, or this plugin's
+        source: the batch that was searched, int64 [N, S], padded on the left
+        hypotheses: the tokens [T] of each hypothesis of each sentence, with their end
+    """
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    from vaswani_transformer.vocabulary import EOS, PAD
+
+    rows = [(row, torch.as_tensor(one)) for row, best in enumerate(hypotheses) for one in best]
+    shifted = [torch.cat([tokens.new_tensor([EOS]), tokens[:-1]]).long() for _, tokens in rows]
+    previous = pad_sequence(shifted, batch_first=True, padding_value=PAD).to(source.device)
+    numbers = torch.tensor([row for row, _ in rows], device=source.device)
+    with torch.no_grad():
+        memory = model.encoder.encode(source)[0].select(numbers)
+        _, weights = model.decoder.features(previous, memory, need_alignment=True)
+    attention = weights.cross_attention[-1].mean(dim=1).float()  # [B, T, S]
+    chosen = source.index_select(0, numbers)
+    is_word = chosen.ne(PAD) & chosen.ne(EOS)
+    attention = attention.masked_fill(~is_word[:, None, :], -1.0)
+    skipped = chosen.eq(PAD).sum(1)  # on the left
+    attended = (attention.argmax(2) - skipped[:, None]).tolist()  # [B, T]
+    result: list[list[list[int]]] = [[] for _ in hypotheses]
+    for (row, tokens), places in zip(rows, attended, strict=True):
+        result[row].append(places[: len(tokens)])
+    return result
+
+
+@contextlib.contextmanager
+def seeded(options: SearchOptions, first: int, device: Any) -> Iterator[None]:
+    """While a batch is searched, make random numbers depend only on the seed and the batch.
+
+    Args:
+        options: of the search
+        first: the least place of its sentences
+        device: where numbers are drawn
+    """
+    if not options.sampling:
+        yield
+        return
+    import torch
+
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(options.seed * 1_000_003 + first)
+        yield

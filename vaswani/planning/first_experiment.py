@@ -127,7 +127,7 @@ def first_experiment(name: str, data: Path, preset: str | None) -> tuple[str, li
     """
     conditions = conditions_of(name, data, preset)
     config = configured(new_model(conditions, DRAFT, conditions.settings.batch_tokens))
-    text = batching.training_text(config, None)
+    text = batching.training_text(config)
     wanted = batch_tokens(conditions, text, conditions.settings.batch_tokens)
     config.task.batch_tokens = wanted
     most = CPU_MAX_TOKENS

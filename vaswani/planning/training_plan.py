@@ -40,16 +40,13 @@ class Hardware:
     )
 
 
-def training_plan(
-    experiment: str, overrides: Sequence[str], hardware: Hardware, data: str | None = None
-) -> dict[str, Any]:
+def training_plan(experiment: str, overrides: Sequence[str], hardware: Hardware) -> dict[str, Any]:
     """The plan as a table of plain values: bytes, seconds, tokens, operations.
 
     Args:
         experiment: its name, or its YAML file
         overrides: changes to it, as for 'vaswani train'
         hardware: what it would run on
-        data: a data-bin to use instead of the experiment's
 
     Raises:
         UserError: the experiment or data is invalid, or the hardware too small or too large for it.
@@ -60,7 +57,7 @@ def training_plan(
     config = experiment_config(path, split_run(overrides)[1])
     if not config.dataset.max_tokens or config.optimization.max_update <= 0:
         raise UserError(f"{path}: a plan needs dataset.max_tokens and optimization.max_update")
-    text = batching.training_text(config, data)
+    text = batching.training_text(config)
     sizes = arithmetic.sizes_of(config.model, len(text.task.target_dictionary))
     parameters = batching.count_parameters(config, text.task)
     use = batching.memory_use(config)
@@ -81,18 +78,13 @@ def training_plan(
         "updates": updates,
         "precision": "fp32" if use.product_bytes == 4 else "16 bits",
         "memory_bytes": arithmetic.memory_bytes(sizes, parameters, batch.max_tokens, use),
-        "token_bytes": arithmetic.activation_bytes(sizes, use),
-        "output_bytes": arithmetic.output_bytes(sizes, batch.max_tokens, use),
         "flops": arithmetic.training_flops(
             sizes, updates, batch.source_tokens, batch.target_tokens, text.lengths
         ),
         **disk(config.checkpoint, parameters, updates, batch),
     }
-    if not gpus:
-        plan["memory_bytes"] = None  # the estimate is a GPU's
     plan.update(time_and_cost(config, batch, gpus, hardware.tokens_per_second))
-    changes = [f"task.data={data}"] if data else []
-    changes += [
+    changes = [
         f"dataset.max_tokens={batch.max_tokens}",
         f"optimization.update_freq=[{batch.update_freq}]",
     ]
