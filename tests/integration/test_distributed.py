@@ -34,7 +34,7 @@ def workplace(tiny_data_bin, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("distributed")
     table = shared.experiment()
     table["task"].update(_name="vaswani_translation", data=str(tiny_data_bin), eval_bleu_lines=20)
-    table["model"]["dropout"] = 0.0
+    table["model"].update(init="fairseq", dropout=0.0)
     table["lr_scheduler"].update(warmup_updates=8, lr_factor=0.3)
     table["dataset"].update(max_tokens=150, max_tokens_valid=40)
     table["optimization"]["max_update"] = 12
