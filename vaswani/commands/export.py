@@ -25,7 +25,7 @@ from vaswani.common.errors import UserError
 from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.options import argument, option
 from vaswani.decoding.ctranslate2_engine import CTranslate2Engine
-from vaswani.experiment.find import is_run, run_folders
+from vaswani.experiment.find import is_run, load_plugin, run_folders
 from vaswani.export.to_ctranslate2 import QUANTIZATIONS, refuse_inexpressible
 from vaswani.model_folder.folder import (
     CARD,
@@ -127,7 +127,6 @@ def refuse_unless_best(run: Path) -> None:
 def prove_and_fill(folder: ModelFolder, options: Options, text: Any, part: Path, out: Path) -> None:
     """Write a whole export into a temporary folder; UserError if its proof fails."""
     from vaswani.decoding.translator import Translator
-    from vaswani.experiment.fairseq_config import load_plugin
     from vaswani.export.card import export_card
     from vaswani.export.proof import Proof
     from vaswani.export.to_huggingface import names_of_codes

@@ -33,7 +33,7 @@ from vaswani.decoding.batch_decoder import BatchDecoder, Translated, data_files,
 from vaswani.decoding.engine import one_thread, search_processes
 from vaswani.decoding.translations import check_replaceable, translations_of
 from vaswani.experiment.checkpoints import find_checkpoint
-from vaswani.experiment.find import is_run, saved_config
+from vaswani.experiment.find import is_run, load_plugin, saved_config
 from vaswani.experiment.launch import on_cpu
 from vaswani.model_folder import search_options
 from vaswani.model_folder.search_options import BEAM_OPTIONS, SearchOptions
@@ -173,7 +173,7 @@ def generation_config(
         UserError, ConfigError: an invalid option.
         CheckpointError: the file is not a usable checkpoint.
     """
-    from vaswani.experiment.fairseq_config import load_plugin, with_defaults
+    from vaswani.experiment.fairseq_config import with_defaults
 
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig

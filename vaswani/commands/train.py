@@ -22,7 +22,7 @@ from vaswani.common.files import atomic_write, locked, read_json
 from vaswani.common.options import argument
 from vaswani.data import data_bin
 from vaswani.experiment import launch, run_record
-from vaswani.experiment.find import find_config, read_yaml
+from vaswani.experiment.find import fairseq_logs, find_config, load_user_dir, read_yaml
 from vaswani.experiment.trainer import Stopped, fairseq_with
 from vaswani.experiment.training_progress import TrainingProgress
 
@@ -187,7 +187,6 @@ def train_process(
         ConfigError: a machine has different data or a different folder.
         Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
-    from vaswani.experiment.fairseq_config import load_user_dir
 
     signals.end_with_parent()  # if fairseq spawned this process, which then knows nothing yet
     load_user_dir(config.common.user_dir)
@@ -247,7 +246,7 @@ def run_fairseq(
         Stopped: Ctrl-C or SIGTERM; what was trained is saved.
     """
     from transformer_plugin.compat.resuming import newest_checkpoint
-    from vaswani.experiment.fairseq_config import fairseq_form, fairseq_logs
+    from vaswani.experiment.fairseq_config import fairseq_form
 
     file = logging.FileHandler(log, encoding="utf-8", delay=True)
     file.setLevel(logging.INFO if progress else logging.WARNING)

@@ -7,6 +7,7 @@ from typing import Any
 
 from vaswani.common.errors import UserError
 from vaswani.decoding.engine import Batch, BatchHypotheses, ProcessEngine, TokenHypothesis
+from vaswani.experiment.find import load_user_dir
 from vaswani.model_folder.folder import ModelFolder
 from vaswani.model_folder.search_options import SearchOptions
 
@@ -151,8 +152,6 @@ def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any
             "--user-dir DIR, the folder that defines it"
         )
     if variant:
-        from vaswani.experiment.fairseq_config import load_user_dir
-
         load_user_dir(user_dir)
         from vaswani.model_folder.packed_model import build_variant
 

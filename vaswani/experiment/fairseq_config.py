@@ -9,17 +9,14 @@ fairseq fails hours later, never ends, or trains something else than was meant.
 
 import argparse
 import dataclasses
-import logging
 import math
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
-from vaswani.experiment.find import read_yaml, yaml_errors
+from vaswani.experiment.find import load_plugin, load_user_dir, read_yaml, yaml_errors
 
 #: sections whose keys depend on the component that ``_name`` chooses
 COMPONENTS = ("task", "model", "criterion", "optimizer", "lr_scheduler")
@@ -28,46 +25,6 @@ AT_LEAST_1 = (
     *(("common", "log_interval"), ("dataset", "validate_interval")),
     *(("dataset", "required_batch_size_multiple"), ("checkpoint", "save_interval")),
 )
-
-
-def load_plugin() -> None:
-    """Import the plugin, and with it fairseq and torch, and silence fairseq's log messages."""
-    fairseq_logs(logging.WARNING)  # now: it logs at import what it could use
-    import transformer_plugin  # noqa: F401  (everything registers itself)
-    from transformer_plugin import compat
-
-    compat.quiet()
-    logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
-
-
-def load_user_dir(user_dir: str | None) -> str:
-    """Import the plugin, then a user-dir of one's own if there is one; returns its absolute path.
-
-    A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
-    run was trained: Python cannot load two packages of one name.
-
-    Raises:
-        UserError: there is no such folder.
-    """
-    load_plugin()
-    if not user_dir or Path(user_dir).name == plugin_dir().name:
-        return str(plugin_dir())
-    from fairseq.utils import import_user_module
-
-    folder = os.path.abspath(user_dir)
-    if not os.path.isdir(folder):
-        raise UserError(
-            f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
-            "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
-        )
-    import_user_module(argparse.Namespace(user_dir=folder))
-    return folder
-
-
-def fairseq_logs(level: int) -> None:
-    """Set how much fairseq logs."""
-    for name in ("fairseq", "fairseq_cli"):
-        logging.getLogger(name).setLevel(level)
 
 
 def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:

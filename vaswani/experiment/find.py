@@ -1,16 +1,20 @@
-"""Where experiments, recipes and runs are kept, and how their YAML is read.
+"""Where experiments, recipes, runs and user-dirs are found, and how their YAML is read.
 
 An experiment is ``configs/NAME.yaml`` (fairseq's own sections, so ``fairseq-hydra-train`` reads it
 too); a recipe for its data is ``configs/data/NAME.yaml``, since several experiments may share
 one; a run is a folder ``runs/NAME``. Names may be written with - or _.
 """
 
+import argparse
 import contextlib
+import logging
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from vaswani.common.environment import plugin_dir
 from vaswani.common.errors import UserError, nearest
 
 _HERE = Path(__file__).resolve().parents[1]
@@ -180,3 +184,46 @@ def find_run(name: str) -> Path:
             return folder
     offer = f"; known: {', '.join(known)}" if known else "; train one with 'vaswani train CONFIG'"
     raise UserError(f"there is no run '{name}'{nearest(name, known)}{offer}")
+
+
+# ---- the plugin and user-dirs -------------------------------------------------------------------
+
+
+def load_plugin() -> None:
+    """Import the plugin, and with it fairseq and torch, and silence fairseq's log messages."""
+    fairseq_logs(logging.WARNING)  # now: it logs at import what it could use
+    import transformer_plugin  # noqa: F401  (everything registers itself)
+    from transformer_plugin import compat
+
+    compat.quiet()
+    logging.getLogger().setLevel(logging.WARNING)  # some library lowers it at import
+
+
+def load_user_dir(user_dir: str | None) -> str:
+    """Import the plugin, then a user-dir of one's own if there is one; returns its absolute path.
+
+    A folder called ``transformer_plugin`` means the plugin that is in use, wherever it was when a
+    run was trained: Python cannot load two packages of one name.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    load_plugin()
+    if not user_dir or Path(user_dir).name == plugin_dir().name:
+        return str(plugin_dir())
+    from fairseq.utils import import_user_module
+
+    folder = os.path.abspath(user_dir)
+    if not os.path.isdir(folder):
+        raise UserError(
+            f"common.user_dir: there is no folder {user_dir}: say where it is, to 'vaswani train' "
+            "with common.user_dir=DIR, to 'vaswani generate' with --user-dir DIR"
+        )
+    import_user_module(argparse.Namespace(user_dir=folder))
+    return folder
+
+
+def fairseq_logs(level: int) -> None:
+    """Set how much fairseq logs."""
+    for name in ("fairseq", "fairseq_cli"):
+        logging.getLogger(name).setLevel(level)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import first_data_bin, saved_config
+from vaswani.experiment.find import first_data_bin, load_plugin, saved_config
 
 #: the sections of a run's configuration on which its validation depends
 SECTIONS = ("task", "model", "criterion", "dataset")
@@ -91,7 +91,7 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
     if data and not first_data_bin(data).is_dir():
         raise UserError(f"there is no data in {first_data_bin(data)}")
 
-    from vaswani.experiment.fairseq_config import load_plugin, with_defaults
+    from vaswani.experiment.fairseq_config import with_defaults
 
     load_plugin()
     from fairseq.dataclass.configs import FairseqConfig

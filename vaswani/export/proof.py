@@ -254,44 +254,18 @@ class Proof:
     # ---- what is said ---------------------------------------------------------------------------
 
     def lines(self) -> list[str]:
-        """The comparison of the models, and a table of the searches."""
-        model, bleus = self.model, ["BLEU packed", "exported", "difference"]
-        table = [["search", "identical", "", "better", "worse"]]
-        table[0] += [*(bleus if self.text.reference else []), "speed"]
-        for row in self.rows:
-            scores = [f"{score:.2f}" for score in row.bleu or ()]
-            if row.bleu:
-                scores.append(f"{row.bleu[1] - row.bleu[0]:+.2f}")
-            table.append(
-                [
-                    row.search,
-                    f"{row.identical:,} of {row.sentences:,}",
-                    f"{row.identical / row.sentences:.2%}",
-                    *(f"{count:,}" for count in (row.better, row.worse)),
-                    *scores,
-                    f"{row.speed:.2f}x",
-                ]
-            )
-        tokenizer = self.tokenizer
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        return [
+        """The comparisons, one a line."""
+        model, tokenizer = self.model, self.tokenizer
+        lines = [
             f"{len(self.text.source):,} sentences of {self.text.name}, one thread each, on a CPU:",
             f"log-probabilities of {model.tokens:,} tokens differ by {model.root_mean_square:.1e} "
             f"(root mean square; at most {model.tolerance:g}), the largest by {model.largest:.1e}",
-            *(
-                [f"the tokenizer reads {tokenizer.read:,} and writes {tokenizer.written:,} alike"]
-                if tokenizer
-                else []
-            ),
-            *(
-                "  ".join(
-                    cell.rjust(width) if place else cell.ljust(width)
-                    for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-                )
-                for line in table
-            ),
-            *([f"BLEU: {self.metric.get_signature()}"] if self.metric else []),
         ]
+        if tokenizer:
+            same = f"{tokenizer.read:,} and writes {tokenizer.written:,}"
+            lines.append(f"the tokenizer reads {same} alike")
+        lines += [row.line() for row in self.rows]
+        return lines + ([f"BLEU: {self.metric.get_signature()}"] if self.metric else [])
 
     def print_and_check(self, target: str) -> None:
         """Print the lines; UserError if anything exceeds its tolerance."""

@@ -12,7 +12,7 @@ from vaswani.common.files import read_json, sha256_of, write_json
 from vaswani.common.templates import render
 from vaswani.data.data_bin import pairs_in
 from vaswani.data.text_recipe import SUBWORD_MODELS
-from vaswani.experiment.find import first_data_bin, read_yaml, to_dict
+from vaswani.experiment.find import first_data_bin, load_user_dir, read_yaml, to_dict
 from vaswani.model_folder.data_text import DataOptions, text_recipe
 from vaswani.model_folder.folder import (
     CARD,
@@ -64,7 +64,6 @@ def collect_model(checkpoint: Path, run: Path, given: DataOptions) -> Packable:
         UserError: something is missing or does not fit, or the model cannot be packed.
         CheckpointError: the file is not a usable checkpoint.
     """
-    from vaswani.experiment.fairseq_config import load_user_dir
 
     load_user_dir(user_dir_of(run))
     from transformer_plugin.checkpoints import CheckpointError, load_checkpoint

@@ -15,7 +15,7 @@ from vaswani.common.templates import render
 from vaswani.data import data_bin
 from vaswani.data.recipe import has_trees, recipe_in
 from vaswani.data.text_recipe import BPE, SUBWORD_MODELS, hardly_spaced
-from vaswani.experiment.find import parse_yaml
+from vaswani.experiment.find import load_plugin, parse_yaml
 from vaswani.planning import arithmetic, batching
 from vaswani.planning.published_settings import Settings, settings_for, value_for
 
@@ -67,8 +67,6 @@ def conditions_of(name: str, data: Path, preset: str | None) -> Conditions:
     import numpy as np
     import torch
     from omegaconf import OmegaConf
-
-    from vaswani.experiment.fairseq_config import load_plugin
 
     load_plugin()
     task = OmegaConf.create({"data": str(data), "source_lang": None, "target_lang": None})
