@@ -223,13 +223,6 @@ def test_columns_are_those_of_the_translator(model, text, capsys):
             assert {t for _, t in found.alignment} == set(range(len(found.tokens)))
 
 
-def test_sampling_depends_on_the_seed_alone(model, text, capsys):
-    flags = ["--sampling", "--beam", 1, "--buffer-size", 5, "--seed"]
-    first = translated(capsys, model, text, *flags, 1)
-    assert first == translated(capsys, model, text, *flags, 1, "--workers", 2)
-    assert first != translated(capsys, model, text, *flags, 2)
-
-
 # ---- --output -----------------------------------------------------------------------------------
 
 
@@ -311,9 +304,6 @@ def test_files_of_others_are_left_alone(name, model, text, tmp_path, capsys):
     assert stock.vaswani("translate", model, text, "--output", tmp_path / name) == 1
     assert str(tmp_path / name) in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-# ---- what cannot be -----------------------------------------------------------------------------
 
 
 # ---- Python -------------------------------------------------------------------------------------

@@ -134,8 +134,6 @@ def check_supported(options: SearchOptions) -> None:
     lacking = {
         "--length-penalty gnmt": options.length_penalty == "gnmt"
         and "it divides by a power of the length alone; --lenpen is the power",
-        "--sampling": options.sampling
-        and "its random numbers depend on the thread, so a seed would not give the same text",
         "--temperature": options.temperature != 1 and "its beam search has none",
         "--unkpen": options.unkpen and "it has no penalty for unknown words",
         "--print-alignment": options.print_alignment and "translate with the packed model",

@@ -19,7 +19,7 @@ from vaswani.model_folder.search_options import CPU_BATCH, GPU_BATCH, SearchOpti
 class Batch(NamedTuple):
     """Sentences that are translated together."""
 
-    #: their places in the list that is translated; the seed of sampling depends on them
+    #: their places in the list that is translated
     places: list[int]
     #: the token ids of each, with the end of sentence
     ids: list[list[int]]

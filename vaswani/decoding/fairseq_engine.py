@@ -45,7 +45,7 @@ class FairseqEngine(ProcessEngine):
 
         lengths = torch.tensor([len(ids) for ids in batch.ids], device=self.device)
         net_input = {"src_tokens": self.source_of(batch), "src_lengths": lengths}
-        return {"id": torch.tensor(batch.places), "net_input": net_input}
+        return {"net_input": net_input}
 
     def logits(self, batch: Batch, previous: Any) -> Any:
         """As :meth:`ProcessEngine.logits`."""

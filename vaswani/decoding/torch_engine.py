@@ -77,23 +77,10 @@ class TorchEngine(ProcessEngine):
         with self.errors_for_users():
             rules.check()
 
-        def found(memory: Any, source: Any) -> BatchHypotheses:
-            if not options.sampling:
-                return self.best(memory, source, rules)
-            limits = (options.sampling_topk, options.sampling_topp)
-            return [
-                scored(drawn, options.lenpen)
-                for drawn in paper.sample(self.model.decoder, memory, source, rules, *limits)
-            ]
-
         def search(batch: Batch) -> BatchHypotheses:
             source = self.source_of(batch)
-            with (
-                torch.no_grad(),
-                autocast(self.precision, self.device),
-                seeded(options, min(batch.places), self.device),
-            ):
-                hypotheses = found(self.model.encoder.encode(source)[0], source)
+            with torch.no_grad(), autocast(self.precision, self.device):
+                hypotheses = self.best(self.model.encoder.encode(source)[0], source, rules)
                 if not options.needs_attention:
                     return hypotheses
                 tokens = [[one.tokens for one in best] for best in hypotheses]
@@ -126,12 +113,6 @@ class TorchEngine(ProcessEngine):
             yield
         except (FloatingPointError, ValueError) as error:
             raise UserError(f"{self.name}: {error}") from None
-
-
-def scored(drawn: list[tuple[list[int], list[float]]], lenpen: float) -> list[TokenHypothesis]:
-    """Hypotheses of a sentence that were drawn, with their tokens' scores; the likeliest first."""
-    found = [TokenHypothesis(t, sum(s) / len(t) ** lenpen, s) for t, s in drawn]
-    return sorted(found, key=lambda one: -one.score)
 
 
 def network_of(folder: ModelFolder, user_dir: str | None) -> tuple[Any, Any, Any]:
@@ -201,23 +182,3 @@ def attended_subwords(
     for (row, tokens), places in zip(rows, attended, strict=True):
         result[row].append(places[: len(tokens)])
     return result
-
-
-@contextlib.contextmanager
-def seeded(options: SearchOptions, first: int, device: Any) -> Iterator[None]:
-    """While a batch is searched, make random numbers depend only on the seed and the batch.
-
-    Args:
-        options: of the search
-        first: the least place of its sentences
-        device: where numbers are drawn
-    """
-    if not options.sampling:
-        yield
-        return
-    import torch
-
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(options.seed * 1_000_003 + first)
-        yield
