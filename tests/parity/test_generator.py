@@ -1,4 +1,4 @@
-"""The task's beam search has the results of fairseq's, whatever the options, and leaves no trace.
+"""The task's beam search has the results of fairseq's, whatever the options.
 
 fairseq's generator is the reference. Sums in another order flip what is nearly equal: the models
 compute in float64, and two hypotheses are the same if their tokens are, or if their scores differ

@@ -1,4 +1,4 @@
-"""bf16 for training and inference, TF32, retained dropout, and layers that are compiled."""
+"""bf16 for training and inference, retained dropout, and layers that are compiled."""
 
 import os
 import subprocess
