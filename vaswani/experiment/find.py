@@ -166,22 +166,16 @@ def first_data_bin(data: Any) -> Path:
     return Path(str(data).split(":")[0])
 
 
-def known_runs() -> list[str]:
-    """The names of the runs under ./runs, those of the small tables with their table's."""
-    found = [path for depth in ("*", "*/*") for path in Path("runs").glob(f"{depth}/{RUN_CONFIG}")]
-    return sorted(str(path.parent.relative_to("runs")) for path in found)
-
-
 def find_run(name: str) -> Path:
     """The folder of a run: a path, or a name under ./runs.
 
     Raises:
         UserError: there is no such folder, or nothing was trained in it.
     """
-    known = [run for run in known_runs() if "/" not in run]
     for folder in run_folders(name):
         if is_run(folder):
             return folder
+    known = sorted(path.parent.name for path in Path("runs").glob(f"*/{RUN_CONFIG}"))
     offer = f"; known: {', '.join(known)}" if known else "; train one with 'vaswani train CONFIG'"
     raise UserError(f"there is no run '{name}'{nearest(name, known)}{offer}")
 

@@ -42,19 +42,13 @@ def refuse_positions(folder: ModelFolder) -> None:
     """Raises UserError for positions that Marian does not compute."""
     architecture = folder.config["architecture"]
     layout = architecture["sinusoid_layout"]
-    learned = [side for side in ("encoder", "decoder") if architecture[f"{side}_learned_pos"]]
-    if learned:
-        problem = f"learned positions in the {' and the '.join(learned)}"
-    elif layout == "t2t":
-        problem = "positions with tensor2tensor's wavelengths (--sinusoid-layout t2t)"
-    elif layout == "fairseq":
-        problem = "positions that begin at 2 (--sinusoid-layout fairseq)"
-    else:
-        return
-    raise UserError(
-        f"{folder.path} has {problem}, but transformers' Marian computes the paper's sinusoids, "
-        "from 0, and keeps no table: it cannot be exported (to ctranslate2 and fairseq it can)"
-    )
+    learned = any(architecture[f"{side}_learned_pos"] for side in ("encoder", "decoder"))
+    if learned or layout in ("t2t", "fairseq"):
+        raise UserError(
+            f"{folder.path} has {'learned positions' if learned else f'--sinusoid-layout {layout}'}"
+            ", but transformers' Marian computes the paper's sinusoids, from 0, and keeps no table: "
+            "it cannot be exported (to ctranslate2 and fairseq it can)"
+        )
 
 
 def marians_order(width: int) -> list[int]:
