@@ -46,8 +46,8 @@ def refuse_positions(folder: ModelFolder) -> None:
     if learned or layout in ("t2t", "fairseq"):
         raise UserError(
             f"{folder.path} has {'learned positions' if learned else f'--sinusoid-layout {layout}'}"
-            ", but transformers' Marian computes the paper's sinusoids, from 0, and keeps no table: "
-            "it cannot be exported (to ctranslate2 and fairseq it can)"
+            ", but transformers' Marian computes the paper's sinusoids, from 0, and keeps no "
+            "table: it cannot be exported (to ctranslate2 and fairseq it can)"
         )
 
 
