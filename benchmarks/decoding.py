@@ -202,19 +202,16 @@ class CTranslate2:
 
 def configuration(task: str, data: str) -> Any:
     """fairseq's configuration for a task and beam search."""
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
+    from vaswani.experiment.fairseq_config import with_defaults
 
-    from vaswani.experiment.fairseq_config import load_plugin, with_defaults
-
-    load_plugin()
-    given = {
-        "task": {"_name": task, "data": data},
-        "generation": {"beam": BEAM, "max_len_a": 1, "max_len_b": LONGER},
-        "scoring": {"_name": "bleu"},
-        "model": {},
-    }
-    return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
+    return with_defaults(
+        {
+            "task": {"_name": task, "data": data},
+            "generation": {"beam": BEAM, "max_len_a": 1, "max_len_b": LONGER},
+            "scoring": {"_name": "bleu"},
+            "model": {},
+        }
+    )
 
 
 def our_model(theirs: Any, task: Any, precision: str) -> Any:

@@ -36,7 +36,7 @@ class Training:
     def __init__(self, data: str, flags: list[str], device: str, autocast: bool = False) -> None:
         import torch
 
-        from vaswani.experiment.fairseq_config import load_plugin
+        from vaswani.experiment.find import load_plugin
 
         load_plugin()
         self.device = device

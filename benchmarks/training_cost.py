@@ -61,7 +61,7 @@ def cost_of(run: Path) -> tuple[Cost, int]:
     """What an update of a training costs, and the model's parameters outside embeddings."""
     import torch
 
-    from vaswani.experiment.fairseq_config import load_plugin
+    from vaswani.experiment.find import load_plugin
 
     load_plugin()
     from fairseq import checkpoint_utils, utils

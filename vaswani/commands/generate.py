@@ -176,17 +176,13 @@ def generation_config(
     from vaswani.experiment.fairseq_config import with_defaults
 
     load_plugin()
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
-
     from transformer_plugin.compat.scope import is_plugin_model
 
     trained = saved_config(checkpoint, folder)
     if options.precision != "fp32" and not is_plugin_model(trained["model"].get("_name")):
         raise UserError(f"--precision {options.precision} is for this plugin's models")
     search = search_of(options, trained)
-    config = OmegaConf.merge(
-        OmegaConf.structured(FairseqConfig),
+    config = with_defaults(
         {
             "task": decoding_task(options, trained["task"]),
             "generation": {name: getattr(search, name) for name in BEAM_OPTIONS},
@@ -208,7 +204,6 @@ def generation_config(
             },
         },
     )
-    config = with_defaults(config)
     kind, _ = find_subword_model(data_folder(config))
     config.common_eval.post_process = SUBWORD_MODELS[kind].remove
     if search.max_tokens is None:

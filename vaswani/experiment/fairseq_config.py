@@ -41,15 +41,13 @@ def experiment_config(path: Path, overrides: Sequence[str] = ()) -> Any:
 
 def config_of(table: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> Any:
     """As ``experiment_config``, for a table already read; ``where``: its origin, for messages."""
-    load_plugin()
-    from fairseq.dataclass.configs import FairseqConfig
     from omegaconf import OmegaConf
 
     table = {name: section for name, section in table.items() if name != "hydra"}  # hydra's own
     given: Any = OmegaConf.to_container(OmegaConf.merge(table, parse_overrides(overrides)))
     load_user_dir((given.get("common") or {}).get("user_dir"))
     check_names(given, where)
-    config = with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), given))
+    config = with_defaults(given)
     check_values(config)
     return config
 
@@ -68,13 +66,16 @@ def parse_overrides(overrides: Sequence[str]) -> Any:
         return OmegaConf.from_dotlist(list(overrides))
 
 
-def with_defaults(config: Any) -> Any:
-    """The configuration with its components' defaults, resolved."""
+def with_defaults(sections: dict[str, Any]) -> Any:
+    """The configuration with these sections: fairseq's defaults, its components', resolved."""
+    load_plugin()
+    from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
     from fairseq.dataclass.utils import omegaconf_no_object_check
     from fairseq.models import ARCH_CONFIG_REGISTRY
     from omegaconf import OmegaConf
 
+    config: Any = OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections)
     user_dir = load_user_dir(config.common.user_dir)
     add_defaults(config)
     if is_legacy(config.model):  # written out, so that the configuration is complete

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vaswani.common.errors import UserError
-from vaswani.experiment.find import first_data_bin, load_plugin, saved_config
+from vaswani.experiment.find import first_data_bin, saved_config
 
 #: the sections of a run's configuration on which its validation depends
 SECTIONS = ("task", "model", "criterion", "dataset")
@@ -93,10 +93,6 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
 
     from vaswani.experiment.fairseq_config import with_defaults
 
-    load_plugin()
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
-
     sections: dict[str, dict] = {name: dict(table[name]) for name in SECTIONS}
     sections["dataset"]["num_workers"] = 0
     if "precision" in sections["model"]:
@@ -106,4 +102,4 @@ def validation_config(checkpoint: Path, folder: Path) -> Any:
     common = {"seed": 1, "cpu": False, "user_dir": None, **table["common"]}
     sections["common"] = {name: common[name] for name in ("seed", "cpu", "user_dir")}
     sections["distributed_training"] = {"distributed_world_size": 1}
-    return with_defaults(OmegaConf.merge(OmegaConf.structured(FairseqConfig), sections))
+    return with_defaults(sections)
