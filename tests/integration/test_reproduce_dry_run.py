@@ -53,15 +53,9 @@ def test_a_dry_run_names_the_commands_and_does_nothing(nowhere, capsys, name):
     assert not list(nowhere.iterdir())
 
 
-@pytest.mark.parametrize(
-    "size, hours, flops", [("big", "83.3", "2.3e+19"), ("base", "11.1", "3.3e+18")]
-)
-def test_a_dry_run_has_the_papers_figures(nowhere, capsys, size, hours, flops):
-    """5.2: 0.4 s × 100,000 and 1.0 s × 300,000 updates; Table 2's operations and BLEU."""
-    assert cli.main(["reproduce", f"wmt14-en-de-{size}", "--gpus", "8", "--dry-run"]) == 0
-    message = capsys.readouterr().out
-    assert f" {hours} hours" in message and flops in message
-    assert re.search(r"the paper +27\.3 +28\.4 ", message)
+def test_a_dry_run_has_the_papers_figures(nowhere, capsys):
+    assert cli.main(["reproduce", "wmt14-en-de-base", "--gpus", "8", "--dry-run"]) == 0
+    assert re.search(r"the paper +27\.3 +28\.4 ", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("row", ["base", "A-h1", "E-learned", "big"])
