@@ -258,7 +258,8 @@ def test_transformers_finds_the_same(transformers, options, search, text, tmp_pa
     model = exported.pack(tmp_path / "model", {**SEARCH, **search}, **options)
     assert export(model, "--text", text, "--reference", text) == 0
     table = json.loads((tmp_path / "model-huggingface" / "vaswani.json").read_text())
-    assert all(row["identical"] == 24 for row in table["proof"]["rows"])
+    rows = [row for row in table["proof"]["rows"] if row["tolerance"] is not None]
+    assert rows and all(row["identical"] == 24 for row in rows)
 
 
 #: prints the numbers that the model is given
