@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: the folders of each group, and the most lines of Python that they may have together
 CEILINGS = {
-    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 13_910),
+    "product": (("vaswani", "transformer_plugin", "vaswani_transformer"), 13_900),
     "tools": (("benchmarks", "scripts", "examples"), 6_990),
     "tests": (("tests",), 11_800),
 }

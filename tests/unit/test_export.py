@@ -51,7 +51,7 @@ def test_bleu_counts_characters_where_there_are_no_spaces():
 
 
 def search(difference, tolerance=1e-3):
-    return SearchComparison("greedy", 500, 490, 2, 7, difference, tolerance, None, 1.0)
+    return SearchComparison("greedy", 500, 490, 2, 7, difference, tolerance, None)
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,13 @@ class SearchComparison:
     tolerance: float | None
     #: of the packed model and the export; None: there are no references
     bleu: list[float] | None
-    speed: float
 
     def line(self) -> str:
         """The comparison, to be read."""
         bleu = f"; BLEU {self.bleu[0]:.2f}, exported {self.bleu[1]:.2f}" if self.bleu else ""
         return (
             f"{self.search}: {self.identical:,} of {self.sentences:,} translations are identical, "
-            f"{self.better:,} better, {self.worse:,} worse{bleu}; {self.speed:.2f} times as fast"
+            f"{self.better:,} better, {self.worse:,} worse{bleu}"
         )
 
     def problem(self) -> str | None:

@@ -13,7 +13,6 @@ fairseq's rule, with which both are compared as above. By how much BLEU differs 
 """
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -39,7 +38,6 @@ class SystemOutput:
     texts: list[str]
     #: without the end of sentence
     subwords: list[list[str]]
-    seconds: float
 
 
 def nearest_exponent(alpha: float, length: float) -> float:
@@ -61,11 +59,7 @@ def translate_all(
     sources = [translator.read(line) for line in sentences]
     search = translator.engine.searcher(options)
     with one_thread():
-        shortest = batches_of(sources, CPU_BATCH)[0].places[0]
-        translator.search([sources[shortest]], search)  # one-time work
-        start = time.perf_counter()
         hypotheses = translator.search(sources, search, CPU_BATCH)
-        seconds = time.perf_counter() - start
     results = [
         translator.translation(source, best, options)
         for source, best in zip(sources, hypotheses, strict=True)
@@ -74,7 +68,6 @@ def translate_all(
     return SystemOutput(
         [result.text for result in results],
         [[words[t] for t in best.tokens if t != words.eos()] for best, *_ in hypotheses],
-        seconds,
     )
 
 
@@ -248,7 +241,6 @@ class Proof:
             score_difference=math.fsum(sorted(gaps)[1:]) / len(texts),
             tolerance=tolerance,
             bleu=bleu,
-            speed=packed.seconds / exported.seconds,
         )
 
     # ---- what is said ---------------------------------------------------------------------------
@@ -257,7 +249,7 @@ class Proof:
         """The comparisons, one a line."""
         model, tokenizer = self.model, self.tokenizer
         lines = [
-            f"{len(self.text.source):,} sentences of {self.text.name}, one thread each, on a CPU:",
+            f"{len(self.text.source):,} sentences of {self.text.name}, on a CPU:",
             f"log-probabilities of {model.tokens:,} tokens differ by {model.root_mean_square:.1e} "
             f"(root mean square; at most {model.tolerance:g}), the largest by {model.largest:.1e}",
         ]
