@@ -59,13 +59,7 @@ def fine_tuned(name: str, data: Path, run: str) -> tuple[str, list[str]]:
         CheckpointError: the run's checkpoint cannot be read.
     """
     trained = finetune_source(run)
-    languages = (trained.config["task"]["source_lang"], trained.config["task"]["target_lang"])
     conditions = replace(first_experiment.conditions_of(name, data, "tiny"), settings=SETTINGS)
-    if conditions.languages != languages:
-        raise UserError(
-            f"{data} is {'-'.join(conditions.languages)}, but {trained.folder} translates "
-            f"{'-'.join(languages)}: prepare text in these languages"
-        )
     batch, wanted = batch_for(conditions, trained)
     warmup = max(1, min(MOST_WARMUP, batch.updates_an_epoch or 1))
     settings = replace(SETTINGS, batch_tokens=wanted, warmup=(warmup, warmup, warmup))
@@ -115,12 +109,11 @@ def batch_for(
             f"depend: prepare the text with 'vaswani prepare --like "
             f"{shlex.quote(str(trained.folder))} …'"
         )
-    gpus = max(1, conditions.gpus)
-    wanted = trained.config["task"].get("batch_tokens") or 0
-    wanted = wanted or batching.measure_batch(config, text, gpus, max_tokens, freq).target_tokens
+    wanted = trained.config["task"].get("batch_tokens") or max_tokens * freq * batching.REAL_SHARE
     config.task.batch_tokens = first_experiment.batch_tokens(conditions, text, int(wanted))
     most = max(max_tokens, first_experiment.CPU_MAX_TOKENS)
-    return batching.choose_batch(config, text, gpus, most), config.task.batch_tokens
+    batch = batching.choose_batch(config, text, max(1, conditions.gpus), most)
+    return batch, config.task.batch_tokens
 
 
 def fine_tuning(
