@@ -1,6 +1,6 @@
-"""Do heads find the distant word that another word depends on, and does the model need them to?
+"""Do heads find the distant word that another depends on, and does the model need them to?
 
-    python -m benchmarks.heads            three seeds; half an hour of one core
+    python -m benchmarks.heads            three seeds; a quarter of an hour of one core
     python -m benchmarks.heads --seed 1   one of them; no record
 
 German needs to know what English does not show at the word itself, as in Figures 3 to 5::
@@ -24,13 +24,13 @@ verb is right if it is likelier than its other form, after the right words befor
    been written alone.
 2. Weight: from "its" or the verb in the encoder, from the step that writes the word in the decoder
    and in cross-attention. The head is the one whose mean weight on the subject exceeds that on the
-   distractor most in half of the sentences; the other half tests it. p is one-sided, from exchanging
-   the two weights within sentences. Either it is one head for both orders, the best in the less
-   favourable one, and weights are those on the noun; or each order chooses its own, and weights are
-   those on the whole phrase, "the … noun".
-3. Cut: these weights are set to zero, and their rows scaled to a sum of 1 again: in the best head, in
-   all heads, in all heads of all three attentions; and on the noun from all words, not the word's
-   alone.
+   distractor most in half of the sentences; the other half tests it. p is one-sided, from
+   exchanging the two weights within sentences. Either there is one head for both orders, the best
+   in the less favourable one, and weights are those on the noun; or each order chooses its own,
+   and weights are those on the whole phrase, "the … noun".
+3. Cut: these weights are set to zero, and their rows scaled to a sum of 1 again: in the best head,
+   in all heads, in all heads of all three attentions; and on the noun from all words, not from the
+   one word alone.
 
 A finished training is kept in runs/heads and not run again. The record is
 OUT/HARDWARE_DATE_heads.md, .png and the folder of the same name, with Figures 3 to 5.
