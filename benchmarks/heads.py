@@ -223,6 +223,11 @@ def measured(seed: int) -> Dict[str, Any]:
             "noun": noun,
             "phrase": phrase,
             "cut": cut_off(model, tested, noun, phrase),
+            # of every head, on subject and distractor [2, N, H]
+            "weights": {
+                order: {one: w.mean(0).round(3).tolist() for one, w in weights(model, text).items()}
+                for order, text in zip(ORDERS, tested, strict=True)
+            },
         }
     run = RUNS / f"seed{seed}"
     facts = {key: torch.load(run / "model.pt")[key] for key in ("cpu", "commit", "seconds")}
@@ -312,7 +317,8 @@ def draw(path: Path, record: Dict[str, Any]) -> None:
             for column, weight in enumerate(line):
                 shown = min(1.0, float(weight)) * (1 if row == word else 0.25)
                 axis.plot([0, 1], [-row, -column], color="C3" if row == word else "C7", alpha=shown)
-        axis.set(xlim=(-0.9, 1.9), title=f"seed {run['seed']}: {attention} {layer + 1}.{head + 1}")
+        axis.set_title(f"seed {run['seed']}: {attention}, layer {layer + 1}, head {head + 1}")
+        axis.set_xlim(-0.9, 1.9)
         axis.axis("off")
     picture.savefig(path, dpi=110)
 
