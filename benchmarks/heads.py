@@ -225,7 +225,10 @@ def measured(seed: int) -> Dict[str, Any]:
             "cut": cut_off(model, tested, noun, phrase),
             # of every head, on subject and distractor [2, N, H]
             "weights": {
-                order: {one: w.mean(0).round(3).tolist() for one, w in weights(model, text).items()}
+                order: {
+                    name: each.mean(0, dtype=float).round(3).tolist()
+                    for name, each in weights(model, text).items()
+                }
                 for order, text in zip(ORDERS, tested, strict=True)
             },
         }
@@ -243,7 +246,7 @@ def rows(columns: Sequence[str], table: Iterable[Sequence[str]]) -> List[str]:
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def each(runs: Iterable[Any], *keys: str) -> str:
+def of_seeds(runs: Iterable[Any], *keys: str) -> str:
     """A figure of every seed."""
     found = [functools.reduce(lambda one, key: one.get(key, "–"), keys, run) for run in runs]
     return ", ".join(format(value, "g") for value in found) if "–" not in found else "–"
@@ -254,8 +257,11 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
     runs = record["rows"]["ours"]["runs"]
     kinds = {kind: [run["kinds"][kind] for run in runs] for kind in FILE["orders"]}
     changing = [
-        [kind, each(seeds, "cut", "nothing", "subject")]
-        + [each(seeds, "changes", key) for key in ("subject", "source", "written", "distractor")]
+        [kind, of_seeds(seeds, "cut", "nothing", "subject")]
+        + [
+            of_seeds(seeds, "changes", key)
+            for key in ("subject", "source", "written", "distractor")
+        ]
         for kind, seeds in kinds.items()
     ]
     heads = [
@@ -265,7 +271,7 @@ def lines_of(record: Dict[str, Any]) -> List[str]:
         for measure in ("noun", "phrase")
     ]
     cuts = [
-        [kind, name, *(each(seeds, "cut", name, role) for role in ROLES)]
+        [kind, name, *(of_seeds(seeds, "cut", name, role) for role in ROLES)]
         for kind, seeds in kinds.items()
         for name in seeds[0]["cut"]
     ]
