@@ -60,7 +60,7 @@ def test_a_planted_head_is_chosen_and_one_by_position_is_not() -> None:
     """A head that looks at the nearer noun is good in one order alone."""
     noise = numpy.random.default_rng(1).uniform(0, 0.1, (2, 50, 2, 2, 3))  # [order, B, noun, N, H]
     noise[:, :, 0, 1, 2] += 0.3  # the planted one
-    noise[0, :, 1, 0, 0] += 0.9  # distractor nearer
+    noise[0, :, 1, 0, 0] += 0.2  # distractor nearer
     noise[1, :, 0, 0, 0] += 0.9
     assert heads.best_head(list(noise)) == (1, 2)
     differences = noise[:, :, 0] - noise[:, :, 1]
@@ -78,8 +78,18 @@ def test_a_weight_that_is_cut_is_zero_and_its_row_sums_to_one(attention: str) ->
     torch.manual_seed(1)
     model = Transformer(TransformerConfig(**both), len(TYPES), len(TYPES)).double().eval()
     dice = random.Random(1)
-    said = [heads_text.content("verb after its subject", "near", True, dice) for _ in range(20)]
+    kind = f"verb {'after' if attention == 'decoder' else 'before'} its subject"
+    said = [heads_text.content(kind, "near", True, dice) for _ in range(20)]
     text = heads_weights.read(TYPES, [heads_text.sentence(one) for one in said])
+    for number, one in enumerate(text.sentences):
+        row, columns = heads_weights.row_and_columns(attention, one, "subject", True) or (0, [])
+        read = text.shifted if attention == "decoder" else text.source
+        words, at = (one.target, one.said) if attention == "decoder" else (one.source, one.at)
+        phrase = words[at.subject.start : at.subject.stop]
+        assert [TYPES[int(read[number, column])] for column in columns] == phrase
+        looking = text.source if attention == "encoder" else text.shifted.roll(-1, 1)
+        word = one.source[row] if attention == "encoder" else one.forms[0]
+        assert TYPES[int(looking[number, row])] == word
     whole = heads_weights.weights(model, text)[attention]  # [B, noun, N, H]
     with heads_weights.without(model, text, "subject", [Cut(attention, layer=0, head=1)]):
         cut = heads_weights.weights(model, text)[attention]
